@@ -1,0 +1,20 @@
+# For people who change barnabas. Users need pip only (README.md).
+VENV ?= .venv
+PY := $(VENV)/bin/python
+
+.PHONY: dev build test lint types yellow clean
+dev: $(PY)          ## a virtual environment with barnabas installed in place
+	$(VENV)/bin/pip install -q "setuptools>=77" wheel "Cython>=3.1"
+	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test]'
+$(PY):
+	python3 -m venv $(VENV)
+build:              ## compile what changed
+	$(PY) setup.py -q build_ext --inplace
+test: build         ## the quick tests, against the tree in place
+	$(VENV)/bin/pytest -q -m "not slow and not java"
+lint:               ## style
+	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+yellow:             ## no Python call inside nogil code of the hot modules
+	$(PY) tests/layering/yellow.py
+clean:
+	rm -rf build dist *.egg-info && find broker cext plugins clients \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete

@@ -1,0 +1,10 @@
+"""Big-endian loads and stores (the wire's and the disk's byte order)."""
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+cdef extern from "bytesio.h" nogil:
+    uint16_t be16_load(const void* p)
+    uint32_t be32_load(const void* p)
+    uint64_t be64_load(const void* p)
+    void be16_store(void* p, uint16_t v)
+    void be32_store(void* p, uint32_t v)
+    void be64_store(void* p, uint64_t v)

@@ -1,0 +1,1 @@
+"""The old-generation client APIs in Python."""

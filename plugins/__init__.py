@@ -1,0 +1,1 @@
+"""Built-in plugins, each through the same hooks as anybody else's."""

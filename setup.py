@@ -1,0 +1,92 @@
+"""Build: maps the rooms to import names and compiles every .pyx. Metadata is in pyproject.toml.
+
+`broker/` is the package `barnabas` itself, `cext/` is `barnabas.cext`, and so on. Cython finds
+.pxd files by directory, not by package_dir, so every .pxd is copied into build/names/barnabas/...
+and that tree is the include path: cimport by full name only.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+if not sys.platform.startswith("linux"):
+    sys.exit("barnabas needs Linux (epoll, eventfd, sendfile); this system is " + sys.platform)
+
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+
+ROOMS = {
+    "barnabas": "broker",
+    "barnabas.cext": "cext",
+    "barnabas.plugins": "plugins",
+    "barnabas.clients": "clients",
+}
+HARDENING = ["-fstack-protector-strong", "-D_FORTIFY_SOURCE=2", "-Wformat-security"]
+COMPILE = ["-O3", "-g1", "-fno-strict-aliasing", *HARDENING]
+LINK = ["-Wl,-z,relro,-z,now", "-pthread"]
+DIRECTIVES = {
+    "language_level": 3,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "embedsignature": True,
+}
+
+os.chdir(Path(__file__).resolve().parent)
+if os.environ.get("BARNABAS_SANITIZE"):
+    sanitizers = os.environ["BARNABAS_SANITIZE"]  # for example "address,undefined"
+    COMPILE = ["-O1", "-g", "-fno-wrapv", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}"]
+    LINK = ["-pthread", f"-fsanitize={sanitizers}"]
+
+
+def packages(name: str, room: str) -> list[str]:
+    return [name] + [f"{name}.{sub}" for sub in find_packages(room)]
+
+
+def names_tree(into: Path) -> str:
+    shutil.rmtree(into, ignore_errors=True)
+    for name, room in ROOMS.items():
+        for pattern in ("*.pxd", "*.h", "__init__.py"):
+            for src in Path(room).rglob(pattern):
+                dst = into.joinpath(*name.split("."), src.relative_to(room))
+                dst.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(src, dst)  # keeps mtime: no needless rebuild
+    return str(into)
+
+
+def extensions() -> list[Extension]:
+    found = []
+    headers = sorted(str(h) for h in Path("cext").glob("*.h"))
+    for name, room in ROOMS.items():
+        for src in sorted(Path(room).rglob("*.pyx")):
+            module = ".".join([name, *src.relative_to(room).with_suffix("").parts])
+            found.append(
+                Extension(
+                    module,
+                    [str(src)],
+                    include_dirs=["cext"],
+                    depends=headers,
+                    extra_compile_args=COMPILE,
+                    extra_link_args=LINK,
+                )
+            )
+    return found
+
+
+setup(
+    packages=[p for name, room in ROOMS.items() for p in packages(name, room)],
+    package_dir=dict(ROOMS),
+    package_data={"": ["py.typed", "*.pyi", "*.pxd", "*.h", "*.tsv", "*.txt"]},
+    exclude_package_data={"": ["*.c", "*.pyx"]},
+    include_package_data=False,
+    zip_safe=False,
+    ext_modules=cythonize(
+        extensions(),
+        include_path=[names_tree(Path("build/names"))],
+        compiler_directives=DIRECTIVES,
+        nthreads=os.cpu_count() or 1,
+        annotate=bool(os.environ.get("BARNABAS_ANNOTATE")),
+    ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)
