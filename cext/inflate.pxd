@@ -1,0 +1,44 @@
+"""Bounded decoders of lz4 and snappy for threads that never take the GIL.
+
+A decoder fills an Inflated, which the caller keeps and reuses: its memory grows with what the
+compressed bytes can really hold (lz4 at most 255 to 1, snappy 22 to 1), never with a size they
+announce, and never past size_max. All return an InflateStatus; on anything but INFLATE_OK,
+`reason` and `position` (a byte of the input) say what was found, and the data is not to be used.
+
+    cdef Inflated out
+    inflated_init(&out)
+    if lz4_frame_decode(&out, src, n, size_max) == INFLATE_OK:
+        ...  # out.data, out.size_bytes: good until the next decode or inflated_free
+    inflated_reset(&out, 1 << 20)  # gives memory back after an unusually large batch
+    inflated_free(&out)
+"""
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+cdef enum InflateStatus:
+    INFLATE_OK = 0
+    INFLATE_CORRUPT = 1
+    INFLATE_TOO_LARGE = 2
+    INFLATE_NO_MEMORY = 3
+
+cdef struct Inflated:
+    uint8_t* data
+    int64_t size_bytes
+    int64_t capacity_bytes
+    int64_t position
+    const char* reason
+
+cdef void inflated_init(Inflated* out) noexcept nogil
+cdef void inflated_reset(Inflated* out, int64_t keep_bytes_max) noexcept nogil
+cdef void inflated_free(Inflated* out) noexcept nogil
+
+cdef int lz4_frame_decode(
+    Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
+cdef int lz4_block_decode(
+    Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
+# Xerial framing or a bare raw block, whichever the first bytes say.
+cdef int snappy_framed_decode(
+    Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
+cdef int snappy_block_decode(
+    Inflated* out, const uint8_t* src, int64_t n, int64_t size_max) noexcept nogil
+
+cdef uint32_t xxh32(const uint8_t* p, int64_t n) noexcept nogil
