@@ -270,11 +270,11 @@ cdef object _slots(const uint8_t* base, int64_t entries, object targets, bint by
     cdef Py_buffer wanted
     cdef Py_buffer found
     cdef int64_t i, target
-    slots = array("q", bytes(memoryview(targets).nbytes))
     PyObject_GetBuffer(targets, &wanted, PyBUF_FORMAT)
     try:
         if wanted.itemsize != 8 or wanted.format[0] not in b"ql":
             raise TypeError("targets must be an array of int64 ('q')")
+        slots = array("q", bytes(wanted.len))
         PyObject_GetBuffer(slots, &found, PyBUF_WRITABLE)
         with nogil:
             for i in range(wanted.len // 8):

@@ -22,6 +22,8 @@ import zlib
 from collections.abc import Callable
 from typing import TypeAlias
 
+from barnabas.cext.inflate import hash32
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -253,48 +255,17 @@ def _lz4_decompress(view: memoryview, inflated: _Inflated) -> None:
 
 def _lz4_header_mended(view: memoryview) -> memoryview:
     """The frame with the header checksum that the package wants, if it has magic 0's wrong one."""
-    if len(view) < 7 or view[:4] != LZ4_MAGIC:
-        return view
-    at = 6 + (8 if view[4] & 0x08 else 0) + (4 if view[4] & 0x01 else 0)
+    # Kafka knows neither skippable frames nor dictionaries (the lowest flag).
+    if len(view) < 7 or view[:4] != LZ4_MAGIC or view[4] & 0x01:
+        raise CorruptCompressedData("lz4: no frame, or one with a dictionary")
+    at = 6 + (8 if view[4] & 0x08 else 0)
     if view[at : at + 1] != _lz4_header_check(view[:at]):
         return view
     return memoryview(bytes(view[:at]) + _lz4_header_check(view[4:at]) + bytes(view[at + 1 :]))
 
 
 def _lz4_header_check(covered: Buffer) -> bytes:
-    return bytes([_xxh32(bytes(covered)) >> 8 & 0xFF])
-
-
-def _xxh32(data: bytes) -> int:
-    """xxHash32 with seed 0, for the few bytes of a frame header."""
-    p1, p2, p3, p4, p5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
-    mask = 0xFFFFFFFF
-
-    def rotated(value: int, bits: int) -> int:
-        value &= mask
-        return (value << bits | value >> (32 - bits)) & mask
-
-    h, at = p5, 0
-    if len(data) >= 16:
-        lanes = [(p1 + p2) & mask, p2, 0, -p1 & mask]
-        while at + 16 <= len(data):
-            words = struct.unpack_from("<4I", data, at)
-            lanes = [
-                rotated(lane + word * p2, 13) * p1 & mask
-                for lane, word in zip(lanes, words, strict=True)
-            ]
-            at += 16
-        h = sum(rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
-    h += len(data)
-    while at + 4 <= len(data):
-        h = rotated(h + int.from_bytes(data[at : at + 4], "little") * p3, 17) * p4
-        at += 4
-    for byte in data[at:]:
-        h = rotated(h + byte * p5, 11) * p1
-    h &= mask
-    h = (h ^ h >> 15) * p2 & mask
-    h = (h ^ h >> 13) * p3 & mask
-    return h ^ h >> 16
+    return bytes([hash32(covered) >> 8 & 0xFF])
 
 
 def _zstd_compress(data: Buffer, level: int) -> bytes:
