@@ -25,13 +25,18 @@ from oracle.inflate import xxh32
 ROOM = 1 << 20
 PACKED = [number for name, number in CODECS.items() if name != "none"]
 
-# Made by Apache Kafka's own Java classes: the value of a compressed message of magic 0. Its content
-# is one message with the key b"key" and eight words "hello".
+# Made by Apache Kafka's own Java classes: what follows the header of a compressed message of
+# magic 0 and of a batch of magic 2. The content is one record: key b"key", eight words "hello".
 KAFKA = {
     ("gzip", 0): "1f8b08000000000000ff636080038779de46e7c02ce6ecd44a20a59f919a9393af403409002cd1"
     "0d974c000000",
     ("snappy", 0): "82534e415050590000000001000000010000001f4c0000190110409e4b32ce050f34036b65790"
     "000002f68656c6c6f20a20600",
+    ("lz4", 0): "04224d1860401a240000001600010051409e4b32ce0f00ef036b65790000002f68656c6c6f200600"
+    "115068656c6c6f00000000",
+    ("lz4", 2): "04224d186040821a000000ff0070000000066b65795e68656c6c6f2006001250656c6c6f00000000"
+    "00",
+    ("zstd", 2): "28b52ffd0058b400008070000000066b65795e68656c6c6f2000010002953a010000",
 }
 
 
@@ -42,9 +47,15 @@ def text(size: int) -> bytes:
 
 @pytest.mark.parametrize("name", list(KAFKA))
 def test_reads_what_kafka_wrote(name):
-    data = decompress(CODECS[name[0]], bytes.fromhex(KAFKA[name]), size_max=76, magic=name[1])
-    assert len(data) == 76
-    assert data.endswith(b"\x00\x03key\x00\x00\x00/" + b" ".join([b"hello"] * 8))
+    hello = b" ".join([b"hello"] * 8)
+    if name[1] == 0:
+        content = bytes.fromhex("0000000000000000 00000040 9e4b32ce 0000 00000003") + b"key"
+        content += len(hello).to_bytes(4, "big") + hello
+    else:
+        content = b"\x70\x00\x00\x00\x06key\x5e" + hello + b"\x00"
+    packed = bytes.fromhex(KAFKA[name])
+    data = decompress(CODECS[name[0]], packed, size_max=len(content), magic=name[1])
+    assert data == content
 
 
 @settings(max_examples=60, deadline=None)
