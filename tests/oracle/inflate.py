@@ -166,7 +166,7 @@ def snappy_block(data: bytes, size_max: int) -> bytes:
 
 
 def snappy(data: bytes, size_max: int) -> bytes:
-    magic = b"\x82SNAPPY\x00"
+    data, magic = bytes(data), b"\x82SNAPPY\x00"
     if data[:8] != magic:
         return snappy_block(data, size_max)
     source, out = Input(data), bytearray()
