@@ -74,19 +74,25 @@ def extensions() -> list[Extension]:
     return found
 
 
-setup(
-    packages=[p for name, room in ROOMS.items() for p in packages(name, room)],
-    package_dir=dict(ROOMS),
-    package_data={"": ["py.typed", "*.pyi", "*.pxd", "*.h", "*.tsv", "*.txt"]},
-    exclude_package_data={"": ["*.c", "*.pyx"]},
-    include_package_data=False,
-    zip_safe=False,
-    ext_modules=cythonize(
-        extensions(),
+def cythonized(extensions: list[Extension], **options: str) -> list[Extension]:
+    return cythonize(
+        extensions,
         include_path=[names_tree(Path("build/names"))],
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
         annotate=bool(os.environ.get("BARNABAS_ANNOTATE")),
-    ),
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},
-)
+        **options,
+    )
+
+
+if __name__ == "__main__":
+    setup(
+        packages=[p for name, room in ROOMS.items() for p in packages(name, room)],
+        package_dir=dict(ROOMS),
+        package_data={"": ["py.typed", "*.pyi", "*.pxd", "*.h", "*.tsv", "*.txt"]},
+        exclude_package_data={"": ["*.c", "*.pyx"]},
+        include_package_data=False,
+        zip_safe=False,
+        ext_modules=cythonized(extensions()),
+        options={"build_ext": {"parallel": os.cpu_count() or 1}},
+    )

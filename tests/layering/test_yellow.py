@@ -1,0 +1,26 @@
+"""The checker of nogil code sees a planted Python call, and finds none in cext."""
+
+import yellow
+
+PLANTED = """
+static int __pyx_f_8barnabas_4cext_3log_log_append(int x) {
+  __Pyx_PyGILState_Ensure();
+  return x;
+}
+"""
+
+
+def test_planted_gil_call_is_seen():
+    assert yellow.findings("log", {"log_append"}, PLANTED)
+    assert not yellow.findings("log", {"log_read"}, PLANTED)
+
+
+def test_declarations_are_found():
+    source = "cdef inline int64_t* first(int a,\n        int b) noexcept nogil:\n    pass\n"
+    assert yellow.nogil_names(source) == {"first"}
+
+
+def test_no_python_in_nogil_functions(tmp_path):
+    count, wrong = yellow.check_all(tmp_path)
+    assert wrong == []
+    assert count > 0

@@ -1,0 +1,82 @@
+"""`make yellow`: a nogil function of cext may not ask for the GIL, call Python or raise.
+
+Runs Cython on cext and reads the C it gives. Each function declared `nogil` in a .pyx or .pxd of
+cext is found by its C name; a GIL call or a call of Python's C API inside it is reported.
+Functions that end at an edge (`with gil`) are not nogil leaves and must not exist in hot modules.
+"""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FORBIDDEN = re.compile(
+    r"\b(PyGILState_Ensure|__Pyx_PyGILState_Ensure|__Pyx_WriteUnraisable|__Pyx_AddTraceback"
+    r"|PyErr_\w+|PyObject_\w+|PyLong_\w+|PyList_\w+|PyDict_\w+|PyTuple_\w+|PyUnicode_\w+"
+    r"|__Pyx_Raise\w*|__Pyx_PyObject_\w+|Py_INCREF|Py_DECREF|__Pyx_GOTREF)\b"
+)
+DECLARATION = re.compile(
+    r"^cdef\s+(?:inline\s+)?[\w\s*]+?[\s*](\w+)\s*\([^)]*\)\s*(?:noexcept\s+)?nogil\s*:", re.M
+)
+
+
+def nogil_names(source: str) -> set[str]:
+    """Names of the functions that a Cython source defines as nogil."""
+    return set(DECLARATION.findall(re.sub(r"\(\s*\n|,\s*\n\s*", lambda m: m[0].strip(), source)))
+
+
+def c_functions(text: str) -> dict[str, tuple[int, str]]:
+    """C function name -> (line, body) for every function defined at top level."""
+    found = {}
+    pattern = re.compile(r"^(?:static|CYTHON_INLINE)[^;{}\n]*?\b(\w+)\([^;{}]*\)\s*\{\n", re.M)
+    for match in pattern.finditer(text):
+        end = text.find("\n}\n", match.end())
+        found[match[1]] = (text.count("\n", 0, match.start()) + 1, text[match.end() : end])
+    return found
+
+
+def ends(function: str, leaf: str) -> bool:
+    """Whether a C function is Cython's form of `leaf`: __pyx_f_8barnabas_4cext_3log_<leaf>."""
+    return function.startswith("__pyx_f_") and function.endswith("_" + leaf)
+
+
+def findings(name: str, nogil: set[str], c_text: str) -> list[str]:
+    wrong = []
+    for function, (line, body) in c_functions(c_text).items():
+        if not any(ends(function, leaf) for leaf in nogil):
+            continue
+        code = re.sub(r"/\*.*?\*/|^#.*$", "", body, flags=re.S | re.M)
+        if bad := FORBIDDEN.search(code):
+            wrong.append(f"{name}.c:{line} {function} calls {bad[0]}")
+    return wrong
+
+
+def generated_c(into: Path) -> list[Path]:
+    """Cython's output for every module of cext, below `into`."""
+    sys.argv, argv = ["setup.py", "--version"], sys.argv
+    try:
+        setup = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+    finally:
+        sys.argv = argv
+    made = setup["cythonized"](setup["extensions"](), build_dir=str(into))
+    return [Path(source) for extension in made for source in extension.sources]
+
+
+def check_all(into: Path) -> tuple[int, list[str]]:
+    """(number of nogil functions looked at, what is wrong)."""
+    nogil = set()
+    for source in sorted((ROOT / "cext").glob("*.p[yx][xd]")):
+        nogil |= nogil_names(source.read_text())
+    seen, wrong = set(), []
+    for c_file in generated_c(into):
+        text = c_file.read_text()
+        seen |= {name for name in nogil for function in c_functions(text) if ends(function, name)}
+        wrong += findings(c_file.stem, nogil, text)
+    return len(seen), wrong
+
+
+if __name__ == "__main__":
+    looked_at, problems = check_all(ROOT / "build" / "yellow")
+    print("\n".join(problems) or f"{looked_at} nogil functions, none touches Python")
+    sys.exit(1 if problems else 0)

@@ -1,0 +1,73 @@
+"""The wheel and the sdist: what is in them, and that the package works from anywhere."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import barnabas
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = os.environ.get("BARNABAS_TEST_HOME")
+DIST = Path(HOME or ROOT) / "dist"
+
+needs_dist = pytest.mark.skipif(not HOME, reason="no wheel here: tests/run builds it")
+
+
+@needs_dist
+def test_wheel_has_types_and_binaries_and_no_sources():
+    [wheel] = DIST.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "barnabas/py.typed" in names
+    compiled = {n for n in names if n.endswith(".so")}
+    assert {Path(n).name.split(".")[0] for n in compiled} == {
+        p.stem for p in (ROOT / "cext").glob("*.pyx")
+    }
+    assert not [n for n in names if n.endswith((".c", ".pyx"))]
+    assert not [n for n in names if n.split("/")[0] in ("broker", "cext", "tests", "clients")]
+
+
+@needs_dist
+def test_sdist_can_be_built_from():
+    [sdist] = DIST.glob("*.tar.gz")
+    names = {n.split("/", 1)[1] for n in tarfile.open(sdist).getnames() if "/" in n}
+    wanted = {p.relative_to(ROOT).as_posix() for p in (ROOT / "cext").glob("*.p[yx][xd]*")}
+    assert wanted <= names
+    assert {"setup.py", "LICENSE", "tests/run", "etc/server.properties"} <= names
+    assert not [n for n in names if n.endswith((".so", ".c"))]
+
+
+@needs_dist
+def test_tests_run_against_the_installed_wheel():
+    assert not Path(barnabas.__file__).is_relative_to(ROOT / "broker")
+
+
+def test_works_from_another_directory(tmp_path):
+    script = "import barnabas.cext.varint as v; print(v.encode_varint(-1).hex())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.returncode) == ("01", 0), done.stderr
+
+
+def test_another_system_is_told_in_one_line(tmp_path):
+    script = (
+        "import sys, runpy; sys.platform = 'darwin'; sys.argv = ['setup.py', '--version'];"
+        f"runpy.run_path({str(ROOT / 'setup.py')!r}, run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert done.stderr.strip().splitlines() == [
+        "barnabas needs Linux (epoll, eventfd, sendfile); this system is darwin"
+    ]
+
+
+def test_every_compiled_module_has_a_stub():
+    missing = [p.name for p in (ROOT / "cext").glob("*.pyx") if not p.with_suffix(".pyi").exists()]
+    assert missing == []
