@@ -175,6 +175,19 @@ def test_offsets_kept_with_gaps_are_for_replicas_only():
             )
 
 
+@pytest.mark.parametrize("deltas", [(1, 1), (0, 0), (1, 0), (0, 2), (-1, 0), (0, -1), (1, 1, 2)])
+@pytest.mark.parametrize("strict", [True, False])
+def test_offsets_that_repeat_skip_or_go_back(deltas, strict):
+    """All within the last offset delta where they can be, so that order alone refuses them."""
+    body = oracle.encode_body([(delta, 0, b"k", b"v", ()) for delta in deltas])
+    count = len(deltas)
+    batch = r.seal_batch(
+        body, count=count, last_offset_delta=count - 1, base_timestamp=0, max_timestamp=0
+    )
+    with pytest.raises(r.CorruptRecords, match="out of order"):
+        check(batch, strict=strict)
+
+
 def test_an_emptied_batch_is_for_replicas_only():
     batch = r.encode_batch([], base_offset=5, last_offset_delta=3, attributes=0x10)
     assert len(batch) == 61
