@@ -1,0 +1,254 @@
+/* Cyclic redundancy checks: CRC-32C (record batches v2) and CRC-32/IEEE (message sets v0 and v1).
+ *
+ * Every function takes the checksum so far (0 to begin) and gives the checksum of all bytes up to
+ * now, so pieces can be chained. Polynomials are bit-reflected, as both CRCs are defined.
+ *
+ * The tables and folding constants are computed by crc_setup(), which the one module that includes
+ * this header runs while it is imported; afterwards nothing here is ever written again.
+ *
+ * Each processor-specific function carries its own target attribute, so the module as a whole is
+ * compiled for the plain architecture and runs anywhere. Callers must have asked *_usable() first.
+ */
+#ifndef BARNABAS_CRC32C_H
+#define BARNABAS_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define CRC32C_POLYNOMIAL 0x82f63b78u
+#define CRC32_POLYNOMIAL 0xedb88320u
+
+typedef uint32_t (*crc_function)(uint32_t crc, const uint8_t* p, size_t n);
+
+static uint32_t crc32c_table[8][256];
+static uint32_t crc32_table[8][256];
+
+static inline uint64_t crc_le64(const uint8_t* p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    return v;
+}
+
+/* table[k][b]: the checksum of byte b followed by k zero bytes, without the final inversion. */
+static void crc_fill_table(uint32_t table[8][256], uint32_t polynomial) {
+    for (uint32_t b = 0; b < 256; b++) {
+        uint32_t r = b;
+        for (int bit = 0; bit < 8; bit++) r = (r >> 1) ^ ((r & 1) ? polynomial : 0);
+        table[0][b] = r;
+    }
+    for (int k = 1; k < 8; k++)
+        for (uint32_t b = 0; b < 256; b++)
+            table[k][b] = (table[k - 1][b] >> 8) ^ table[0][table[k - 1][b] & 0xff];
+}
+
+/* Slicing by eight: eight table look-ups that do not wait for each other, per eight bytes. */
+static inline uint32_t crc_sliced(uint32_t table[8][256], uint32_t crc, const uint8_t* p, size_t n) {
+    crc = ~crc;
+    for (; n >= 8; p += 8, n -= 8) {
+        uint64_t v = crc_le64(p) ^ crc;
+        crc = table[7][v & 0xff] ^ table[6][(v >> 8) & 0xff] ^ table[5][(v >> 16) & 0xff] ^
+              table[4][(v >> 24) & 0xff] ^ table[3][(v >> 32) & 0xff] ^ table[2][(v >> 40) & 0xff] ^
+              table[1][(v >> 48) & 0xff] ^ table[0][v >> 56];
+    }
+    for (; n; p++, n--) crc = (crc >> 8) ^ table[0][(crc ^ *p) & 0xff];
+    return ~crc;
+}
+
+static uint32_t crc32c_sliced(uint32_t crc, const uint8_t* p, size_t n) {
+    return crc_sliced(crc32c_table, crc, p, n);
+}
+
+static uint32_t crc32_sliced(uint32_t crc, const uint8_t* p, size_t n) {
+    return crc_sliced(crc32_table, crc, p, n);
+}
+
+/* ------------------------------------------------------------------------------------ x86-64 */
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* Three streams hide the three cycles of the crc32 instruction. They are joined by carry-less
+ * multiplication: crc32_u64(0, clmul(a, k)) is a * k * x^33, so k = x^(8 * bytes - 33) moves the
+ * checksum a over that many zero bytes. */
+#define CRC_LANE_LONG 2048
+#define CRC_LANE_SHORT 128
+static uint64_t crc_over_long, crc_over_two_long, crc_over_short, crc_over_two_short;
+
+/* 128-bit lanes: {x^(d+31), x^(d-33)} moves a lane over d bits. */
+static uint64_t crc_fold_2048[2], crc_fold_512[2], crc_fold_128[2];
+
+/* x^n modulo the polynomial; x^0 is the top bit. */
+static uint32_t crc32c_power(long n) {
+    uint32_t r = 0x80000000u;
+    for (long i = 0; i < n; i++) r = (r >> 1) ^ ((r & 1) ? CRC32C_POLYNOMIAL : 0);
+    return r;
+}
+
+static void crc_setup_x86(void) {
+    crc_over_long = crc32c_power(8L * CRC_LANE_LONG - 33);
+    crc_over_two_long = crc32c_power(16L * CRC_LANE_LONG - 33);
+    crc_over_short = crc32c_power(8L * CRC_LANE_SHORT - 33);
+    crc_over_two_short = crc32c_power(16L * CRC_LANE_SHORT - 33);
+    crc_fold_2048[0] = crc32c_power(2048 + 31);
+    crc_fold_2048[1] = crc32c_power(2048 - 33);
+    crc_fold_512[0] = crc32c_power(512 + 31);
+    crc_fold_512[1] = crc32c_power(512 - 33);
+    crc_fold_128[0] = crc32c_power(128 + 31);
+    crc_fold_128[1] = crc32c_power(128 - 33);
+}
+
+#define CRC_SSE42 __attribute__((target("sse4.2,pclmul")))
+#define CRC_AVX512 \
+    __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,pclmul,sse4.2")))
+
+static int crc32c_sse42_usable(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+static int crc32c_avx512_usable(void) {
+    return crc32c_sse42_usable() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("vpclmulqdq");
+}
+
+/* The bytes that are left after the wide loops; takes and gives the inverted register. */
+CRC_SSE42 static inline uint32_t crc_tail_sse42(uint32_t c, const uint8_t* p, size_t n) {
+    uint64_t wide = c;
+    for (; n >= 8; p += 8, n -= 8) wide = _mm_crc32_u64(wide, crc_le64(p));
+    c = (uint32_t)wide;
+    if (n & 4) {
+        uint32_t v;
+        memcpy(&v, p, 4);
+        c = _mm_crc32_u32(c, v);
+        p += 4;
+    }
+    if (n & 2) {
+        uint16_t v;
+        memcpy(&v, p, 2);
+        c = _mm_crc32_u16(c, v);
+        p += 2;
+    }
+    if (n & 1) c = _mm_crc32_u8(c, *p);
+    return c;
+}
+
+CRC_SSE42 static inline uint64_t crc_move(uint64_t crc, uint64_t over) {
+    __m128i product = _mm_clmulepi64_si128(
+        _mm_cvtsi64_si128((long long)crc), _mm_cvtsi64_si128((long long)over), 0);
+    return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
+CRC_SSE42 static inline uint64_t crc_three(
+    uint64_t c, const uint8_t* p, size_t lane, uint64_t over, uint64_t over_two) {
+    uint64_t c1 = 0, c2 = 0;
+    for (size_t i = 0; i < lane; i += 8) {
+        c = _mm_crc32_u64(c, crc_le64(p + i));
+        c1 = _mm_crc32_u64(c1, crc_le64(p + lane + i));
+        c2 = _mm_crc32_u64(c2, crc_le64(p + 2 * lane + i));
+    }
+    return _mm_crc32_u64(0, crc_move(c, over_two) ^ crc_move(c1, over)) ^ c2;
+}
+
+CRC_SSE42 static uint32_t crc32c_sse42(uint32_t crc, const uint8_t* p, size_t n) {
+    uint64_t c = (uint32_t)~crc;
+    for (; n >= 3 * CRC_LANE_LONG; p += 3 * CRC_LANE_LONG, n -= 3 * CRC_LANE_LONG)
+        c = crc_three(c, p, CRC_LANE_LONG, crc_over_long, crc_over_two_long);
+    for (; n >= 3 * CRC_LANE_SHORT; p += 3 * CRC_LANE_SHORT, n -= 3 * CRC_LANE_SHORT)
+        c = crc_three(c, p, CRC_LANE_SHORT, crc_over_short, crc_over_two_short);
+    return ~crc_tail_sse42((uint32_t)c, p, n);
+}
+
+CRC_AVX512 static inline __m512i crc_fold_wide(__m512i lane, __m512i over, __m512i next) {
+    __m512i low = _mm512_clmulepi64_epi128(lane, over, 0x00);
+    __m512i high = _mm512_clmulepi64_epi128(lane, over, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, next, 0x96); /* low ^ high ^ next */
+}
+
+CRC_AVX512 static inline __m128i crc_fold_narrow(__m128i lane, __m128i over, __m128i next) {
+    __m128i low = _mm_clmulepi64_si128(lane, over, 0x00);
+    __m128i high = _mm_clmulepi64_si128(lane, over, 0x11);
+    return _mm_ternarylogic_epi64(low, high, next, 0x96);
+}
+
+CRC_AVX512 static inline __m512i crc_fold_by(const uint64_t over[2]) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)over));
+}
+
+/* Four accumulators of 64 bytes each, then one, then 16 bytes, then the crc32 instruction. */
+CRC_AVX512 static uint32_t crc32c_avx512(uint32_t crc, const uint8_t* p, size_t n) {
+    if (n < 512) return crc32c_sse42(crc, p, n);
+    __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64);
+    __m512i c = _mm512_loadu_si512(p + 128), d = _mm512_loadu_si512(p + 192);
+    a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)));
+    __m512i over = crc_fold_by(crc_fold_2048);
+    for (p += 256, n -= 256; n >= 256; p += 256, n -= 256) {
+        a = crc_fold_wide(a, over, _mm512_loadu_si512(p));
+        b = crc_fold_wide(b, over, _mm512_loadu_si512(p + 64));
+        c = crc_fold_wide(c, over, _mm512_loadu_si512(p + 128));
+        d = crc_fold_wide(d, over, _mm512_loadu_si512(p + 192));
+    }
+    over = crc_fold_by(crc_fold_512);
+    d = crc_fold_wide(crc_fold_wide(crc_fold_wide(a, over, b), over, c), over, d);
+    for (; n >= 64; p += 64, n -= 64) d = crc_fold_wide(d, over, _mm512_loadu_si512(p));
+    __m128i step = _mm_loadu_si128((const __m128i*)crc_fold_128);
+    __m128i x = _mm512_extracti32x4_epi32(d, 0);
+    x = crc_fold_narrow(x, step, _mm512_extracti32x4_epi32(d, 1));
+    x = crc_fold_narrow(x, step, _mm512_extracti32x4_epi32(d, 2));
+    x = crc_fold_narrow(x, step, _mm512_extracti32x4_epi32(d, 3));
+    uint64_t r = _mm_crc32_u64(0, (uint64_t)_mm_extract_epi64(x, 0));
+    r = _mm_crc32_u64(r, (uint64_t)_mm_extract_epi64(x, 1));
+    return ~crc_tail_sse42((uint32_t)r, p, n);
+}
+#endif
+
+/* ------------------------------------------------------------------------------------ aarch64 */
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#ifndef HWCAP_CRC32
+#define HWCAP_CRC32 (1 << 7)
+#endif
+
+static int crc32c_arm_usable(void) { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+
+/* The instructions are written out because arm_acle.h hides them unless the whole file is
+ * compiled with +crc on some compilers. */
+static uint32_t crc32c_arm(uint32_t crc, const uint8_t* p, size_t n) {
+    uint32_t c = ~crc;
+    for (; n >= 8; p += 8, n -= 8)
+        __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(c) : "r"(crc_le64(p)));
+    for (; n; p++, n--)
+        __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(c) : "r"((uint32_t)*p));
+    return ~c;
+}
+#endif
+
+/* ---------------------------------------------------------------------------------- the choice */
+#define CRC_IMPLEMENTATIONS_MAX 4
+
+typedef struct {
+    const char* name;
+    crc_function run;
+} crc_implementation;
+
+/* Fills `found` with what this machine can run, the best first, and gives their number. */
+static int crc_setup(crc_implementation found[CRC_IMPLEMENTATIONS_MAX]) {
+    int count = 0;
+    crc_fill_table(crc32c_table, CRC32C_POLYNOMIAL);
+    crc_fill_table(crc32_table, CRC32_POLYNOMIAL);
+#if defined(__x86_64__)
+    crc_setup_x86();
+    if (crc32c_avx512_usable()) found[count++] = (crc_implementation){"avx512", crc32c_avx512};
+    if (crc32c_sse42_usable()) found[count++] = (crc_implementation){"sse4.2", crc32c_sse42};
+#endif
+#if defined(__aarch64__) && defined(__linux__)
+    if (crc32c_arm_usable()) found[count++] = (crc_implementation){"arm", crc32c_arm};
+#endif
+    found[count++] = (crc_implementation){"table", crc32c_sliced};
+    return count;
+}
+
+#endif
