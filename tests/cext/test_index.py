@@ -7,9 +7,10 @@ import struct
 from array import array
 
 import pytest
-from barnabas.cext.index import IndexFull, OffsetIndex, TimeIndex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from barnabas.cext.index import IndexFull, OffsetIndex, TimeIndex
 
 
 def offset_bytes(entries) -> bytes:

@@ -7,11 +7,12 @@ import lz4.block
 import lz4.frame
 import pytest
 import snappy
-from barnabas.cext import inflate
-from barnabas.wire import compression
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import inflate as oracle
+
+from barnabas.cext import inflate
+from barnabas.wire import compression
 
 ROOM = 1 << 20
 ERRORS = (inflate.CorruptInput, inflate.TooLarge)

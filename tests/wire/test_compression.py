@@ -9,6 +9,10 @@ import lz4.frame
 import pytest
 import snappy
 import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle.inflate import xxh32
+
 from barnabas.wire import compression
 from barnabas.wire.compression import (
     CODECS,
@@ -18,9 +22,6 @@ from barnabas.wire.compression import (
     compress,
     decompress,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracle.inflate import xxh32
 
 ROOM = 1 << 20
 PACKED = [number for name, number in CODECS.items() if name != "none"]
