@@ -1,0 +1,84 @@
+"""The header before each message, after the frame's int32 size.
+
+    request v0    apiKey int16, apiVersion int16, correlationId int32   ControlledShutdown v0 only
+    request v1    v0, clientId nullable string (int16 length, always)   inflexible versions
+    request v2    v1, tagged section                                    flexible versions
+    response v0   correlationId int32                                   inflexible; all ApiVersions
+    response v1   v0, tagged section                                    flexible versions
+
+ApiVersions answers with header v0 in every version: who asks does not know yet what we speak. For
+the same reason its request header is read in versions that nobody knows, so that error 35 can go
+back under the right correlation id.
+"""
+
+from barnabas.cext.wire import MalformedMessage, Program
+from barnabas.cext.wire import encode as encode_pair
+from barnabas.cext.wire_struct import Struct
+from barnabas.wire.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, api_key
+from barnabas.wire.messages import Buffer, by_name, request, response
+
+
+def request_header_version(key: int, version: int) -> int:
+    """Raises UnsupportedVersion for an unknown key; the version may be one that nobody knows."""
+    if key == CONTROLLED_SHUTDOWN and version == 0:
+        return 0
+    flexible_from = api_key(key).request_flexible_from
+    return 1 if flexible_from is None or version < flexible_from else 2
+
+
+def response_header_version(key: int, version: int) -> int:
+    """As `request_header_version`."""
+    flexible_from = api_key(key).response_flexible_from
+    if key == API_VERSIONS or flexible_from is None:
+        return 0
+    return 0 if version < flexible_from else 1
+
+
+def _request_program(key: int, version: int) -> Program:
+    return by_name("RequestHeader").program(request_header_version(key, version))
+
+
+def _response_program(key: int, version: int) -> Program:
+    return by_name("ResponseHeader").program(response_header_version(key, version))
+
+
+def decode_request_header(data: Buffer, offset: int = 0) -> tuple[Struct, int]:
+    """(header, offset of the body). Raises MalformedMessage, UnsupportedVersion (unknown key)."""
+    view = memoryview(data)
+    if len(view) - offset < 4:
+        raise MalformedMessage(f"request header at byte {offset}: ends early")
+    key = int.from_bytes(view[offset : offset + 2], "big", signed=True)
+    version = int.from_bytes(view[offset + 2 : offset + 4], "big", signed=True)
+    if version < 0:
+        raise MalformedMessage(f"request header at byte {offset}: version {version} of key {key}")
+    return _request_program(key, version).decode(data, offset)
+
+
+def decode_response_header(data: Buffer, key: int, version: int) -> tuple[Struct, int]:
+    """(header, offset of the body) of an answer to a request of that key and version."""
+    return _response_program(key, version).decode(data)
+
+
+def encode_request(
+    key: int,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    body: Struct,
+    framed: bool = True,
+) -> bytes:
+    """Size (when framed), header and body of a request."""
+    program = _request_program(key, version)
+    header = program.cls(requestApiKey=key, requestApiVersion=version, correlationId=correlation_id)
+    if request_header_version(key, version) > 0:
+        header.clientId = client_id
+    return encode_pair(program, header, request(key).program(version), body, framed)
+
+
+def encode_response(
+    key: int, version: int, correlation_id: int, body: Struct, framed: bool = True
+) -> bytes:
+    """Size (when framed), header and body of an answer."""
+    program = _response_program(key, version)
+    header = program.cls(correlationId=correlation_id)
+    return encode_pair(program, header, response(key).program(version), body, framed)

@@ -1,0 +1,158 @@
+"""The door to all messages: by name, or by API key and direction.
+
+    metadata = response(3)
+    topic = metadata.struct("topics")(name="t", partitions=[])
+    data = metadata.encode(metadata.cls(topics=[topic]), version=9)
+    metadata.decode(data, version=9).topics[0].name
+
+Field names are Kafka's own. One class serves all versions of a struct; a field that the version
+lacks has its default. A tagged struct that was not sent is None. Classes and programs are made on
+first use and kept: they are facts about the protocol, shared by all brokers of a process.
+Next: headers.py.
+"""
+
+from functools import cache
+from threading import RLock
+from typing import Any
+
+from barnabas.cext.wire import KINDS, Program
+from barnabas.cext.wire_struct import Struct, struct_class
+from barnabas.errors import UnsupportedVersion
+from barnabas.wire.api_keys import api_key
+from barnabas.wire.schema import Field, Schema, places, schema_of, within
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Message:
+    """One message in all its versions."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.name = schema.name
+        self.version_min, self.version_max = schema.versions
+        self._lock = RLock()  # a class made twice would refuse its twin's objects
+        self._classes: dict[str, type[Struct]] = {}
+        self._programs: dict[int, Program] = {}
+
+    def __repr__(self) -> str:
+        return f"<Message {self.name} {self.version_min}-{self.version_max}>"
+
+    @property
+    def cls(self) -> type[Struct]:
+        return self.struct("")
+
+    def struct(self, path: str) -> type[Struct]:
+        """The class of the struct (or of an array's elements) at a path: "topics.partitions"."""
+        found = self._classes.get(path)
+        if found is not None:
+            return found
+        with self._lock:
+            if path not in self._classes:
+                self._classes[path] = self._make_class(path)
+            return self._classes[path]
+
+    def program(self, version: int) -> Program:
+        """The codec of one version. Raises UnsupportedVersion."""
+        found = self._programs.get(version)
+        if found is not None:
+            return found
+        if not self.version_min <= version <= self.version_max:
+            raise UnsupportedVersion(
+                f"{self.name} has versions {self.version_min}-{self.version_max}, not {version}"
+            )
+        with self._lock:
+            if version not in self._programs:
+                self._programs[version] = self._make_program("", self.schema.fields, version)
+            return self._programs[version]
+
+    def decode(self, data: Buffer, version: int, offset: int = 0) -> Struct:
+        """The message that data holds from offset to its end. Raises MalformedMessage."""
+        return self.program(version).decode_whole(data, offset)
+
+    def encode(self, message: Struct, version: int) -> bytes:
+        """The bytes of message. Raises UnwritableMessage."""
+        return self.program(version).encode(message)
+
+    def fields_at(self, path: str) -> list[Field]:
+        """The fields of the struct at a path."""
+        fields = self.schema.fields
+        for step in path.split(".") if path else ():
+            fields = next((f.fields for f in fields if f.name == step and f.base == "{}"), [])
+            if not fields:
+                raise KeyError(f"{self.name} has no struct {path}")
+        return fields
+
+    def default_of(self, field: Field, path: str) -> Any:
+        """What a new object holds: None, a value, a list, or the class of a struct that must be."""
+        must_be = not field.array and field.base == "{}" and field.default_text != "null"
+        return self.struct(path) if must_be and field.tag < 0 else field.default
+
+    def _make_class(self, path: str) -> type[Struct]:
+        fields = self.fields_at(path)
+        defaults = [self.default_of(field, below(path, field.name)) for field in fields]
+        name = f"{self.name}.{path}" if path else self.name
+        return struct_class(name, [field.name for field in fields], defaults)
+
+    def _make_program(self, path: str, fields: list[Field], version: int) -> Program:
+        flexible = version >= self.schema.flexible_from
+        present, absent = [], []
+        for field in fields:
+            here = below(path, field.name)
+            default = self.default_of(field, here)
+            same = self._same(field, here, default)
+            if not within(field.versions, version):
+                absent.append((field.name, field.ignorable, default, same))
+                continue
+            sub = self._make_program(here, field.fields, version) if field.base == "{}" else None
+            nullable = within(field.nullable, version)
+            tag = field.tag if within(field.tagged, version) else -1
+            compact = flexible and field.compact
+            kind = KINDS[field.base]
+            present.append(
+                (field.name, kind, field.array, nullable, tag, compact, default, same, sub)
+            )
+        present.sort(key=lambda op: op[4])  # stable: the plain ones (-1) stay in wire order
+        title = f"{self.name} v{version}"
+        return Program(title, self.struct(path), present, absent, flexible)
+
+    def _same(self, field: Field, path: str, default: Any) -> Any:
+        """The value that leaving a field out means: for a struct, one that is all defaults."""
+        if field.array or field.base != "{}" or field.default_text == "null":
+            return default
+        return self.struct(path)()
+
+
+def below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+@cache
+def _message(name: str) -> Message:
+    return Message(schema_of(name))
+
+
+_making = RLock()
+
+
+def by_name(name: str) -> Message:
+    """A message by the name in the schema text. Raises KeyError."""
+    with _making:
+        return _message(name)
+
+
+def names() -> list[str]:
+    """All messages there are."""
+    return list(places())
+
+
+def request(key: int, version: int | None = None) -> Message:
+    """The request of an API key, made sure to have that (stable) version when one is given.
+
+    Raises UnsupportedVersion."""
+    return by_name(api_key(key, version).name + "Request")
+
+
+def response(key: int, version: int | None = None) -> Message:
+    """The response of an API key, as `request`."""
+    return by_name(api_key(key, version).name + "Response")

@@ -1,0 +1,166 @@
+"""The schema text, read lazily: an index of all messages, and the fields of those that are used.
+
+The grammar stands at the head of schemas/messages.txt. Indexing looks at the head lines alone
+(well under a millisecond for all files together); the fields of a message are parsed when somebody
+asks for that message. Next: messages.py.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+SCHEMAS = Path(__file__).parent / "schemas"
+FILES = ("messages.txt", "messages-data.txt", "messages-internal-topics.txt")
+HEAD_LINE = re.compile(r"^[a-z].*", re.MULTILINE)
+OPEN_END = 32767  # "3+": as far as an int16 version goes
+
+Span = tuple[int, int]
+
+
+def spans(text: str) -> tuple[Span, ...]:
+    """Version spans: "3+", "2-5", "4", or several of these with commas."""
+    found = []
+    for part in text.split(","):
+        if part.endswith("+"):
+            found.append((int(part[:-1]), OPEN_END))
+        else:
+            low, _, high = part.partition("-")
+            found.append((int(low), int(high or low)))
+    return tuple(found)
+
+
+def within(versions: tuple[Span, ...], version: int) -> bool:
+    return any(low <= version <= high for low, high in versions)
+
+
+@dataclass(slots=True)
+class Field:
+    """One field of one struct, in all versions."""
+
+    name: str
+    base: str  # the type of one element
+    array: bool
+    versions: tuple[Span, ...]
+    fields: list["Field"]
+    nullable: tuple[Span, ...] = ()
+    tag: int = -1
+    tagged: tuple[Span, ...] = ()
+    default_text: str | None = None
+    compact: bool = True  # in flexible versions
+    ignorable: bool = False
+
+    @property
+    def default(self) -> Any:
+        """The value of a field nobody set. A struct's is None here: messages.py knows its class."""
+        text = self.default_text
+        if self.array:
+            return None if text == "null" else []
+        if text == "null" or self.base == "{}":
+            return None
+        if self.base == "bool":
+            return text == "true"
+        if self.base == "string":
+            return text or ""
+        if self.base in ("bytes", "records"):
+            return b""
+        if self.base == "uuid":
+            return bytes(16)
+        if self.base == "float64":
+            return float(text or 0)
+        return int(text or "0", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One message, in all versions."""
+
+    kind: str
+    name: str
+    key: int | None
+    versions: Span
+    flexible_from: int  # OPEN_END when never
+    fields: list[Field]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message's text stands, before anybody has read it."""
+
+    file: str
+    start: int
+    end: int
+
+
+@cache
+def text_of(file: str) -> str:
+    return SCHEMAS.joinpath(file).read_text(encoding="utf-8")
+
+
+@cache
+def places() -> dict[str, Place]:
+    """All messages by name."""
+    found: dict[str, Place] = {}
+    for file in FILES:
+        text = text_of(file)
+        starts = [match.start() for match in HEAD_LINE.finditer(text)]
+        for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+            name = text[start : start + 120].split(None, 2)[1]
+            if name in found:
+                raise ValueError(f"{file}: {name} stands twice")
+            found[name] = Place(file, start, end)
+    return found
+
+
+def schema_of(name: str) -> Schema:
+    """The schema of one message. Raises KeyError when there is none of that name."""
+    place = places()[name]
+    head, *lines = text_of(place.file)[place.start : place.end].splitlines()
+    kind, _, *words = head.split()
+    options = dict(word.split("=", 1) for word in words)
+    flexible = options["flexible"]
+    return Schema(
+        kind=kind,
+        name=name,
+        key=int(options["key"]) if "key" in options else None,
+        versions=spans(options["versions"])[0],
+        flexible_from=OPEN_END if flexible == "none" else spans(flexible)[0][0],
+        fields=fields_of(lines),
+    )
+
+
+def fields_of(lines: list[str]) -> list[Field]:
+    """The tree of fields that the indents tell."""
+    open_structs: list[list[Field]] = [[]]
+    for line in lines:
+        if not line or line.startswith("#"):
+            continue
+        depth = (len(line) - len(line.lstrip(" "))) // 2
+        field = field_of(line.split())
+        del open_structs[depth:]
+        open_structs[-1].append(field)
+        open_structs.append(field.fields)
+    return open_structs[0]
+
+
+def field_of(words: list[str]) -> Field:
+    name, kind, versions, *options = words
+    array = kind.startswith("[]")
+    field = Field(name, kind[2:] if array else kind, array, spans(versions), [])
+    for option in options:
+        key, _, value = option.partition("=")
+        if key == "null":
+            field.nullable = spans(value)
+        elif key == "tag":
+            tag, _, tagged = value.partition("@")
+            field.tag, field.tagged = int(tag), spans(tagged)
+        elif key == "default":
+            field.default_text = value
+        elif option == "flexible=none":
+            field.compact = False
+        elif option == "ignorable":
+            field.ignorable = True
+        else:
+            raise ValueError(f"{name}: option {option} is not in the grammar")
+    return field

@@ -1,0 +1,16 @@
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+class Layout:
+    names: tuple[str, ...]
+    defaults: tuple[Any, ...]
+
+class Struct:
+    layout: ClassVar[Layout]
+    unknown: Sequence[tuple[int, bytes]]
+    def __init__(self, **fields: Any) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+    def __setattr__(self, name: str, value: Any) -> None: ...
+    def __eq__(self, other: object) -> bool: ...
+
+def struct_class(name: str, names: Iterable[str], defaults: Iterable[Any]) -> type[Struct]: ...
