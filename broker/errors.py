@@ -4,8 +4,6 @@ Rooms raise these; barnabas.api puts the code into the answer, and cext speaks i
 A retriable error may go away by itself: clients try again after refreshing what they know.
 """
 
-import re
-
 NONE = 0  # the code of success; no exception carries it
 
 
@@ -19,7 +17,8 @@ class KafkaError(Exception):
     name: str  # as Kafka writes it: UNKNOWN_TOPIC_OR_PARTITION
 
     def __init_subclass__(cls) -> None:
-        cls.name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
+        capitals = [f"_{c}" if c.isupper() else c.upper() for c in cls.__name__]
+        cls.name = "".join(capitals).removeprefix("_")
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.meaning)

@@ -5,8 +5,8 @@ Versions reach from the oldest that Kafka 2.7 spoke to the newest stable one of 
 4.4 marks as unstable is left out.
 """
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire.schema import text_of
@@ -15,8 +15,7 @@ API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
 
 
-@dataclass(frozen=True, slots=True)
-class ApiKey:
+class ApiKey(NamedTuple):
     key: int
     name: str
     version_min: int

@@ -2,16 +2,16 @@
 
 The grammar stands at the head of schemas/messages.txt. Indexing looks at the head lines alone
 (well under a millisecond for all files together); the fields of a message are parsed when somebody
-asks for that message. Next: messages.py.
+asks for that message. The start of a broker waits for this module, so it imports neither
+dataclasses nor pathlib, which cost more than all it does. Next: messages.py.
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any
+from os.path import dirname, join
+from typing import Any, NamedTuple
 
-SCHEMAS = Path(__file__).parent / "schemas"
+SCHEMAS = join(dirname(__file__), "schemas")
 FILES = ("messages.txt", "messages-data.txt", "messages-internal-topics.txt")
 HEAD_LINE = re.compile(r"^[a-z].*", re.MULTILINE)
 OPEN_END = 32767  # "3+": as far as an int16 version goes
@@ -35,21 +35,35 @@ def within(versions: tuple[Span, ...], version: int) -> bool:
     return any(low <= version <= high for low, high in versions)
 
 
-@dataclass(slots=True)
 class Field:
     """One field of one struct, in all versions."""
 
-    name: str
-    base: str  # the type of one element
-    array: bool
-    versions: tuple[Span, ...]
-    fields: list["Field"]
-    nullable: tuple[Span, ...] = ()
-    tag: int = -1
-    tagged: tuple[Span, ...] = ()
-    default_text: str | None = None
-    compact: bool = True  # in flexible versions
-    ignorable: bool = False
+    __slots__ = (
+        "name",
+        "base",
+        "array",
+        "versions",
+        "fields",
+        "nullable",
+        "tag",
+        "tagged",
+        "default_text",
+        "compact",
+        "ignorable",
+    )
+
+    def __init__(self, name: str, kind: str, versions: tuple[Span, ...]) -> None:
+        self.name = name
+        self.array = kind.startswith("[]")
+        self.base = kind.removeprefix("[]")  # the type of one element
+        self.versions = versions
+        self.fields: list[Field] = []
+        self.nullable: tuple[Span, ...] = ()
+        self.tag = -1
+        self.tagged: tuple[Span, ...] = ()
+        self.default_text: str | None = None
+        self.compact = True  # in flexible versions
+        self.ignorable = False
 
     @property
     def default(self) -> Any:
@@ -72,8 +86,7 @@ class Field:
         return int(text or "0", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(NamedTuple):
     """One message, in all versions."""
 
     kind: str
@@ -84,8 +97,7 @@ class Schema:
     fields: list[Field]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a message's text stands, before anybody has read it."""
 
     file: str
@@ -95,7 +107,8 @@ class Place:
 
 @cache
 def text_of(file: str) -> str:
-    return SCHEMAS.joinpath(file).read_text(encoding="utf-8")
+    with open(join(SCHEMAS, file), encoding="utf-8") as text:
+        return text.read()
 
 
 @cache
@@ -146,8 +159,7 @@ def fields_of(lines: list[str]) -> list[Field]:
 
 def field_of(words: list[str]) -> Field:
     name, kind, versions, *options = words
-    array = kind.startswith("[]")
-    field = Field(name, kind[2:] if array else kind, array, spans(versions), [])
+    field = Field(name, kind, spans(versions))
     for option in options:
         key, _, value = option.partition("=")
         if key == "null":
