@@ -191,8 +191,16 @@ cdef class Program:
 
     def decode(self, data, Py_ssize_t offset=0):
         """(object, offset after it); bytes behind the message are the caller's matter."""
+        return self.run(data, offset, False)
+
+    def decode_whole(self, data, Py_ssize_t offset=0):
+        """The object that fills data from offset to its very end."""
+        return self.run(data, offset, True)[0]
+
+    cdef tuple run(self, object data, Py_ssize_t offset, bint whole):
         cdef Py_buffer buffer
         cdef Reader r
+        cdef Py_ssize_t end
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         r.view = NULL
         try:
@@ -205,19 +213,14 @@ cdef class Program:
                 message = read_struct(&r, self)
             except UnicodeDecodeError as error:
                 raise MalformedMessage(where(&r) + f"not UTF-8 ({error.reason})") from None
-            return message, r.c.p - r.start
+            end = r.c.p - r.start
+            if whole and end != buffer.len:
+                more = f"but {buffer.len - end} more bytes follow"
+                raise MalformedMessage(f"{self.title} ends at byte {end}, {more}")
+            return message, end
         finally:
             Py_XDECREF(r.view)
             PyBuffer_Release(&buffer)
-
-    def decode_whole(self, data, Py_ssize_t offset=0):
-        """The object that fills data from offset to its very end."""
-        message, end = self.decode(data, offset)
-        if end != len(data):
-            raise MalformedMessage(
-                f"{self.title} ends at byte {end}, but {len(data) - end} more bytes follow"
-            )
-        return message
 
     def encode(self, message) -> bytes:
         """The bytes of message. Raises UnwritableMessage."""

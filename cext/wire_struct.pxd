@@ -6,7 +6,8 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 cdef class Layout:
     cdef readonly tuple names
     cdef readonly tuple defaults
-    cdef dict offsets
+    cdef Py_ssize_t count
+    cdef Py_ssize_t* places      # the slot's offset in the object, for each name
     cdef Py_ssize_t unknown
 
 

@@ -6,6 +6,7 @@ Next: cext/wire.pyx.
 """
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdlib cimport calloc, free
 
 cdef extern from *:
     """
@@ -17,16 +18,26 @@ cdef extern from "Python.h":
         Py_ssize_t offset
     ctypedef struct PyMemberDescrObject:
         PyMemberDef* d_member
+    PyObject* PyDict_GetItemWithError(object d, object key) except? NULL
+    Py_ssize_t PyDict_Size(object d) except -1
     int PyObject_RichCompareBool(object a, object b, int op) except -1
     int Py_EQ
 
 
 cdef class Layout:
     """Where the slots of one struct class are, and what each holds when nobody said."""
-    def __init__(self, type cls, tuple names, tuple defaults):
+    def __cinit__(self, type cls, tuple names, tuple defaults):
         self.names, self.defaults = names, defaults
-        self.offsets = {name: offset_of(cls, name) for name in names}
         self.unknown = offset_of(cls, "unknown")
+        self.places = <Py_ssize_t*>calloc(len(names) + 1, sizeof(Py_ssize_t))
+        if self.places == NULL:
+            raise MemoryError
+        for name in names:
+            self.places[self.count] = offset_of(cls, name)
+            self.count += 1
+
+    def __dealloc__(self):
+        free(self.places)
 
 
 cdef Py_ssize_t offset_of(type cls, str name) except -1:
@@ -47,14 +58,20 @@ class Struct:
     def __init__(self, **fields):
         cdef Layout layout = self.layout
         cdef PyObject* me = <PyObject*>self
-        for name, default in zip(layout.names, layout.defaults):
-            if name in fields:
-                put(me, layout.offsets[name], fields.pop(name))
+        cdef PyObject* given
+        cdef Py_ssize_t i, taken = 0
+        for i in range(layout.count):
+            given = PyDict_GetItemWithError(fields, layout.names[i])
+            if given != NULL:
+                put(me, layout.places[i], <object>given)
+                taken += 1
             else:
-                put(me, layout.offsets[name], fresh(default))
-        put(me, layout.unknown, fields.pop("unknown", ()))
-        if fields:
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(fields))}")
+                put(me, layout.places[i], fresh(layout.defaults[i]))
+        given = PyDict_GetItemWithError(fields, "unknown")
+        put(me, layout.unknown, <object>given if given != NULL else ())
+        if taken + (given != NULL) != PyDict_Size(fields):
+            names = ", ".join(sorted(set(fields) - {*layout.names, "unknown"}))
+            raise TypeError(f"{type(self).__name__} has no field {names}")
 
     def __eq__(self, other):
         if type(self) is not type(other):
@@ -62,9 +79,10 @@ class Struct:
         cdef Layout layout = self.layout
         cdef PyObject* a = <PyObject*>self
         cdef PyObject* b = <PyObject*>other
-        for name in layout.names:
+        cdef Py_ssize_t i
+        for i in range(layout.count):
             if not PyObject_RichCompareBool(
-                get(a, layout.offsets[name]), get(b, layout.offsets[name]), Py_EQ
+                get(a, layout.places[i]), get(b, layout.places[i]), Py_EQ
             ):
                 return False
         return list(self.unknown) == list(other.unknown)

@@ -1,6 +1,8 @@
 """Bytes from an enemy: MalformedMessage (naming message, field and byte) is all they can cause,
 and the memory they take grows with the bytes they send, not with the numbers they announce."""
 
+import contextlib
+import gc
 import random
 import tracemalloc
 
@@ -128,6 +130,32 @@ def test_many_small_elements_cost_in_proportion():
     finally:
         tracemalloc.stop()
     assert peak_bytes < 150 * len(data)
+
+
+def test_nothing_stays_behind():
+    """Refused and accepted messages alike give their memory back."""
+    pairs = [(by_name(v["api"]).program(v["version"]), v["bytes"]) for v in message_vectors()[::20]]
+
+    def work():
+        for program, data in pairs:
+            program.encode(program.decode(data)[0])
+            for cut in range(0, len(data), 5):
+                with contextlib.suppress(MalformedMessage):
+                    program.decode(data[:cut])
+
+    work()
+    tracemalloc.start()
+    try:
+        work()
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(5):
+            work()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 20_000
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
