@@ -3,8 +3,9 @@
 import csv
 
 import pytest
-from barnabas import errors
 from oracle.vectors import VECTORS
+
+from barnabas import errors
 
 with open(VECTORS / "error-codes.tsv", encoding="utf-8") as table:
     ROWS = list(csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE))

@@ -1,6 +1,8 @@
 """Which header goes before which message, and the table of API keys."""
 
 import pytest
+from oracle.vectors import vectors
+
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire import MalformedMessage, by_name, request, response
 from barnabas.wire.api_keys import api_key, api_keys
@@ -12,7 +14,6 @@ from barnabas.wire.headers import (
     request_header_version,
     response_header_version,
 )
-from oracle.vectors import vectors
 
 
 def test_every_key_has_both_messages_in_all_its_versions():

@@ -7,8 +7,9 @@ import random
 import tracemalloc
 
 import pytest
-from barnabas.wire import MalformedMessage, by_name
 from oracle.vectors import message_vectors
+
+from barnabas.wire import MalformedMessage, by_name
 
 METADATA = by_name("MetadataRequest")
 INT32_MAX = (2**31 - 1).to_bytes(4, "big")

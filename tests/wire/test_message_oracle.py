@@ -2,10 +2,11 @@
 
 import random
 
-from barnabas.wire import by_name
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import messages as oracle
+
+from barnabas.wire import by_name
 
 ALL = [(name, version) for name in oracle.tree() for version in oracle.version_range(name)]
 

@@ -5,6 +5,7 @@ import sys
 import threading
 
 import pytest
+
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire import UnwritableMessage, by_name, request, response
 from barnabas.wire.json_form import from_json

@@ -1,10 +1,11 @@
 """Kafka's own bytes: each decodes to the fields it was made from, and encodes to the same bytes."""
 
 import pytest
+from oracle.vectors import message_vectors, vectors
+
 from barnabas.wire import MalformedMessage, by_name
 from barnabas.wire.json_form import from_json, to_json
 from barnabas.wire.messages import names
-from oracle.vectors import message_vectors, vectors
 
 
 @pytest.mark.parametrize(("name", "count"), [("rpc", 1886), ("internal", 142), ("data", 43)])
