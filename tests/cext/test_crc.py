@@ -5,6 +5,7 @@ import zlib
 
 import crc32c as oracle
 import pytest
+
 from barnabas.cext import crc
 
 DATA = random.Random(7).randbytes(70_000)

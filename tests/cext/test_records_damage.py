@@ -4,9 +4,10 @@ import random
 import tracemalloc
 
 import pytest
+from oracle import records as oracle
+
 from barnabas.cext import messageset as m
 from barnabas.cext import records as r
-from oracle import records as oracle
 
 NOW = 1_700_000_000_000
 RECORDS = [

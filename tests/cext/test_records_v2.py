@@ -4,10 +4,11 @@ Hostile input gives CorruptRecords and nothing else (test_records_damage.py).
 """
 
 import pytest
-from barnabas.cext import records as r
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import records as oracle
+
+from barnabas.cext import records as r
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.one_of(st.just(-1), st.integers(1_700_000_000_000, 1_700_000_100_000), I64)

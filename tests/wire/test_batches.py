@@ -11,6 +11,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from barnabas.cext.records import CorruptRecords, Record
 from barnabas.wire import batches, compression
 

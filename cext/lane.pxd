@@ -1,0 +1,114 @@
+"""What the reactor and the lanes that run on its threads say to each other.
+
+The reactor cuts frames and owns connections; a lane answers some requests on the network thread
+without the GIL. Neither imports the other: both see these structures.
+"""
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+from barnabas.cext.buffer cimport Buffer, buffer_free, buffer_i8, buffer_i32, buffer_init
+from barnabas.cext.endian cimport be32_store
+from barnabas.cext.log cimport LogSlice
+from barnabas.cext.segment cimport segment_release
+
+cdef enum:
+    LANE_CLOSE = -1     # malformed: close the connection, say nothing
+    LANE_DONE = 0       # the response is complete
+    LANE_SILENT = 1     # done, and there is no response (acks=0)
+    LANE_PARKED = 2     # `parked` is filled; resume() is called after wake() or at the deadline
+    LANE_PYTHON = 3     # not for this lane: hand the request to the Python lane
+
+cdef struct Request:
+    uint8_t* data               # the frame after its size prefix; stays put while parked; may be written to
+    int64_t size_bytes
+    int16_t api_key
+    int16_t api_version
+    int32_t correlation_id
+    const uint8_t* client_id    # inside data; NULL when null
+    int32_t client_id_bytes
+    int64_t body_at             # where the body begins in data
+    uint64_t connection_id      # never used again for another connection of this reactor
+    int32_t thread_index
+    int32_t listener_index
+    int64_t received_ns         # monotonic, when the frame was complete
+
+cdef struct ResponseSlice:
+    int64_t after_byte          # goes out after this many bytes of `bytes`
+    LogSlice slice              # owned: released when sent or dropped
+
+cdef struct Response:
+    Buffer bytes                # size prefix included
+    ResponseSlice* slices
+    int32_t slice_count
+    int32_t slice_capacity
+    int64_t slice_bytes
+
+cdef struct Parked:
+    int64_t deadline_ns         # monotonic
+    void* state                 # the lane's own
+
+cdef struct Waker:
+    void* context
+    # From any thread, any number of times, also for a connection that is gone: resume() will be called soon.
+    void (*wake)(void* context, int32_t thread_index, uint64_t connection_id) noexcept nogil
+
+cdef struct Lane:
+    void* context
+    bint (*takes)(void* context, int16_t api_key, int16_t api_version) noexcept nogil
+    int (*handle)(void* context, Request* request, Response* out, Parked* parked) noexcept nogil
+    # DONE, SILENT, PARKED (again) or CLOSE. `expired`: the deadline has passed, answer now.
+    int (*resume)(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil
+    # The connection went while parked: drop the state.
+    void (*abandon)(void* context, Parked* parked) noexcept nogil
+
+cdef class LaneHandle:
+    """Python's carrier of a Lane from the module that makes it to the reactor."""
+    cdef Lane* lane
+    cdef object owner           # kept alive while the reactor runs
+    cdef void bind(self, Waker* waker)   # called once by the reactor before its threads start
+
+cdef inline void response_init(Response* r) noexcept nogil:
+    buffer_init(&r.bytes)
+    r.slices = NULL
+    r.slice_count = 0
+    r.slice_capacity = 0
+    r.slice_bytes = 0
+
+cdef inline void response_begin(Response* r, int32_t correlation_id, bint flexible) noexcept nogil:
+    """Size prefix (patched by response_end), correlation id and, when flexible, no tagged fields."""
+    buffer_i32(&r.bytes, 0)
+    buffer_i32(&r.bytes, correlation_id)
+    if flexible:
+        buffer_i8(&r.bytes, 0)
+
+cdef inline bint response_add_slice(Response* r, LogSlice* slice) noexcept nogil:
+    """Takes over the slice's reference. False when memory ran out (the slice is released then)."""
+    cdef ResponseSlice* grown
+    cdef int32_t capacity
+    if r.slice_count == r.slice_capacity:
+        capacity = r.slice_capacity * 2 if r.slice_capacity else 4
+        grown = <ResponseSlice*>realloc(r.slices, capacity * sizeof(ResponseSlice))
+        if grown == NULL:
+            segment_release(slice.segment)
+            r.bytes.failed = True
+            return False
+        r.slices = grown
+        r.slice_capacity = capacity
+    r.slices[r.slice_count].after_byte = r.bytes.size
+    r.slices[r.slice_count].slice = slice[0]
+    r.slice_count += 1
+    r.slice_bytes += slice.size_bytes
+    return True
+
+cdef inline void response_end(Response* r) noexcept nogil:
+    if not r.bytes.failed:
+        be32_store(r.bytes.data, <int32_t>(r.bytes.size - 4 + r.slice_bytes))
+
+cdef inline void response_free(Response* r) noexcept nogil:
+    cdef int32_t i
+    for i in range(r.slice_count):
+        if r.slices[i].slice.segment != NULL:
+            segment_release(r.slices[i].slice.segment)
+    free(r.slices)
+    buffer_free(&r.bytes)
+    response_init(r)
