@@ -1,12 +1,8 @@
 """The messages of the protocol: schemas as text, classes and codecs made from them on first use.
 
 Read on: messages.py (the door), schema.py (the text), headers.py, api_keys.py, json_form.py;
-<<<<<<< HEAD
-the bytes themselves are cext/wire.pyx.
-=======
 the bytes themselves are cext/wire.pyx. Beside them are the codecs of what a records field holds:
 batches.py and compression.py. I/O is elsewhere.
->>>>>>> wire
 """
 
 from barnabas.cext.wire import MalformedMessage, UnwritableMessage

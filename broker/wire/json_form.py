@@ -29,23 +29,16 @@ def _struct_to_json(message: Message, path: str, value: Struct, version: int) ->
         inner = getattr(value, field.name)
         if not within(field.versions, version):
             continue
-<<<<<<< HEAD
-        if within(field.tagged, version) and inner == message.default_of(field, here):
-=======
         if within(field.tagged, version) and _is_default(inner, message.default_of(field, here)):
->>>>>>> wire
             continue
         found[field.name] = _to_json(message, field, here, inner, version)
     return found
 
 
-<<<<<<< HEAD
-=======
 def _is_default(value: Any, default: Any) -> bool:
     return bool(value == (default() if isinstance(default, type) else default))
 
 
->>>>>>> wire
 def _to_json(message: Message, field: Field, path: str, value: Any, version: int) -> Any:
     if value is None:
         return None

@@ -86,13 +86,9 @@ class Message:
     def default_of(self, field: Field, path: str) -> Any:
         """What a new object holds: None, a value, a list, or the class of a struct that must be."""
         must_be = not field.array and field.base == "{}" and field.default_text != "null"
-<<<<<<< HEAD
-        return self.struct(path) if must_be and field.tag < 0 else field.default
-=======
         # Where null can be sent, None is taken: leaving the field out means a struct of defaults.
         by_class = field.tag < 0 or bool(field.nullable)
         return self.struct(path) if must_be and by_class else field.default
->>>>>>> wire
 
     def _make_class(self, path: str) -> type[Struct]:
         fields = self.fields_at(path)

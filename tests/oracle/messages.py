@@ -246,12 +246,8 @@ def read_struct(fields, data, version, flexible):
         if kind.tag is None:
             value[kind.name], data = read(kind, kind.type, data)
         else:
-<<<<<<< HEAD
-            value[kind.name] = None if kind.type == "{}" else kind.default()
-=======
             absent = kind.type == "{}" and not kind.nullable
             value[kind.name] = None if absent else kind.default()
->>>>>>> wire
     if flexible:
         by_tag = {kind.tag: kind for kind in kinds if kind.tag is not None}
         count, data = read_uvarint(data)

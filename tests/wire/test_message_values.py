@@ -213,8 +213,6 @@ def test_import_reads_no_schema():
         "w.request(3); assert schema.text_of.cache_info().currsize == 4"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-<<<<<<< HEAD
-=======
 
 
 def test_null_tagged_struct_is_not_a_missing_one():
@@ -223,4 +221,3 @@ def test_null_tagged_struct_is_not_a_missing_one():
     null = member.cls(classicMemberMetadata=None)
     assert member.encode(null, 0).endswith(b"\x01\0\x01\xff")
     assert member.decode(member.encode(null, 0), 0) == null
->>>>>>> wire
