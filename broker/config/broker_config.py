@@ -1,0 +1,295 @@
+"""The configuration a broker starts with: defaults < file < environment < --set.
+
+`BrokerConfig.load` reads all of it, refuses what is wrong with one plain line a problem, and keeps
+two lists for people: `warnings` (settings that do not do what their author expects) and `notices`
+(how a stock file was understood). It never changes afterwards; dynamic_config.py goes on top.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from barnabas.config.environment import settings_from
+from barnabas.config.layers import Layers, TypedAccess, value_in_force
+from barnabas.config.listeners import Listener, Listeners, is_loopback
+from barnabas.config.properties import parse_properties
+from barnabas.config.protection import base_name, protection_problems
+from barnabas.config.providers import Providers, check_private, read_limited, refers
+from barnabas.config.settings import BROKER_SETTINGS, ConfigError, Setting
+from barnabas.config.values import Value, parse_value
+
+# Keys that steer something other than the broker and stand in stock files.
+SILENT_PREFIXES = ("config.providers.",)
+NOT_FOR_ONE_NODE = "this build runs one node"
+
+Get = Callable[[str], Value]
+
+
+def number(value: Value) -> float:
+    """A value that the table says is a number."""
+    assert isinstance(value, int | float)
+    return value
+
+
+def cross_problems(get: Get) -> list[str]:
+    """Pairs of settings that contradict each other."""
+    wrong = []
+    for low, high in (
+        ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+        ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+        ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ):
+        if number(get(low)) > number(get(high)):
+            wrong.append(
+                f"{low}={get(low)} is more than {high}={get(high)}. Lower {low} or raise {high}."
+            )
+    queued, largest = number(get("queued.max.request.bytes")), get("socket.request.max.bytes")
+    if 0 < queued < number(largest):
+        wrong.append(
+            f"queued.max.request.bytes={queued} is less than socket.request.max.bytes={largest}:"
+            " the largest request could never be read. Raise the first or lower the second."
+        )
+    return wrong
+
+
+class BrokerConfig(TypedAccess):
+    """Values by name, where each came from, and what people should know about them."""
+
+    def __init__(self, values: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:
+        """From plain names and texts; `load` is the usual way."""
+        self.values = dict(values)
+        self.origins = dict(origins or {})
+        self.warnings: list[str] = []
+        self.notices: list[str] = []
+        for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+            if name in self.values and other not in self.values:  # one number under two names
+                self.values[other] = self.values[name]
+                self.origins[other] = f"{name}{self._where(name)}"
+        self.layers = Layers(self.values)
+        self._check()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        overrides: Iterable[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> BrokerConfig:
+        """Read the file, the environment (the process's own by default) and `name=value` texts."""
+        environ = os.environ if environ is None else environ
+        values: dict[str, str] = {}
+        origins: dict[str, str] = {}
+        doubles = _read_file(os.fspath(path), environ, values, origins) if path else []
+        outside = [
+            (name, value, f"environment {variable}")
+            for name, (value, variable) in settings_from(environ).items()
+        ]
+        for text in overrides:
+            name, equals, value = text.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError(f"--set {text}: not a setting. Write --set name=value.")
+            outside.append((name.strip(), value.strip(), "--set"))
+        for name, value, origin in outside:
+            if refers(value):
+                raise ConfigError(
+                    f"{name} ({origin}): ${{...}} works in the settings file only."
+                    " Give the value itself, or move the setting into the file."
+                )
+            values[name], origins[name] = value, origin
+        config = cls(values, origins)
+        config.warnings[:0] = doubles
+        return config
+
+    # -- values --------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Value:
+        """The typed value in force, units converted: `log.retention.ms` follows the hours.
+
+        A name that is not in the table gives the text it was set to, or KeyError.
+        """
+        typed = self.layers.typed
+        if name not in typed:
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None:
+                return self.values[name]
+            typed[name] = value_in_force(setting, self.layers)
+        return typed[name]
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody gave it, under this very name."""
+        return name in self.values
+
+    def unknown(self) -> dict[str, str]:
+        """Settings the table does not have; plugins may."""
+        return {n: v for n, v in self.values.items() if n not in BROKER_SETTINGS}
+
+    def without_effect(self) -> list[str]:
+        """Settings that were given and that this build only accepts and reports."""
+        known = (BROKER_SETTINGS[n] for n in self.values if n in BROKER_SETTINGS)
+        return sorted(s.name for s in known if not s.is_effective)
+
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """The given texts whose names begin so, the way a plugin reads its own settings."""
+        return {n: v for n, v in self.values.items() if n.startswith(prefix)}
+
+    @property
+    def node_id(self) -> int:
+        """node.id, which is broker.id too; -1 asks for a generated one."""
+        return self.integer("node.id")
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return self.names("log.dirs")
+
+    @property
+    def log_durability(self) -> str:
+        return self.text("log.durability")
+
+    @property
+    def metadata_store(self) -> str:
+        return self.text("metadata.store")
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        return self.names("plugins")
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """What to bind."""
+        return self._listeners.bound
+
+    @property
+    def advertised_listeners(self) -> list[Listener]:
+        return self._listeners.advertised
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        return self._listeners.inter_broker_name
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _where(self, name: str) -> str:
+        return f" ({self.origins[name]})" if name in self.origins else ""
+
+    def _check(self) -> None:
+        problems = protection_problems(self.values)
+        for name, text in self.values.items():
+            setting = BROKER_SETTINGS.get(name)
+            if setting:
+                try:
+                    parse_value(setting, text)
+                except ConfigError as error:
+                    problems += [line + self._where(name) for line in error.problems]
+        if not problems:
+            problems += cross_problems(self.get) + self._identity_problems()
+            try:
+                self._listeners = Listeners(self.get, self.is_set)
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+        self._warn()
+        self._notice()
+
+    def _identity_problems(self) -> list[str]:
+        wrong = []
+        node_id, broker_id = self["node.id"], self["broker.id"]
+        if node_id != broker_id:
+            wrong.append(
+                f"node.id={node_id} and broker.id={broker_id} differ, and both name this node."
+                " Remove one."
+            )
+        if not self.log_dirs or "" in self.log_dirs:
+            wrong.append("log.dirs: a directory name is empty. Name at least one directory.")
+        elif len(set(self.log_dirs)) < len(self.log_dirs):
+            wrong.append("log.dirs: a directory is there twice. Name each once.")
+        if self.metadata_store == "zookeeper" and not self["zookeeper.connect"]:
+            wrong.append(
+                "metadata.store=zookeeper needs zookeeper.connect. Set it to host:port,"
+                " or set metadata.store=embedded."
+            )
+        roles = self.names("process.roles")
+        if roles and "broker" not in roles:
+            wrong.append(
+                "process.roles=controller: such a node would serve no clients."
+                " Use process.roles=broker,controller, or remove the setting."
+            )
+        return wrong
+
+    def _warn(self) -> None:
+        unknown = [n for n in sorted(self.unknown()) if not n.startswith(SILENT_PREFIXES)]
+        for name in unknown:
+            self.warnings.append(
+                f"{name}{self._where(name)}: this setting is not known. It is kept for plugins"
+                " and has no other effect; check the spelling."
+            )
+        blank = [n for n in sorted(self.values) if self._is_blank(BROKER_SETTINGS.get(n))]
+        if blank:
+            self.warnings.append("These settings have no effect here: " + ", ".join(blank) + ".")
+        for listener in self.listeners:
+            if not is_loopback(listener.host):
+                self.warnings.append(
+                    f"{listener}: whoever can reach this address can read, write and delete"
+                    " everything (allow.unauthenticated.remote=true)."
+                )
+
+    @staticmethod
+    def _is_blank(setting: Setting | None) -> bool:
+        return setting is not None and not setting.tier
+
+    def _notice(self) -> None:
+        embedded = self.metadata_store == "embedded"
+        if embedded and self["zookeeper.connect"]:
+            self.notices.append(
+                "zookeeper.connect is not used: this node keeps its metadata in its own embedded"
+                " store. metadata.store=zookeeper would use ZooKeeper."
+            )
+        kraft = [n for n in ("process.roles", "controller.quorum.voters") if self.is_set(n)]
+        kraft += ["controller.quorum.bootstrap.servers"] * self.is_set(
+            "controller.quorum.bootstrap.servers"
+        )
+        if kraft:
+            self.notices.append(
+                f"{', '.join(kraft)}: there is no KRaft quorum; this node keeps its metadata in"
+                f" its own {'embedded store' if embedded else 'ZooKeeper'}."
+            )
+        if len(self.names("controller.quorum.voters")) > 1:
+            self.warnings.append(
+                f"controller.quorum.voters names several nodes; {NOT_FOR_ONE_NODE} that does not"
+                " join them."
+            )
+        for listener in self._listeners.unbound:
+            self.notices.append(f"{listener}: a controller listener, not bound.")
+
+
+def _read_file(
+    path: str, environ: Mapping[str, str], values: dict[str, str], origins: dict[str, str]
+) -> list[str]:
+    """Fill in what the file says; the lines to warn of doubled keys come back."""
+    providers = Providers(environ)
+    lines: dict[str, int] = {}
+    doubles = []
+    secret_files: dict[str, str] = {}
+    for entry in parse_properties(read_limited(path), path):
+        text = entry.value
+        from_files: set[str] = set()
+        if refers(text):
+            text, from_files = providers.resolve(entry.key, text)
+        setting = BROKER_SETTINGS.get(base_name(entry.key))
+        if setting and setting.is_sensitive and text:
+            for secret_file in from_files or ({path} if text == entry.value else ()):
+                secret_files[secret_file] = entry.key
+        if entry.key in lines:
+            doubles.append(
+                f"{entry.key}: set on line {lines[entry.key]} and again on line {entry.line} of"
+                f" {path}; the last one counts."
+            )
+        lines[entry.key] = entry.line
+        values[entry.key], origins[entry.key] = text, f"{path} line {entry.line}"
+    for secret_file, key in secret_files.items():
+        check_private(secret_file, key)
+    return doubles

@@ -1,0 +1,214 @@
+"""Broker settings that change while it runs, above the ones it started with.
+
+Two maps of texts, one for every broker and one for each broker id, are all the state; whoever
+stores them (the metadata tree) hands them in with `replace` and stores what `alter` gives back.
+Callables in `on_change` are called with the names whose value in force changed, after the change,
+on the thread that made it; one that raises stops neither the change nor the others, and its error
+goes to `on_error` (without it, the first is raised at the end). `alter` and `replace` are called
+from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from barnabas.config.broker_config import BrokerConfig, cross_problems
+from barnabas.config.layers import (
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT_BROKER,
+    STATIC_BROKER,
+    ConfigEntry,
+    Layers,
+    TypedAccess,
+    candidates,
+    describe_setting,
+    describe_unknown,
+    value_in_force,
+)
+from barnabas.config.protection import base_name, protection_asked
+from barnabas.config.providers import refers
+from barnabas.config.settings import BROKER_SETTINGS, PER_BROKER, ConfigError
+from barnabas.config.values import Value, parse_value
+
+UNKNOWN_COUNT_MAX = 1000  # names the table does not have, kept for one broker
+TEXT_BYTES_MAX = 32768  # of one value that came over the network
+
+Changed = Callable[[frozenset[str]], None]
+
+
+class DynamicConfig(TypedAccess):
+    """The values in force on this node, and the means to change them."""
+
+    def __init__(
+        self,
+        static: BrokerConfig,
+        node_id: int | None = None,
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.static = static
+        self.node_id = static.node_id if node_id is None else node_id
+        self.on_change: list[Changed] = []
+        self.on_error = on_error
+        self._cluster: dict[str, str] = {}
+        self._brokers: dict[int, dict[str, str]] = {}
+        self.layers = Layers(static.values)
+
+    def __getitem__(self, name: str) -> Value:
+        """The typed value in force on this node, units converted."""
+        layers = self.layers  # read once: another thread may exchange it
+        if name not in layers.typed:
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None:
+                for layer in (layers.broker, layers.cluster):
+                    if name in layer:
+                        return layer[name]
+                return self.static[name]
+            layers.typed[name] = value_in_force(setting, layers)
+        return layers.typed[name]
+
+    def texts(self, broker_id: int | None) -> dict[str, str]:
+        """What was altered for one broker, or (None) for every broker."""
+        return dict(self._cluster if broker_id is None else self._brokers.get(broker_id, {}))
+
+    def layers_of(self, broker_id: int | None) -> Layers:
+        """As a broker sees it. Of another broker only the dynamic part is known here."""
+        static = self.static.values if broker_id in (None, self.node_id) else {}
+        broker = {} if broker_id is None else self._brokers.get(broker_id, {})
+        return Layers(static, self._cluster, broker)
+
+    def alter(
+        self,
+        broker_id: int | None,
+        changes: Mapping[str, str | None],
+        validate_only: bool = False,
+    ) -> dict[str, str]:
+        """Set (a text) or delete (None) values of one broker or, with None, of every broker.
+
+        All changes or none are made. Gives back the whole new map of that broker, to be stored.
+        """
+        texts = self.texts(broker_id)
+        problems: list[str] = []
+        for name, text in changes.items():
+            problems += dynamic_problems(name, text, cluster_wide=broker_id is None)
+            texts.pop(name, None)
+            if text is not None:
+                texts[name] = text
+        if sum(name not in BROKER_SETTINGS for name in texts) > UNKNOWN_COUNT_MAX:
+            problems.append(f"more than {UNKNOWN_COUNT_MAX} settings that are not known.")
+        if not problems:
+            after = self.layers_of(broker_id)
+            if broker_id is None:
+                after.cluster = texts
+                after.broker = self._brokers.get(self.node_id, {})
+            else:
+                after.broker = texts
+            problems = cross_problems(lambda name: value_in_force(BROKER_SETTINGS[name], after))
+        if problems:
+            raise ConfigError(problems)
+        if not validate_only:
+            self.replace(broker_id, texts)
+        return texts
+
+    def replace(self, broker_id: int | None, texts: Mapping[str, str]) -> list[str]:
+        """Take over a stored map as it is: at start, and when another node changed it.
+
+        A stored value that this build does not accept is left out; the lines say which.
+        """
+        kept, problems = {}, []
+        for name, text in texts.items():
+            wrong = dynamic_problems(name, text, cluster_wide=broker_id is None)
+            problems += wrong
+            if not wrong:
+                kept[name] = text
+        before = self.layers
+        if broker_id is None:
+            self._cluster = kept
+        elif kept:
+            self._brokers[broker_id] = kept
+        else:
+            self._brokers.pop(broker_id, None)
+        self.layers = self.layers_of(self.node_id)
+        changed = _changed_names(before, self.layers)
+        if changed:
+            self._call_listeners(changed)
+        return problems
+
+    def _call_listeners(self, changed: frozenset[str]) -> None:
+        errors = []
+        for listener in list(self.on_change):
+            try:
+                listener(changed)
+            except Exception as error:  # one room's failure is not the others'
+                errors.append(error)
+        for failed in errors:
+            if self.on_error is None:
+                raise failed
+            self.on_error(failed)
+
+    def describe(
+        self, names: Iterable[str] | None = None, broker_id: int | None = None
+    ) -> list[ConfigEntry]:
+        """DescribeConfigs of this broker (its own id), or (None) of the cluster's defaults.
+
+        The cluster's defaults are only what somebody altered, as Kafka shows them.
+        """
+        wanted = None if names is None else set(names)
+        layers = self.layers_of(broker_id)
+        altered = {**layers.cluster, **layers.broker}
+        found = []
+        for name, setting in BROKER_SETTINGS.items():
+            shown = name in altered if broker_id is None else True
+            if shown and (wanted is None or name in wanted):
+                found.append(describe_setting(setting, layers))
+        unknown = dict(altered) if broker_id is None else {**layers.static, **altered}
+        for name in sorted(n for n in unknown if n not in BROKER_SETTINGS):
+            if wanted is None or name in wanted:
+                found.append(describe_unknown(name, _source_of(name, layers)))
+        return found
+
+
+def _source_of(name: str, layers: Layers) -> int:
+    if name in layers.broker:
+        return DYNAMIC_BROKER
+    return DYNAMIC_DEFAULT_BROKER if name in layers.cluster else STATIC_BROKER
+
+
+def dynamic_problems(name: str, text: str | None, cluster_wide: bool) -> list[str]:
+    """Why this setting cannot be changed so while the broker runs. A deletion needs no value."""
+    setting = BROKER_SETTINGS.get(name)
+    if setting and setting.is_read_only:
+        return [f"{name}: cannot change while the broker runs. Set it in the file and restart."]
+    base = BROKER_SETTINGS.get(base_name(name))
+    if cluster_wide and base and (base.mode == PER_BROKER or base.is_sensitive):
+        return [f"{name}: differs from broker to broker. Alter it for one broker id."]
+    if text is None:
+        return []
+    if len(text.encode("utf-8", "replace")) > TEXT_BYTES_MAX:
+        return [f"{name}: the value is longer than {TEXT_BYTES_MAX} bytes. Shorten it."]
+    if refers(text):
+        return [f"{name}: ${{...}} works in the server's own file only. Give the value itself."]
+    protection = protection_asked(name, text)
+    if protection:
+        return [f"{name}: asks for {protection}, not available in this build. Leave it out."]
+    if setting:
+        try:
+            parse_value(setting, text)
+        except ConfigError as error:
+            return error.problems
+    return []
+
+
+def _changed_names(before: Layers, after: Layers) -> frozenset[str]:
+    touched = set()
+    for old, new in ((before.broker, after.broker), (before.cluster, after.cluster)):
+        touched |= {n for n in {*old, *new} if old.get(n) != new.get(n)}
+    changed = set()
+    for name in touched:
+        setting = BROKER_SETTINGS.get(name)
+        if setting is None:
+            changed.add(name)
+            continue
+        old_best, new_best = candidates(setting, before)[:1], candidates(setting, after)[:1]
+        if [c.value() for c in old_best] != [c.value() for c in new_best]:
+            changed.add(name)
+    return frozenset(changed)

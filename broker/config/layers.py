@@ -1,0 +1,218 @@
+"""Which value counts: topic > this broker > every broker > file > default.
+
+`candidates` lists every value a setting could have, best first: that list is what DescribeConfigs
+calls synonyms, and its first entry is the value in force. A value somebody gave, under whatever
+synonym, goes before any default. The sources are the numbers of the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.config.settings import BROKER_SETTINGS, Setting, settings_of
+from barnabas.config.values import Value, parse_value
+
+UNKNOWN_SOURCE = 0
+TOPIC = 1
+DYNAMIC_BROKER = 2
+DYNAMIC_DEFAULT_BROKER = 3
+STATIC_BROKER = 4
+DEFAULT = 5
+GROUP = 8
+OWN_SOURCE = {"topic": TOPIC, "group": GROUP}
+
+TYPE_CODES = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
+
+
+class Candidate:
+    """A value as it was written, where it stands, and how to reach the asked unit."""
+
+    __slots__ = ("setting", "text", "source", "multiplier")
+
+    def __init__(self, setting: Setting, text: str, source: int, multiplier: int = 1) -> None:
+        self.setting, self.text, self.source = setting, text, source
+        self.multiplier = multiplier
+
+    def value(self) -> Value:
+        value = parse_value(self.setting, self.text)
+        if self.multiplier != 1 and isinstance(value, int):
+            return value * self.multiplier if value >= 0 else -1  # -1 is "no limit" in any unit
+        return value
+
+
+class TypedAccess:
+    """`config[name]` with the type the caller needs; a wrong kind is a bug of the caller."""
+
+    def __getitem__(self, name: str) -> Value:
+        raise NotImplementedError
+
+    def get(self, name: str) -> Value:
+        return self[name]
+
+    def integer(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int) and not isinstance(value, bool), name
+        return value
+
+    def number(self, name: str) -> float:
+        value = self[name]
+        assert isinstance(value, int | float) and not isinstance(value, bool), name
+        return value
+
+    def boolean(self, name: str) -> bool:
+        value = self[name]
+        assert isinstance(value, bool), name
+        return value
+
+    def text(self, name: str) -> str:
+        value = self[name]
+        assert isinstance(value, str), name
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        value = self[name]
+        assert isinstance(value, tuple), name
+        return value
+
+
+class ConfigEntry:
+    """One line of a DescribeConfigs answer. `synonyms` are (name, value, source)."""
+
+    __slots__ = (
+        "name",
+        "value",
+        "read_only",
+        "is_default",
+        "source",
+        "is_sensitive",
+        "synonyms",
+        "type",
+        "documentation",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        value: str | None,
+        read_only: bool,
+        source: int,
+        is_sensitive: bool,
+        synonyms: list[tuple[str, str | None, int]],
+        type: int,
+        documentation: str,
+    ) -> None:
+        self.name, self.value, self.read_only, self.source = name, value, read_only, source
+        self.is_default = source == DEFAULT
+        self.is_sensitive, self.synonyms = is_sensitive, synonyms
+        self.type, self.documentation = type, documentation
+
+
+class Layers:
+    """The broker's own values by source. Each mapping is name -> text.
+
+    `typed` caches what was worked out from exactly these layers, so that a thread which reads
+    while another changes a setting cannot leave an old value in the new layers' cache.
+    """
+
+    __slots__ = ("broker", "cluster", "static", "typed")
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        cluster: Mapping[str, str] | None = None,
+        broker: Mapping[str, str] | None = None,
+    ) -> None:
+        self.static, self.cluster, self.broker = static, cluster or {}, broker or {}
+        self.typed: dict[str, Value] = {}
+
+    def given(self, setting: Setting, multiplier: int = 1) -> list[Candidate]:
+        """The values somebody gave under this very name, best first."""
+        found = []
+        for source, layer in (
+            (DYNAMIC_BROKER, self.broker),
+            (DYNAMIC_DEFAULT_BROKER, self.cluster),
+            (STATIC_BROKER, self.static),
+        ):
+            if setting.name in layer:
+                found.append(Candidate(setting, layer[setting.name], source, multiplier))
+        return found
+
+
+def candidates(
+    setting: Setting, layers: Layers, own: Mapping[str, str] | None = None
+) -> list[Candidate]:
+    """Every value the setting could have, best first. `own` are a topic's or group's overrides."""
+    given: list[Candidate] = []
+    defaults: list[Candidate] = []
+    own_source = OWN_SOURCE.get(setting.scope, UNKNOWN_SOURCE)
+    if setting.scope == "broker":
+        given += layers.given(setting)
+    elif own and setting.name in own:
+        given.append(Candidate(setting, own[setting.name], own_source))
+    if setting.scope == "broker" or not setting.synonyms:
+        if setting.default is not None:
+            defaults.append(Candidate(setting, setting.default, DEFAULT))
+    for synonym in setting.synonyms:
+        if synonym.same_resource:
+            if own and synonym.name in own:
+                other = settings_of(setting.scope)[synonym.name]
+                given.append(Candidate(other, own[synonym.name], own_source, synonym.multiplier))
+            continue
+        other = BROKER_SETTINGS[synonym.name]
+        given += layers.given(other, synonym.multiplier)
+        if other.default is not None:
+            defaults.append(Candidate(other, other.default, DEFAULT, synonym.multiplier))
+    return given + defaults
+
+
+def value_in_force(setting: Setting, layers: Layers, own: Mapping[str, str] | None = None) -> Value:
+    found = candidates(setting, layers, own)
+    return found[0].value() if found else None
+
+
+def describe_setting(
+    setting: Setting, layers: Layers, own: Mapping[str, str] | None = None
+) -> ConfigEntry:
+    """A broker setting shows its own value; a topic's or group's shows the one in force."""
+    found = candidates(setting, layers, own)
+    shown = [c for c in found if setting.scope != "broker" or c.setting is setting]
+    best = shown[0] if shown else None
+    hidden = setting.is_sensitive
+    text = best.text.strip() if best else None
+    if best and best.multiplier != 1:
+        text = str(best.value())
+    return ConfigEntry(
+        name=setting.name,
+        value=None if hidden else text,
+        read_only=setting.scope == "broker" and setting.is_read_only,
+        source=best.source if best else DEFAULT,
+        is_sensitive=hidden,
+        synonyms=[(c.setting.name, None if hidden else c.text.strip(), c.source) for c in found],
+        type=TYPE_CODES[setting.type],
+        documentation=setting.meaning,
+    )
+
+
+def describe_unknown(name: str, source: int) -> ConfigEntry:
+    """A key the table does not have: it may be a plugin's secret, so its value stays hidden."""
+    return ConfigEntry(
+        name=name,
+        value=None,
+        read_only=False,
+        source=source,
+        is_sensitive=True,
+        synonyms=[(name, None, source)],
+        type=0,
+        documentation="",
+    )

@@ -1,0 +1,215 @@
+"""Where the broker listens: `listeners`, `advertised.listeners` and their protocol map.
+
+Rules beside Kafka's own: an empty host is 127.0.0.1; an address other hosts can reach needs
+`allow.unauthenticated.remote=true` as long as nobody is asked who they are; the controller
+listeners of a KRaft file are not bound, because the one node keeps its metadata itself.
+Port 0 asks the system for a free port, and an advertised port 0 means the port that was bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.config.settings import ConfigError
+from barnabas.config.values import Value, list_of
+
+LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = ("0.0.0.0", "::")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+LISTENER_COUNT_MAX = 64
+
+
+class Listener:
+    """One address with the name and the protocol it is known by."""
+
+    __slots__ = ("name", "host", "port", "protocol")
+
+    def __init__(self, name: str, host: str, port: int, protocol: str = "PLAINTEXT") -> None:
+        self.name, self.host, self.port, self.protocol = name, host, port, protocol
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"<Listener {self} {self.protocol}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Listener) and (str(self), self.protocol) == (
+            str(other),
+            other.protocol,
+        )
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def is_loopback(host: str) -> bool:
+    """Only what is sure without asking a name server."""
+    if host in ("localhost", "::1"):
+        return True
+    parts = host.split(".")
+    return (
+        len(parts) == 4 and parts[0] == "127" and all(p.isdigit() and int(p) < 256 for p in parts)
+    )
+
+
+def parse_listeners(text: str, key: str) -> list[Listener]:
+    """NAME://host:port between commas; the protocol is filled in later."""
+    entries = list_of(text)
+    if len(entries) > LISTENER_COUNT_MAX:
+        raise ConfigError(f"{key}: more than {LISTENER_COUNT_MAX} listeners.")
+    found = [_parse_one(entry, key) for entry in entries]
+    names = [listener.name for listener in found]
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        raise ConfigError(f"{key}={text}: the name {name} is there twice. Give each its own name.")
+    return found
+
+
+def _parse_one(entry: str, key: str) -> Listener:
+    name, separator, address = entry.partition("://")
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    is_port = port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
+    host_is_well_formed = bracketed or not set(host) & set(":[]/ ")
+    if not (separator and name and colon and is_port and host_is_well_formed):
+        raise ConfigError(
+            f"{key}={entry}: not an address. Write NAME://host:port, port 0 to 65535."
+        )
+    return Listener(name.upper(), host[1:-1] if bracketed else host, int(port))
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    key = "listener.security.protocol.map"
+    found: dict[str, str] = {}
+    for entry in list_of(text):
+        name, colon, protocol = entry.partition(":")
+        name, protocol = name.strip().upper(), protocol.strip().upper()
+        if not colon or not name or protocol not in PROTOCOLS:
+            raise ConfigError(
+                f"{key}: {entry!r} is no entry. Write NAME:PROTOCOL, one of {', '.join(PROTOCOLS)}."
+            )
+        if name in found:
+            raise ConfigError(f"{key}: the name {name} is there twice. Remove one.")
+        found[name] = protocol
+    return found
+
+
+class Listeners:
+    """What the listener settings of one configuration amount to."""
+
+    def __init__(self, get: Callable[[str], Value], is_set: Callable[[str], bool]) -> None:
+        self._get, self._is_set = get, is_set
+        self.controller_names = {name.upper() for name in self._names("controller.listener.names")}
+        self.unbound: list[Listener] = []
+        self.bound = self._bound()
+        self.advertised = self._advertised()
+        self.inter_broker_name = self._inter_broker_name()
+
+    def _names(self, key: str) -> tuple[str, ...]:
+        value = self._get(key)
+        return value if isinstance(value, tuple) else ()
+
+    def _text(self, key: str) -> str:
+        value = self._get(key)
+        return ",".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
+
+    def _old_form(self, host_key: str, port_key: str, key: str) -> str | None:
+        """host.name and port, where the newer setting is absent."""
+        if self._is_set(key) or not (self._is_set(host_key) or self._is_set(port_key)):
+            return None
+        host, port = self._text(host_key), self._text(port_key) or self._text("port")
+        return f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def _bound(self) -> list[Listener]:
+        text = self._old_form("host.name", "port", "listeners") or self._text("listeners")
+        listeners = parse_listeners(text, "listeners")
+        protocols = parse_protocol_map(self._text("listener.security.protocol.map"))
+        bound = []
+        for listener in listeners:
+            listener.host = listener.host or LOOPBACK
+            if listener.name in self.controller_names:
+                self.unbound.append(listener)
+                continue
+            if listener.name not in protocols:
+                raise ConfigError(
+                    f"listeners={listener}: no protocol is known for {listener.name}."
+                    f" Add {listener.name}:PLAINTEXT to listener.security.protocol.map."
+                )
+            listener.protocol = protocols[listener.name]
+            bound.append(listener)
+        if not bound:
+            raise ConfigError(
+                f"listeners={text}: nothing for clients to connect to."
+                " Add a listener that is not in controller.listener.names."
+            )
+        self._check_ports(listeners)
+        self._check_reach(bound)
+        return bound
+
+    def _check_ports(self, listeners: list[Listener]) -> None:
+        """One port once, unless one IPv4 and one IPv6 address share it."""
+        seen: dict[int, list[Listener]] = {}
+        for listener in listeners:
+            seen.setdefault(listener.port, []).append(listener)
+        for port, same in seen.items():
+            families = {":" in listener.host for listener in same}
+            if port and len(same) > len(families):
+                raise ConfigError(f"listeners: port {port} is there twice. Give each its own port.")
+
+    def _check_reach(self, bound: list[Listener]) -> None:
+        for listener in bound:
+            if listener.protocol != "PLAINTEXT":
+                raise ConfigError(
+                    f"listeners={listener}: {listener.protocol} is not available yet, and serving"
+                    " it without that protection would be wrong. Use a PLAINTEXT listener."
+                )
+            if not is_loopback(listener.host) and not self._get("allow.unauthenticated.remote"):
+                raise ConfigError(
+                    f"listeners={listener}: other hosts could use this broker without saying who"
+                    f" they are. Bind {LOOPBACK}, or set allow.unauthenticated.remote=true."
+                )
+
+    def _advertised(self) -> list[Listener]:
+        key = "advertised.listeners"
+        old = self._old_form("advertised.host.name", "advertised.port", key)
+        text = old or (self._text(key) if self._is_set(key) else "")
+        if old and old.startswith("PLAINTEXT://:"):
+            text = f"PLAINTEXT://{self.bound[0].host}:{old.rpartition(':')[2]}"
+        protocol_of = {listener.name: listener.protocol for listener in self.bound}
+        found = []
+        for listener in parse_listeners(text, key) if text else self.bound:
+            if listener.name in self.controller_names:
+                continue
+            if listener.name not in protocol_of:
+                raise ConfigError(
+                    f"{key}={listener}: {listener.name} is not among the listeners."
+                    " Use a name that listeners has, or add it there."
+                )
+            host = listener.host or LOOPBACK
+            if host in EVERY_ADDRESS:
+                raise ConfigError(
+                    f"{key}={listener}: clients cannot connect to {host}."
+                    f" Set {key} to the name or address clients use."
+                )
+            found.append(Listener(listener.name, host, listener.port, protocol_of[listener.name]))
+        if not found:
+            raise ConfigError(f"{key}={text}: nothing for clients in it. Add a client listener.")
+        return found
+
+    def _inter_broker_name(self) -> str:
+        by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+        name = self._text(by_name).upper()
+        if name and self._is_set(by_protocol):
+            raise ConfigError(f"{by_name} and {by_protocol} exclude each other. Remove one.")
+        if name:
+            if name not in {listener.name for listener in self.bound}:
+                raise ConfigError(
+                    f"{by_name}={name}: not among the listeners. Use a name that listeners has."
+                )
+            return name
+        protocol = self._text(by_protocol)
+        same = [listener.name for listener in self.bound if listener.protocol == protocol]
+        if not same:
+            raise ConfigError(f"{by_protocol}={protocol}: no listener has it. Set {by_name}.")
+        return protocol if protocol in same else same[0]

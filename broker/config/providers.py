@@ -1,0 +1,94 @@
+"""Values that stand elsewhere: `${env:NAME}` and `${file:PATH:KEY}` in the server's own file.
+
+Only the file the server was started with may use them. A value that arrives over the network is
+never resolved: a client could read the server's files and variables that way.
+A file that holds a password, or that a password is taken from, must be readable by its owner only.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+
+from barnabas.config.properties import FILE_BYTES_MAX, parse_properties
+from barnabas.config.settings import ConfigError
+
+REFERENCE_COUNT_MAX = 64  # in one value: more is a mistake or an attack
+
+
+def refers(value: str) -> bool:
+    """Whether the value asks a provider: ${name:...}."""
+    begin = value.find("${")
+    return begin >= 0 and ":" in value[begin:] and "}" in value[begin:]
+
+
+def check_private(path: str, why: str) -> None:
+    """A file with a secret in it may be read by its owner alone."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & 0o077:
+        raise ConfigError(
+            f"{path}: holds {why} and other users may read it (mode {mode:04o})."
+            f" Run: chmod 600 {path}"
+        )
+
+
+def read_limited(path: str) -> bytes:
+    """The bytes of a settings file; a device or a huge file does not fill the memory."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}). Check the path and its permissions."
+        ) from None
+
+
+class Providers:
+    """Resolves the references of one settings file."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._files: dict[str, dict[str, str]] = {}
+        self._known: dict[str, Callable[[str, str], str]] = {"env": self._env, "file": self._file}
+        self.paths_read: set[str] = set()
+
+    def resolve(self, key: str, value: str) -> tuple[str, set[str]]:
+        """The value with its references replaced once, and the files they came from."""
+        out: list[str] = []
+        self.paths_read = set()
+        for _ in range(REFERENCE_COUNT_MAX + 1):
+            begin = value.find("${")
+            end = value.find("}", begin)
+            if begin < 0 or end < 0 or ":" not in value[begin:end]:
+                return "".join([*out, value]), self.paths_read
+            provider, _, rest = value[begin + 2 : end].partition(":")
+            if provider not in self._known:
+                raise ConfigError(
+                    f"{key}: the provider {provider!r} is not known."
+                    " Use ${env:NAME} or ${file:PATH:KEY}."
+                )
+            out += [value[:begin], self._known[provider](key, rest)]
+            value = value[end + 1 :]
+        raise ConfigError(f"{key}: more than {REFERENCE_COUNT_MAX} references in one value.")
+
+    def _env(self, key: str, name: str) -> str:
+        name = name.removeprefix(":")  # Kafka's form has an empty path: ${env::NAME} works too
+        if name not in self._environ:
+            raise ConfigError(
+                f"{key}: the environment variable {name} is not set."
+                " Set it, or write the value into the file."
+            )
+        return self._environ[name]
+
+    def _file(self, key: str, rest: str) -> str:
+        path, colon, name = rest.rpartition(":")
+        if not colon or not path:
+            raise ConfigError(f"{key}: ${{file:{rest}}} names no key. Use ${{file:PATH:KEY}}.")
+        if path not in self._files:
+            found = parse_properties(read_limited(path), path)
+            self._files[path] = {entry.key: entry.value for entry in found}
+        self.paths_read.add(path)
+        if name not in self._files[path]:
+            raise ConfigError(f"{key}: {path} has no key {name}. Add it, or correct the name.")
+        return self._files[path][name]

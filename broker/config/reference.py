@@ -1,0 +1,68 @@
+"""docs/settings.md from the table: `python -m barnabas.config.reference > docs/settings.md`."""
+
+from __future__ import annotations
+
+from barnabas.config.settings import Setting, settings_of
+from barnabas.config.values import allowed_text
+
+TITLES = {"broker": "Broker settings", "topic": "Topic settings", "group": "Group settings"}
+INTRODUCTION = """# Settings
+
+Made from `broker/config/settings.tsv` by `python -m barnabas.config.reference`; change the table,
+not this page. Names and types are Kafka's, defaults those of Kafka 4.4 except where the meaning
+says otherwise.
+
+- A file has one `name=value` a line. Later sources win: defaults, file, environment
+  (`KAFKA_LOG_DIRS` or `BARNABAS_LOG_DIRS` for `log.dirs`), `--set name=value`.
+- Tier **A** behaves as in Kafka, **B** is accepted and reported with little or no effect; settings
+  without a tier are accepted and have no effect.
+- **Works**: whether this build does what the setting says.
+- **Change**: `live` settings can be altered while the broker runs, for one broker or for all;
+  `per broker` ones for one broker only; the others need a restart.
+"""
+
+
+def page() -> str:
+    parts = [INTRODUCTION]
+    for scope, title in TITLES.items():
+        parts.append(f"\n## {title}\n\n{_head(scope)}\n")
+        parts += [_row(setting) for setting in settings_of(scope).values()]
+    return "".join(parts)
+
+
+def _head(scope: str) -> str:
+    if scope == "broker":
+        return (
+            "| name | type | default | allowed | tier | works | change | meaning |\n"
+            "|---|---|---|---|---|---|---|---|"
+        )
+    return (
+        "| name | type | default | allowed | tier | works | follows | meaning |\n"
+        "|---|---|---|---|---|---|---|---|"
+    )
+
+
+def _row(setting: Setting) -> str:
+    default = {None: "none", "": "empty"}.get(setting.default, f"`{setting.default}`")
+    unit = f" {setting.unit}" if setting.unit else ""
+    if setting.scope == "broker":
+        last = {"read-only": "restart", "per-broker": "per broker", "cluster-wide": "live"}
+        seventh = last[setting.mode]
+    else:
+        names = [s.name for s in setting.synonyms if not s.same_resource]
+        seventh = ", ".join(f"`{name}`" for name in names)
+    cells = [
+        f"`{setting.name}`",
+        setting.type.lower(),
+        default,
+        allowed_text(setting).replace("|", "\\|") + unit,
+        setting.tier,
+        "yes" if setting.is_effective else "no",
+        seventh,
+        setting.meaning.replace("|", "\\|"),
+    ]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,138 @@
+"""Every setting once: what settings.tsv says about it, as `Setting` objects.
+
+settings.tsv is the table; this file only reads it. To add a setting, add a line there (sorted by
+scope and name) and run `python -m barnabas.config.reference > docs/settings.md`. Its columns:
+
+  scope       broker, topic or group
+  name, type  Kafka's name and type; names that Kafka does not have are ours
+  default     `null` is no value, `""` an empty one
+  importance  HIGH, MEDIUM, LOW
+  tier        A: behaves as in Kafka (once effective.txt names it); B: accepted and reported;
+              blank: accepted, has no effect, and a file that sets it is told so
+  unit        of a number
+  valid       alternatives between `|`: `>=n`, `n..m`, or a word; `~` in front: any case
+  mode        read-only, per-broker or cluster-wide for broker settings
+  synonyms    names that give the value when this one is not set, best first; `name*1000` converts
+              the unit, `@name` is a name of the same resource instead of the broker's
+  meaning     one line for people
+
+The next file to read is values.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+READ_ONLY = "read-only"
+PER_BROKER = "per-broker"
+CLUSTER_WIDE = "cluster-wide"
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+TABLE_PATH = os.path.join(_FOLDER, "settings.tsv")
+EFFECTIVE_PATH = os.path.join(_FOLDER, "effective.txt")
+TITLE = "scope name type default importance tier unit valid mode synonyms meaning".split()
+
+
+class ConfigError(ValueError):
+    """What is wrong with a configuration, one plain line a problem."""
+
+    def __init__(self, problems: str | list[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class Synonym:
+    """Another name that may give a value, and by what to multiply it."""
+
+    __slots__ = ("name", "multiplier", "same_resource")
+
+    def __init__(self, text: str) -> None:
+        name, _, multiplier = text.partition("*")
+        self.same_resource = name.startswith("@")
+        self.name = name.removeprefix("@")
+        self.multiplier = int(multiplier or 1)
+
+
+class Setting:
+    """One line of the table."""
+
+    __slots__ = (*TITLE[:9], "_synonyms", "meaning")
+    scope: str
+    name: str
+    type: str
+    default: str | None
+    importance: str
+    tier: str
+    unit: str
+    valid: str
+    mode: str
+    meaning: str
+
+    def __init__(self, fields: list[str]) -> None:
+        self.scope, self.name, self.type, default = fields[:4]
+        self.importance, self.tier, self.unit, self.valid, self.mode = fields[4:9]
+        self.default = None if default == "null" else "" if default == '""' else default
+        self._synonyms, self.meaning = fields[9:]
+
+    @property
+    def synonyms(self) -> list[Synonym]:
+        return [Synonym(text) for text in self._synonyms.split(",") if text]
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.type == "PASSWORD"
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.mode == READ_ONLY
+
+    @property
+    def is_effective(self) -> bool:
+        """Whether this build does what the setting says: effective.txt names it."""
+        return (self.scope, self.name) in EFFECTIVE
+
+    def __repr__(self) -> str:
+        return f"<Setting {self.scope} {self.name}>"
+
+
+def read_table(path: str = TABLE_PATH) -> dict[str, dict[str, Setting]]:
+    """scope -> name -> Setting, in the order of the file."""
+    found: dict[str, dict[str, Setting]] = {"broker": {}, "topic": {}, "group": {}}
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    if lines[0].split("\t") != TITLE:
+        raise ValueError(f"{path}: the first line is not the title this build knows")
+    for number, line in enumerate(lines[1:], 2):
+        fields = line.split("\t")
+        if len(fields) != len(TITLE) or fields[1] in found[fields[0]]:
+            raise ValueError(f"{path} line {number}: wrong number of columns, or a name twice")
+        setting = Setting(fields)
+        found[setting.scope][setting.name] = setting
+    return found
+
+
+def read_effective(path: str = EFFECTIVE_PATH) -> dict[tuple[str, str], str]:
+    """(scope, name) -> the test that shows the setting's effect, as path::function."""
+    found = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.strip() and not line.startswith("#"):
+                scope, name, test = line.split()
+                found[scope, name] = test
+    return found
+
+
+_TABLE = read_table()
+BROKER_SETTINGS = _TABLE["broker"]
+TOPIC_SETTINGS = _TABLE["topic"]
+GROUP_SETTINGS = _TABLE["group"]
+EFFECTIVE = read_effective()
+
+
+def settings_of(scope: str) -> dict[str, Setting]:
+    return _TABLE[scope]
+
+
+def unsupported() -> list[Setting]:
+    """Settings that this build accepts and that change nothing yet."""
+    return [s for scope in _TABLE.values() for s in scope.values() if not s.is_effective]

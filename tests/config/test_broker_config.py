@@ -1,0 +1,135 @@
+import pytest
+
+from barnabas.config import BrokerConfig, ConfigError
+from barnabas.config.settings import BROKER_SETTINGS
+
+
+def test_hours_minutes_and_milliseconds():
+    assert BrokerConfig({})["log.retention.ms"] == 168 * 3600000
+    assert BrokerConfig({"log.retention.hours": "2"})["log.retention.ms"] == 7200000
+    both = {"log.retention.hours": "2", "log.retention.minutes": "3"}
+    assert BrokerConfig(both)["log.retention.ms"] == 180000
+    assert BrokerConfig({**both, "log.retention.ms": "4"})["log.retention.ms"] == 4
+    assert BrokerConfig({"log.retention.hours": "-1"})["log.retention.ms"] == -1
+    assert BrokerConfig({"log.roll.hours": "1"})["log.roll.ms"] == 3600000
+    assert BrokerConfig({})["log.roll.jitter.ms"] == 0
+    assert BrokerConfig({})["log.flush.interval.ms"] == (1 << 63) - 1
+    assert BrokerConfig({"log.flush.scheduler.interval.ms": "9"})["log.flush.interval.ms"] == 9
+
+
+def test_the_old_timestamp_limit_stands_for_both_new_ones():
+    config = BrokerConfig({"log.message.timestamp.difference.max.ms": "5"})
+    assert config["log.message.timestamp.before.max.ms"] == 5
+    assert config["log.message.timestamp.after.max.ms"] == 5
+    assert BrokerConfig({})["log.message.timestamp.after.max.ms"] == 3600000
+
+
+def test_data_directories():
+    assert BrokerConfig({"log.dir": "/a"}).log_dirs == ("/a",)
+    assert BrokerConfig({"log.dir": "/a", "log.dirs": "/b, /c"}).log_dirs == ("/b", "/c")
+
+
+def test_identity():
+    assert BrokerConfig({}).node_id == -1
+    assert BrokerConfig({"broker.id": "3"}).node_id == 3
+    assert BrokerConfig({"node.id": "3", "broker.id": "3"}).node_id == 3
+    assert BrokerConfig({"node.id": "3"})["broker.id"] == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"node.id": "1", "broker.id": "2"}, "differ"),
+        ({"log.dirs": "/a,/a"}, "twice"),
+        ({"log.dirs": ""}, "at least one directory"),
+        ({"log.dirs": "/a,,/b"}, "empty"),
+        ({"metadata.store": "zookeeper"}, "needs zookeeper.connect"),
+        ({"process.roles": "controller"}, "serve no clients"),
+        ({"process.roles": "observer"}, "any of broker or controller"),
+        ({"log.durability": "maybe"}, "fsync or os"),
+        ({"log.retention.ms": "0"}, "-1, or 1 or more ms"),
+        ({"queued.max.request.bytes": "1000"}, "could never be read"),
+        ({"group.min.session.timeout.ms": "9999999"}, "group.max.session.timeout.ms"),
+        ({"metrics.port": "65536"}, "-1 to 65535"),
+    ],
+)
+def test_contradictions_and_bad_values(values, reason):
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig(values)
+    (line,) = caught.value.problems
+    assert reason in line
+
+
+def test_a_problem_names_where_the_value_stands(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("\nnum.partitions=zero\n")
+    with pytest.raises(ConfigError, match=f"num.partitions=zero: .*{path} line 2"):
+        BrokerConfig.load(path, environ={})
+
+
+def test_unknown_settings_are_kept_and_told_of_once(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("log.retention.houres=3\n")
+    config = BrokerConfig.load(path, environ={})
+    (line,) = config.warnings
+    assert line.startswith(f"log.retention.houres ({path} line 1)") and "not known" in line
+    assert config["log.retention.houres"] == "3"
+    assert config.unknown() == {"log.retention.houres": "3"}
+    assert config.with_prefix("log.retention.") == {"log.retention.houres": "3"}
+    with pytest.raises(KeyError):
+        config["absent.key"]
+
+
+def test_settings_without_a_tier_share_one_warning():
+    config = BrokerConfig({"remote.log.reader.threads": "3", "telemetry.max.bytes": "5"})
+    (line,) = config.warnings
+    assert "remote.log.reader.threads, telemetry.max.bytes" in line
+
+
+def test_tier_b_settings_are_silent_and_listed():
+    config = BrokerConfig({"log.preallocate": "true"})
+    assert BROKER_SETTINGS["log.preallocate"].tier == "B"
+    assert config.warnings == []
+    assert config.without_effect() == ["log.preallocate"]
+
+
+def test_a_doubled_key_is_told(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text("log.dirs=/a\nlog.dirs=/b\n")
+    config = BrokerConfig.load(path, environ={})
+    assert config.log_dirs == ("/b",)
+    (line,) = config.warnings
+    assert "line 1 and again on line 2" in line
+
+
+def test_a_missing_file_and_a_bad_override():
+    with pytest.raises(ConfigError, match="/nowhere: cannot be read"):
+        BrokerConfig.load("/nowhere", environ={})
+    with pytest.raises(ConfigError, match="Write --set name=value"):
+        BrokerConfig.load(None, ["num.partitions"], {})
+
+
+def test_several_controllers_are_warned_of():
+    config = BrokerConfig({"controller.quorum.voters": "1@a:9093,2@b:9093"})
+    assert len(config.warnings) == 1 and "several nodes" in config.warnings[0]
+
+
+def test_zookeeper_store_is_taken_when_asked_for():
+    config = BrokerConfig({"metadata.store": "zookeeper", "zookeeper.connect": "h:2181"})
+    assert config.metadata_store == "zookeeper" and config.notices == []
+
+
+def test_typed_access():
+    config = BrokerConfig({"plugins": "a,b", "log.preallocate": "true"})
+    assert config.integer("num.partitions") == 1
+    assert config.number("log.cleaner.min.cleanable.ratio") == 0.5
+    assert config.boolean("log.preallocate") is True
+    assert config.names("plugins") == ("a", "b")
+    assert config.text("log.durability") == "fsync"
+    with pytest.raises(AssertionError, match="log.preallocate"):
+        config.integer("log.preallocate")
+
+
+def test_settings_of_one_listener_are_told_to_have_no_effect():
+    config = BrokerConfig({"listener.name.internal.max.connections": "5"})
+    assert len(config.warnings) == 1

@@ -1,0 +1,72 @@
+"""A setting counts as effective only when a test of its effect exists and names it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from barnabas.config.settings import EFFECTIVE, EFFECTIVE_PATH, read_effective, settings_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def effective_problems(effective, root):
+    wrong = []
+    for (scope, name), test in effective.items():
+        setting = settings_of(scope).get(name) if scope in ("broker", "topic", "group") else None
+        path, _, function = test.partition("::")
+        file = root / path
+        if setting is None:
+            wrong.append(f"{scope} {name}: not in the table")
+        elif path.startswith("tests/config/"):
+            wrong.append(f"{name}: {path} tests the value, not its effect")
+        elif not file.is_file():
+            wrong.append(f"{name}: {path} does not exist")
+        elif not names_setting(file.read_text(), function, name):
+            wrong.append(f"{name}: {test} is not a test that names the setting")
+    return wrong
+
+
+def names_setting(source, function, name):
+    """Whether the test function, or a decorator of it, holds the setting's name as a text."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name == function.split("::")[-1]:
+            inside = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+            texts = [text for text in inside if isinstance(text, str)]
+            return function.startswith("test_") and any(
+                name == text or f"{name}=" in text for text in texts
+            )
+    return False
+
+
+def test_every_effective_setting_has_a_test_of_its_effect():
+    assert effective_problems(EFFECTIVE, ROOT) == []
+
+
+def test_the_list_is_sorted_so_that_branches_merge():
+    lines = [ln for ln in Path(EFFECTIVE_PATH).read_text().splitlines() if not ln.startswith("#")]
+    assert lines == sorted(set(lines))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("topic retention.ms tests/storage/test_absent.py::test_x", "does not exist"),
+        ("topic nosuch tests/storage/test_a.py::test_effect", "not in the table"),
+        ("topic retention.ms tests/storage/test_a.py::test_other", "names the setting"),
+        ("topic retention.ms tests/storage/test_a.py::helper", "names the setting"),
+        ("topic retention.bytes tests/storage/test_a.py::test_effect", "names the setting"),
+        ("topic retention.ms tests/config/test_a.py::test_effect", "not its effect"),
+        ("topic retention.ms tests/storage/test_a.py::test_effect", None),
+    ],
+)
+def test_a_claim_without_its_test_is_seen(tmp_path, line, reason):
+    (tmp_path / "tests" / "storage").mkdir(parents=True)
+    (tmp_path / "tests" / "storage" / "test_a.py").write_text(
+        'def test_effect():\n    log = log_of(settings={"retention.ms": "1"})\n'
+        "def test_other():\n    pass\n"
+        'def helper():\n    return "retention.ms"\n'
+    )
+    (tmp_path / "effective.txt").write_text(line + "\n")
+    problems = effective_problems(read_effective(str(tmp_path / "effective.txt")), tmp_path)
+    assert problems == [] if reason is None else reason in problems[0]

@@ -1,0 +1,59 @@
+"""Security fails closed: what is asked for and not built keeps the broker from starting."""
+
+import pytest
+
+from barnabas.config import BrokerConfig, ConfigError, DynamicConfig
+from barnabas.config.protection import protection_asked
+from barnabas.config.settings import BROKER_SETTINGS
+
+ASKED = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.jaas.config": "x",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.internal.plain.sasl.jaas.config": "x",
+    "listener.name.internal.ssl.keystore.location": "/k",
+    "ssl.keystore.location": "/k",
+    "ssl.keystore.password": "x",
+    "ssl.truststore.location": "/t",
+    "ssl.client.auth": "required",
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+    "principal.builder.class": "org.example.Builder",
+    "quota.producer.default": "1000",
+    "quota.consumer.default": "1000",
+    "quota.window.num": "5",
+    "client.quota.callback.class": "org.example.Quota",
+    "delegation.token.secret.key": "x",
+    "connections.max.reauth.ms": "1000",
+    "zookeeper.set.acl": "true",
+    "zookeeper.ssl.client.enable": "true",
+    "password.encoder.secret": "x",
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_refuses_to_start(name):
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig({name: ASKED[name]})
+    (line,) = caught.value.problems
+    assert line.startswith(name) and "not available in this build" in line
+    assert ASKED[name] not in line.removeprefix(name) or len(ASKED[name]) < 2
+
+
+def test_a_default_asks_for_nothing():
+    values = {name: s.default for name, s in BROKER_SETTINGS.items() if s.default is not None}
+    assert [n for n, v in values.items() if protection_asked(n, v)] == []
+
+
+@pytest.mark.parametrize("name", [n for n in ASKED if BROKER_SETTINGS.get(n, None)])
+def test_cannot_be_slipped_in_while_running(name):
+    config = DynamicConfig(BrokerConfig({"broker.id": "1"}))
+    with pytest.raises(ConfigError):
+        config.alter(1, {name: ASKED[name]})
+    assert config.texts(1) == {}
+
+
+def test_every_problem_is_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig({"super.users": "a", "ssl.keystore.location": "/k", "num.partitions": "no"})
+    assert len(caught.value.problems) == 3

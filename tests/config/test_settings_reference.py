@@ -1,0 +1,17 @@
+from pathlib import Path
+
+from barnabas.config.reference import page
+from barnabas.config.settings import settings_of
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+
+
+def test_the_page_is_current():
+    """Red: run `python -m barnabas.config.reference > docs/settings.md`."""
+    assert PAGE.read_text() == page()
+
+
+def test_every_setting_is_on_the_page():
+    rows = [line for line in page().splitlines() if line.startswith("| `")]
+    assert len(rows) == sum(len(settings_of(s)) for s in ("broker", "topic", "group"))
+    assert {row.replace("\\|", "").count("|") for row in rows} == {9}
