@@ -377,7 +377,7 @@ class TreeConformance:
     def test_agrees_with_a_dict(self, store_maker):
         run_state_machine_as_test(
             lambda: TreeMachine(store_maker()),
-            settings=settings(max_examples=30, stateful_step_count=30, deadline=None),
+            settings=settings(max_examples=20, stateful_step_count=30, deadline=None),
         )
 
 

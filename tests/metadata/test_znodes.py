@@ -245,3 +245,11 @@ def test_new_ids_have_22_characters_and_no_leading_dash():
     assert made == "AQAAAAAAQACAAAAAAAAAAA" and len(made) == 22
     assert znodes.uuid_text(znodes.uuid_bytes(made)) == made
     assert next(draws, None) is None  # the first draw began with a dash and was given up
+
+
+@pytest.mark.parametrize("number", [1.0, True, None, "1.0", "", "x", 2**31, -3, [], {}])
+@pytest.mark.parametrize("field", ["leader", "leader_epoch", "controller_epoch", "version"])
+def test_numbers_are_whole_and_within_bounds(field, number):
+    found = json.loads(PartitionState(1, 5, (1,), 3).encode()) | {field: number}
+    with pytest.raises(ZnodeDataError, match=field):
+        PartitionState.decode(json.dumps(found).encode())
