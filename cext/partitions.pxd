@@ -8,7 +8,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.epoch cimport EpochDomain
 from barnabas.cext.lane cimport Waker
-from barnabas.cext.log cimport Log
+from barnabas.cext.log cimport Log, log_is_offline
 from barnabas.cext.sys cimport System
 
 cdef struct ProducePolicy:          # of the topic's configuration; read without a lock, replaced whole
@@ -21,8 +21,23 @@ cdef struct ProducePolicy:          # of the topic's configuration; read without
     int8_t codec                    # compression.type: -1 producer, else 0..4
     int16_t min_insync_replicas
 
+cdef enum:                          # what a partition counts, with atomic_add_i64
+    COUNT_BATCHES = 0
+    COUNT_MESSAGES = 1
+    COUNT_BYTES = 2
+    COUNT_DUPLICATES = 3
+    COUNT_REJECTED_CORRUPT = 4      # frame or checksum
+    COUNT_REJECTED_INVALID = 5      # content against the rules
+    COUNT_REJECTED_NO_KEY = 6
+    COUNT_REJECTED_TIMESTAMP = 7
+    COUNT_REJECTED_TOO_LARGE = 8
+    COUNT_REJECTED_CODEC = 9
+    COUNT_REJECTED_SEQUENCE = 10    # producer ids, epochs, sequences
+    COUNT_REJECTED_OTHER = 11
+    COUNTS = 12
+
 cdef struct Partition:
-    Log* log                        # NULL: offline (its directory failed)
+    Log* log                        # NULL: never opened. Stays good while the Partition is, also when `offline`
     const char* topic               # UTF-8, not terminated
     int32_t topic_bytes
     uint8_t topic_id[16]
@@ -31,7 +46,11 @@ cdef struct Partition:
     int32_t leader_id               # -1: none
     int32_t leader_epoch
     int64_t high_watermark          # read and write with the atomic helpers only
+    int64_t last_stable_offset      # -1: no transaction is open (the high watermark bounds it anyway)
     ProducePolicy* policy           # retired through the epoch when replaced
+    int32_t isr_count               # replicas in sync, this one included
+    int32_t offline                 # its directory failed
+    int64_t counts[COUNTS]
 
 cdef struct Table                   # private to partitions.pyx
 
@@ -49,27 +68,43 @@ cdef Table* table_of(object handle) except NULL           # the Table of a Parti
 cdef EpochDomain* table_epochs(Table* table) noexcept nogil
 cdef System* table_system(Table* table) noexcept nogil
 cdef int32_t table_node_id(Table* table) noexcept nogil
+cdef bint table_is_fsync(Table* table) noexcept nogil
 cdef void table_wake(Table* table, int32_t thread_index, uint64_t connection_id) noexcept nogil
+# Where table_wake goes for thread indexes >= 0; the reactor's, given once before its threads start.
+cdef void table_bind_waker(Table* table, const Waker* waker) noexcept nogil
+
+# A waiter that is no connection (a Python thread) watches with thread_index LOCAL_THREAD: read the
+# count, look at the state, then wait until the count has moved. False: the deadline has passed.
+cdef enum:
+    LOCAL_THREAD = -1
+cdef int64_t table_local_wakes(Table* table) noexcept nogil
+cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns) noexcept nogil
 
 # Inside an epoch. NULL and *error = 3 UNKNOWN_TOPIC_OR_PARTITION, 100 UNKNOWN_TOPIC_ID,
 # 6 NOT_LEADER_OR_FOLLOWER or 56 KAFKA_STORAGE_ERROR (log offline); 0 with a partition this node leads.
-cdef Partition* partition_by_name(Table*, const uint8_t* name, int32_t name_bytes, int32_t index, int16_t* error) noexcept nogil
-cdef Partition* partition_by_id(Table*, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
+cdef Partition* partition_by_name(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index, int16_t* error) noexcept nogil
+cdef Partition* partition_by_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
+# The same for whoever leads it and in whatever state; partition_error says what is in the way.
+cdef Partition* partition_find(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index) noexcept nogil
+cdef Partition* partition_find_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
+cdef int16_t partition_error(Table* table, const Partition* partition) noexcept nogil
 # The same with the generation checked (NULL when it is another partition by now): for watches and sessions.
-cdef Partition* partition_again(Table*, const uint8_t* topic_id, int32_t index, uint64_t generation) noexcept nogil
+cdef Partition* partition_again(Table* table, const uint8_t* topic_id, int32_t index, uint64_t generation) noexcept nogil
+# The name of a topic of that id, NULL when there is none: answers that were asked by id, metrics.
+cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t* name_bytes) noexcept nogil
 
-cdef int64_t partition_high_watermark(const Partition*) noexcept nogil
+cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil
 # What a fetch may see: the high watermark, or the last stable offset for read_committed.
-cdef int64_t partition_visible_end(Table*, Partition*, bint committed_only) noexcept nogil
+cdef int64_t partition_visible_end(Table* table, Partition* partition, bint committed_only) noexcept nogil
 
 # After an append. os durability: moves the high watermark to the log end and wakes watchers. fsync: asks the
 # group commit when somebody waits (watchers, or `wanted`), which moves the high watermark after fdatasync.
-cdef void partition_appended(Table*, Partition*, bint wanted) noexcept nogil
+cdef void partition_appended(Table* table, Partition* partition, bint wanted) noexcept nogil
 # Asks for a commit of everything appended so far (fsync durability; nothing to do in os).
-cdef void partition_commit(Table*, Partition*) noexcept nogil
+cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 
 # A watch is one-shot: when the high watermark moves (or the partition goes) all watches of the partition
 # are unlinked and their connections woken through the Waker. Registering does not look at the state:
 # register first, then check again, then park.
-cdef void partition_watch(Table*, Partition*, Watch* watch) noexcept nogil
-cdef void partition_unwatch(Table*, Watch* watch) noexcept nogil     # safe when already woken or the partition is gone
+cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil
+cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil     # safe when already woken or the partition is gone
