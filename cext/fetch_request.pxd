@@ -86,7 +86,7 @@ cdef inline uint64_t fetch_key_hash(const FetchKey* key, uint64_t seed) noexcept
 cdef void fetch_request_init(FetchRequest* r) noexcept nogil
 # Gives back every slice and all memory.
 cdef void fetch_request_free(FetchRequest* r) noexcept nogil
-# Gives back the slices and forgets what was found; what was asked stays.
+# Gives back the slices and forgets what was found, save that a partition is absent.
 cdef void fetch_request_clear(FetchRequest* r) noexcept nogil
 cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, int16_t version) noexcept nogil
 # One more partition at the end, with nothing found; NULL when memory ran out.

@@ -50,7 +50,8 @@ cdef void fetch_request_clear(FetchRequest* r) noexcept nogil:
     for i in range(r.part_count):
         if r.parts[i].slice.segment != NULL:
             segment_release(r.parts[i].slice.segment)
-        forget_found(&r.parts[i])
+        if not r.parts[i].absent:
+            forget_found(&r.parts[i])
 
 cdef void fetch_request_free(FetchRequest* r) noexcept nogil:
     fetch_request_clear(r)
