@@ -8,18 +8,9 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.epoch cimport EpochDomain
 from barnabas.cext.lane cimport Waker
-from barnabas.cext.log cimport Log, log_is_offline
+from barnabas.cext.log cimport Log
 from barnabas.cext.sys cimport System
-
-cdef struct ProducePolicy:          # of the topic's configuration; read without a lock, replaced whole
-    int64_t message_bytes_max       # max.message.bytes
-    int64_t timestamp_before_max_ms
-    int64_t timestamp_after_max_ms
-    int64_t decompressed_bytes_max  # max.decompressed.bytes
-    int8_t append_time              # message.timestamp.type=LogAppendTime
-    int8_t requires_keys            # cleanup.policy has compact
-    int8_t codec                    # compression.type: -1 producer, else 0..4
-    int16_t min_insync_replicas
+from barnabas.cext.topics cimport ProducePolicy    # max.message.bytes and what else a batch must obey
 
 cdef enum:                          # what a partition counts, with atomic_add_i64
     COUNT_BATCHES = 0

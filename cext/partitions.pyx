@@ -1,13 +1,10 @@
 """The partition table: who leads what, how far it is visible, and who waits for it.
 
-Two hash maps, by topic name and by topic id, lead to a Topic, whose array leads to the partitions.
+Two hash maps, by topic name and by topic id (topics.pyx), lead to a Topic, whose array leads to the
+partitions.
 Readers follow published pointers inside an epoch and never lock. Whatever a reader could still see
 (an old map, an old array, a topic, a partition, a policy) is retired through the epoch. Changes
 come from Python, one at a time under `changes`.
-
-A map is open addressing with linear probing: adding writes one slot, removing leaves a tombstone,
-and a map more than half used is built anew and published whole. Names come from clients' requests
-only to be looked up; a seed per table keeps made-up names from meeting in one chain.
 
 High watermark: with `os` durability the log end at each append; with `fsync` the flushed end, moved
 by the group commit (commit.pyx). It never goes back by itself.
@@ -19,11 +16,12 @@ the two sees the other. A removed partition's list is closed first: a watch on i
 Memory: see PartitionTable.memory_bytes. Limits: MAX_PARTITIONS of a topic.
 Next on the data path: cext/log.pyx; cext/produce.pyx and cext/fetch.pyx above.
 """
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 import os
 
@@ -49,6 +47,11 @@ from barnabas.cext.mutex cimport (
     pthread_mutex_unlock,
 )
 from barnabas.cext.sys cimport System, SystemCalls
+from barnabas.cext.topics cimport (
+    Entries, Map, Topic, map_add, map_new, map_remove, map_topic, policy_new, topic_by_id,
+    topic_by_name, topic_entry, topic_id_bytes, topic_name_bytes, topic_new, topic_release,
+    topic_reserve,
+)
 
 MAX_PARTITIONS = 1_000_000      # of one topic; its array of pointers is 8 bytes each
 COUNT_NAMES = (
@@ -70,27 +73,6 @@ cdef struct Entry:
     int64_t removed
     PyObject* log_owner
 
-cdef struct Entries:
-    int32_t capacity
-    void* at[1]                 # Entry*; as many as capacity
-
-cdef struct Topic:
-    const char* name
-    int32_t name_bytes
-    uint8_t id[16]
-    uint64_t name_hash
-    uint64_t id_hash
-    void* entries               # Entries*
-    int32_t partition_count
-    int64_t refs                # the table's and its partitions'
-    ProducePolicy* policy
-
-cdef struct Map:
-    uint64_t mask
-    int64_t used                # slots with a topic or a tombstone
-    int64_t topics
-    void* slots[1]              # Topic*; as many as mask + 1
-
 cdef struct Table:
     void* by_name               # Map*
     void* by_id
@@ -107,158 +89,15 @@ cdef struct Table:
     pthread_cond_t local_cond
     int64_t local_wakes
 
-cdef Topic _gone                # a tombstone: its address only, never written
-cdef void* TOMBSTONE = &_gone
-
-
-# ----------------------------------------------------------------------------------- the maps
-
-cdef inline uint64_t _mix(uint64_t h) noexcept nogil:
-    h ^= h >> 33
-    h *= 0xFF51AFD7ED558CCDu
-    return h ^ (h >> 33)
-
-cdef inline uint64_t _name_hash(uint64_t seed, const uint8_t* name, int32_t size) noexcept nogil:
-    cdef uint64_t h = seed
-    cdef uint64_t word
-    while size >= 8:
-        memcpy(&word, name, 8)
-        h = _mix(h ^ word)
-        name += 8
-        size -= 8
-    word = <uint64_t>size
-    if size:
-        memcpy(<uint8_t*>&word + 1, name, size if size < 7 else 7)
-    return _mix(h ^ word)
-
-cdef inline uint64_t _id_hash(uint64_t seed, const uint8_t* topic_id) noexcept nogil:
-    cdef uint64_t words[2]
-    memcpy(words, topic_id, 16)
-    return _mix(_mix(seed ^ words[0]) ^ words[1])
-
-cdef Map* _map_new(uint64_t size) noexcept nogil:
-    cdef Map* made = <Map*>calloc(1, sizeof(Map) + (size - 1) * sizeof(void*))
-    if made != NULL:
-        made.mask = size - 1
-    return made
-
-cdef Topic* _topic_by_name(Table* table, const uint8_t* name, int32_t size) noexcept nogil:
-    cdef uint64_t h = _name_hash(table.seed, name, size)
-    cdef Map* map = <Map*>atomic_load_pointer(&table.by_name)
-    cdef uint64_t i = h & map.mask
-    cdef Topic* topic
-    while True:
-        topic = <Topic*>atomic_load_pointer(&map.slots[i])
-        if topic == NULL:
-            return NULL
-        if (topic != TOMBSTONE and topic.name_hash == h and topic.name_bytes == size
-                and memcmp(topic.name, name, size) == 0):
-            return topic
-        i = (i + 1) & map.mask
-
-cdef Topic* _topic_by_id(Table* table, const uint8_t* topic_id) noexcept nogil:
-    cdef Map* map = <Map*>atomic_load_pointer(&table.by_id)
-    cdef uint64_t i = _id_hash(table.seed, topic_id) & map.mask
-    cdef Topic* topic
-    while True:
-        topic = <Topic*>atomic_load_pointer(&map.slots[i])
-        if topic == NULL:
-            return NULL
-        if topic != TOMBSTONE and memcmp(topic.id, topic_id, 16) == 0:
-            return topic
-        i = (i + 1) & map.mask
-
-cdef inline uint64_t _hash_in(const Topic* topic, bint by_id) noexcept nogil:
-    return topic.id_hash if by_id else topic.name_hash
-
-cdef void _map_put(Map* map, Topic* topic, bint by_id) noexcept nogil:
-    """Into an empty slot, never into a tombstone: a reader may be on its way past that one."""
-    cdef uint64_t i = _hash_in(topic, by_id) & map.mask
-    while map.slots[i] != NULL:
-        i = (i + 1) & map.mask
-    map.used += 1
-    map.topics += 1
-    atomic_store_pointer(&map.slots[i], topic)
-
-cdef bint _map_add(Table* table, void** published, Topic* topic, bint by_id) noexcept nogil:
-    cdef Map* map = <Map*>published[0]
-    cdef Map* grown
-    cdef uint64_t i, size
-    if (map.used + 1) * 2 > <int64_t>(map.mask + 1):
-        size = 16
-        while size < <uint64_t>(map.topics + 1) * 4:
-            size *= 2
-        grown = _map_new(size)
-        if grown == NULL:
-            return False
-        for i in range(map.mask + 1):
-            if map.slots[i] != NULL and map.slots[i] != TOMBSTONE:
-                _map_put(grown, <Topic*>map.slots[i], by_id)
-        _map_put(grown, topic, by_id)
-        atomic_store_pointer(published, grown)
-        epoch_retire(table.epochs, map, free)
-        return True
-    _map_put(map, topic, by_id)
-    return True
-
-cdef void _map_remove(void** published, Topic* topic, bint by_id) noexcept nogil:
-    cdef Map* map = <Map*>published[0]
-    cdef uint64_t i = _hash_in(topic, by_id) & map.mask
-    while map.slots[i] != NULL:
-        if map.slots[i] == topic:
-            map.topics -= 1
-            atomic_store_pointer(&map.slots[i], TOMBSTONE)
-            return
-        i = (i + 1) & map.mask
-
-
-# --------------------------------------------------------------------- life of topics, partitions
-
-cdef void _topic_release(void* pointer) noexcept nogil:
-    """After a grace period: nobody can be on the way to it any more."""
-    cdef Topic* topic = <Topic*>pointer
-    if atomic_add_i64(&topic.refs, -1) == 0:
-        free(<void*>topic.name)
-        free(topic.entries)
-        free(topic.policy)
-        free(topic)
-
 cdef void _entry_free(void* pointer) noexcept nogil:
     cdef Entry* entry = <Entry*>pointer
-    _topic_release(entry.topic)
+    topic_release(entry.topic)
     pthread_mutex_destroy(&entry.watch_lock)
     free(entry)
 
 cdef void _entry_release(EpochDomain* epochs, Entry* entry) noexcept nogil:
     if atomic_add_i64(&entry.refs, -1) == 0:
         epoch_retire(epochs, entry, _entry_free)
-
-cdef inline Entry* _entry_of(Topic* topic, int32_t index) noexcept nogil:
-    cdef Entries* entries = <Entries*>atomic_load_pointer(&topic.entries)
-    if index < 0 or entries == NULL or index >= entries.capacity:
-        return NULL
-    return <Entry*>atomic_load_pointer(&entries.at[index])
-
-cdef bint _entries_reserve(Table* table, Topic* topic, int32_t index) noexcept nogil:
-    cdef Entries* entries = <Entries*>topic.entries
-    cdef Entries* grown
-    cdef int32_t i, had = 0 if entries == NULL else entries.capacity
-    cdef int32_t capacity = had if had else 1
-    if index < had:
-        return True
-    while capacity <= index:
-        capacity *= 2
-    grown = <Entries*>calloc(1, sizeof(Entries) + (capacity - 1) * sizeof(void*))
-    if grown == NULL:
-        return False
-    grown.capacity = capacity
-    for i in range(had):
-        grown.at[i] = entries.at[i]
-    atomic_store_pointer(&topic.entries, grown)
-    if entries != NULL:
-        epoch_retire(table.epochs, entries, free)
-    return True
-
 
 # ------------------------------------------------------------------------------ looking things up
 
@@ -275,16 +114,16 @@ cdef bint table_is_fsync(Table* table) noexcept nogil:
     return table.fsync
 
 cdef Partition* partition_find(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index) noexcept nogil:
-    cdef Topic* topic = _topic_by_name(table, name, name_bytes)
-    return NULL if topic == NULL else <Partition*>_entry_of(topic, index)
+    cdef Topic* topic = topic_by_name(&table.by_name, table.seed, name, name_bytes)
+    return NULL if topic == NULL else <Partition*>topic_entry(topic, index)
 
 cdef Partition* partition_find_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil:
-    cdef Topic* topic = _topic_by_id(table, topic_id)
+    cdef Topic* topic = topic_by_id(&table.by_id, table.seed, topic_id)
     cdef Partition* found
     error[0] = 100
     if topic == NULL:
         return NULL
-    found = <Partition*>_entry_of(topic, index)
+    found = <Partition*>topic_entry(topic, index)
     error[0] = 3 if found == NULL else 0
     return found
 
@@ -310,7 +149,7 @@ cdef Partition* partition_again(Table* table, const uint8_t* topic_id, int32_t i
     return found if found != NULL and found.generation == generation else NULL
 
 cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t* name_bytes) noexcept nogil:
-    cdef Topic* topic = _topic_by_id(table, topic_id)
+    cdef Topic* topic = topic_by_id(&table.by_id, table.seed, topic_id)
     if topic == NULL:
         return NULL
     name_bytes[0] = topic.name_bytes
@@ -447,3 +286,505 @@ cdef void _committed(CommitItem* item, int error) noexcept nogil:
     atomic_fence()
     if error or atomic_load_pointer(&entry.watches) != NULL:
         _wake_all(entry.table, entry, False)
+
+
+# --------------------------------------------------------------------------------- Python's handles
+
+@cython.no_gc_clear         # the threads' structures go before the objects that carry them
+cdef class PartitionTable:
+    """The partitions of one broker. Every change is made here; every thread may look.
+
+    system: the broker's SystemCalls. epochs: the Epochs its logs were opened with. durability:
+    "fsync" (visible and acknowledged when flushed) or "os" (when written).
+    """
+    cdef Table* table
+    cdef SystemCalls system
+    cdef readonly Epochs epochs
+    cdef readonly str durability
+    cdef dict directories
+
+    def __cinit__(self, SystemCalls system not None, Epochs epochs not None, *,
+                  int node_id, str durability="fsync"):
+        if durability not in ("fsync", "os"):
+            raise ValueError(f"durability {durability!r} is neither fsync nor os")
+        self.system = system
+        self.epochs = epochs
+        self.durability = durability
+        self.directories = {}
+        self.table = <Table*>calloc(1, sizeof(Table))
+        if self.table == NULL:
+            raise MemoryError
+        self.table.by_name = map_new(16)
+        self.table.by_id = map_new(16)
+        if self.table.by_name == NULL or self.table.by_id == NULL:
+            raise MemoryError
+        self.table.seed = int.from_bytes(os.urandom(8), "little")
+        self.table.epochs = epochs.domain
+        self.table.system = &system.table
+        self.table.node_id = node_id
+        self.table.fsync = durability == "fsync"
+        pthread_mutex_init(&self.table.changes, NULL)
+        pthread_mutex_init(&self.table.local_lock, NULL)
+        condition_init(&self.table.local_cond)
+
+    @property
+    def node_id(self):
+        return self.table.node_id
+
+    # -- log directories and their flush threads
+
+    def add_directory(self, str path not None, *, int flush_threads=2):
+        """Starts the flush threads of a log directory; gives its GroupCommit."""
+        if path in self.directories:
+            raise ValueError(f"{path} is there already")
+        group = GroupCommit(self.epochs, os.path.basename(path.rstrip("/")) or path, flush_threads)
+        self.directories[path] = group
+        group.start()
+        return group
+
+    def close(self):
+        """Flushes what somebody waits for and ends the flush threads. The table stays readable."""
+        for group in self.directories.values():
+            (<GroupCommit>group).stop()
+
+    # -- topics
+
+    def add_topic(self, str name not None, topic_id not None, **policy):
+        """A topic without partitions yet. policy: what set_policy takes."""
+        cdef bytes raw = topic_name_bytes(name)
+        cdef bytes raw_id = topic_id_bytes(topic_id)
+        cdef Topic* topic
+        cdef bint added
+        self._lock()
+        try:
+            if topic_by_name(&self.table.by_name, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw), len(raw)) != NULL:
+                raise ValueError(f"topic {name} is there already")
+            if topic_by_id(&self.table.by_id, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw_id)) != NULL:
+                raise ValueError(f"topic id {raw_id.hex()} is there already")
+            topic = topic_new(self.table.seed, raw, raw_id, policy)
+            added = map_add(self.table.epochs, &self.table.by_name, topic, False)
+            if added and not map_add(self.table.epochs, &self.table.by_id, topic, True):
+                map_remove(&self.table.by_name, topic, False)
+                added = False
+            if not added:
+                epoch_retire(self.table.epochs, topic, topic_release)
+                raise MemoryError
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    cdef int _lock(self) except -1:
+        with nogil:
+            pthread_mutex_lock(&self.table.changes)
+        return 0
+
+    cdef Topic* _topic(self, str name) except NULL:
+        cdef bytes raw = topic_name_bytes(name)
+        cdef Topic* topic = topic_by_name(
+            &self.table.by_name, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw), <int32_t>len(raw))
+        if topic == NULL:
+            raise KeyError(name)
+        return topic
+
+    cdef Entry* _entry(self, str name, int32_t index) except NULL:
+        cdef Entry* entry = <Entry*>topic_entry(self._topic(name), index)
+        if entry == NULL:
+            raise KeyError(f"{name}-{index}")
+        return entry
+
+    def set_policy(self, str name not None, **policy):
+        """Changes what is named of: message_bytes_max, timestamp_before_max_ms,
+        timestamp_after_max_ms, decompressed_bytes_max, append_time, requires_keys, codec,
+        min_insync_replicas. In force for the next batch."""
+        cdef Topic* topic
+        cdef ProducePolicy* old
+        cdef Entries* entries
+        cdef int32_t i
+        self._lock()
+        try:
+            topic = self._topic(name)
+            old = topic.policy
+            topic.policy = policy_new(policy, old)
+            entries = <Entries*>topic.entries
+            for i in range(0 if entries == NULL else entries.capacity):
+                if entries.at[i] != NULL:
+                    atomic_store_pointer(<void**>&(<Entry*>entries.at[i]).p.policy, topic.policy)
+            epoch_retire(self.table.epochs, old, free)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def policy(self, str name not None):
+        """What is in force for a topic, by the names of set_policy."""
+        cdef ProducePolicy rules
+        self._lock()
+        try:
+            rules = self._topic(name).policy[0]
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return {
+            "message_bytes_max": rules.message_bytes_max,
+            "timestamp_before_max_ms": rules.timestamp_before_max_ms,
+            "timestamp_after_max_ms": rules.timestamp_after_max_ms,
+            "decompressed_bytes_max": rules.decompressed_bytes_max,
+            "append_time": bool(rules.append_time),
+            "requires_keys": bool(rules.requires_keys),
+            "codec": rules.codec,
+            "min_insync_replicas": rules.min_insync_replicas,
+        }
+
+    def topics(self):
+        """[(name, topic id, number of partitions), ...] in no order."""
+        cdef list found = []
+        cdef Map* map
+        cdef Topic* topic
+        cdef uint64_t i
+        self._lock()
+        try:
+            map = <Map*>self.table.by_name
+            for i in range(map.mask + 1):
+                topic = map_topic(map, i)
+                if topic != NULL:
+                    found.append((
+                        topic.name[:topic.name_bytes].decode(),
+                        PyBytes_FromStringAndSize(<const char*>topic.id, 16),
+                        topic.partition_count,
+                    ))
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return found
+
+    def remove_topic(self, str name not None):
+        """The topic and its partitions go: waiting requests are woken, the flush in work is
+        awaited. After it no thread uses the logs, which may then be closed."""
+        cdef Topic* topic
+        cdef Entries* entries
+        cdef list gone = []
+        cdef int32_t i
+        self._lock()
+        try:
+            topic = self._topic(name)
+            entries = <Entries*>topic.entries
+            for i in range(0 if entries == NULL else entries.capacity):
+                if entries.at[i] != NULL:
+                    gone.append(self._unlink(topic, i))
+            map_remove(&self.table.by_name, topic, False)
+            map_remove(&self.table.by_id, topic, True)
+            epoch_retire(self.table.epochs, topic, topic_release)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        self._drop(gone)
+
+    # -- partitions
+
+    def add_partition(self, str name not None, int index, LogHandle log, *, str directory=None,
+                      int leader_epoch=0, leader_id=None, int isr_count=1):
+        """A partition whose log may be None (its directory is offline). leader_id: this node
+        unless given. Everything the log holds when it comes is visible. Gives its handle."""
+        cdef Topic* topic
+        cdef Entry* entry
+        cdef CommitQueue* queue = NULL
+        if not 0 <= index < MAX_PARTITIONS:
+            raise ValueError(f"partition {index} is not within 0 and {MAX_PARTITIONS}")
+        if directory is not None:
+            queue = (<GroupCommit>self.directories[directory]).queue
+        elif self.table.fsync and log is not None:
+            raise ValueError("fsync durability needs a log directory with flush threads")
+        self._lock()
+        try:
+            topic = self._topic(name)
+            if topic_entry(topic, index) != NULL:
+                raise ValueError(f"{name}-{index} is there already")
+            if not topic_reserve(self.table.epochs, topic, index):
+                raise MemoryError
+            entry = <Entry*>calloc(1, sizeof(Entry))
+            if entry == NULL:
+                raise MemoryError
+            entry.p.index = index
+            entry.p.leader_id = self.table.node_id if leader_id is None else leader_id
+            entry.p.leader_epoch = leader_epoch
+            entry.p.isr_count = isr_count
+            self._fill(entry, topic, log, queue)
+            atomic_store_pointer(&(<Entries*>topic.entries).at[index], entry)
+            topic.partition_count += 1
+            self.table.partition_count += 1
+            return _handle(self, entry)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    cdef void _fill(self, Entry* entry, Topic* topic, LogHandle log, CommitQueue* queue):
+        entry.table = self.table
+        entry.topic = topic
+        entry.queue = queue
+        entry.refs = 1
+        entry.p.topic = topic.name
+        entry.p.topic_bytes = topic.name_bytes
+        memcpy(entry.p.topic_id, topic.id, 16)
+        self.table.generation += 1
+        entry.p.generation = self.table.generation
+        entry.p.last_stable_offset = -1
+        entry.p.policy = topic.policy
+        atomic_add_i64(&topic.refs, 1)
+        pthread_mutex_init(&entry.watch_lock, NULL)
+        if log is not None:
+            entry.p.log = log.log
+            entry.p.high_watermark = log_end_offset(log.log)
+            Py_INCREF(log)
+            entry.log_owner = <PyObject*>log
+        commit_item_init(&entry.commit, entry.p.log, entry, _committed)
+
+    cdef object _unlink(self, Topic* topic, int32_t index):
+        """Under `changes`: closes the list of watches, then takes the partition out of sight."""
+        cdef Entry* entry = <Entry*>topic_entry(topic, index)
+        _wake_all(self.table, entry, True)
+        atomic_store_pointer(&(<Entries*>topic.entries).at[index], NULL)
+        topic.partition_count -= 1
+        self.table.partition_count -= 1
+        atomic_store_i64(&entry.removed, 1)
+        return <size_t>entry
+
+    def _drop(self, list gone):
+        """What _unlink took out, without `changes`: waits for flushes and for readers."""
+        cdef Entry* entry
+        cdef size_t address
+        for address in gone:
+            entry = <Entry*>address
+            if entry.queue != NULL:
+                with nogil:
+                    commit_forget(entry.queue, &entry.commit)
+        with nogil:
+            epoch_wait(self.table.epochs)
+        for address in gone:
+            entry = <Entry*>address
+            self._let_go(entry)
+
+    cdef void _let_go(self, Entry* entry):
+        cdef PyObject* owner = entry.log_owner
+        entry.log_owner = NULL
+        _entry_release(self.table.epochs, entry)
+        if owner != NULL:
+            Py_DECREF(<object>owner)
+
+    def remove_partition(self, str name not None, int index):
+        """As remove_topic, for one partition."""
+        self._lock()
+        try:
+            self._entry(name, index)
+            gone = [self._unlink(self._topic(name), index)]
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        self._drop(gone)
+
+    def partition(self, str name not None, int index):
+        """The handle of a partition, or None."""
+        self._lock()
+        try:
+            return _handle(self, self._entry(name, index))
+        except KeyError:
+            return None
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def find(self, topic_id not None, int index):
+        """The handle of a partition by topic id, or None."""
+        cdef bytes raw = topic_id_bytes(topic_id)
+        cdef int16_t error
+        cdef Partition* found
+        self._lock()
+        try:
+            found = partition_find_id(
+                self.table, <const uint8_t*>PyBytes_AS_STRING(raw), index, &error)
+            return None if found == NULL else _handle(self, <Entry*>found)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def set_leader(self, str name not None, int index, *, int leader_id, int leader_epoch,
+                   int isr_count=1):
+        """Who leads a partition now. Waiting requests look at it again."""
+        cdef Entry* entry
+        self._lock()
+        try:
+            entry = self._entry(name, index)
+            atomic_store_i32(&entry.p.leader_epoch, leader_epoch)
+            atomic_store_i32(&entry.p.isr_count, isr_count)
+            atomic_store_i32(&entry.p.leader_id, leader_id)
+            _wake_all(self.table, entry, False)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def set_offline(self, str name not None, int index):
+        """Its directory failed: everyone is answered KAFKA_STORAGE_ERROR until the partition is
+        removed and added again."""
+        cdef Entry* entry
+        self._lock()
+        try:
+            entry = self._entry(name, index)
+            atomic_store_i32(&entry.p.offline, 1)
+            _wake_all(self.table, entry, False)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def memory_bytes(self):
+        """What the table itself holds: maps, arrays, topics and partitions, not the logs."""
+        cdef Map* map
+        cdef Topic* topic
+        cdef uint64_t i
+        cdef int64_t total = sizeof(Table) + self.table.partition_count * sizeof(Entry)
+        self._lock()
+        try:
+            map = <Map*>self.table.by_name
+            for i in range(map.mask + 1):
+                topic = map_topic(map, i)
+                if topic != NULL:
+                    total += sizeof(Topic) + sizeof(ProducePolicy) + topic.name_bytes
+                    if topic.entries != NULL:
+                        total += (<Entries*>topic.entries).capacity * sizeof(void*)
+            total += 2 * sizeof(Map) + (map.mask + (<Map*>self.table.by_id).mask) * sizeof(void*)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return total
+
+    def __len__(self):
+        return self.table.partition_count
+
+    def __dealloc__(self):
+        cdef Map* map
+        cdef Topic* topic
+        cdef Entries* entries
+        cdef Entry* entry
+        cdef uint64_t i
+        cdef int32_t k
+        if self.table == NULL:
+            return
+        map = <Map*>self.table.by_name
+        for i in range(0 if map == NULL or self.table.by_id == NULL else map.mask + 1):
+            topic = map_topic(map, i)
+            if topic == NULL:
+                continue
+            entries = <Entries*>topic.entries
+            for k in range(0 if entries == NULL else entries.capacity):
+                entry = <Entry*>entries.at[k]
+                if entry != NULL:
+                    if entry.queue != NULL:
+                        with nogil:
+                            commit_forget(entry.queue, &entry.commit)
+                    self._let_go(entry)
+            epoch_retire(self.table.epochs, topic, topic_release)
+        free(self.table.by_name)
+        free(self.table.by_id)
+        pthread_cond_destroy(&self.table.local_cond)
+        pthread_mutex_destroy(&self.table.local_lock)
+        pthread_mutex_destroy(&self.table.changes)
+        free(self.table)
+
+
+cdef PartitionHandle _handle(PartitionTable table, Entry* entry):
+    cdef PartitionHandle handle = PartitionHandle.__new__(PartitionHandle)
+    atomic_add_i64(&entry.refs, 1)
+    handle.entry = entry
+    handle.table = table
+    return handle
+
+
+cdef class PartitionHandle:
+    """Python's view of one partition of the table; stays readable after the partition is gone."""
+    cdef Entry* entry
+    cdef PartitionTable table
+
+    def __init__(self):
+        raise TypeError("handles come from a PartitionTable")
+
+    def __dealloc__(self):
+        if self.entry != NULL:
+            _entry_release(self.table.table.epochs, self.entry)
+
+    @property
+    def topic(self): return self.entry.p.topic[:self.entry.p.topic_bytes].decode()
+    @property
+    def topic_id(self): return PyBytes_FromStringAndSize(<const char*>self.entry.p.topic_id, 16)
+    @property
+    def index(self): return self.entry.p.index
+    @property
+    def generation(self): return self.entry.p.generation
+    @property
+    def leader_id(self): return atomic_load_i32(&self.entry.p.leader_id)
+    @property
+    def leader_epoch(self): return atomic_load_i32(&self.entry.p.leader_epoch)
+    @property
+    def high_watermark(self): return atomic_load_i64(&self.entry.p.high_watermark)
+    @property
+    def alive(self): return not atomic_load_i64(&self.entry.removed)
+
+    @property
+    def offline(self):
+        return self.alive and (
+            self.entry.p.log == NULL or bool(atomic_load_i32(&self.entry.p.offline))
+            or bool(log_is_offline(self.entry.p.log))
+        )
+
+    @property
+    def log(self):
+        """The LogHandle; None when there is none or the partition is gone."""
+        if self.entry.log_owner == NULL:
+            return None
+        return <object>self.entry.log_owner
+
+    def counters(self):
+        """Batches, messages and bytes taken in, and batches rejected by reason."""
+        return {COUNT_NAMES[i]: atomic_load_i64(&self.entry.p.counts[i]) for i in range(COUNTS)}
+
+    def commit(self, int64_t timeout_ms):
+        """Waits until everything appended so far is visible. False: not within the time, or the
+        log is offline or the partition gone. A Python thread may call it; the GIL is released."""
+        cdef bint done
+        with nogil:
+            done = _commit_and_wait(
+                self.table.table, self.entry, monotonic_now_ns() + timeout_ms * 1000000)
+        return bool(done)
+
+    def appended(self):
+        """Tells the table of an append that was made through the log handle."""
+        cdef int slot
+        with nogil:
+            slot = epoch_enter(self.table.table.epochs)
+            if not atomic_load_i64(&self.entry.removed) and self.entry.p.log != NULL:
+                partition_appended(self.table.table, &self.entry.p, False)
+            epoch_leave(self.table.table.epochs, slot)
+
+
+cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noexcept nogil:
+    cdef Watch watch
+    cdef Partition* p
+    cdef int64_t wakes, target = -1
+    cdef int slot, state
+    watch.thread_index = LOCAL_THREAD
+    watch.connection_id = 0
+    while True:
+        wakes = table_local_wakes(table)
+        state = 0
+        slot = epoch_enter(table.epochs)
+        p = partition_again(table, entry.p.topic_id, entry.p.index, entry.p.generation)
+        if p == NULL or p.log == NULL or atomic_load_i32(&p.offline) or log_is_offline(p.log):
+            state = -1
+        else:
+            if target < 0:
+                target = log_end_offset(p.log)
+            partition_watch(table, p, &watch)
+            if partition_high_watermark(p) >= target:
+                state = 1
+            elif not table.fsync:
+                partition_appended(table, p, False)
+                state = 1
+            else:
+                commit_ask(entry.queue, &entry.commit)
+        epoch_leave(table.epochs, slot)
+        if state == 0 and not table_wait_local(table, wakes, deadline_ns):
+            state = -1
+        if p != NULL:
+            partition_unwatch(table, &watch)
+        if state != 0:
+            return state == 1
+
+
+cdef Table* table_of(object handle) except NULL:
+    if not isinstance(handle, PartitionTable):
+        raise TypeError(f"a PartitionTable is needed, not {type(handle).__name__}")
+    return (<PartitionTable>handle).table
