@@ -1,10 +1,11 @@
 """Threads that bring ranges of files into the page cache before a network thread sends them."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from barnabas.cext.condition cimport pthread_cond_t
 from barnabas.cext.log cimport LogSlice
+from barnabas.cext.mutex cimport pthread_mutex_t
 from barnabas.cext.partitions cimport Table
 from barnabas.cext.segment cimport Segment
-from barnabas.cext.threads cimport pthread_cond_t, pthread_mutex_t
 
 cdef struct ColdWait:           # one waiting request; counted, because it may be abandoned
     int32_t holders
@@ -44,5 +45,7 @@ cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil
 # The maker of a wait holds one range itself until all are asked for; gives whether all are read.
 cdef bint cold_asked_all(ColdWait* wait) noexcept nogil
+# A thread that is about to call cold_run; ranges are taken from then on.
+cdef void cold_expect_thread(ColdReads* c) noexcept nogil
 cdef void cold_run(ColdReads* c) noexcept nogil                 # a thread's life, until cold_close
 cdef void cold_close(ColdReads* c) noexcept nogil

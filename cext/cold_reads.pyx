@@ -12,14 +12,16 @@ Next: fetch.pyx.
 from libc.stdlib cimport calloc, free, malloc
 
 from barnabas.cext.atomics cimport atomic_add_i32, atomic_load_i32
+from barnabas.cext.condition cimport (
+    condition_init, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_signal,
+    pthread_cond_wait,
+)
+from barnabas.cext.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
 from barnabas.cext.partitions cimport table_system, table_wake
 from barnabas.cext.segment cimport segment_fd, segment_release, segment_retain
 from barnabas.cext.sys cimport System
-from barnabas.cext.threads cimport (
-    cond_init_monotonic, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_signal,
-    pthread_cond_wait, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
 
 cdef enum:
     PROBE_BYTES = 262144        # what one turn of a connection sends
@@ -32,7 +34,7 @@ cdef ColdReads* cold_reads_new(Table* table, int32_t depth_max) noexcept nogil:
     c.table = table
     c.depth_max = depth_max
     pthread_mutex_init(&c.lock, NULL)
-    cond_init_monotonic(&c.work)
+    condition_init(&c.work)
     return c
 
 cdef void cold_reads_free(ColdReads* c) noexcept nogil:
@@ -140,11 +142,8 @@ cdef void cold_run(ColdReads* c) noexcept nogil:
     cdef void* scratch = malloc(PIECE_BYTES)
     cdef ColdJob* job
     cdef int64_t bytes_read
-    if scratch == NULL:
-        return
     pthread_mutex_lock(&c.lock)
-    c.threads += 1
-    while True:
+    while scratch != NULL:
         job = next_job(c)
         if job == NULL:
             break
@@ -157,6 +156,11 @@ cdef void cold_run(ColdReads* c) noexcept nogil:
     c.threads -= 1
     pthread_mutex_unlock(&c.lock)
     free(scratch)
+
+cdef void cold_expect_thread(ColdReads* c) noexcept nogil:
+    pthread_mutex_lock(&c.lock)
+    c.threads += 1
+    pthread_mutex_unlock(&c.lock)
 
 cdef void cold_close(ColdReads* c) noexcept nogil:
     pthread_mutex_lock(&c.lock)

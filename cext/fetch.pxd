@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from barnabas.cext.cold_reads cimport ColdReads, ColdWait
 from barnabas.cext.fetch_request cimport FetchRequest
-from barnabas.cext.lane cimport Lane, LaneHandle, Waker
+from barnabas.cext.lane cimport Lane, LaneHandle, Response, Waker
 from barnabas.cext.partitions cimport Table, Watch
 from barnabas.cext.sessions cimport SessionCache, SessionUse
 
@@ -33,3 +33,4 @@ cdef class FetchLane(LaneHandle):
     cdef object sessions_owner
     cdef list threads
     cdef void bind(self, Waker* waker)
+    cdef object answer_of(self, int status, Response* out)

@@ -32,7 +32,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32
 from barnabas.cext.cold_reads cimport (
-    cold_ask, cold_asked_all, cold_close, cold_reads_free, cold_reads_new, cold_run, cold_wait_is_over,
+    cold_ask, cold_asked_all, cold_close, cold_expect_thread, cold_reads_free, cold_reads_new, cold_run, cold_wait_is_over,
     cold_wait_new, cold_wait_release, slice_is_cold,
 )
 from barnabas.cext.cursor cimport (
@@ -42,7 +42,7 @@ from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.fetch_answer cimport fetch_answer, fetch_answer_frame_bytes
 from barnabas.cext.fetch_request cimport (
     FETCH_FLEXIBLE_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
-    FetchPartition, fetch_parse, fetch_request_clear, fetch_request_free, fetch_request_init,
+    PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_parse, fetch_request_clear, fetch_request_free, fetch_request_init,
 )
 from barnabas.cext.lane cimport (
     LANE_CLOSE, LANE_DONE, LANE_PARKED, Parked, Request, Response, response_free, response_init,
@@ -68,6 +68,7 @@ cdef enum:
     MESSAGE_TOO_LARGE = 10
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    UNKNOWN_TOPIC_ID = 100
     FETCH_KEY = 1
     INT32_LAST = 0x7FFFFFFF
 
@@ -188,22 +189,28 @@ cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget
     budget.bytes_left = r.max_bytes
     if budget.bytes_left > atomic_load_i32(&core.fetch_bytes_max):
         budget.bytes_left = atomic_load_i32(&core.fetch_bytes_max)
+    if budget.bytes_left < 0:
+        budget.bytes_left = 0
     if budget.bytes_left > INT32_LAST - frame_bytes:
         budget.bytes_left = INT32_LAST - frame_bytes
     slot = epoch_enter(table_epochs(core.table))
     for i in range(r.part_count):
         part = &r.parts[i]
-        if part.absent:
+        if part.absent != PART_PRESENT:
             continue
         look_at(core, r, part, budget)
         if first_time and part.error != 0:
-            part.absent = part.error == UNKNOWN_TOPIC_OR_PARTITION or part.error == 100
+            if part.error == UNKNOWN_TOPIC_ID:
+                part.absent = PART_OF_UNKNOWN_ID
+            elif part.error == UNKNOWN_TOPIC_OR_PARTITION:
+                part.absent = PART_UNKNOWN
         if part.slice.size_bytes > INT32_LAST - frame_bytes:
             segment_release(part.slice.segment)
             memset(&part.slice, 0, sizeof(LogSlice))
             refuse(part, MESSAGE_TOO_LARGE, NULL)
-        budget.wanted = budget.wanted or not part.absent
-        budget.hurry = budget.hurry or (part.error != 0 and not part.absent) or part.diverging
+        if part.absent == PART_PRESENT:
+            budget.wanted = True
+            budget.hurry = budget.hurry or part.error != 0 or part.diverging
         budget.bytes_found += part.slice.size_bytes
         if part.slice.size_bytes > 0:
             budget.bytes_left -= part.slice.size_bytes
@@ -239,7 +246,7 @@ cdef bint watch_all(FetchCore* core, FetchWait* w, const Request* request) noexc
     slot = epoch_enter(table_epochs(core.table))
     for i in range(w.watch_count):
         watch = &w.watches[i]
-        if not watch.linked and not w.r.parts[i].absent:
+        if not watch.linked and w.r.parts[i].absent == PART_PRESENT:
             p = find(core, &w.r.parts[i], &error)
             if p != NULL:
                 partition_watch(core.table, p, watch)
@@ -249,7 +256,7 @@ cdef bint watch_all(FetchCore* core, FetchWait* w, const Request* request) noexc
 cdef void unwatch_all(FetchCore* core, FetchWait* w) noexcept nogil:
     cdef int32_t i
     for i in range(w.watch_count):
-        if not w.r.parts[i].absent:
+        if w.r.parts[i].absent == PART_PRESENT:
             partition_unwatch(core.table, &w.watches[i])
     free(w.watches)
     w.watches = NULL
@@ -489,7 +496,7 @@ cdef class FetchLane(LaneHandle):
         self.functions.resume = lane_resume
         self.functions.abandon = lane_abandon
         self.lane = &self.functions
-        self.owner = self
+        self.owner = (table, sessions)
 
     def __init__(self, *_args, **_named):
         pass
@@ -505,6 +512,7 @@ cdef class FetchLane(LaneHandle):
         for _ in range(thread_count):
             thread = threading.Thread(target=self.read_cold_ranges, name="cold-reads", daemon=True)
             self.threads.append(thread)
+            cold_expect_thread(self.core.cold)
             thread.start()
 
     def stop(self):

@@ -13,7 +13,7 @@
             tags from 12: 0 divergingEpoch, 1 currentLeader (from 16 in use)
     tags from 12
 
-Kafka answers partitions that it does not know after all others, and gives a topic one group per
+Kafka answers partitions that it does not know after all others, unknown ids first, and gives a topic one group per
 run of its partitions. abortedTransactions is empty for read_committed and for partitions that do
 not exist, else null. Next: fetch.pyx.
 """
@@ -24,7 +24,8 @@ from barnabas.cext.buffer cimport (
     Buffer, buffer_bytes, buffer_i16, buffer_i32, buffer_i64, buffer_i8, buffer_uvarint,
 )
 from barnabas.cext.fetch_request cimport (
-    FETCH_FLEXIBLE_FROM, FETCH_IDS_FROM, FETCH_SESSIONS_FROM, FetchPartition, fetch_same_topic,
+    FETCH_FLEXIBLE_FROM, FETCH_IDS_FROM, FETCH_SESSIONS_FROM, PART_ORDERS, PART_PRESENT,
+    FetchPartition, fetch_same_topic,
 )
 from barnabas.cext.lane cimport response_add_slice, response_begin, response_end
 
@@ -35,7 +36,7 @@ cdef enum:
 cdef struct Walk:               # over the partitions that are told, in the answer's order
     FetchRequest* r
     int32_t at
-    bint absent
+    int absent
 
 cdef FetchPartition* walk_next(Walk* w) noexcept nogil:
     cdef FetchPartition* part
@@ -45,16 +46,16 @@ cdef FetchPartition* walk_next(Walk* w) noexcept nogil:
             w.at += 1
             if part.told and part.absent == w.absent:
                 return part
-        if w.absent:
+        if w.absent == PART_ORDERS - 1:
             return NULL
-        w.absent = True
+        w.absent += 1
         w.at = 0
 
 cdef Walk walk_of(FetchRequest* r) noexcept nogil:
     cdef Walk w
     w.r = r
     w.at = 0
-    w.absent = False
+    w.absent = PART_PRESENT
     return w
 
 cdef long long fetch_answer_frame_bytes(const FetchRequest* r) noexcept nogil:
@@ -120,7 +121,7 @@ cdef void write_partition_tags(Buffer* b, int16_t version, const FetchPartition*
 cdef void write_partition(Response* out, const FetchRequest* r, FetchPartition* part) noexcept nogil:
     cdef Buffer* b = &out.bytes
     cdef bint flexible = r.version >= FETCH_FLEXIBLE_FROM
-    cdef bint no_aborted = part.absent or (r.isolation == READ_COMMITTED and part.error == 0)
+    cdef bint no_aborted = part.absent != PART_PRESENT or (r.isolation == READ_COMMITTED and part.error == 0)
     buffer_i32(b, part.key.index)
     buffer_i16(b, part.error)
     buffer_i64(b, part.high_watermark)

@@ -25,6 +25,12 @@ cdef struct FetchKey:           # which partition; `topic` is NULL where topics 
     int32_t index
     uint8_t topic_id[16]
 
+cdef enum:  # whether a partition exists, in the order in which Kafka answers them
+    PART_PRESENT = 0
+    PART_OF_UNKNOWN_ID = 1
+    PART_UNKNOWN = 2
+    PART_ORDERS = 3
+
 cdef struct FetchPartition:
     FetchKey key
     int64_t offset
@@ -33,7 +39,7 @@ cdef struct FetchPartition:
     int32_t bytes_max
     # what was found
     int16_t error
-    bint absent                 # no such topic or partition: Kafka answers these after all others
+    int absent                  # one of the above
     bint diverging
     bint told                   # stands in the answer
     int32_t diverging_epoch

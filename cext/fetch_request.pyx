@@ -36,7 +36,7 @@ cdef void fetch_request_init(FetchRequest* r) noexcept nogil:
 
 cdef inline void forget_found(FetchPartition* part) noexcept nogil:
     part.error = 0
-    part.absent = False
+    part.absent = PART_PRESENT
     part.diverging = False
     part.leader_id = -1
     part.leader_now_epoch = -1
@@ -50,7 +50,7 @@ cdef void fetch_request_clear(FetchRequest* r) noexcept nogil:
     for i in range(r.part_count):
         if r.parts[i].slice.segment != NULL:
             segment_release(r.parts[i].slice.segment)
-        if not r.parts[i].absent:
+        if r.parts[i].absent == PART_PRESENT:
             forget_found(&r.parts[i])
 
 cdef void fetch_request_free(FetchRequest* r) noexcept nogil:

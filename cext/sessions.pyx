@@ -30,7 +30,7 @@ from libc.string cimport memcmp, memcpy, memset
 from barnabas.cext.atomics cimport atomic_add_i32, atomic_add_i64, atomic_load_i64
 from barnabas.cext.buffer cimport buffer_room
 from barnabas.cext.fetch_request cimport (
-    FETCH_IDS_FROM, FETCH_NO_MEMORY, FETCH_SESSIONS_FROM, FetchKey, FetchPartition, fetch_add,
+    FETCH_IDS_FROM, FETCH_NO_MEMORY, FETCH_SESSIONS_FROM, PART_ORDERS, FetchKey, FetchPartition, fetch_add,
     fetch_key_hash, fetch_merge_twins, fetch_request_free, fetch_request_init,
 )
 from barnabas.cext.mutex cimport (
@@ -520,7 +520,7 @@ cdef void tell_changes(Session* s, FetchRequest* r) noexcept nogil:
     cdef SessionEntry* e
     cdef int32_t i
     cdef int absent
-    for absent in range(2):
+    for absent in range(PART_ORDERS):
         for i in range(r.part_count):
             part = &r.parts[i]
             if part.absent != absent:
@@ -542,7 +542,7 @@ cdef int32_t create_session(SessionCache* cache, FetchRequest* r, int64_t now_ms
     s.by_id = r.version >= FETCH_IDS_FROM
     s.privileged = r.replica_id >= 0
     s.epoch = 1
-    for absent in range(2):
+    for absent in range(PART_ORDERS):
         for i in range(r.part_count):
             if r.parts[i].absent != absent:
                 continue
@@ -634,7 +634,7 @@ cdef class FetchSessions:
         """One request without a log behind it, for tests of the rules of sessions.
 
         wanted: (topic name or 16 bytes of an id, partition, offset); answers: {(topic, partition):
-        (error, high watermark, log start, record bytes, absent)}. Gives (error, session id, what
+        (error, high watermark, log start, record bytes, whether it is unknown)}. Gives (error, session id, what
         was fetched and what was told as lists of (topic, partition, offset))."""
         cdef FetchRequest r
         cdef SessionUse use
@@ -667,7 +667,7 @@ cdef class FetchSessions:
                 fetched.append((name, r.parts[i].key.index, r.parts[i].offset))
                 error, high_watermark, log_start, record_bytes, absent = answers[name, r.parts[i].key.index]
                 r.parts[i].error, r.parts[i].high_watermark = error, high_watermark
-                r.parts[i].log_start_offset, r.parts[i].absent = log_start, absent
+                r.parts[i].log_start_offset, r.parts[i].absent = log_start, 2 if absent else 0
                 r.parts[i].slice.size_bytes = record_bytes
             status = session_finish(self.cache, &r, now_ms, &use, &session_id)
             told = [fetched[i] for i in range(r.part_count) if r.parts[i].told]
