@@ -658,7 +658,8 @@ cdef class FetchSessions:
                 set_key(&key, topic, index, version >= FETCH_IDS_FROM, kept)
                 add_key(&r, &key)
                 given += 1
-            status = session_begin(self.cache, &r, now_ms, &use)
+            with nogil:
+                status = session_begin(self.cache, &r, now_ms, &use)
             if status != 0:
                 return status, 0, [], []
             fetched = []
@@ -669,7 +670,8 @@ cdef class FetchSessions:
                 r.parts[i].error, r.parts[i].high_watermark = error, high_watermark
                 r.parts[i].log_start_offset, r.parts[i].absent = log_start, 2 if absent else 0
                 r.parts[i].slice.size_bytes = record_bytes
-            status = session_finish(self.cache, &r, now_ms, &use, &session_id)
+            with nogil:
+                status = session_finish(self.cache, &r, now_ms, &use, &session_id)
             told = [fetched[i] for i in range(r.part_count) if r.parts[i].told]
             return status, session_id, fetched, told
         finally:

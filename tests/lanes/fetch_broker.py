@@ -31,6 +31,7 @@ class FetchBroker:
         durability: str = "os",
         slots: int = 100,
         fetch_bytes_max: int = 57671680,
+        cold_depth_max: int = 256,
     ) -> None:
         self.system = SystemCalls()
         self.epochs = Epochs()
@@ -45,7 +46,12 @@ class FetchBroker:
         for name, count in topics.items():
             self.add_topic(name, count)
         self.sessions = FetchSessions(slots, seed=12345)
-        self.lane = FetchLane(self.table, self.sessions, fetch_bytes_max=fetch_bytes_max)
+        self.lane = FetchLane(
+            self.table,
+            self.sessions,
+            fetch_bytes_max=fetch_bytes_max,
+            cold_depth_max=cold_depth_max,
+        )
         self.runner = Runner(self.topic_ids, LEADER_EPOCH)
 
     def add_topic(self, name: str, count: int) -> None:
