@@ -1,14 +1,14 @@
-"""Python's carrier of a lane; the contract between reactor and lanes is in lane.pxd.
+"""Python's carrier of a lane. Whoever makes a lane derives from LaneHandle and fills `lane`.
 
-Next on the data path: cext/produce.pyx and cext/fetch.pyx, the two lanes there are.
+Next on the data path: cext/reactor.pyx calls the lanes.
 """
 
-cdef class LaneHandle:
-    """What a lane's module makes and the reactor takes; made by subclasses only."""
 
-    def __init__(self):
-        if self.lane == NULL:
-            raise TypeError("a lane comes from its own module")
+cdef class LaneHandle:
+
+    def __cinit__(self, *_args, **_named):
+        self.lane = NULL
+        self.owner = None
 
     cdef void bind(self, Waker* waker):
-        pass
+        """A lane that never parks needs no waker."""

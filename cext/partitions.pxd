@@ -40,6 +40,7 @@ cdef struct Partition:
     int64_t last_stable_offset      # -1: no transaction is open (the high watermark bounds it anyway)
     ProducePolicy* policy           # retired through the epoch when replaced
     int32_t isr_count               # replicas in sync, this one included
+    int32_t replica_count           # min.insync.replicas asks for no more than these
     int32_t offline                 # its directory failed
     int64_t counts[COUNTS]
 

@@ -13,7 +13,7 @@ Watches: a list per partition under its own mutex. Whoever waits links a watch a
 moves the high watermark looks at the list after it. Both put a full fence between, so that one of
 the two sees the other. A removed partition's list is closed first: a watch on it is woken at once.
 
-Memory: see PartitionTable.memory_bytes. Limits: MAX_PARTITIONS of a topic.
+Memory: memory_bytes(), about 350 bytes a partition. Limits: MAX_PARTITIONS of a topic.
 Next on the data path: cext/log.pyx; cext/produce.pyx and cext/fetch.pyx above.
 """
 cimport cython
@@ -53,7 +53,7 @@ from barnabas.cext.topics cimport (
     topic_reserve,
 )
 
-MAX_PARTITIONS = 1_000_000      # of one topic; its array of pointers is 8 bytes each
+MAX_PARTITIONS = 1_000_000      # of one topic, at 8 bytes each in its array
 COUNT_NAMES = (
     "batches", "messages", "bytes", "duplicates", "rejected_corrupt", "rejected_invalid",
     "rejected_no_key", "rejected_timestamp", "rejected_too_large", "rejected_codec",
@@ -199,6 +199,8 @@ cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns
 cdef void _wake_all(Table* table, Entry* entry, bint close) noexcept nogil:
     cdef Watch* watch
     cdef Watch* following
+    cdef int32_t thread_index
+    cdef uint64_t connection_id
     pthread_mutex_lock(&entry.watch_lock)
     if close:
         entry.closed = True
@@ -206,9 +208,11 @@ cdef void _wake_all(Table* table, Entry* entry, bint close) noexcept nogil:
     atomic_store_pointer(&entry.watches, NULL)
     while watch != NULL:
         following = watch.next
-        watch.linked = False
-        # The watch is its owner's again only when the lock is given back.
-        table_wake(table, watch.thread_index, watch.connection_id)
+        thread_index = watch.thread_index
+        connection_id = watch.connection_id
+        # From here on the watch is its owner's again, who may have looked without the lock.
+        atomic_store_i32(<int32_t*>&watch.linked, 0)
+        table_wake(table, thread_index, connection_id)
         watch = following
     pthread_mutex_unlock(&entry.watch_lock)
 
@@ -293,7 +297,6 @@ cdef void _committed(CommitItem* item, int error) noexcept nogil:
 @cython.no_gc_clear         # the threads' structures go before the objects that carry them
 cdef class PartitionTable:
     """The partitions of one broker. Every change is made here; every thread may look.
-
     system: the broker's SystemCalls. epochs: the Epochs its logs were opened with. durability:
     "fsync" (visible and acknowledged when flushed) or "os" (when written).
     """
@@ -301,16 +304,19 @@ cdef class PartitionTable:
     cdef SystemCalls system
     cdef readonly Epochs epochs
     cdef readonly str durability
+    cdef readonly object decode_queue
     cdef dict directories
 
     def __cinit__(self, SystemCalls system not None, Epochs epochs not None, *,
                   int node_id, str durability="fsync"):
+        from barnabas.cext.decode import DecodeQueue    # which imports this module
         if durability not in ("fsync", "os"):
             raise ValueError(f"durability {durability!r} is neither fsync nor os")
         self.system = system
         self.epochs = epochs
         self.durability = durability
         self.directories = {}
+        self.decode_queue = DecodeQueue()
         self.table = <Table*>calloc(1, sizeof(Table))
         if self.table == NULL:
             raise MemoryError
@@ -344,8 +350,13 @@ cdef class PartitionTable:
 
     def close(self):
         """Flushes what somebody waits for and ends the flush threads. The table stays readable."""
+        self.decode_queue.close()
         for group in self.directories.values():
             (<GroupCommit>group).stop()
+
+    def next_decode(self, int64_t timeout_ms=-1):
+        """The next batch that Python is to open; None after the time, or when closed."""
+        return self.decode_queue.next(timeout_ms)
 
     # -- topics
 
@@ -476,7 +487,8 @@ cdef class PartitionTable:
     # -- partitions
 
     def add_partition(self, str name not None, int index, LogHandle log, *, str directory=None,
-                      int leader_epoch=0, leader_id=None, int isr_count=1):
+                      int leader_epoch=0, leader_id=None, int isr_count=1,
+                      int replica_count=1):
         """A partition whose log may be None (its directory is offline). leader_id: this node
         unless given. Everything the log holds when it comes is visible. Gives its handle."""
         cdef Topic* topic
@@ -502,6 +514,7 @@ cdef class PartitionTable:
             entry.p.leader_id = self.table.node_id if leader_id is None else leader_id
             entry.p.leader_epoch = leader_epoch
             entry.p.isr_count = isr_count
+            entry.p.replica_count = replica_count
             self._fill(entry, topic, log, queue)
             atomic_store_pointer(&(<Entries*>topic.entries).at[index], entry)
             topic.partition_count += 1
@@ -641,9 +654,6 @@ cdef class PartitionTable:
         finally:
             pthread_mutex_unlock(&self.table.changes)
         return total
-
-    def __len__(self):
-        return self.table.partition_count
 
     def __dealloc__(self):
         cdef Map* map

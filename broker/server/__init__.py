@@ -1,0 +1,1 @@
+"""What keeps a node's partitions going beside the network threads: pools, replicas, quotas."""

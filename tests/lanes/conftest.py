@@ -1,0 +1,81 @@
+"""A partition table with topics, logs on disk and the Produce lane, without sockets."""
+
+import uuid
+from dataclasses import dataclass, field
+
+import pytest
+from oracle import produce as wire
+
+from barnabas.cext.epoch import Epochs
+from barnabas.cext.log import LogHandle
+from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.produce import ProduceLane
+from barnabas.cext.sys import SystemCalls
+
+
+@dataclass
+class Broker:
+    table: PartitionTable
+    lane: ProduceLane
+    system: SystemCalls
+    directory: str
+    ids: dict[str, bytes] = field(default_factory=dict)
+    logs: dict[tuple[str, int], LogHandle] = field(default_factory=dict)
+
+    def topic(self, name: str, partitions: int = 1, **policy):
+        self.ids[name] = uuid.uuid4().bytes
+        self.table.add_topic(name, self.ids[name], **policy)
+        return [self.partition(name, index) for index in range(partitions)][0]
+
+    def partition(self, name: str, index: int, **options):
+        log = self.open_log(name, index)
+        self.logs[name, index] = log
+        return self.table.add_partition(name, index, log, directory=self.directory, **options)
+
+    def open_log(self, name: str, index: int) -> LogHandle:
+        return LogHandle(f"{self.directory}/{name}-{index}", self.system)
+
+    def send(self, parts, version: int = 9, wait: bool = True, **options):
+        """The ProduceResponse, None, or with wait=False a request that is parked."""
+        answer = self.lane.handle_frame(wire.produce_frame(parts, version, **options))
+        while wait and answer is not None and not isinstance(answer, bytes):
+            job = self.table.next_decode(0)
+            if job is not None:
+                decode(job)
+            answer = answer.resume(20)
+        return wire.produce_answer(answer, version) if isinstance(answer, bytes) else answer
+
+    def one(self, *parts, **options):
+        """The partition's answer to a request of one partition."""
+        return wire.partitions_of(self.send([parts], **options))[0]
+
+
+def decode(job) -> None:
+    from barnabas.server.decode_pool import answer_job
+
+    answer_job(job)
+
+
+@pytest.fixture
+def make_broker(tmp_path):
+    made = []
+
+    def make(durability: str = "fsync", flush_threads: int = 1) -> Broker:
+        system = SystemCalls()
+        table = PartitionTable(system, Epochs(), node_id=1, durability=durability)
+        directory = tmp_path / f"data{len(made)}"
+        directory.mkdir()
+        table.add_directory(str(directory), flush_threads=flush_threads)
+        made.append(Broker(table, ProduceLane(table), system, str(directory)))
+        return made[-1]
+
+    yield make
+    for broker in made:
+        broker.table.close()
+        for name, _, _ in broker.table.topics():
+            broker.table.remove_topic(name)
+
+
+@pytest.fixture
+def broker(make_broker) -> Broker:
+    return make_broker()
