@@ -143,7 +143,7 @@ class ClusterStateReader:
         self.state = ClusterState()
         self._tree = tree
         self._listener = listener
-        self._lock = threading.Lock()  # one replacement at a time
+        self._lock = threading.RLock()  # one replacement at a time; the listener may refresh
         self._notes_seen = ""
         tree.add_listener(self._session_changed)
         self.load()
@@ -186,6 +186,8 @@ class ClusterStateReader:
             grouped = {}
             for name in wanted:
                 path = znodes.topic_path(name)
+                if self._tree.exists(path) is None:
+                    continue  # the watch on /brokers/topics tells when it comes
                 self._tree.exists(path, self._topic_changed)
                 nodes = self._tree.subtree(path)
                 if nodes:
@@ -330,15 +332,18 @@ class ClusterStateReader:
         self.refresh_topics(topics)
 
     def _configs_changed(self, _event: WatchEvent) -> None:
-        notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
-        new = sorted(name for name in notes if name > self._notes_seen)
-        entities = []
-        for name in new:
-            change = self._value(f"{znodes.CONFIG_CHANGES_PATH}/{name}", znodes.ConfigChange.decode)
-            if change is not None:
-                entities.append(change.entity)
-        self.refresh_config(dict.fromkeys(entities))
-        self._notes_seen = max(new, default=self._notes_seen)
+        with self._lock:
+            notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
+            new = sorted(name for name in notes if name > self._notes_seen)
+            entities = []
+            for name in new:
+                change = self._value(
+                    f"{znodes.CONFIG_CHANGES_PATH}/{name}", znodes.ConfigChange.decode
+                )
+                if change is not None:
+                    entities.append(change.entity)
+            self.refresh_config(dict.fromkeys(entities))
+            self._notes_seen = max(new, default=self._notes_seen)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is not SessionState.CONNECTED:

@@ -325,6 +325,7 @@ class Database:
             os.close(lock)
 
     def _corrupt(self, detail: str) -> StoreCorrupt:
+        detail = " ".join(detail.split())
         return StoreCorrupt(
             f"{self.path} is damaged: {detail}. Nothing was changed. Put back a copy of it (with"
             f" its {FILE_NAME}-wal, or without when the copy had none), or move both files away to"
