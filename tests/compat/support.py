@@ -22,6 +22,7 @@ from types import ModuleType
 import crc32c
 
 from barnabas.wire import Struct, request, response
+from barnabas.wire.batches import encode_batch
 from barnabas.wire.headers import decode_response_header, encode_request
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +30,10 @@ KAFKA = "4.3.1"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
 VALUE_BYTES_MAX = 10 * 1024 * 1024
-# Room for the largest value with its batch around it.
+# Room for the largest value with its batch around it; and the tests' timestamps are years old, so
+# that retention by time would take them away.
 BROKER_SETTINGS = {
+    "log.retention.ms": "-1",
     "message.max.bytes": "12582912",
     "replica.fetch.max.bytes": "12582912",
     "auto.create.topics.enable": "false",
@@ -183,19 +186,40 @@ def create_topic(
     topic = create.struct("topics")(name=name, numPartitions=partitions, replicationFactor=1)
     config = create.struct("topics.configs")
     topic.configs = [config(name=key, value=value) for key, value in (configs or {}).items()]
-    metadata = request(3)
     with Wire(address) as wire:
         answer = wire.call(19, 5, create.cls(topics=[topic], timeoutMs=CALL_TIMEOUT_S * 1000))
         assert answer.topics[0].errorCode == 0, (name, answer.topics[0].errorMessage)
-        asked = metadata.cls(topics=[metadata.struct("topics")(name=name)])
         deadline = time.monotonic() + CALL_TIMEOUT_S
         while time.monotonic() < deadline:
-            told = wire.call(3, 9, asked).topics[0]
-            led = [p for p in told.partitions if p.errorCode == 0 and p.leaderId >= 0]
-            if told.errorCode == 0 and len(led) == partitions:
+            if _is_ready(wire, name, partitions):
                 return
             time.sleep(0.02)
     raise AssertionError(f"{name} has no leader after {CALL_TIMEOUT_S} s")
+
+
+def _is_ready(wire: Wire, name: str, partitions: int) -> bool:
+    """Whether metadata names all partitions and their leader answers for them: Kafka announces a
+    partition before its log is there."""
+    metadata, offsets = request(3), request(2)
+    told = wire.call(3, 9, metadata.cls(topics=[metadata.struct("topics")(name=name)])).topics[0]
+    if told.errorCode or len(told.partitions) != partitions:
+        return False
+    partition = offsets.struct("topics.partitions")
+    asked = [partition(partitionIndex=index, timestamp=-1) for index in range(partitions)]
+    topics = [offsets.struct("topics")(name=name, partitions=asked)]
+    found = wire.call(2, 5, offsets.cls(replicaId=-1, topics=topics)).topics[0].partitions
+    return all(one.errorCode == 0 for one in found)
+
+
+def produce_batch(address: str, topic: str, values: list[bytes], codec: str = "none") -> None:
+    """Sends the values as exactly one batch, which no client's timing can split."""
+    produce = request(0)
+    data = produce.struct("topicData")(name=topic)
+    batch = encode_batch(values, codec=CODECS.index(codec))
+    data.partitionData = [produce.struct("topicData.partitionData")(index=0, records=batch)]
+    with Wire(address) as wire:
+        answer = wire.call(0, 7, produce.cls(acks=-1, timeoutMs=30_000, topicData=[data]))
+    assert answer.responses[0].partitionResponses[0].errorCode == 0, answer
 
 
 @dataclass(frozen=True)

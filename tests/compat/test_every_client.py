@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from compat.client import Client
 from compat.matrix import CLIENTS, FAMILIES
-from compat.support import VALUE_BYTES_MAX, Broker, Sent, stored_batches
+from compat.support import VALUE_BYTES_MAX, Broker, Sent, produce_batch, stored_batches
 
 ALL = [
     pytest.param(name, marks=[pytest.mark.java] if FAMILIES[name] == "java" else [])
@@ -46,12 +46,12 @@ def test_fetch_that_starts_inside_a_batch(
     broker: Broker, client: Callable[[str], Client], topic: Callable[..., str], name: str, codec: str
 ) -> None:
     at = topic()
-    sent = [Sent(b"record %d " % index * 20, b"%d" % index) for index in range(9)]
-    client("confluent_kafka").produce(at, 0, sent, codec=codec)
+    values = [b"record %d " % index * 20 for index in range(9)]
+    produce_batch(broker.address, at, values, codec)
     (batch,) = stored_batches(broker, at)
-    assert batch.count == 9
+    assert (batch.count, batch.codec) == (9, codec)
     read = client(name).read(at, 0, 5, 4)
-    assert [(r.offset, r.key) for r in read] == [(i, b"%d" % i) for i in range(5, 9)]
+    assert [(r.offset, r.value) for r in read] == [(i, values[i]) for i in range(5, 9)]
 
 
 @pytest.mark.parametrize("name", ALL)

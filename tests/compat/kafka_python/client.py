@@ -13,6 +13,7 @@ TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 class KafkaPython(Client):
     name = "kafka_python"
     family = "kafka_python"
+    null_header_values = False  # its send() refuses them
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
