@@ -21,6 +21,7 @@ from types import ModuleType
 
 import crc32c
 
+from barnabas.cext.records import Record
 from barnabas.wire import Struct, request, response
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.headers import decode_response_header, encode_request
@@ -212,10 +213,12 @@ def _is_ready(wire: Wire, name: str, partitions: int) -> bool:
 
 
 def produce_batch(address: str, topic: str, values: list[bytes], codec: str = "none") -> None:
-    """Sends the values as exactly one batch, which no client's timing can split."""
+    """Sends the values as exactly one batch, which no client's timing can split; timestamps rise."""
     produce = request(0)
     data = produce.struct("topicData")(name=topic)
-    batch = encode_batch(values, codec=CODECS.index(codec))
+    now = clock_ms()
+    records = [Record(value, timestamp=now + index) for index, value in enumerate(values)]
+    batch = encode_batch(records, codec=CODECS.index(codec))
     data.partitionData = [produce.struct("topicData.partitionData")(index=0, records=batch)]
     with Wire(address) as wire:
         answer = wire.call(0, 7, produce.cls(acks=-1, timeoutMs=30_000, topicData=[data]))
