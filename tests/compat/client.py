@@ -44,5 +44,6 @@ class Client(ABC):
     def offset_at(self, topic: str, partition: int, timestamp: int) -> int | None:
         """The first offset with this timestamp or a later one; None when there is none."""
 
+    @abstractmethod
     def close(self) -> None:
         """Lets go of connections and processes."""

@@ -74,6 +74,7 @@ class Broker:
             self._rival.start()
             self.address, self.log_dir = self._rival.address, self._rival.log_dir
             self.pid = self._rival.pid
+            self._wait_until_known()
 
     @property
     def is_ours(self) -> bool:
@@ -82,8 +83,12 @@ class Broker:
     def _start_ours(self, data_dir: Path) -> None:
         self.log_dir = data_dir / "data"
         data_dir.mkdir(parents=True, exist_ok=True)
-        settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(self.log_dir)}
-        settings |= self.settings
+        settings = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(self.log_dir),
+            "broker.id": "1",  # as rival.py's
+            **self.settings,
+        }
         command = [str(Path(sys.executable).parent / "barnabas"), "start"]
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
@@ -94,6 +99,17 @@ class Broker:
             )
         self.pid = self._process.pid
         self.address = self._announced_address()
+
+    def _wait_until_known(self) -> None:
+        """Kafka takes connections a little before it counts itself among the live brokers."""
+        ask = request(3).cls(topics=[])
+        deadline = time.monotonic() + START_TIMEOUT_S
+        with Wire(self.address) as wire:
+            while not wire.call(3, 9, ask).brokers:
+                if time.monotonic() > deadline:
+                    self.stop()
+                    raise RuntimeError(f"{self.kind} knows no live broker")
+                time.sleep(0.02)
 
     def _announced_address(self) -> str:
         """The first line that names our listener tells the port that the system gave."""
@@ -213,7 +229,7 @@ def _is_ready(wire: Wire, name: str, partitions: int) -> bool:
 
 
 def produce_batch(address: str, topic: str, values: list[bytes], codec: str = "none") -> None:
-    """Sends the values as exactly one batch, which no client's timing can split; timestamps rise."""
+    """Sends the values as exactly one batch (a client's timing could split it); times rise."""
     produce = request(0)
     data = produce.struct("topicData")(name=topic)
     now = clock_ms()

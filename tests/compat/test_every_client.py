@@ -43,7 +43,11 @@ def test_value_of_size(
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_fetch_that_starts_inside_a_batch(
-    broker: Broker, client: Callable[[str], Client], topic: Callable[..., str], name: str, codec: str
+    broker: Broker,
+    client: Callable[[str], Client],
+    topic: Callable[..., str],
+    name: str,
+    codec: str,
 ) -> None:
     at = topic()
     values = [b"record %d " % index * 20 for index in range(9)]

@@ -1,4 +1,4 @@
-"""Every client's records, in every codec and with both sorts of time, as other clients read them."""
+"""Every client's records, in every codec and both sorts of time, as other clients read them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,9 +54,7 @@ def records_for(client: Client, codec: str) -> list[Sent]:
 
 
 @pytest.fixture(scope="module")
-def produced(
-    broker: Broker, client: Callable[[str], Client]
-) -> Callable[[str, str, str], Cell]:
+def produced(broker: Broker, client: Callable[[str], Client]) -> Callable[[str, str, str], Cell]:
     """Has a cell's records produced, once for all who read it."""
     cells: dict[tuple[str, str, str], Cell] = {}
     topics: set[str] = set()
@@ -141,5 +139,7 @@ def test_the_matrix_is_whole(request: pytest.FixtureRequest) -> None:
     wanted = {f"test_read_by_another[{'-'.join(pair)}]" for pair in PAIRS}
     wanted |= {f"test_stored_as_sent[{'-'.join(cell)}]" for cell in CELLS}
     options = request.config.option
-    chosen = options.keyword or options.markexpr or any("::" in name for name in options.file_or_dir)
+    chosen = (
+        options.keyword or options.markexpr or any("::" in name for name in options.file_or_dir)
+    )
     assert chosen or found >= wanted, sorted(wanted - found)

@@ -6,11 +6,12 @@ comparison walks over), and the order of arrays, which Kafka takes from hash map
 """
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from compat.support import Wire
+from compat.support import CALL_TIMEOUT_S, Wire
 
 from barnabas.wire import Message, Struct, request, response
 from barnabas.wire.api_keys import api_key
@@ -18,6 +19,7 @@ from barnabas.wire.json_form import from_json, to_json
 from barnabas.wire.messages import below
 from barnabas.wire.schema import within
 
+COORDINATOR_LOAD_IN_PROGRESS = 14
 HANGS_UP = "the broker hangs up"
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 IDS = {
@@ -58,9 +60,13 @@ class Asker:
     def ask(self, case: str, **fields: Any) -> Struct | None:
         """Sends this key's request and keeps the masked answer under the case's name."""
         body = fitted(request(self.key), fields, self.version)
+        deadline = time.monotonic() + CALL_TIMEOUT_S
         with Wire(self.address) as wire:
             try:
                 answer = wire.call(self.key, self.version, body)
+                while is_loading(answer) and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                    answer = wire.call(self.key, self.version, body)
             except ConnectionError:
                 self.answers[case] = HANGS_UP
                 return None
@@ -103,6 +109,11 @@ class Asker:
             return True
         told = value.get("name") or value.get("topic") or value.get("resourceName")
         return not told or told.startswith(self.topic) or not told.startswith(("answers-", "__"))
+
+
+def is_loading(answer: Struct) -> bool:
+    """A coordinator that has just started asks to be asked again."""
+    return getattr(answer, "errorCode", 0) == COORDINATOR_LOAD_IN_PROGRESS
 
 
 def fitted(message: Message, fields: dict[str, Any], version: int) -> Struct:

@@ -79,9 +79,9 @@ def page() -> str:
     lines = [
         "# The answers that Barnabas is held to",
         "",
-        "For each API key and version the same questions were put to Apache Kafka, and its answers",
-        "were recorded; the tests put them to Barnabas and compare field by field. A cell names the",
-        "release that answered and the number of questions. Left out of the comparison: ids,",
+        "For each API key and version the same questions were put to Apache Kafka and its answers",
+        "were recorded; the tests put them to Barnabas and compare field by field. A cell names",
+        "the release that answered and the number of questions. Left out of the comparison: ids,",
         "addresses, folders, disk sizes, times of the broker's clock, the wording of messages,",
         "the order of arrays, and the list of keys in ApiVersions. An x means that Kafka",
         "answers by closing the connection.",

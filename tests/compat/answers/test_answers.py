@@ -28,9 +28,7 @@ def kafka(
     running.stop()
 
 
-def differences(
-    key: int, version: int, told: dict[str, Any], wanted: dict[str, Any]
-) -> list[str]:
+def differences(key: int, version: int, told: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     found = []
     for case in sorted(told.keys() | wanted.keys()):
         allowed = {(key, v, c) for v in (version, None) for c in (case, None)}
@@ -84,7 +82,9 @@ def test_a_difference_is_seen() -> None:
 
 def test_every_allowed_difference_names_a_recorded_answer() -> None:
     for key, version, case in record.ALLOWED:
-        rows = [cases for (k, v), (_, cases) in RECORDED.items() if k == key and version in (v, None)]
+        rows = [
+            cases for (k, v), (_, cases) in RECORDED.items() if k == key and version in (v, None)
+        ]
         assert rows and (case is None or any(case in cases for cases in rows))
 
 

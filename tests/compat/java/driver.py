@@ -42,10 +42,10 @@ class JavaClient(Client):
         classes = compiled(self.version)
         log = classes / "driver.log"
         *start, libs = rival.java(self.version, log, heap=("-Xmx768M",))
-        # Quick to start matters more than quick to run: a session gives each driver seconds of work.
+        # Quick to start matters more than quick to run: each driver has seconds of work.
         command = [*start, f"{classes}:{libs}", "Driver", address]
         command[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        self._errors = open(classes / "driver.err", "w")  # noqa: SIM115
+        self._errors = open(classes / "driver.err", "w")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )

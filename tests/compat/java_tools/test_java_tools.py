@@ -147,7 +147,9 @@ def test_dump_log_reads_the_files(
     """Kafka's reader of log files finds our batches valid and the index in step with them."""
     name = topic(index_interval_bytes="0")
     for first in (0, 3):
-        produce_batch(broker.address, name, [b"value-%d" % i for i in range(first, first + 3)], codec)
+        produce_batch(
+            broker.address, name, [b"value-%d" % i for i in range(first, first + 3)], codec
+        )
     folder = broker.log_dir / f"{name}-0"
     files = ",".join(str(folder / f"{0:020}.{kind}") for kind in ("log", "index", "timeindex"))
     told = tool("dump-log", "--files", files, "--print-data-log", "--deep-iteration")

@@ -81,6 +81,9 @@ class Kcat(Client):
         offset = int(told.rsplit("offset", 1)[1])
         return offset if offset >= 0 else None
 
+    def close(self) -> None:
+        """Nothing stays open between calls."""
+
 
 def piece(output: bytes, at: int, size: int) -> tuple[bytes | None, int]:
     """kcat prints -1 as the size of null."""

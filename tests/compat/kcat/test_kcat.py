@@ -45,7 +45,9 @@ def test_lines_in_and_lines_out(kcat: Kcat, topic: Callable[..., str]) -> None:
     assert kcat.run("-C", "-t", at, "-p", "0", "-o", "5", "-c", "1") == b"line 5\n"
 
 
-def test_query_of_offsets(kcat: Kcat, client: Callable[[str], Client], topic: Callable[..., str]) -> None:
+def test_query_of_offsets(
+    kcat: Kcat, client: Callable[[str], Client], topic: Callable[..., str]
+) -> None:
     """-Q: by time, and the two ends."""
     at = topic()
     start = 1_700_000_000_000
