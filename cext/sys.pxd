@@ -12,7 +12,7 @@ cdef extern from "<sys/uio.h>" nogil:
 
 cdef struct System:
     ssize_t (*pread)(System*, int fd, void* into, size_t size_bytes, int64_t position) noexcept nogil
-    # 1 when the range is in the page cache (preadv2 RWF_NOWAIT of one byte a page end), 0 when not
+    # 1 when the range is in the page cache, 0 when not
     int (*is_cached)(System*, int fd, int64_t position, int64_t size_bytes) noexcept nogil
     ssize_t (*pwritev)(System*, int fd, const iovec* parts, int part_count, int64_t position) noexcept nogil
     ssize_t (*sendfile)(System*, int socket_fd, int file_fd, int64_t position, size_t size_bytes) noexcept nogil
@@ -26,6 +26,16 @@ cdef struct System:
     int64_t (*wall_ms)(System*) noexcept nogil
     int64_t (*monotonic_ns)(System*) noexcept nogil
     void* rules                 # owned by cext.sys: fault rules and clock offsets
+
+# The whole of the bytes or an error: calls again after a short write, in pieces of at most
+# WRITE_PIECE_BYTES (larger ones cost several times as much: fresh pages). 0 or -errno; after an
+# error some of the bytes may be in the file.
+cdef enum:
+    WRITE_PIECE_BYTES = 65536
+
+cdef int write_whole(System*, int fd, const void* bytes, int64_t size_bytes, int64_t position) noexcept nogil
+# Up to size_bytes, fewer only at the end of the file; -errno on failure.
+cdef int64_t read_whole(System*, int fd, void* into, int64_t size_bytes, int64_t position) noexcept nogil
 
 cdef class SystemCalls:
     """Python's handle of one table; whoever keeps `table` keeps a reference to this object."""

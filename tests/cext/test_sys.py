@@ -1,0 +1,49 @@
+"""Fault rules strike where they say and can prove it; a moved clock moves for its table only."""
+
+import time
+
+import pytest
+
+from barnabas.cext.sys import SystemCalls
+
+
+def test_clocks_move_for_one_table_only():
+    moved, other = SystemCalls(), SystemCalls()
+    moved.move_wall_clock(3_600_000)
+    moved.move_wall_clock(-600_000)
+    moved.move_monotonic(5_000)
+    now_ms, now_ns = time.time() * 1000, time.monotonic_ns()
+    assert abs(other.wall_ms() - now_ms) < 1000
+    assert abs(other.monotonic_ns() - now_ns) < 1_000_000_000
+    assert abs(moved.wall_ms() - now_ms - 3_000_000) < 1000
+    assert abs(moved.monotonic_ns() - now_ns - 5_000_000_000) < 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "options"),
+    [
+        ("write", "error", {"errno": 5}),
+        ("pread", "explode", {}),
+        ("pread", "error", {}),
+        ("pread", "short", {"errno": 5}),
+        ("fdatasync", "short", {}),
+        ("pread", "delay", {}),
+        ("pread", "error", {"errno": 5, "nth": 0}),
+        ("pread", "error", {"errno": 5, "path_contains": "x" * 256}),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(call, action, options):
+    with pytest.raises(ValueError):
+        SystemCalls().fault(call, action, **options)
+
+
+def test_rules_are_limited():
+    system = SystemCalls()
+    for _ in range(64):
+        system.fault("pread", "error", errno=5)
+    with pytest.raises(ValueError, match="64 rules"):
+        system.fault("pread", "error", errno=5)
+    system.clear_faults()
+    assert system.fault("pread", "error", errno=5) == 0
+    with pytest.raises(ValueError):
+        system.fired(1)
