@@ -1,0 +1,4 @@
+"""Policy over cext.partitions: which partitions this node serves, and who runs beside the lanes.
+
+Read replica_manager.py, request_handlers.py, decode_pool.py, background.py.
+"""
