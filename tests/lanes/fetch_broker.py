@@ -35,9 +35,7 @@ class FetchBroker:
     ) -> None:
         self.system = SystemCalls()
         self.epochs = Epochs()
-        self.table = PartitionTable(
-            self.system, self.epochs, node_id=NODE, durability=durability
-        )
+        self.table = PartitionTable(self.system, self.epochs, node_id=NODE, durability=durability)
         self.directory = directory
         self.table.add_directory(str(directory), flush_threads=1)
         self.topic_ids: dict[str, bytes] = {}
