@@ -10,6 +10,7 @@ are rebuilt either way. Producer state comes from the newest whole snapshot and 
 
 Next on the data path: cext/local_log.pyx.
 """
+cimport cython
 import os
 from collections import namedtuple
 
@@ -378,6 +379,8 @@ cdef bytes _slice_bytes(Log* log, LogSlice* slice):
     return content[:got]
 
 
+# The collector may not clear what the Log still points into: __dealloc__ needs it whole.
+@cython.no_gc_clear
 cdef class LogHandle:
     @classmethod
     def open(cls, directory, *, SystemCalls system not None, Epochs epochs not None,
@@ -410,7 +413,7 @@ cdef class LogHandle:
 
     def __dealloc__(self):
         if self.log != NULL:
-            epoch_wait(self.epochs.domain)
+            epoch_wait(self.log.epochs)
             log_free(self.log)
             self.log = NULL
 
@@ -431,7 +434,7 @@ cdef class LogHandle:
                     status = STORAGE_ERROR
             pthread_mutex_unlock(&log.lock)
             self.log = NULL
-            epoch_wait(self.epochs.domain)
+            epoch_wait(log.epochs)
             log_free(log)
         if status != 0:
             raise LogError(status, f"{self.directory} was not closed cleanly")
