@@ -1,4 +1,4 @@
-"""Hostile requests: MalformedProduce or an answer, never anything else; cut at every byte, mutated."""
+"""Hostile requests, cut or mutated: MalformedProduce or an answer, never anything else."""
 
 import random
 import struct
