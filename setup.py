@@ -74,14 +74,15 @@ def extensions() -> list[Extension]:
     return found
 
 
-def cythonized(extensions: list[Extension], **options: str) -> list[Extension]:
+def cythonized(extensions: list[Extension]) -> list[Extension]:
+    """BARNABAS_C_DIR keeps the generated C in a folder of its own (tests/layering reads it)."""
     return cythonize(
         extensions,
         include_path=[names_tree(Path("build/names"))],
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
         annotate=bool(os.environ.get("BARNABAS_ANNOTATE")),
-        **options,
+        build_dir=os.environ.get("BARNABAS_C_DIR"),
     )
 
 

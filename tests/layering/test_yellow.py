@@ -1,5 +1,8 @@
 """The checker of nogil code sees a planted Python call, and finds none in cext."""
 
+import os
+from pathlib import Path
+
 import yellow
 
 PLANTED = """
@@ -20,7 +23,10 @@ def test_declarations_are_found():
     assert yellow.nogil_names(source) == {"first"}
 
 
-def test_no_python_in_nogil_functions(tmp_path):
-    count, wrong = yellow.check_all(tmp_path)
+def test_no_python_in_nogil_functions():
+    folder = Path(os.environ.get("BARNABAS_C_DIR", yellow.ROOT / "build" / "yellow"))
+    if "BARNABAS_C_DIR" not in os.environ:
+        yellow.generate_c(folder)
+    count, wrong = yellow.check_all(folder)
     assert wrong == []
-    assert count > 0
+    assert count > 50

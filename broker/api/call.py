@@ -1,0 +1,35 @@
+"""What a handler gets beside the request: who asks, in which version, and the rooms below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from barnabas.cext.wire_struct import Struct
+
+if TYPE_CHECKING:
+    from barnabas.api.rooms import Rooms
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request's surroundings."""
+
+    rooms: Rooms
+    key: int
+    version: int
+    client_id: str | None
+    listener: str
+    peer: tuple[str, int]
+
+    def answer(self) -> type[Struct]:
+        """The class of the response."""
+        from barnabas.wire import response
+
+        return response(self.key).cls
+
+    def struct(self, path: str) -> type[Struct]:
+        """The class of a struct inside the response: "topics.partitions"."""
+        from barnabas.wire import response
+
+        return response(self.key).struct(path)

@@ -1,0 +1,9 @@
+"""Fetch (1): served in versions 4-18 on the network threads (cext/fetch.pyx is next).
+
+v4 isolation level and magic 2; v5 log start offset; v7 fetch sessions (KIP-227); v9 leader epoch;
+v10 zstd; v11 rack and preferred replica; v12 flexible, last fetched epoch; v13 topic ids; v15
+replica state; v16 node endpoints; v17 directory id; v18 high watermark of followers.
+"""
+
+KEY = 1
+VERSIONS = (4, 18)

@@ -1,0 +1,41 @@
+"""ApiVersions (18), versions 0-5: what this broker serves.
+
+A version that we do not know is answered in the form of version 0 with error 35 and the list, and
+the connection is kept: clients try again lower (dispatch.py does that part).
+
+v1 throttle time; v3 flexible, client software's name and version (checked), features; v5 the
+cluster and node that the client means to talk to.
+"""
+
+import re
+
+from barnabas.api.call import Call
+from barnabas.errors import InvalidRequest, UnsupportedVersion
+from barnabas.wire import Struct
+
+KEY = 18
+VERSIONS = (0, 5)
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    if call.version >= 3:
+        names = (request.clientSoftwareName, request.clientSoftwareVersion)
+        if not all(SOFTWARE.fullmatch(name) for name in names):
+            return refuse(request, InvalidRequest.code, call)
+    return _answer(0, call)
+
+
+def refuse(request: Struct | None, code: int, call: Call) -> Struct:
+    return _answer(code, call, everything=code in (0, UnsupportedVersion.code))
+
+
+def _answer(code: int, call: Call, everything: bool = True) -> Struct:
+    row = call.struct("apiKeys")
+    rows = []
+    if everything:
+        rows = [
+            row(apiKey=key, minVersion=low, maxVersion=high)
+            for key, low, high in call.rooms.api_versions
+        ]
+    return call.answer()(errorCode=code, apiKeys=rows)

@@ -1,0 +1,26 @@
+"""The rooms below, as one object that `node` fills and handlers read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.controller.topics import TopicController
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.replica_manager import ReplicaManager
+
+
+@dataclass(slots=True)
+class Rooms:
+    """Everything a handler may use. One per broker."""
+
+    node_id: int
+    cluster_id: str
+    config: BrokerConfig
+    dynamic: DynamicConfig
+    cluster: Callable[[], ClusterState]  # the state as of now; an immutable snapshot
+    topics: TopicController
+    replicas: ReplicaManager
+    api_versions: tuple[tuple[int, int, int], ...]  # (key, first, last) as ApiVersions says it
+    wall_ms: Callable[[], int]

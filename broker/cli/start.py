@@ -1,0 +1,82 @@
+"""`barnabas start`: a broker in the foreground, until Ctrl-C or SIGTERM.
+
+What it prints is for people and for scripts: one line a fact on standard error, the last of them
+`ready: PLAINTEXT://127.0.0.1:9092` once clients are served. What stops it from starting is one
+plain line that says what to do, and exit status 1.
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+
+from barnabas.config import BrokerConfig, ConfigError
+
+EPILOG = """\
+Settings are Kafka's own names: a file (--config), the environment (KAFKA_LISTENERS=...), and --set
+on top, which may be repeated.
+
+  barnabas start
+  barnabas start --config etc/server.properties --set log.retention.hours=24
+  barnabas start --set listeners=PLAINTEXT://127.0.0.1:19092 --set log.dirs=/var/lib/barnabas
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("--config", metavar="FILE", help="a server.properties file")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting, over the file's; may be repeated",
+    )
+    parser.add_argument("--quiet", action="store_true", help="only warnings and errors")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def refuse(text: str) -> int:
+    say(f"barnabas: {text}")
+    return 1
+
+
+def run(arguments: argparse.Namespace) -> int:
+    began = time.monotonic()
+    try:
+        config = BrokerConfig.load(arguments.config, arguments.settings)
+    except ConfigError as error:
+        for problem in error.problems:
+            refuse(problem)
+        return 1
+    logging.basicConfig(
+        level=logging.WARNING if arguments.quiet else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    from barnabas.node import CannotStart, Node
+
+    for line in (*config.notices, *config.warnings):
+        say(line)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    node = Node(config)
+    try:
+        node.start()
+    except CannotStart as error:
+        return refuse(str(error))
+    say(f"data: {', '.join(config.log_dirs)}")
+    for listener in node.listeners:
+        say(f"ready: {listener} (node {node.node_id}, {1e3 * (time.monotonic() - began):.0f} ms)")
+    stop.wait()
+    say("stopping")
+    node.stop()
+    say("stopped")
+    return 0

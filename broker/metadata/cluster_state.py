@@ -1,0 +1,354 @@
+"""What the cluster looks like: brokers, topics, partitions, configurations, as one frozen value.
+
+`ClusterState` never changes; who holds one sees one moment. `ClusterStateReader` loads it from a
+tree and replaces it when the tree changes. Brokers, the list and the assignment of topics, the
+controller and the notes of configuration changes are watched. Partition states are not (a watch
+for each of many thousands would cost more than it tells): their writer calls `refresh_topics`, and
+so do the notes of /isr_change_notification, which are watched.
+
+Data that cannot be read (another program may have written it) is logged and left out: a damaged
+topic is listed in `unreadable` and nothing else suffers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+from barnabas.metadata import znodes
+from barnabas.metadata.tree import (
+    MetadataTree,
+    Node,
+    NoNode,
+    SessionState,
+    StoreUnavailable,
+    WatchEvent,
+    name_of,
+)
+from barnabas.metadata.znode_json import ZnodeDataError
+from barnabas.metadata.znodes import BrokerRegistration, PartitionState, TopicAssignment
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    broker_id: int
+    registration: BrokerRegistration
+    epoch: int  # number of the commit that registered it
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    replicas: tuple[int, ...]
+    state: PartitionState | None = None  # None until the controller has elected a leader
+    state_version: int = -1  # of the state's node, for writes that must not overtake another
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    assignment: TopicAssignment
+    assignment_version: int
+    partitions: Mapping[int, Partition]
+    deleting: bool = False
+
+    @property
+    def topic_id(self) -> str | None:
+        return self.assignment.topic_id
+
+
+def _empty() -> Mapping:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    cluster_id: str | None = None
+    controller_id: int | None = None
+    controller_epoch: int = 0
+    brokers: Mapping[int, Broker] = field(default_factory=_empty)
+    topics: Mapping[str, Topic] = field(default_factory=_empty)
+    topics_by_id: Mapping[str, Topic] = field(default_factory=_empty)
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)  # `topics/T`: ...
+    unreadable: Mapping[str, str] = field(default_factory=_empty)  # topic: what is wrong
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: str) -> Topic | None:
+        return self.topics_by_id.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> Partition | None:
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def config(self, kind: str, name: str) -> Mapping[str, str]:
+        return self.configs.get(f"{kind}/{name}", _empty())
+
+
+class _States:
+    """Partition states by their bytes: most partitions of a cluster have one of a few values."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, PartitionState] = {}
+
+    def decode(self, data: bytes) -> PartitionState:
+        state = self._seen.get(data)
+        if state is None:
+            state = self._seen[data] = PartitionState.decode(data)
+        return state
+
+
+def topic_of(nodes: list[Node], deleting: bool = False, states: _States | None = None) -> Topic:
+    """A topic from its subtree: its node first, then /partitions/P/state in any order."""
+    states = states or _States()
+    top = nodes[0]
+    name = znodes.topic_name(name_of(top.path))
+    assignment = TopicAssignment.decode(top.data)
+    found: dict[int, tuple[PartitionState, int]] = {}
+    prefix = len(top.path) + len("/partitions/")
+    for node in nodes:
+        if node.path.endswith("/state") and len(node.path) > prefix:
+            number = znodes.partition_number(node.path[prefix : -len("/state")])
+            found[number] = states.decode(node.data), node.stat.version
+    partitions = {}
+    for number in sorted(assignment.partitions):
+        state, version = found.get(number, (None, -1))
+        partitions[number] = Partition(assignment.partitions[number], state, version)
+    return Topic(name, assignment, top.stat.version, MappingProxyType(partitions), deleting)
+
+
+def _topics_in(nodes: list[Node]) -> dict[str, list[Node]]:
+    """The subtree of /brokers/topics by topic, each topic's own node first."""
+    prefix = len(znodes.TOPICS_PATH) + 1
+    topics: dict[str, list[Node]] = {}
+    for node in nodes[1:]:
+        topics.setdefault(node.path[prefix:].partition("/")[0], []).append(node)
+    return topics
+
+
+class ClusterStateReader:
+    """Keeps `state` current. Any thread may read it; `listener` is told of each new state."""
+
+    def __init__(
+        self, tree: MetadataTree, listener: Callable[[ClusterState], object] | None = None
+    ) -> None:
+        self.state = ClusterState()
+        self._tree = tree
+        self._listener = listener
+        self._lock = threading.RLock()  # one replacement at a time; the listener may refresh
+        self._notes_seen = ""
+        tree.add_listener(self._session_changed)
+        self.load()
+
+    def load(self) -> ClusterState:
+        """Read everything, with new watches."""
+        tree = self._tree
+        with self._lock:
+            # Watches before values: a change in between is then told and read once more.
+            self._watch_children(znodes.TOPICS_PATH, self._topics_changed)
+            self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
+            notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
+            self._notes_seen = max(notes, default="")
+            state = self._with_controller(ClusterState())
+            deleting = frozenset(self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions))
+            grouped = _topics_in(tree.subtree(znodes.TOPICS_PATH))
+            for name in grouped:
+                tree.exists(f"{znodes.TOPICS_PATH}/{name}", self._topic_changed)
+            state = self._with_topics(state, grouped, deleting, replacing=None)
+            configs = {
+                node.path.removeprefix("/config/"): config
+                for node in tree.subtree(znodes.CONFIG_PATH)
+                if node.data and not node.path.startswith(znodes.CONFIG_CHANGES_PATH + "/")
+                if (config := self._readable(node.path, znodes.decode_config, node.data))
+            }
+            state = replace(
+                state,
+                cluster_id=self._value(znodes.CLUSTER_ID_PATH, znodes.decode_cluster_id),
+                brokers=MappingProxyType(self._read_brokers()),
+                configs=MappingProxyType(configs),
+            )
+            return self._publish(state)
+
+    def refresh_topics(self, names: Iterable[str]) -> ClusterState:
+        """Read these topics anew: after own writes, or when told that others wrote."""
+        with self._lock:
+            known = self.state
+            deleting = frozenset(self._names(znodes.DELETE_TOPICS_PATH))
+            wanted = set(names)
+            grouped = {}
+            for name in wanted:
+                path = znodes.topic_path(name)
+                if self._tree.exists(path) is None:
+                    continue  # the watch on /brokers/topics tells when it comes
+                self._tree.exists(path, self._topic_changed)
+                nodes = self._tree.subtree(path)
+                if nodes:
+                    grouped[name] = nodes
+            return self._publish(self._with_topics(known, grouped, deleting, replacing=wanted))
+
+    def refresh_brokers(self) -> ClusterState:
+        with self._lock:
+            brokers = MappingProxyType(self._read_brokers())
+            return self._publish(replace(self.state, brokers=brokers))
+
+    def refresh_config(self, entities: Iterable[str]) -> ClusterState:
+        """`entities` are paths below /config, as in the notes of changes."""
+        with self._lock:
+            configs = dict(self.state.configs)
+            for entity in entities:
+                path = znodes.config_path(*entity.split("/", 1))
+                config = self._value(path, znodes.decode_config)
+                configs.pop(entity, None)
+                if config:
+                    configs[entity] = config
+            return self._publish(replace(self.state, configs=MappingProxyType(configs)))
+
+    def refresh_controller(self) -> ClusterState:
+        with self._lock:
+            return self._publish(self._with_controller(self.state))
+
+    def _publish(self, state: ClusterState) -> ClusterState:
+        self.state = state
+        if self._listener is not None:
+            self._listener(state)
+        return state
+
+    def _with_topics(
+        self,
+        state: ClusterState,
+        grouped: dict[str, list[Node]],
+        deleting: frozenset[str],
+        replacing: set[str] | None,
+    ) -> ClusterState:
+        """`state` with the topics of `grouped`; those of `replacing` that are not in it go."""
+        topics, unreadable = dict(state.topics), dict(state.unreadable)
+        states = _States()
+        for name in replacing if replacing is not None else list(topics):
+            topics.pop(name, None)
+            unreadable.pop(name, None)
+        for name, nodes in grouped.items():
+            try:
+                topics[name] = topic_of(nodes, name in deleting, states)
+            except ZnodeDataError as error:
+                log.error("%s is left out: %s", nodes[0].path, error)
+                unreadable[name] = str(error)
+        by_id = {topic.topic_id: topic for topic in topics.values() if topic.topic_id is not None}
+        return replace(
+            state,
+            topics=MappingProxyType(topics),
+            topics_by_id=MappingProxyType(by_id),
+            unreadable=MappingProxyType(unreadable),
+        )
+
+    def _with_controller(self, state: ClusterState) -> ClusterState:
+        for path in (znodes.CONTROLLER_PATH, znodes.CONTROLLER_EPOCH_PATH):
+            self._tree.exists(path, self._controller_changed)
+        found = self._value(znodes.CONTROLLER_PATH, znodes.ControllerRegistration.decode)
+        epoch = self._value(znodes.CONTROLLER_EPOCH_PATH, znodes.decode_controller_epoch)
+        return replace(
+            state,
+            controller_id=None if found is None else found.broker_id,
+            controller_epoch=epoch or 0,
+        )
+
+    def _read_brokers(self) -> dict[int, Broker]:
+        brokers = {}
+        for name in self._watch_children(znodes.BROKER_IDS_PATH, self._brokers_changed):
+            path = f"{znodes.BROKER_IDS_PATH}/{name}"
+            self._tree.exists(path, self._brokers_changed)
+            try:
+                broker_id = znodes.partition_number(name)  # a broker id is written alike
+                data, stat = self._tree.get(path)
+                registration = BrokerRegistration.decode(data)
+            except NoNode:
+                continue
+            except ZnodeDataError as error:
+                log.error("%s is left out: %s", path, error)
+                continue
+            brokers[broker_id] = Broker(broker_id, registration, stat.czxid)
+        return brokers
+
+    def _names(self, path: str) -> list[str]:
+        try:
+            return self._tree.children(path)
+        except NoNode:
+            return []
+
+    def _watch_children(self, path: str, watch: Callable[[WatchEvent], None]) -> list[str]:
+        """Children of a node; when it is not there yet, the watch is told of its creation."""
+        try:
+            return self._tree.children(path, watch)
+        except NoNode:
+            self._tree.exists(path, watch)
+            return []
+
+    def _value(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+        try:
+            data, _stat = self._tree.get(path)
+        except NoNode:
+            return None
+        return self._readable(path, decode, data)
+
+    def _readable(self, path: str, decode: Callable[[bytes], T], data: bytes) -> T | None:
+        try:
+            return decode(data)
+        except ZnodeDataError as error:
+            log.error("%s is left out: %s", path, error)
+            return None
+
+    def _topics_changed(self, _event: WatchEvent) -> None:
+        now = set(self._watch_children(znodes.TOPICS_PATH, self._topics_changed))
+        known = self.state.topics.keys() | self.state.unreadable.keys()
+        self.refresh_topics(now ^ known)
+
+    def _topic_changed(self, event: WatchEvent) -> None:
+        self.refresh_topics([name_of(event.path)])
+
+    def _deletions(self, _event: WatchEvent) -> None:
+        asked = set(self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions))
+        marked = {topic.name for topic in self.state.topics.values() if topic.deleting}
+        self.refresh_topics((asked ^ marked) & self.state.topics.keys())
+
+    def _brokers_changed(self, _event: WatchEvent) -> None:
+        self.refresh_brokers()
+
+    def _controller_changed(self, _event: WatchEvent) -> None:
+        self.refresh_controller()
+
+    def _isr_changed(self, _event: WatchEvent) -> None:
+        topics: set[str] = set()
+        for name in self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed):
+            path = f"{znodes.ISR_CHANGES_PATH}/{name}"
+            partitions = self._value(path, znodes.decode_partitions)
+            topics.update(topic for topic, _partition in partitions or ())
+        self.refresh_topics(topics)
+
+    def _configs_changed(self, _event: WatchEvent) -> None:
+        with self._lock:
+            notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
+            new = sorted(name for name in notes if name > self._notes_seen)
+            entities = []
+            for name in new:
+                change = self._value(
+                    f"{znodes.CONFIG_CHANGES_PATH}/{name}", znodes.ConfigChange.decode
+                )
+                if change is not None:
+                    entities.append(change.entity)
+            self.refresh_config(dict.fromkeys(entities))
+            self._notes_seen = max(new, default=self._notes_seen)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is not SessionState.CONNECTED:
+            return
+        try:
+            self.load()  # watches of a lost session are gone
+        except StoreUnavailable as error:
+            log.warning("cluster state is not current: %s", error)

@@ -1,0 +1,344 @@
+"""The file of the embedded store: an SQLite database `metadata.db`.
+
+    meta   name text, value integer        zxid: number of the last commit
+                                           session: number of the last session
+    nodes  path text (key), data blob, version, ctime_ms, mtime_ms, ephemeral_owner, czxid, mzxid,
+           sequence_next, crc               crc: CRC-32 of all the other columns
+    application_id 0x6261726e ("barn"), user_version = SCHEMA_VERSION
+
+Beside it stand `metadata.db-wal` (belongs to it: copy and restore both or neither) and
+`metadata.db.lock`, held by the process that has the store open.
+
+Invariants: one transaction a commit, zxid in it; every node but the root has its parent; each row
+agrees with its CRC. Write-ahead log with synchronous=FULL: a commit is answered after fsync. After
+a crash half-way through a commit the log's checksums end before it, and opening finds the state of
+the commit before; a crash during a checkpoint is repaired from the log, which is cut only after
+the database file has been synced. SQLite itself would not see a flipped bit in a row, hence the
+CRC.
+
+An error before COMMIT is rolled back and means "not done". An error of COMMIT itself (a failed
+fsync, say) leaves the outcome unknown: the connection is dropped, and `reopen` takes what the file
+says as the truth, after a checkpoint has written and synced all of it anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from barnabas.metadata.node_table import Changes, Entry, NodeTable
+from barnabas.metadata.tree import OutcomeUnknown, Stat, StoreUnavailable
+
+FILE_NAME = "metadata.db"
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x6261726E
+WAL_BYTES_MAX = 16 * 1024 * 1024  # the log is cut back to this after a checkpoint
+
+_SCHEMA = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE nodes (path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL,"
+    " ctime_ms INTEGER NOT NULL, mtime_ms INTEGER NOT NULL, ephemeral_owner INTEGER NOT NULL,"
+    " czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, sequence_next INTEGER NOT NULL,"
+    " crc INTEGER NOT NULL) WITHOUT ROWID",
+    "INSERT INTO meta VALUES ('zxid', 0), ('session', 0)",
+)
+_PUT = "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+Upgrade = Callable[[sqlite3.Connection], None]
+# Schema version -> what brings a file of that version to the next one, inside one transaction.
+UPGRADES: dict[int, Upgrade] = {}
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_MACHINE = {
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+}
+
+
+class StoreInUse(StoreUnavailable):
+    """Another process, or another broker of this one, has the file open."""
+
+
+class StoreCorrupt(StoreUnavailable):
+    """The file is not what this store wrote."""
+
+
+class SchemaTooNew(StoreUnavailable):
+    """A later version of barnabas wrote the file."""
+
+
+Row = tuple[str, bytes, int, int, int, int, int, int, int, int]
+
+
+_NUMBERS = struct.Struct("<7q")
+
+
+def row_crc(path: str, entry: Entry) -> int:
+    numbers = _NUMBERS.pack(*entry.stat, entry.sequence_next)
+    return zlib.crc32(entry.data, zlib.crc32(numbers, zlib.crc32(path.encode())))
+
+
+def _row(path: str, entry: Entry) -> Row:
+    return (path, entry.data, *entry.stat, entry.sequence_next, row_crc(path, entry))
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+class Database:
+    """The open file. One thread at a time; the store's writer lock sees to it."""
+
+    def __init__(
+        self, directory: Path, *, wal_pages_max: int, upgrades: dict[int, Upgrade] | None = None
+    ) -> None:
+        self.path = directory / FILE_NAME
+        self._wal_pages_max = wal_pages_max
+        self._upgrades = UPGRADES if upgrades is None else upgrades
+        self._connection: sqlite3.Connection | None = None
+        self._prepare_directory(directory)
+        self._lock: int | None = self._take_lock()
+        try:
+            self._make_file()
+            self._connect()
+            _sync_directory(directory)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare_directory(self, directory: Path) -> None:
+        try:
+            if not directory.is_dir():
+                directory.mkdir(parents=True, mode=0o700)
+                _sync_directory(directory.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"{directory}: {error.strerror}") from error
+
+    def _take_lock(self) -> int:
+        path = f"{self.path}.lock"
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(lock, 20, 0).decode("ascii", "replace") or "unknown"
+            os.close(lock)
+            raise StoreInUse(
+                f"{self.path} is in use by the process {holder}. Stop it first, or give this"
+                " broker a directory of its own."
+            ) from None
+        except OSError as error:
+            os.close(lock)
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        return lock
+
+    def _make_file(self) -> None:
+        """Readable for its owner alone, as there are credentials in it; so is the log."""
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            os.close(os.open(self.path, flags, 0o600))
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path}: {error.strerror}") from error
+
+    def _connect(self) -> None:
+        connection = None
+        try:
+            connection = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+            # Exclusive before WAL: the log's index then lives in memory, without a -shm file.
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            if mode != "wal":
+                raise StoreUnavailable(f"{self.path}: no write-ahead log here (mode {mode})")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint={self._wal_pages_max}")
+            connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_MAX}")
+            self._bring_schema_up(connection)
+            damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if damage != "ok":
+                raise self._corrupt(damage)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            raise self._refusal(error) from error
+        except StoreUnavailable:
+            if connection is not None:
+                connection.close()
+            raise
+        self._connection = connection
+
+    def _bring_schema_up(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        if tables and application != APPLICATION_ID:
+            raise self._corrupt("an SQLite database that barnabas did not make")
+        if version > SCHEMA_VERSION:
+            raise SchemaTooNew(
+                f"{self.path} has schema version {version}; this barnabas knows up to"
+                f" {SCHEMA_VERSION}. Use the version that wrote it, or a later one."
+            )
+        if tables and version == SCHEMA_VERSION:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        if not tables:
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            root = Entry(b"", Stat(0, 0, 0, 0, 0, 0), 0)
+            connection.execute(_PUT, _row("/", root))
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        else:
+            for step in range(version, SCHEMA_VERSION):
+                if step not in self._upgrades:
+                    raise self._corrupt(f"schema version {step}, which never was")
+                self._upgrades[step](connection)
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+
+    def begin_session(self) -> int:
+        """Ephemerals of all former sessions go, and this one gets its number, in one commit."""
+        connection = self._require()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM nodes WHERE ephemeral_owner != 0")
+            connection.execute(
+                "UPDATE meta SET value = value + 1 WHERE name IN ('session', 'zxid')"
+            )
+            query = "SELECT value FROM meta WHERE name = 'session'"
+            row = connection.execute(query).fetchone()
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._refusal(error) from error
+        if row is None or not isinstance(row[0], int):
+            raise self._corrupt("no session number")
+        return row[0]
+
+    def load(self) -> tuple[NodeTable, int]:
+        """All nodes, each checked against its CRC, and the number of the last commit."""
+        table = NodeTable()
+        connection = self._require()
+        try:
+            query = "SELECT value FROM meta WHERE name = 'zxid'"
+            zxid = connection.execute(query).fetchone()
+            for row in connection.execute("SELECT * FROM nodes"):
+                path = row[0]
+                entry = Entry(row[1], Stat._make(row[2:8]), row[8])
+                if not self._agrees(path, entry, row[9]):
+                    raise self._corrupt(f"the row of node {path!r} does not agree with its CRC")
+                table.put(path, entry)
+        except sqlite3.Error as error:
+            raise self._refusal(error) from error
+        if zxid is None or not isinstance(zxid[0], int):
+            raise self._corrupt("no commit number")
+        orphan = table.orphan()
+        if orphan is not None or table.find("/") is None:
+            raise self._corrupt(f"the parent of node {orphan or '/'!r} is missing")
+        return table, zxid[0]
+
+    @staticmethod
+    def _agrees(path: str, entry: Entry, crc: int) -> bool:
+        """Damage can give a column another type as well as another value."""
+        try:
+            return isinstance(entry.data, bytes) and row_crc(path, entry) == crc
+        except (AttributeError, TypeError, UnicodeError, struct.error):
+            return False
+
+    def commit(self, table: NodeTable, changes: Changes) -> None:
+        """Durable when this returns. StoreUnavailable: not done. OutcomeUnknown: `reopen`."""
+        connection = self._require()
+        gone = [(p,) for p, e in changes.entries.items() if e is None and table.find(p) is not None]
+        put = [_row(p, entry) for p, entry in changes.entries.items() if entry is not None]
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("DELETE FROM nodes WHERE path = ?", gone)
+            connection.executemany(_PUT, put)
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'zxid'", (changes.zxid,))
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            raise self._refusal(error) from error
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if _code(error) == sqlite3.SQLITE_FULL:  # the last frame of the log was not written
+                self._roll_back(connection)
+                raise self._refusal(error) from error
+            self._disconnect()
+            raise OutcomeUnknown(f"{self.path}: {error}; the commit may be in the file") from error
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._disconnect()  # nothing was committed; the next use opens the file anew
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    def reopen(self) -> None:
+        self._disconnect()
+        self._connect()
+
+    def _require(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreUnavailable(f"{self.path} is not open")
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                pass  # the file is opened anew, and judged then
+
+    def close(self) -> None:
+        self._disconnect()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def _corrupt(self, detail: str) -> StoreCorrupt:
+        detail = " ".join(detail.split())
+        return StoreCorrupt(
+            f"{self.path} is damaged: {detail}. Nothing was changed. Put back a copy of it (with"
+            f" its {FILE_NAME}-wal, or without when the copy had none), or move both files away to"
+            " begin with an empty tree: topics, configurations and the cluster id are then gone"
+            " from it."
+        )
+
+    def _refusal(self, error: sqlite3.Error) -> StoreUnavailable:
+        code = _code(error)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreInUse(f"{self.path} is locked by another process. Stop it first.")
+        if code == sqlite3.SQLITE_FULL:
+            return StoreUnavailable(f"{self.path}: {error}. Free some space; nothing was changed.")
+        if code in _DAMAGED or code not in _MACHINE:
+            return self._corrupt(str(error))
+        return StoreUnavailable(f"{self.path}: {error}. Nothing was changed.")

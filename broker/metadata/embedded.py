@@ -1,0 +1,176 @@
+"""The tree of a single node: held in memory, committed to one SQLite file (see `database`).
+
+Reads never touch the disk and never wait for one. A write is checked against the tree in memory,
+committed, applied, and its watches are queued, in this order and under the writer's lock, so that
+watches are called in the order of commits and readers never see what a crash could take back.
+
+When a commit fails in a way that leaves its outcome unknown the session is SUSPENDED: every call
+first tries to open the file anew, and fails with StoreUnavailable until that succeeds. Then the
+file's state is the truth, watchers are told of what differs, and the session goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from barnabas.metadata.database import Database
+from barnabas.metadata.node_table import Changes
+from barnabas.metadata.tree import (
+    DeleteNode,
+    Limits,
+    MetadataError,
+    MetadataTree,
+    Node,
+    Operation,
+    OutcomeUnknown,
+    Result,
+    SessionLost,
+    SessionState,
+    Stat,
+    StateListener,
+    Watch,
+    check_operations,
+    check_path,
+)
+from barnabas.metadata.watches import Watches
+
+WAL_PAGES_MAX = 1000  # SQLite's own default: a checkpoint each 4 MB of log
+
+
+class EmbeddedTree(MetadataTree):
+    """Open store and session in one; `directory` is made when it is missing."""
+
+    limits = Limits(multi_operations_max=200_000, multi_bytes_max=64 * 1024 * 1024)
+
+    def __init__(
+        self, directory: Path, *, clock_ms: Callable[[], int], wal_pages_max: int = WAL_PAGES_MAX
+    ) -> None:
+        self._clock_ms = clock_ms
+        self._write_lock = threading.Lock()
+        self._table_lock = threading.Lock()  # of _table, for a moment only; taken second
+        self._database = Database(directory, wal_pages_max=wal_pages_max)
+        try:
+            self._session_id = self._database.begin_session()
+            self._table, self._zxid = self._database.load()
+        except BaseException:
+            self._database.close()
+            raise
+        self._state = SessionState.CONNECTED
+        self._watches = Watches(name="metadata-watches")
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    @property
+    def path(self) -> Path:
+        return self._database.path
+
+    def add_listener(self, listener: StateListener) -> None:
+        self._watches.add_listener(listener)
+
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        self._ready_to_read(path)
+        with self._table_lock:
+            entry = self._table.entry(path)
+            if watch is not None:
+                self._add_watch(self._watches.add_data, path, watch)
+        return entry.data, entry.stat
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        self._ready_to_read(path)
+        with self._table_lock:
+            entry = self._table.find(path)
+            if watch is not None:
+                self._add_watch(self._watches.add_data, path, watch)
+        return None if entry is None else entry.stat
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        self._ready_to_read(path)
+        with self._table_lock:
+            self._table.entry(path)
+            if watch is not None:
+                self._add_watch(self._watches.add_children, path, watch)
+            return list(self._table.children(path))
+
+    def subtree(self, path: str) -> list[Node]:
+        self._ready_to_read(path)
+        with self._table_lock:
+            return list(self._table.subtree(path))
+
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        operations = list(operations)
+        check_operations(operations, self.limits)
+        with self._write_lock:
+            self._ready()
+            return self._commit(operations)
+
+    def _commit(self, operations: list[Operation]) -> list[Result]:
+        changes = Changes(self._table, self._zxid + 1, self._session_id, self._clock_ms())
+        results = changes.run(operations)
+        if not changes.entries:
+            return results
+        try:
+            self._database.commit(self._table, changes)
+        except OutcomeUnknown:
+            self._enter(SessionState.SUSPENDED)
+            raise
+        self._zxid = changes.zxid
+        with self._table_lock:
+            self._table.apply(changes)
+            self._watches.fire(changes.events)
+        return results
+
+    def close(self) -> None:
+        with self._write_lock:
+            if self._state is SessionState.LOST:
+                return
+            try:
+                self._ready()
+                owned = self._table.owned_by(self._session_id)
+                self._commit([DeleteNode(path) for path in owned])
+            except MetadataError:
+                pass  # the next session removes them when it opens the file
+            self._enter(SessionState.LOST)
+            self._database.close()
+        self._watches.stop()
+
+    def _enter(self, state: SessionState) -> None:
+        with self._table_lock:
+            self._state = state
+            self._watches.tell(state)
+
+    def _add_watch(self, add: Callable[[str, Watch], None], path: str, watch: Watch) -> None:
+        if self._state is SessionState.LOST:
+            raise SessionLost("the session on the metadata store is closed")
+        add(path, watch)
+
+    def _ready_to_read(self, path: str) -> None:
+        check_path(path)
+        if self._state is not SessionState.CONNECTED:
+            with self._write_lock:
+                self._ready()
+
+    def _ready(self) -> None:
+        """Open the file anew when the last commit failed; the caller holds the writer's lock."""
+        if self._state is SessionState.LOST:
+            raise SessionLost("the session on the metadata store is closed")
+        if self._state is SessionState.CONNECTED and self._database.connected:
+            return
+        if not self._database.connected:
+            self._database.reopen()
+        table, zxid = self._database.load()
+        with self._table_lock:
+            events = table.events_since(self._table)
+            self._table = table
+            # A commit that is in neither is given up with its number: it could have been seen.
+            self._zxid = max(zxid, self._zxid + 1)
+            self._watches.fire(events)
+        if self._state is SessionState.SUSPENDED:
+            self._enter(SessionState.CONNECTED)

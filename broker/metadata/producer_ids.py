@@ -1,0 +1,58 @@
+"""Blocks of producer ids, handed out through `/latest_producer_id_block` as Kafka does.
+
+Each broker takes a block at a time and gives out its ids from memory; ids of a block whose broker
+stops are lost, never given twice.
+"""
+
+from __future__ import annotations
+
+from barnabas.metadata.tree import (
+    BadVersion,
+    CreateNode,
+    MetadataError,
+    MetadataTree,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Operation,
+    OutcomeUnknown,
+    SetData,
+)
+from barnabas.metadata.znodes import PRODUCER_ID_BLOCK_PATH, ProducerIdBlock
+
+BLOCK_SIZE = 1000
+PRODUCER_ID_MAX = 2**63 - 1
+ATTEMPTS_MAX = 100
+
+
+class NoProducerIds(MetadataError):
+    """No block could be had: the ids are used up, or others were always quicker."""
+
+
+def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
+    """The next block, for this broker alone. A commit whose outcome stays unknown costs a block."""
+    for _attempt in range(ATTEMPTS_MAX):
+        try:
+            data, stat = tree.get(PRODUCER_ID_BLOCK_PATH)
+        except NoNode:
+            start, version = 0, None
+        else:
+            start, version = ProducerIdBlock.decode(data).block_end + 1, stat.version
+        if start > PRODUCER_ID_MAX - BLOCK_SIZE:
+            raise NoProducerIds(f"producer ids are used up: the next block begins at {start}")
+        block = ProducerIdBlock(broker_id, start, start + BLOCK_SIZE - 1)
+        operation: Operation
+        if version is None:
+            operation = CreateNode(PRODUCER_ID_BLOCK_PATH, block.encode())
+        else:
+            operation = SetData(PRODUCER_ID_BLOCK_PATH, block.encode(), version)
+        try:
+            tree.multi([operation])
+        except MultiFailed as failed:
+            if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
+                raise failed.error from None
+        except OutcomeUnknown:
+            pass  # read again: if it was done, the block after it is taken
+        else:
+            return block
+    raise NoProducerIds(f"other brokers were quicker {ATTEMPTS_MAX} times")

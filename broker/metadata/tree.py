@@ -1,0 +1,305 @@
+"""The tree of cluster state: what every store of it promises.
+
+Nodes are named by paths as in ZooKeeper, hold bytes and a version, and may have children. A node
+made as ephemeral belongs to the session that made it and goes when that session ends; it has no
+children. A node made as sequential gets ten digits behind its name, larger than those of every
+earlier sequential sibling.
+
+A watch is a callable given to `get`, `exists` or `children`. It is called once, after the commit
+of the first change that concerns it, by the one thread of the store that calls watches; changes
+are told in the order of their commits. A watch on data (`get`, `exists`) is told of creation,
+change and deletion of its node; a watch on children of arriving and leaving children and of the
+deletion of the node itself. The same callable given twice for one node is called once. When the
+session is lost its watches are dropped without a call: who listens for the state sees LOST.
+
+`multi` does all of its operations or none. `OutcomeUnknown` means that an operation may or may
+not have been done; every other error means that nothing was changed.
+
+The stores are `embedded` and ZooKeeper; tests/metadata/conformance.py runs against both.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+ANY_VERSION = -1
+PATH_BYTES_MAX = 4096
+# ZooKeeper refuses packets above jute.maxbuffer (1 MiB - 1): data, path and header together.
+DATA_BYTES_MAX = 0xFFFFF - PATH_BYTES_MAX - 1024
+
+
+class MetadataError(Exception):
+    """Base of everything the room raises."""
+
+
+class InvalidPath(MetadataError):
+    """A path that no node can have."""
+
+
+class TooLarge(MetadataError):
+    """Data, path or multi beyond the limits of the store."""
+
+
+class NoNode(MetadataError):
+    """The node, or the parent of the node to be made, is not there."""
+
+
+class NodeExists(MetadataError):
+    """There is a node of this path already."""
+
+
+class BadVersion(MetadataError):
+    """The node has another version than the caller expected."""
+
+
+class NotEmpty(MetadataError):
+    """A node with children cannot be deleted."""
+
+
+class NoChildrenForEphemerals(MetadataError):
+    """The parent is ephemeral."""
+
+
+class StoreUnavailable(MetadataError):
+    """The store cannot serve now (disk, connection); nothing was changed."""
+
+
+class SessionLost(StoreUnavailable):
+    """The session is over: closed, or expired. Its ephemerals and watches are gone."""
+
+
+class OutcomeUnknown(MetadataError):
+    """The operation may or may not have been done; read again to learn which."""
+
+
+class MultiFailed(MetadataError):
+    """A multi was refused as a whole. `results` has one entry an operation: the error at `index`,
+    None for the others, which were not done."""
+
+    def __init__(self, index: int, count: int, error: MetadataError) -> None:
+        super().__init__(f"operation {index} of {count}: {type(error).__name__}: {error}")
+        self.index = index
+        self.error = error
+        self.results: list[MetadataError | None] = [None] * count
+        self.results[index] = error
+
+
+class SessionState(enum.Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"  # the session may still live; nothing can be read or written now
+    LOST = "lost"
+
+
+class EventType(enum.Enum):
+    CREATED = "created"
+    DELETED = "deleted"
+    CHANGED = "changed"
+    CHILDREN = "children"
+
+
+class WatchEvent(NamedTuple):
+    type: EventType
+    path: str
+
+
+class Stat(NamedTuple):
+    version: int
+    ctime_ms: int
+    mtime_ms: int
+    ephemeral_owner: int  # session id, 0 for a persistent node
+    czxid: int  # number of the commit that made the node; never used twice in the life of a store
+    mzxid: int  # number of the commit that changed its data last
+
+
+class Node(NamedTuple):
+    path: str
+    data: bytes
+    stat: Stat
+
+
+Watch = Callable[[WatchEvent], object]
+StateListener = Callable[[SessionState], object]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNode:
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNode:
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class CheckVersion:
+    path: str
+    version: int = ANY_VERSION
+
+
+Operation = CreateNode | SetData | DeleteNode | CheckVersion
+Result = str | Stat | None  # path of a create, Stat of a set, None of a delete or check
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one store takes; writers of large multis ask for it and share out."""
+
+    multi_operations_max: int
+    multi_bytes_max: int
+    data_bytes_max: int = DATA_BYTES_MAX
+    path_bytes_max: int = PATH_BYTES_MAX
+
+
+def _forbidden(code: int) -> bool:
+    return (
+        code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or 0xFFF0 <= code <= 0xFFFF
+    )
+
+
+def check_path(path: str) -> None:
+    """ZooKeeper's rules: absolute, no empty, `.` or `..` part, no control or private characters."""
+    if not path.startswith("/"):
+        raise InvalidPath(f"{path!r} does not begin with /")
+    if path == "/":
+        return
+    if not (path.isascii() and path.isprintable()):
+        wrong = next((letter for letter in path if _forbidden(ord(letter))), None)
+        if wrong is not None:
+            raise InvalidPath(f"{path!r} contains {wrong!r}")
+    for part in path[1:].split("/"):
+        if part in ("", ".", ".."):
+            raise InvalidPath(f"{path!r} has a part {part!r}")
+    if len(path) * 4 > PATH_BYTES_MAX and len(path.encode()) > PATH_BYTES_MAX:
+        raise TooLarge(f"a path of {len(path.encode())} bytes; the limit is {PATH_BYTES_MAX}")
+
+
+def check_data(path: str, data: bytes) -> None:
+    if not isinstance(data, bytes):
+        raise TypeError(f"{path}: data must be bytes, not {type(data).__name__}")
+    if len(data) > DATA_BYTES_MAX:
+        raise TooLarge(f"{path}: {len(data)} bytes of data; the limit is {DATA_BYTES_MAX}")
+
+
+def check_operations(operations: Sequence[Operation], limits: Limits) -> None:
+    """Raise before anything is begun when a path, a value or the whole is beyond the limits."""
+    if len(operations) > limits.multi_operations_max:
+        raise TooLarge(
+            f"a multi of {len(operations)} operations; the limit is {limits.multi_operations_max}"
+        )
+    size_bytes = 0
+    for operation in operations:
+        sequence = isinstance(operation, CreateNode) and operation.sequence
+        check_path(operation.path + "0000000000" if sequence else operation.path)
+        size_bytes += len(operation.path)
+        if isinstance(operation, CreateNode | SetData):
+            check_data(operation.path, operation.data)
+            size_bytes += len(operation.data)
+    if size_bytes > limits.multi_bytes_max:
+        raise TooLarge(f"a multi of {size_bytes} bytes; the limit is {limits.multi_bytes_max}")
+
+
+def parent_of(path: str) -> str:
+    """The parent's path; the root is its own."""
+    return path.rpartition("/")[0] or "/"
+
+
+def name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def join(parent: str, name: str) -> str:
+    return f"/{name}" if parent == "/" else f"{parent}/{name}"
+
+
+class MetadataTree(ABC):
+    """One session on a store."""
+
+    limits: Limits
+
+    @property
+    @abstractmethod
+    def session_id(self) -> int:
+        """Owner of the ephemerals made through this object; never 0."""
+
+    @property
+    @abstractmethod
+    def state(self) -> SessionState: ...
+
+    @abstractmethod
+    def add_listener(self, listener: StateListener) -> None:
+        """Called with each new state, by the thread that calls watches."""
+
+    @abstractmethod
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        """NoNode (and no watch left behind) when it is not there."""
+
+    @abstractmethod
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """The watch stays also when the node is not there: it is told of the creation."""
+
+    @abstractmethod
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Names, in no promised order."""
+
+    @abstractmethod
+    def subtree(self, path: str) -> list[Node]:
+        """The node and all below it, parents before children; empty when it is not there."""
+
+    @abstractmethod
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """All or none; MultiFailed says which operation was refused, and why."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the session: its ephemerals go. A second call does nothing."""
+
+    def create(
+        self, path: str, data: bytes = b"", ephemeral: bool = False, sequence: bool = False
+    ) -> str:
+        """Returns the path, which differs from the asked one for a sequential node."""
+        created = self._one(CreateNode(path, data, ephemeral, sequence))
+        assert isinstance(created, str)
+        return created
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        stat = self._one(SetData(path, data, version))
+        assert isinstance(stat, Stat)
+        return stat
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        self._one(DeleteNode(path, version))
+
+    def _one(self, operation: Operation) -> Result:
+        try:
+            return self.multi([operation])[0]
+        except MultiFailed as failed:
+            raise failed.error from None
+
+    def ensure_path(self, path: str) -> None:
+        """Make the node and its parents, without data, where they are missing."""
+        check_path(path)
+        missing = []
+        while path != "/" and self.exists(path) is None:
+            missing.append(path)
+            path = parent_of(path)
+        for each in reversed(missing):
+            try:
+                self.create(each)
+            except NodeExists:
+                pass  # another session was quicker

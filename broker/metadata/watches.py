@@ -1,0 +1,95 @@
+"""One-shot watches and the one thread that calls them, and the listeners of the session's state.
+
+Nothing here is called with a lock held, so a watch may use the tree freely. The queue to the
+thread is bounded by the watches that are registered: each is taken out when it is queued.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+
+from barnabas.metadata.tree import EventType, SessionState, StateListener, Watch, WatchEvent
+
+log = logging.getLogger(__name__)
+
+WATCHES_MAX = 1_000_000
+
+
+class TooManyWatches(RuntimeError):
+    """Somebody registers without end; forgetting watches silently would be worse."""
+
+
+class Watches:
+    def __init__(self, name: str) -> None:
+        self._lock = threading.Lock()
+        self._data: dict[str, dict[Watch, None]] = {}
+        self._children: dict[str, dict[Watch, None]] = {}
+        self._count = 0
+        self._listeners: list[StateListener] = []
+        self._calls: queue.SimpleQueue[tuple[Callable, object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def add_data(self, path: str, watch: Watch) -> None:
+        self._add(self._data, path, watch)
+
+    def add_children(self, path: str, watch: Watch) -> None:
+        self._add(self._children, path, watch)
+
+    def _add(self, table: dict[str, dict[Watch, None]], path: str, watch: Watch) -> None:
+        with self._lock:
+            if self._count >= WATCHES_MAX:
+                raise TooManyWatches(f"{WATCHES_MAX} watches are registered")
+            watchers = table.setdefault(path, {})
+            if watch not in watchers:
+                watchers[watch] = None
+                self._count += 1
+
+    def fire(self, events: Iterable[WatchEvent]) -> None:
+        """Queue the calls for events of one commit; the caller serialises commits."""
+        with self._lock:
+            for event in events:
+                for watch in self._take(event):
+                    self._calls.put((watch, event))
+
+    def _take(self, event: WatchEvent) -> dict[Watch, None]:
+        taken: dict[Watch, None] = {}
+        if event.type is not EventType.CHILDREN:
+            found = self._data.pop(event.path, {})
+            self._count -= len(found)
+            taken |= found
+        if event.type in (EventType.CHILDREN, EventType.DELETED):
+            found = self._children.pop(event.path, {})
+            self._count -= len(found)
+            taken |= found
+        return taken
+
+    def add_listener(self, listener: StateListener) -> None:
+        with self._lock:
+            self._listeners.append(listener)
+
+    def tell(self, state: SessionState) -> None:
+        with self._lock:
+            if state is SessionState.LOST:
+                self._data.clear()
+                self._children.clear()
+                self._count = 0
+            for listener in self._listeners:
+                self._calls.put((listener, state))
+
+    def stop(self) -> None:
+        """Run what is queued, then end the thread."""
+        self._calls.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, argument = call
+            try:
+                function(argument)
+            except Exception:
+                log.exception("a watch on the metadata tree failed")

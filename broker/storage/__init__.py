@@ -1,0 +1,4 @@
+"""Policy over cext.log: directories, checkpoints, opening and recovery, flush and retention.
+
+Read log_dirs.py, checkpoints.py, log_manager.py, retention.py.
+"""

@@ -1,0 +1,134 @@
+"""The small text files of a log directory and of a partition.
+
+    recovery-point-offset-checkpoint  replication-offset-checkpoint     `0`, number of lines, then
+    log-start-offset-checkpoint       cleaner-offset-checkpoint         `topic partition offset`
+    leader-epoch-checkpoint (in a partition)                            the same with `epoch start`
+    partition.metadata (in a partition)                                 `version: 0`, `topic_id: ID`
+
+Every line ends in a newline, but for the last of partition.metadata. A file that cannot be read is
+as good as none: the offsets in it only save work at start (the callers say what happens then).
+Source: the files that Kafka 3.9 and 4.3 write.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from barnabas.storage.replace_file import replace_file
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK = "replication-offset-checkpoint"
+LOG_START = "log-start-offset-checkpoint"
+CLEANER = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+TopicPartition = tuple[str, int]
+
+
+class DamagedFile(ValueError):
+    """A checkpoint that is not what its writer left: names the file and the line."""
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines after version and count. No file and an empty file have none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"{path}: not text ({error.reason})") from error
+    if not text:
+        return []
+    version, _, rest = text.partition("\n")
+    count, _, body = rest.partition("\n")
+    lines = body.splitlines()
+    if version != "0":
+        raise DamagedFile(f"{path}: version {version!r}, not 0")
+    if not count.isdecimal() or int(count) != len(lines):
+        raise DamagedFile(f"{path}: says {count!r} lines and has {len(lines)}")
+    return lines
+
+
+def _numbers(path: Path, line: str, texts: Iterable[str]) -> list[int]:
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        raise DamagedFile(f"{path}: cannot read line {line!r}") from None
+
+
+def _text(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """Raises DamagedFile, OSError."""
+    found = {}
+    for line in _lines(path):
+        topic, *rest = line.split(" ")
+        if len(rest) != 2 or not topic:
+            raise DamagedFile(f"{path}: cannot read line {line!r}")
+        partition, offset = _numbers(path, line, rest)
+        if partition < 0 or offset < 0:
+            raise DamagedFile(f"{path}: negative number in line {line!r}")
+        found[topic, partition] = offset
+    return found
+
+
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Raises OSError."""
+    rows = sorted(offsets.items())
+    replace_file(path, _text([f"{t} {p} {offset}" for (t, p), offset in rows]))
+
+
+def read_leader_epochs(directory: Path) -> list[tuple[int, int]]:
+    """(epoch, start offset), both ascending. Raises DamagedFile, OSError."""
+    path = directory / LEADER_EPOCHS
+    found: list[tuple[int, int]] = []
+    for line in _lines(path):
+        numbers = _numbers(path, line, line.split(" "))
+        if len(numbers) != 2 or min(numbers) < 0:
+            raise DamagedFile(f"{path}: cannot read line {line!r}")
+        epoch, start = numbers
+        if found and (epoch <= found[-1][0] or start < found[-1][1]):
+            raise DamagedFile(f"{path}: line {line!r} does not ascend")
+        found.append((epoch, start))
+    return found
+
+
+def write_leader_epochs(directory: Path, epochs: Iterable[tuple[int, int]]) -> None:
+    """Raises OSError."""
+    replace_file(directory / LEADER_EPOCHS, _text([f"{e} {start}" for e, start in epochs]))
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """16 bytes as Kafka prints them: 22 characters of base64url."""
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def topic_id_bytes(text: str) -> bytes:
+    """Raises ValueError."""
+    found = urlsafe_b64decode(text + "==") if len(text) == 22 else b""
+    if len(found) != 16:
+        raise ValueError(f"{text!r} is not a topic id")
+    return found
+
+
+def read_topic_id(directory: Path) -> bytes | None:
+    """None where the file is absent. Raises DamagedFile, OSError."""
+    path = directory / PARTITION_METADATA
+    try:
+        rows = dict(line.split(": ", 1) for line in path.read_text().splitlines() if line)
+        if rows["version"] != "0":
+            raise DamagedFile(f"{path}: version {rows['version']!r}, not 0")
+        return topic_id_bytes(rows["topic_id"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError) as error:
+        raise DamagedFile(f"{path}: {error}") from error
+
+
+def write_topic_id(directory: Path, topic_id: bytes) -> None:
+    """Raises OSError."""
+    text = f"version: 0\ntopic_id: {topic_id_text(topic_id)}"
+    replace_file(directory / PARTITION_METADATA, text.encode())

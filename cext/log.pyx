@@ -1,0 +1,813 @@
+"""Python's owner of a log: open with recovery, append, read, flush, roll, truncate, delete, close.
+
+The log itself is cext/local_log.pyx; what happens to its files at the opening is decided in
+cext/log_files.py. Every method that touches the disk gives up the GIL. A failure that the wire has
+a code for is a LogError with that code; broker/errors.py names it.
+
+Opening: leftovers of a crash are tidied; after an unclean stop every segment from the recovery
+point on is recovered (cext/recover.pyx), else the end is found in the last one. Missing indexes
+are rebuilt either way. Producer state comes from the newest whole snapshot and the batches after.
+
+Next on the data path: cext/local_log.pyx.
+"""
+import os
+from collections import namedtuple
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+
+from barnabas.cext.atomics cimport atomic_add_i64, atomic_store_i32, atomic_store_i64
+from barnabas.cext.epoch cimport epoch_enter, epoch_leave, epoch_retire, epoch_wait
+from barnabas.cext.leader_epochs cimport (
+    leader_epochs_assign, leader_epochs_cut_end, leader_epochs_cut_start, leader_epochs_latest,
+)
+from barnabas.cext.local_log cimport (
+    log_free, log_new, log_new_active, log_publish, log_replace_list, log_roll,
+    log_write_snapshot, segment_list_floor, segment_list_of,
+)
+from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.producers cimport (
+    Producers, producers_clear, producers_expire, producers_first_open, producers_free,
+    producers_init, snapshot_read,
+)
+from barnabas.cext.records cimport BatchHeader, RECORDS_OK, batch_header
+from barnabas.cext.recover cimport (
+    SegmentFacts, segment_measure, segment_recover, segment_reindex, segment_replay,
+)
+from barnabas.cext.segment cimport (
+    BatchAt, segment_cut, segment_fd, segment_find, segment_load_times, segment_new,
+    segment_open_active, segment_open_indexes, segment_release_retired, segment_rename_deleted,
+    segment_seal,
+)
+from barnabas.cext.sys cimport read_whole
+
+from barnabas.cext import log_files
+
+cdef enum:
+    STORAGE_ERROR = 56
+    CORRUPT_MESSAGE = 2
+
+LogSettings = namedtuple(
+    "LogSettings",
+    "segment_bytes segment_ms segment_jitter_ms index_interval_bytes segment_index_bytes "
+    "producer_id_expiration_ms preallocate",
+    defaults=(1 << 30, 604_800_000, 0, 4096, 10_485_760, 86_400_000, False))
+AppendResult = namedtuple("AppendResult", "first_offset last_offset log_start_offset duplicate")
+SegmentInfo = namedtuple(
+    "SegmentInfo", "base_offset size_bytes flushed_bytes largest_timestamp active")
+Recovered = namedtuple(
+    "Recovered", "segments_walked batches records cut_bytes segments_dropped messages")
+
+
+class LogError(Exception):
+    """`code` is Kafka's error code."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+cdef LogConfig _config(object settings) except *:
+    cdef LogConfig config
+    config.segment_bytes = settings.segment_bytes
+    config.segment_ms = settings.segment_ms
+    config.segment_jitter_ms = settings.segment_jitter_ms
+    config.index_interval_bytes = settings.index_interval_bytes
+    config.segment_index_bytes = settings.segment_index_bytes
+    config.producer_id_expiration_ms = settings.producer_id_expiration_ms
+    config.preallocate = settings.preallocate
+    if not 14 <= config.segment_bytes <= 0x7FFFFFFF:
+        raise ValueError("segment_bytes lies between 14 and 2^31-1: positions are int32")
+    if config.segment_index_bytes < 24:
+        raise ValueError("segment_index_bytes must hold two entries of the time index")
+    return config
+
+
+cdef object _os_error(int status, str what):
+    return OSError(-status, f"{what}: {os.strerror(-status)}")
+
+
+cdef Log* _open_log(LogHandle handle) except NULL:
+    if handle.log == NULL:
+        raise LogError(STORAGE_ERROR, f"{handle.directory} is closed")
+    return handle.log
+
+
+# ---------------------------------------------------------------------------- opening, step by step
+
+cdef int _push_segment(Log* log, Segment* segment) except -1:
+    """Before the log is shared."""
+    cdef SegmentList* grown = segment_list_of(log.segments.count + 1)
+    if grown == NULL:
+        raise MemoryError
+    memcpy(grown.items, log.segments.items, log.segments.count * sizeof(Segment*))
+    grown.items[log.segments.count] = segment
+    free(log.segments)
+    log.segments = grown
+    return 0
+
+
+cdef Segment* _existing(Log* log, int64_t base_offset, bint reindex) except NULL:
+    """A segment on disk as an active one; with reindex its indexes are opened empty."""
+    cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
+    cdef int status
+    if segment == NULL:
+        raise MemoryError
+    with nogil:
+        status = segment_open_active(segment, log.system, False, 0)
+        if status == 0:
+            status = segment_open_indexes(
+                segment, log.system, log.config.segment_index_bytes, reindex)
+    if status < 0:
+        segment_release(segment)
+        raise _os_error(status, f"segment {base_offset}")
+    return segment
+
+
+cdef int _load_sealed(Log* log, int64_t base_offset, bint whole) except -1:
+    """A segment that needs no recovery; its indexes are rebuilt when they are not `whole`."""
+    cdef Segment* segment = _existing(log, base_offset, not whole)
+    cdef int status = 0
+    _push_segment(log, segment)
+    with nogil:
+        if not whole:
+            status = segment_reindex(segment, log.system, log.config.index_interval_bytes)
+        if status == 0:
+            status = segment_load_times(segment, log.system, segment.size_bytes)
+        segment.flushed_bytes = segment.size_bytes
+        segment_seal(segment, log.system)
+    if status < 0:
+        raise _os_error(status, f"segment {base_offset}")
+    return 0
+
+
+cdef tuple _newest_snapshot(LogHandle handle, int64_t offset):
+    """(offset, content) of the newest whole producer snapshot at or below `offset`, (0, b"") without
+    one. Damaged ones, and those above, are removed."""
+    cdef Producers probe
+    cdef bytes content
+    cdef int status
+    for at in log_files.snapshots(handle.directory):
+        path = log_files.snapshot_path(handle.directory, at)
+        with open(path, "rb") as file:
+            content = file.read()
+        if at <= offset:
+            producers_init(&probe)
+            status = snapshot_read(
+                &probe, <const uint8_t*>PyBytes_AS_STRING(content), len(content), 0, 1)
+            producers_free(&probe)
+            if status == 0:
+                return at, content
+        os.unlink(path)
+    return 0, b""
+
+
+cdef int _restore_producers(
+    Log* log, int64_t snapshot_offset, const uint8_t* snapshot, int64_t snapshot_bytes,
+    int64_t offset
+) noexcept nogil:
+    """Producer state as of `offset`: a snapshot and the batches after it."""
+    cdef int64_t now_ms = log.system.wall_ms(log.system)
+    cdef int64_t begin = max(snapshot_offset, log.start_offset)
+    cdef int64_t i
+    cdef Segment* segment
+    cdef int status = 0
+    producers_clear(&log.producers)
+    log.snapshot_offset = snapshot_offset
+    if snapshot_bytes:
+        snapshot_read(&log.producers, snapshot, snapshot_bytes, now_ms,
+                      log.config.producer_id_expiration_ms)
+    for i in range(max(segment_list_floor(log.segments, begin), <int64_t>0), log.segments.count):
+        segment = log.segments.items[i]
+        if begin >= offset or segment.base_offset >= offset or status < 0:
+            break
+        status = segment_replay(
+            segment, log.system, &log.producers, begin, offset, segment.size_bytes)
+    producers_expire(&log.producers, now_ms, log.config.producer_id_expiration_ms)
+    atomic_store_i64(&log.first_open_offset, producers_first_open(&log.producers, -1))
+    return status
+
+
+cdef int _rebuild_producers(LogHandle handle, int64_t offset) except -1:
+    """Before the log is shared."""
+    cdef Log* log = handle.log
+    cdef bytes content  # holds the bytes that `snapshot` points into
+    cdef int64_t at
+    cdef int status
+    at, content = _newest_snapshot(handle, offset)
+    cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
+    cdef int64_t snapshot_bytes = len(content)
+    with nogil:
+        status = _restore_producers(log, at, snapshot, snapshot_bytes, offset)
+    if status < 0:
+        raise _os_error(status, f"producer state of {handle.directory}")
+    return 0
+
+
+cdef object _recover_segments(LogHandle handle, list bases):
+    """Recovers segments in order; those behind a cut are dropped. (facts, end offset)"""
+    cdef Log* log = handle.log
+    cdef Segment* segment
+    cdef SegmentFacts facts
+    cdef int64_t end_offset = bases[0], batches = 0, records = 0, cut_bytes = 0
+    cdef int64_t snapshot_at
+    cdef int status
+    walked, dropped, messages = 0, 0, []
+    _rebuild_producers(handle, bases[0])
+    for i, base in enumerate(bases):
+        if i and (cut_bytes or base < end_offset):
+            log_files.drop(handle.directory, bases[i:])
+            dropped = len(bases) - i
+            messages.append(f"{dropped} segments from {base} on lie behind the damage: dropped")
+            break
+        if i:
+            segment = log.segments.items[log.segments.count - 1]
+            snapshot_at = base
+            with nogil:
+                segment_seal(segment, log.system)
+                status = log_write_snapshot(log, snapshot_at)
+            if status < 0:
+                raise _os_error(status, f"snapshot {base}")
+        segment = _existing(log, base, True)
+        _push_segment(log, segment)
+        with nogil:
+            status = segment_recover(
+                segment, log.system, &log.producers, &log.leader_epochs,
+                log.config.index_interval_bytes, &facts)
+        if status < 0:
+            raise _os_error(status, f"recovery of segment {base}")
+        walked += 1
+        batches += facts.batches
+        records += facts.records
+        cut_bytes += facts.cut_bytes
+        end_offset = facts.end_offset
+        if facts.cut_bytes:
+            messages.append(
+                f"segment {base}: {facts.cut_bytes} bytes after offset {end_offset} are no batch")
+    atomic_store_i64(&log.first_open_offset, producers_first_open(&log.producers, -1))
+    return Recovered(walked, batches, records, cut_bytes, dropped, messages), end_offset
+
+
+cdef object _open_end(LogHandle handle, int64_t base_offset, bint whole):
+    """The last segment of a log that was closed cleanly; None when it was not clean after all."""
+    cdef Log* log = handle.log
+    cdef Segment* segment = _existing(log, base_offset, not whole)
+    cdef int64_t end_offset = 0, valid_bytes = 0
+    cdef int status = 0
+    with nogil:
+        if not whole:
+            status = segment_reindex(segment, log.system, log.config.index_interval_bytes)
+        if status == 0:
+            status = segment_measure(segment, log.system, &end_offset, &valid_bytes)
+        if status == 0 and valid_bytes == segment.size_bytes:
+            status = segment_load_times(segment, log.system, segment.size_bytes)
+    if status < 0 or valid_bytes != segment.size_bytes:
+        segment_release(segment)
+        if status < 0:
+            raise _os_error(status, f"segment {base_offset}")
+        return None
+    segment.flushed_bytes = segment.size_bytes
+    _push_segment(log, segment)
+    return end_offset
+
+
+cdef int _begin(LogHandle handle, int64_t offset) except -1:
+    """An empty log that begins at `offset`."""
+    cdef Log* log = handle.log
+    cdef int status
+    cdef Segment* segment
+    with nogil:
+        segment = log_new_active(log, offset, &status)
+    if segment == NULL:
+        raise _os_error(status, f"segment {offset}")
+    _push_segment(log, segment)
+    return 0
+
+
+cdef int _set_marks(Log* log, int64_t end_offset, int64_t flushed_offset, int64_t flushed_base) except -1:
+    cdef LogMarks marks
+    cdef Segment* active = log.segments.items[log.segments.count - 1]
+    marks.end_offset = end_offset
+    marks.end_base = active.base_offset
+    marks.end_position = active.size_bytes
+    marks.flushed_offset = flushed_offset
+    marks.flushed_base = flushed_base
+    marks.flushed_position = active.size_bytes if flushed_base == marks.end_base else 0
+    if flushed_offset < end_offset:
+        marks.flushed_position = 0
+    log_publish(log, &marks)
+    return 0
+
+
+cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
+    cdef Log* log = handle.log
+    cdef int64_t end_offset, start_offset = log.start_offset
+    bases = log_files.tidy(handle.directory)
+    handle.recovered = Recovered(0, 0, 0, 0, 0, [])
+    if not bases:
+        log_files.drop_snapshots(handle.directory)
+        _begin(handle, start_offset)
+        _set_marks(log, start_offset, start_offset, start_offset)
+        return 0
+    log.start_offset = max(start_offset, bases[0])
+    unclean = [] if clean else [
+        b for i, b in enumerate(bases) if i + 1 == len(bases) or bases[i + 1] > recovery_point]
+    sealed = bases[:len(bases) - max(len(unclean), 1)]
+    whole = {b: log_files.indexes_are_whole(handle.directory, b) for b in bases}
+    for base in sealed:
+        _load_sealed(log, base, whole[base])
+    rebuilt = [b for b in bases if not whole[b] and b not in unclean]
+    end = None if unclean else _open_end(handle, bases[len(bases) - 1], whole[bases[len(bases) - 1]])
+    if end is None:
+        unclean = unclean or bases[len(bases) - 1:]
+        handle.recovered, end = _recover_segments(handle, unclean)
+        end_offset = end
+        _set_marks(log, end_offset, min(unclean[0], end_offset), unclean[0])
+    else:
+        end_offset = end
+        _set_marks(log, end_offset, end_offset, bases[len(bases) - 1])
+        _rebuild_producers(handle, end_offset)
+    handle.recovered.messages.extend(f"segment {b}: indexes rebuilt" for b in rebuilt)
+    leader_epochs_cut_end(&log.leader_epochs, end_offset)
+    leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
+    if end_offset < log.start_offset:
+        handle.recovered.messages.append(
+            f"the log ends at {end_offset}, before its start {log.start_offset}: begun anew there")
+        _start_anew(handle, log.start_offset)
+    return 0
+
+
+# ------------------------------------------------------------------------ truncation and deletion
+
+cdef int _rename_from(Log* log, int64_t first) noexcept nogil:
+    """The files of the segments from `first` on, the last first: a crash half-way has cut less."""
+    cdef int64_t i = log.segments.count - 1
+    cdef int status = 0
+    while i >= first and status == 0:
+        status = segment_rename_deleted(log.segments.items[i], log.system, True)
+        i -= 1
+    return status
+
+
+cdef int _replace_all(Log* log, SegmentList* empty, int64_t offset) noexcept nogil:
+    """Under both locks and an odd `truncations`."""
+    cdef LogMarks marks
+    cdef int64_t i
+    cdef Segment* made
+    cdef int status = _rename_from(log, 0)
+    if status < 0:
+        return status
+    made = log_new_active(log, offset, &status)
+    if made == NULL:
+        return status
+    empty.items[0] = made
+    for i in range(log.segments.count):
+        epoch_retire(log.epochs, log.segments.items[i], segment_release_retired)
+    log_replace_list(log, empty)
+    producers_clear(&log.producers)
+    log.snapshot_offset = 0
+    atomic_store_i64(&log.first_open_offset, -1)
+    leader_epochs_cut_end(&log.leader_epochs, offset)
+    leader_epochs_cut_start(&log.leader_epochs, offset)
+    atomic_store_i64(&log.start_offset, offset)
+    marks.end_offset = marks.end_base = offset
+    marks.flushed_offset = marks.flushed_base = offset
+    marks.end_position = marks.flushed_position = 0
+    log_publish(log, &marks)
+    return 0
+
+
+cdef void _begin_truncation(Log* log) noexcept nogil:
+    pthread_mutex_lock(&log.flushing)
+    pthread_mutex_lock(&log.lock)
+    atomic_add_i64(&log.truncations, 1)
+
+
+cdef void _end_truncation(Log* log, int status) noexcept nogil:
+    if status < 0:
+        atomic_store_i32(&log.offline, 1)
+    atomic_add_i64(&log.truncations, 1)
+    pthread_mutex_unlock(&log.lock)
+    pthread_mutex_unlock(&log.flushing)
+
+
+cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
+    """Drops everything; the log begins and ends at `offset`."""
+    cdef Log* log = handle.log
+    cdef SegmentList* empty = segment_list_of(1)
+    cdef int status
+    if empty == NULL:
+        raise MemoryError
+    log_files.drop_snapshots(handle.directory)
+    with nogil:
+        _begin_truncation(log)
+        status = _replace_all(log, empty, offset)
+        _end_truncation(log, status)
+        if status < 0:
+            free(empty)
+    log_files.unlink_deleted(handle.directory)
+    if status < 0:
+        raise LogError(STORAGE_ERROR, str(_os_error(status, f"segment {offset}")))
+    return 0
+
+
+cdef Segment* _reopened(Log* log, Segment* segment, int* status) noexcept nogil:
+    """A sealed segment once more as an active one; a new object, for readers hold the old."""
+    cdef Segment* made = segment_new(log.pool, log.directory, segment.base_offset)
+    if made == NULL:
+        status[0] = -12
+        return NULL
+    status[0] = segment_open_active(made, log.system, False, 0)
+    if status[0] == 0:
+        status[0] = segment_open_indexes(made, log.system, log.config.segment_index_bytes, False)
+    if status[0] < 0:
+        segment_release(made)
+        return NULL
+    made.flushed_bytes = segment.flushed_bytes
+    made.jitter_ms = segment.jitter_ms
+    return made
+
+
+cdef int _cut_to(Log* log, int64_t offset) noexcept nogil:
+    """Under both locks and an odd `truncations`: the segment list ends at `offset`."""
+    cdef int64_t kept = segment_list_floor(log.segments, offset) + 1
+    cdef int renamed = _rename_from(log, kept)
+    cdef Segment* last = log.segments.items[kept - 1]
+    cdef Segment* active = last
+    cdef SegmentList* made
+    cdef LogMarks marks = log.marks
+    cdef BatchAt found
+    cdef int64_t position, i
+    cdef int status = segment_find(last, log.system, offset, last.size_bytes, &found)
+    if status < 0 or renamed < 0:
+        return min(status, renamed)
+    position = found.position if status == 1 else last.size_bytes
+    made = segment_list_of(kept)
+    if made == NULL:
+        return -12
+    if not last.active:
+        active = _reopened(log, last, &status)
+        if active == NULL:
+            free(made)
+            return status
+    elif active.offsets.map == NULL:
+        status = segment_open_indexes(active, log.system, log.config.segment_index_bytes, True)
+    if status >= 0:
+        status = segment_cut(active, log.system, position, offset)
+    if status < 0:
+        free(made)
+        if active != last:
+            segment_release(active)
+        return status
+    memcpy(made.items, log.segments.items, kept * sizeof(Segment*))
+    made.items[kept - 1] = active
+    for i in range(kept if active == last else kept - 1, log.segments.count):
+        epoch_retire(log.epochs, log.segments.items[i], segment_release_retired)
+    log_replace_list(log, made)
+    marks.end_offset = offset
+    marks.end_base = active.base_offset
+    marks.end_position = position
+    if marks.flushed_offset >= offset:
+        marks.flushed_offset = offset
+        marks.flushed_base = active.base_offset
+        marks.flushed_position = position
+    log_publish(log, &marks)
+    leader_epochs_cut_end(&log.leader_epochs, offset)
+    atomic_store_i64(&log.start_offset, min(log.start_offset, offset))
+    return 0
+
+
+cdef int _truncate(LogHandle handle, int64_t offset) except -1:
+    cdef Log* log = handle.log
+    cdef bytes content  # holds the bytes that `snapshot` points into
+    cdef int64_t at
+    cdef int status
+    # Snapshots beyond the new end go first: left behind by a crash they would be believed.
+    at, content = _newest_snapshot(handle, offset)
+    cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
+    cdef int64_t snapshot_bytes = len(content)
+    with nogil:
+        _begin_truncation(log)
+        status = _cut_to(log, offset)
+        if status == 0:
+            status = _restore_producers(log, at, snapshot, snapshot_bytes, offset)
+        _end_truncation(log, status)
+    log_files.unlink_deleted(handle.directory)
+    if status < 0:
+        raise LogError(STORAGE_ERROR, str(_os_error(status, f"truncation to {offset}")))
+    return 0
+
+
+cdef int64_t _delete_before(Log* log, int64_t offset) noexcept nogil:
+    """How many segments below `offset` went, the active one never; -errno."""
+    cdef SegmentList* made
+    cdef int64_t dropped = 0, i
+    cdef int status = 0
+    while dropped + 1 < log.segments.count and (
+        log.segments.items[dropped + 1].base_offset <= offset
+    ):
+        dropped += 1
+    if dropped == 0:
+        return 0
+    made = segment_list_of(log.segments.count - dropped)
+    if made == NULL:
+        return -12
+    memcpy(made.items, log.segments.items + dropped, made.count * sizeof(Segment*))
+    # The start moves first: a reader below it is told so, whatever list it saw.
+    atomic_store_i64(&log.start_offset, max(log.start_offset, made.items[0].base_offset))
+    leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
+    for i in range(dropped):
+        if status == 0:
+            status = segment_rename_deleted(log.segments.items[i], log.system, False)
+        epoch_retire(log.epochs, log.segments.items[i], segment_release_retired)
+    log_replace_list(log, made)
+    return dropped if status == 0 else status
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+cdef bytes _slice_bytes(Log* log, LogSlice* slice):
+    """Copies a slice and releases it."""
+    cdef bytes content = PyBytes_FromStringAndSize(NULL, slice.size_bytes)
+    cdef char* into = PyBytes_AS_STRING(content)
+    cdef int64_t got
+    cdef int fd
+    with nogil:
+        fd = segment_fd(slice.segment, log.system)
+        got = fd
+        if fd >= 0:
+            got = read_whole(log.system, fd, into, slice.size_bytes, slice.position)
+        segment_release(slice.segment)
+    if got < 0:
+        raise LogError(STORAGE_ERROR, str(_os_error(<int>got, "read")))
+    return content[:got]
+
+
+cdef class LogHandle:
+    @classmethod
+    def open(cls, directory, *, SystemCalls system not None, Epochs epochs not None,
+             SegmentCache cache not None, settings=LogSettings(), int64_t recovery_point=0,
+             int64_t log_start_offset=0, bint clean=False, leader_epochs=(), uint64_t seed=1):
+        """Opens the log in an existing directory. `clean`: it was closed cleanly, so nothing is
+        recovered; else every segment from recovery_point on is. `recovered` tells what was found.
+        leader_epochs: (epoch, start offset) pairs of the checkpoint. Raises OSError or LogError."""
+        cdef LogHandle handle = LogHandle.__new__(LogHandle)
+        cdef LogConfig config = _config(settings)
+        cdef bytes path = os.fsencode(directory)
+        cdef int status
+        if len(path) > 3000:
+            raise ValueError("the path is longer than 3000 bytes")
+        handle.directory = os.fsdecode(path)
+        handle.system, handle.epochs, handle.cache = system, epochs, cache
+        handle.log = log_new(
+            &system.table, epochs.domain, cache.pool, PyBytes_AS_STRING(path), &config, seed)
+        if handle.log == NULL:
+            raise MemoryError
+        handle.log.start_offset = log_start_offset
+        for epoch, start in leader_epochs:
+            leader_epochs_assign(&handle.log.leader_epochs, epoch, start)
+        _load(handle, recovery_point, clean)
+        with nogil:
+            status = log_flush(handle.log)
+        if status != 0:
+            raise LogError(status, f"{handle.directory} cannot be flushed")
+        return handle
+
+    def __dealloc__(self):
+        if self.log != NULL:
+            epoch_wait(self.epochs.domain)
+            log_free(self.log)
+            self.log = NULL
+
+    def close(self, *, bint clean=True) -> None:
+        """clean: flushed, a producer snapshot at the end, indexes cut to what they hold. Returns
+        when no thread is inside the log any more. Raises LogError, closed all the same."""
+        cdef Log* log = _open_log(self)
+        cdef int status = 0
+        with nogil:
+            if clean:
+                status = log_flush(log)
+            pthread_mutex_lock(&log.lock)
+            log.closed = 1
+            if clean and status == 0:
+                if log_write_snapshot(log, log.marks.end_offset) < 0:
+                    status = STORAGE_ERROR
+                if segment_seal(log.segments.items[log.segments.count - 1], log.system) < 0:
+                    status = STORAGE_ERROR
+            pthread_mutex_unlock(&log.lock)
+            self.log = NULL
+            epoch_wait(self.epochs.domain)
+            log_free(log)
+        if status != 0:
+            raise LogError(status, f"{self.directory} was not closed cleanly")
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def append(self, batch not None, *, int32_t leader_epoch=0):
+        """Appends one batch v2, a bytearray or other writable buffer: offset and epoch are stamped
+        into it. Bytes are copied first. Raises LogError with the code a producer is answered."""
+        cdef Log* log = _open_log(self)
+        cdef Py_buffer view
+        cdef BatchHeader header
+        cdef Appended appended
+        cdef int status
+        PyObject_GetBuffer(bytearray(batch) if isinstance(batch, bytes) else batch, &view,
+                           PyBUF_WRITABLE)
+        try:
+            with nogil:
+                status = batch_header(<const uint8_t*>view.buf, view.len, &header)
+                if status != RECORDS_OK:
+                    status = CORRUPT_MESSAGE
+                else:
+                    status = log_append(
+                        log, <uint8_t*>view.buf, view.len, &header, leader_epoch, &appended)
+        finally:
+            PyBuffer_Release(&view)
+        if status != 0:
+            raise LogError(status, f"append to {self.directory}")
+        return AppendResult(appended.first_offset, appended.last_offset,
+                            appended.log_start_offset, bool(appended.duplicate))
+
+    def read(self, int64_t offset, int64_t size_max=1048576, *, limit_offset=None,
+             bint whole_first=True) -> bytes:
+        """The batches from the one that holds `offset` on, below limit_offset (the log's end)."""
+        cdef Log* log = _open_log(self)
+        cdef LogSlice slice
+        cdef int64_t limit = 0x7FFFFFFFFFFFFFFF if limit_offset is None else limit_offset
+        cdef int status, slot
+        with nogil:
+            slot = epoch_enter(log.epochs)
+            status = log_read(log, offset, size_max, limit, whole_first, &slice)
+            epoch_leave(log.epochs, slot)
+        if status != 0:
+            raise LogError(status, f"read of {self.directory} at {offset}")
+        return _slice_bytes(log, &slice) if slice.segment != NULL else b""
+
+    def offset_for_time(self, int64_t timestamp_ms, *, limit_offset=None, bint largest=False):
+        """(offset, timestamp, leader epoch, compressed) of the first record at or after a time, or
+        (largest) of the first with the largest time; None without one. compressed: the record is
+        inside the batch at that offset, whose largest timestamp is given."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t limit = 0x7FFFFFFFFFFFFFFF if limit_offset is None else limit_offset
+        cdef int64_t offset, found_ms
+        cdef int32_t epoch
+        cdef int status, slot
+        with nogil:
+            slot = epoch_enter(log.epochs)
+            if largest:
+                status = log_offset_of_max_time(log, limit, &offset, &found_ms, &epoch)
+            else:
+                status = log_offset_for_time(log, timestamp_ms, limit, &offset, &found_ms, &epoch)
+            epoch_leave(log.epochs, slot)
+        if status > 0:
+            raise LogError(status, f"search by time in {self.directory}")
+        return None if offset < 0 else (offset, found_ms, epoch, status == LOG_TIME_COMPRESSED)
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        cdef Log* log = _open_log(self)
+        cdef int status
+        with nogil:
+            status = log_flush(log)
+        if status != 0:
+            raise LogError(status, f"flush of {self.directory}")
+
+    def roll(self) -> int:
+        """Begins a new segment, unless the active one is empty; the active one's base offset."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t base_offset
+        cdef int status
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            status = -5 if log.offline else log_roll(log)
+            base_offset = log.marks.end_base
+            pthread_mutex_unlock(&log.lock)
+        if status < 0:
+            raise LogError(STORAGE_ERROR, str(_os_error(status, "roll")))
+        return base_offset
+
+    def truncate_to(self, int64_t offset) -> None:
+        """The log ends at `offset` afterwards, if it was longer; a batch across it goes whole."""
+        cdef Log* log = _open_log(self)
+        if offset < log.segments.items[0].base_offset:
+            _start_anew(self, offset)
+        elif offset < log_end_offset(log):
+            _truncate(self, offset)
+
+    def truncate_fully_and_start_at(self, int64_t offset) -> None:
+        _open_log(self)
+        _start_anew(self, offset)
+
+    def advance_log_start(self, int64_t offset) -> int:
+        """The start never falls back and never passes the end; where it is now."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t start_offset
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            start_offset = max(log.start_offset, min(offset, log.marks.end_offset))
+            atomic_store_i64(&log.start_offset, start_offset)
+            leader_epochs_cut_start(&log.leader_epochs, start_offset)
+            pthread_mutex_unlock(&log.lock)
+        return start_offset
+
+    def delete_segments_before(self, int64_t offset) -> list[int]:
+        """Takes out the segments that lie wholly below `offset`, never the active one, and renames
+        their files to .deleted; their base offsets, for unlink_deleted() later."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t dropped
+        before = [info.base_offset for info in self.segments()]
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            dropped = _delete_before(log, offset)
+            pthread_mutex_unlock(&log.lock)
+        if dropped < 0:
+            raise LogError(STORAGE_ERROR, str(_os_error(<int>dropped, "deletion")))
+        log_files.drop_snapshots(self.directory, below=log_start_offset(log))
+        return before[:dropped]
+
+    def unlink_deleted(self) -> int:
+        """Unlinks all .deleted files of the directory; how many."""
+        return log_files.unlink_deleted(self.directory)
+
+    def assign_epoch(self, int32_t epoch) -> None:
+        """On becoming leader: records from the log's end on are of `epoch`."""
+        cdef Log* log = _open_log(self)
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            if epoch > leader_epochs_latest(&log.leader_epochs):
+                leader_epochs_assign(&log.leader_epochs, epoch, log.marks.end_offset)
+            pthread_mutex_unlock(&log.lock)
+
+    def set_config(self, settings) -> None:
+        cdef Log* log = _open_log(self)
+        cdef LogConfig config = _config(settings)
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            log.config = config
+            pthread_mutex_unlock(&log.lock)
+
+    def expire_producers(self) -> int:
+        cdef Log* log = _open_log(self)
+        cdef int64_t gone
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            gone = producers_expire(&log.producers, log.system.wall_ms(log.system),
+                                    log.config.producer_id_expiration_ms)
+            pthread_mutex_unlock(&log.lock)
+        return gone
+
+    # -- what there is ----------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int: return log_start_offset(_open_log(self))
+    @property
+    def end_offset(self) -> int: return log_end_offset(_open_log(self))
+    @property
+    def flushed_offset(self) -> int: return log_flushed_offset(_open_log(self))
+    @property
+    def first_open_offset(self) -> int: return log_first_open_offset(_open_log(self))
+    @property
+    def offline(self) -> bool: return log_is_offline(_open_log(self))
+
+    def segments(self) -> list:
+        cdef Log* log = _open_log(self)
+        cdef SegmentList* segments
+        cdef Segment* s
+        cdef int64_t i
+        cdef int slot = epoch_enter(log.epochs)
+        segments = log.segments
+        found = []
+        for i in range(segments.count):
+            s = segments.items[i]
+            found.append(SegmentInfo(
+                s.base_offset, s.size_bytes, s.flushed_bytes, s.max_timestamp, bool(s.active)))
+        epoch_leave(log.epochs, slot)
+        return found
+
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) of each: what the checkpoint file holds."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t i
+        with nogil:
+            pthread_mutex_lock(&log.leader_epochs.lock)
+        found = [(log.leader_epochs.entries[i].epoch, log.leader_epochs.entries[i].start_offset)
+                 for i in range(log.leader_epochs.count)]
+        pthread_mutex_unlock(&log.leader_epochs.lock)
+        return found
+
+    def epoch_end(self, int32_t epoch) -> tuple[int, int]:
+        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1): not known."""
+        cdef int32_t found_epoch
+        cdef int64_t end_offset
+        log_epoch_end(_open_log(self), epoch, &found_epoch, &end_offset)
+        return found_epoch, end_offset
+
+    def counters(self) -> dict[str, int]:
+        cdef Log* log = _open_log(self)
+        return {"appended_batches": log.appended_batches, "appended_bytes": log.appended_bytes,
+                "flushes": log.flushes, "failed_writes": log.failed_writes,
+                "producers": log.producers.count, "leader_epoch_changes": log.leader_epochs.changes}

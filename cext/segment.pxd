@@ -1,0 +1,104 @@
+"""Segments for cext.log and for whoever sends slices of them; described in segment.pyx.
+
+A Segment pointer found in a log's list is good inside the epoch in which it was found; retained,
+it is good until it is released. All functions give -errno (or a SEGMENT_ status) on failure.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from barnabas.cext.mutex cimport pthread_mutex_t
+from barnabas.cext.sys cimport System
+
+cdef enum:
+    SEGMENT_CORRUPT = -74       # EBADMSG: no batch where one must begin
+    INDEX_PAGE_BYTES = 4096
+    WALK_BYTES = 8192           # headers are walked through windows of this size
+
+cdef struct IndexFile:
+    int fd                      # kept by an active segment only, -1 else
+    uint8_t* map
+    int64_t map_bytes
+    int64_t entries             # published with release after the entry's bytes
+    int64_t reserved_bytes      # disk space behind the map is there up to here
+    bint mapped                 # the file was looked for (it may be missing or empty: map is NULL)
+
+cdef struct SegmentPool         # shared by the logs of one broker
+
+cdef struct Segment:
+    int64_t references          # the log's own is one of them
+    int64_t base_offset
+    SegmentPool* pool
+    char* stem                  # path of the files without suffix
+    int32_t cut_off             # truncated away: its name may be another segment's by now
+    int32_t active              # keeps its descriptor and its indexes are written
+    int fd                      # of the .log; -1: not open. Use segment_fd()
+    int64_t size_bytes          # of the .log, published
+    int64_t flushed_bytes       # of it known to be on disk
+    IndexFile offsets
+    IndexFile times
+    int64_t max_timestamp       # largest so far, -1: none
+    int64_t max_timestamp_offset
+    int64_t first_timestamp     # largest of the first batch, -1: none; rolling by time counts from it
+    int64_t unindexed_bytes     # since the last index entry
+    int64_t created_ms
+    int64_t jitter_ms
+    bint pooled
+    Segment* older
+    Segment* newer
+
+cdef struct SegmentPool:
+    pthread_mutex_t lock        # of the list and of opening and closing sealed segments
+    int64_t references
+    int64_t open_count
+    int64_t open_max
+    Segment* oldest
+    Segment* newest
+
+cdef struct BatchAt:            # a batch or message as its header tells
+    int64_t position
+    int64_t size_bytes
+    int64_t base_offset         # of a message set v0 or v1: the same as last_offset
+    int64_t last_offset
+    int64_t max_timestamp
+    int32_t magic
+    int32_t attributes
+    int32_t leader_epoch
+
+cdef class SegmentCache:
+    """One broker's limit of open sealed segments (open_segments_max), shared by its logs."""
+    cdef SegmentPool* pool
+
+cdef void pool_retain(SegmentPool* pool) noexcept nogil
+cdef void pool_release(SegmentPool* pool) noexcept nogil
+
+cdef Segment* segment_new(SegmentPool* pool, const char* directory, int64_t base_offset) noexcept nogil
+cdef void segment_retain(Segment* segment) noexcept nogil
+cdef void segment_release(Segment* segment) noexcept nogil
+cdef void segment_release_retired(void* segment) noexcept nogil      # an epoch_free
+# The descriptor of the .log, opened when needed; good while the caller's reference lasts.
+cdef int segment_fd(Segment* segment, System* system) noexcept nogil
+
+# The active segment. `create`: a new, empty file; else the size is read from it.
+cdef int segment_open_active(Segment* segment, System* system, bint create, int64_t preallocated_bytes) noexcept nogil
+cdef int segment_open_indexes(Segment* segment, System* system, int64_t index_bytes, bint empty) noexcept nogil
+cdef bint segment_indexes_full(const Segment* segment) noexcept nogil
+# Disk space for one more entry in each index, so that storing it cannot fail (a store into a map
+# over a hole ends the process when the disk is full). Call it before the batch is written.
+cdef int segment_reserve_entries(Segment* segment, System* system) noexcept nogil
+# Notes a batch that was written at `position`: timestamps and, when due, index entries.
+cdef void segment_note_batch(Segment* segment, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp, int64_t index_interval_bytes) noexcept nogil
+# The last time entry, indexes cut to what is used. After it the segment is a sealed one.
+cdef int segment_seal(Segment* segment, System* system) noexcept nogil
+# Renames its files to NAME.deleted, for somebody to unlink; cut_off when the name may come again.
+cdef int segment_rename_deleted(Segment* segment, System* system, bint cut_off) noexcept nogil
+# Drops index entries of batches that begin at size_bytes or later; the .log is cut there.
+cdef int segment_cut(Segment* segment, System* system, int64_t size_bytes, int64_t end_offset) noexcept nogil
+
+# 1 and the first batch whose last offset is at or above `offset`, below `end` bytes; 0: there is none.
+cdef int segment_find(Segment* segment, System* system, int64_t offset, int64_t end, BatchAt* found) noexcept nogil
+# 1 and the batch at `position`, 0 at `end`.
+cdef int segment_batch_at(Segment* segment, System* system, int64_t position, int64_t end, BatchAt* found) noexcept nogil
+# Where a search for `timestamp` may begin: batches before it are all earlier.
+cdef int64_t segment_time_floor(Segment* segment, System* system, int64_t timestamp, int64_t end) noexcept nogil
+# Largest timestamp and the last offset of its batch, from the time index and the tail behind it.
+cdef int segment_load_times(Segment* segment, System* system, int64_t end) noexcept nogil
+cdef int batch_header_at(const uint8_t* p, int64_t left, int64_t file_left, BatchAt* found) noexcept nogil

@@ -1,0 +1,45 @@
+"""The conformance suite of the tree, on each store."""
+
+import itertools
+
+import pytest
+
+pytest.register_assert_rewrite("metadata.conformance")
+
+from metadata.conformance import TreeConformance  # noqa: E402
+
+from barnabas.metadata.embedded import EmbeddedTree  # noqa: E402
+
+
+class EmbeddedStore:
+    def __init__(self, directory):
+        self._directory = directory
+        self._now_ms = itertools.count(1_700_000_000_000)
+        self.tree = None
+        self.open()
+
+    def open(self):
+        if self.tree is not None:
+            self.tree.close()
+        self.tree = EmbeddedTree(self._directory, clock_ms=lambda: next(self._now_ms))
+        return self.tree
+
+
+STORES = {"embedded": EmbeddedStore}
+
+
+@pytest.fixture(params=STORES)
+def store_maker(request, tmp_path):
+    number = itertools.count()
+    return lambda: STORES[request.param](tmp_path / str(next(number)))
+
+
+@pytest.fixture
+def store(store_maker):
+    made = store_maker()
+    yield made
+    made.tree.close()
+
+
+class TestTree(TreeConformance):
+    pass
