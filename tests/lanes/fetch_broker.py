@@ -37,9 +37,7 @@ class FetchBroker:
         self.system = SystemCalls()
         self.epochs = Epochs()
         self.segments = SegmentCache(open_segments_max=100)
-        self.table = PartitionTable(
-            self.system, self.epochs, node_id=NODE, durability=durability
-        )
+        self.table = PartitionTable(self.system, self.epochs, node_id=NODE, durability=durability)
         self.directory = directory
         self.table.add_directory(str(directory), flush_threads=1)
         self.topic_ids: dict[str, bytes] = {}
@@ -75,9 +73,7 @@ class FetchBroker:
         self.append_unseen(name, index, batch, epoch)
         assert self.parts[name, index].commit(5000)
 
-    def append_unseen(
-        self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH
-    ) -> None:
+    def append_unseen(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:
         """On the log's end; nobody was told."""
         self.logs[name, index].append(bytearray(batch), leader_epoch=epoch)
 

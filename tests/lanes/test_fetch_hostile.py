@@ -99,7 +99,12 @@ def test_mutated_requests_are_read_as_the_codec_reads_them(
 
 @pytest.mark.parametrize(
     ("version", "count"),
-    [(4, b"\x7f\xff\xff\xff"), (4, b"\xff\xff\xff\xff"), (13, b"\xff\xff\xff\xff\x0f"), (13, b"\0")],
+    [
+        (4, b"\x7f\xff\xff\xff"),
+        (4, b"\xff\xff\xff\xff"),
+        (13, b"\xff\xff\xff\xff\x0f"),
+        (13, b"\0"),
+    ],
 )
 def test_counts_beyond_the_bytes_are_closed(
     broker: FetchBroker, version: int, count: bytes

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 from lanes.fetch_broker import FetchBroker
-from oracle.fetch_scenarios import RECORDS, Step, epoch_steps, plain_steps, session_steps, waiting_steps
+from oracle.fetch_scenarios import (
+    RECORDS,
+    Step,
+    epoch_steps,
+    plain_steps,
+    session_steps,
+    waiting_steps,
+)
 
 KAFKA = json.loads((Path(__file__).parents[1] / "vectors/fetch-kafka-4.3.1.json").read_text())
 

@@ -63,9 +63,9 @@ def test_sessions_are_as_the_model(slots: int, requests: list[dict]) -> None:
                 known.epoch = EPOCH_LAST
                 cache.set_epoch(session_id, EPOCH_LAST)
             epoch = known.epoch if known else 1
-        answers = {
-            (topic, index): QUIET for topic in NAMES + IDS for index in range(4)
-        } | {place_of(version, place): answer for place, answer in r["answers"].items()}
+        answers = {(topic, index): QUIET for topic in NAMES + IDS for index in range(4)} | {
+            place_of(version, place): answer for place, answer in r["answers"].items()
+        }
         wanted = [(*place_of(version, place), offset) for place, offset in r["wanted"]]
         forgotten = [place_of(version, place) for place in r["forgotten"]]
         got = cache.exchange(
@@ -106,9 +106,7 @@ def test_session_memory_is_bounded_and_given_back() -> None:
 def test_session_with_a_name_no_topic_can_have_is_not_made() -> None:
     cache = FetchSessions(10, seed=1)
     long = [(b"x" * 250, 0, 0)]
-    error, session_id, _, told = cache.exchange(
-        12, 0, 0, long, [], {(b"x" * 250, 0): QUIET}, 1
-    )
+    error, session_id, _, told = cache.exchange(12, 0, 0, long, [], {(b"x" * 250, 0): QUIET}, 1)
     assert (error, session_id, told) == (0, 0, long)
     assert cache.counters["memory_bytes"] == 0
 

@@ -92,8 +92,13 @@ def plain_steps() -> Iterator[Step]:
     ]:
         topics = [("fa", [part(2, 0, size_max), part(0, 0, size_max), part(1, 0, size_max)])]
         yield step(name, topics=topics, max_bytes=max_bytes)
-    yield step("partitions twice in a request", topics=[("fa", [part(0, 0), part(1, 0), part(0, 3)])])
-    yield step("a topic in two groups", topics=[("fa", [part(0, 3)]), ("fb", [part(0, 4)]), ("fa", [part(1, 0)])])
+    yield step(
+        "partitions twice in a request", topics=[("fa", [part(0, 0), part(1, 0), part(0, 3)])]
+    )
+    yield step(
+        "a topic in two groups",
+        topics=[("fa", [part(0, 3)]), ("fb", [part(0, 4)]), ("fa", [part(1, 0)])],
+    )
     yield step("no partitions", topics=[], max_wait_ms=WAIT_MS)
 
 
@@ -103,26 +108,80 @@ def waiting_steps() -> Iterator[Step]:
     yield step("empty, some time", topics=[end], max_wait_ms=WAIT_MS)
     yield step("too few bytes", topics=[("fa", [part(0, 3)])], max_wait_ms=WAIT_MS, min_bytes=9000)
     yield step("no bytes wanted", topics=[end], max_wait_ms=WAIT_MS, min_bytes=0)
-    yield step("minimum above maximum", topics=[("fa", [part(0, 3)])], max_wait_ms=WAIT_MS, min_bytes=9000, max_bytes=500)
+    yield step(
+        "minimum above maximum",
+        topics=[("fa", [part(0, 3)])],
+        max_wait_ms=WAIT_MS,
+        min_bytes=9000,
+        max_bytes=500,
+    )
     yield step("unknown partition alone", topics=[("fa", [part(9, 0)])], max_wait_ms=WAIT_MS)
-    yield step("unknown partition and an empty one", topics=[("fa", [part(9, 0), part(2, 0)])], max_wait_ms=WAIT_MS)
-    yield step("unknown topic and an empty one", topics=[("nobody", [part(0, 0)]), end], max_wait_ms=WAIT_MS)
-    yield step("out of range and an empty one", topics=[("fa", [part(0, 9), part(2, 0)])], max_wait_ms=WAIT_MS)
-    yield step("stale epoch and an empty one", topics=[("fa", [part(0, 4, epoch=-1), part(2, 0)])], max_wait_ms=WAIT_MS)
+    yield step(
+        "unknown partition and an empty one",
+        topics=[("fa", [part(9, 0), part(2, 0)])],
+        max_wait_ms=WAIT_MS,
+    )
+    yield step(
+        "unknown topic and an empty one",
+        topics=[("nobody", [part(0, 0)]), end],
+        max_wait_ms=WAIT_MS,
+    )
+    yield step(
+        "out of range and an empty one",
+        topics=[("fa", [part(0, 9), part(2, 0)])],
+        max_wait_ms=WAIT_MS,
+    )
+    yield step(
+        "stale epoch and an empty one",
+        topics=[("fa", [part(0, 4, epoch=-1), part(2, 0)])],
+        max_wait_ms=WAIT_MS,
+    )
 
 
 def epoch_steps() -> Iterator[Step]:
     for version in (9, 12, 16):
         for epoch in (-1, 0, 1):
-            yield step(f"leader epoch {epoch} of now v{version}", version, topics=[("fa", [part(0, 0, epoch=epoch)])])
-    for fetched, offset in [(0, 4), (0, 5), (-1, 3), (-1, 4), (1, 4), (-2, 3), (-2, 4), (-2, 2), (-2, 9)]:
+            yield step(
+                f"leader epoch {epoch} of now v{version}",
+                version,
+                topics=[("fa", [part(0, 0, epoch=epoch)])],
+            )
+    for fetched, offset in [
+        (0, 4),
+        (0, 5),
+        (-1, 3),
+        (-1, 4),
+        (1, 4),
+        (-2, 3),
+        (-2, 4),
+        (-2, 2),
+        (-2, 9),
+    ]:
         topics = [("fa", [part(0, offset, fetched=fetched)])]
-        yield step(f"last fetched epoch {fetched} of now, offset {offset}", topics=topics, max_wait_ms=WAIT_MS)
-    yield step("last fetched epoch, below the log's start", topics=[("fb", [part(0, 1, fetched=-2)])])
+        yield step(
+            f"last fetched epoch {fetched} of now, offset {offset}",
+            topics=topics,
+            max_wait_ms=WAIT_MS,
+        )
+    yield step(
+        "last fetched epoch, below the log's start", topics=[("fb", [part(0, 1, fetched=-2)])]
+    )
     for version in (11, 16):
-        yield step(f"a stranger as replica v{version}", version, topics=[("fa", [part(0, 0)])], replica=77)
-        yield step(f"a stranger as replica, epoch known v{version}", version, topics=[("fa", [part(0, 0, epoch=0)])], replica=77)
-        yield step(f"a stranger as replica, epoch stale v{version}", version, topics=[("fa", [part(0, 0, epoch=-1)])], replica=77)
+        yield step(
+            f"a stranger as replica v{version}", version, topics=[("fa", [part(0, 0)])], replica=77
+        )
+        yield step(
+            f"a stranger as replica, epoch known v{version}",
+            version,
+            topics=[("fa", [part(0, 0, epoch=0)])],
+            replica=77,
+        )
+        yield step(
+            f"a stranger as replica, epoch stale v{version}",
+            version,
+            topics=[("fa", [part(0, 0, epoch=-1)])],
+            replica=77,
+        )
 
 
 def session_steps() -> Iterator[Step]:
@@ -131,23 +190,58 @@ def session_steps() -> Iterator[Step]:
         at_end = [("fa", [part(0, 4), part(1, 1), part(2, 0)])]
         yield step("new" + v, version, session="new", epoch=0, topics=at_end)
         yield step("nothing changed" + v, version, session="last", epoch=1)
-        yield step("nothing changed, waiting" + v, version, session="last", epoch=2, max_wait_ms=WAIT_MS)
+        yield step(
+            "nothing changed, waiting" + v, version, session="last", epoch=2, max_wait_ms=WAIT_MS
+        )
         yield step("one back" + v, version, session="last", epoch=3, topics=[("fa", [part(1, 0)])])
-        yield step("still there" + v, version, session="last", epoch=4, topics=[("fa", [part(0, 3)])])
-        yield step("limited: who was served waits" + v, version, session="last", epoch=5, max_bytes=10)
+        yield step(
+            "still there" + v, version, session="last", epoch=4, topics=[("fa", [part(0, 3)])]
+        )
+        yield step(
+            "limited: who was served waits" + v, version, session="last", epoch=5, max_bytes=10
+        )
         yield step("limited: the other" + v, version, session="last", epoch=6, max_bytes=10)
         yield step("an epoch again" + v, version, session="last", epoch=6)
         yield step("an epoch too far" + v, version, session="last", epoch=9)
         yield step("error" + v, version, session="last", epoch=7, topics=[("fa", [part(0, 9)])])
         yield step("error again" + v, version, session="last", epoch=8)
-        yield step("error gone" + v, version, session="last", epoch=9, topics=[("fa", [part(0, 4)])])
+        yield step(
+            "error gone" + v, version, session="last", epoch=9, topics=[("fa", [part(0, 4)])]
+        )
         yield step("forget one" + v, version, session="last", epoch=10, forget=[("fa", [1])])
-        yield step("add unknown ones" + v, version, session="last", epoch=11, topics=[("nobody", [part(0, 0)]), ("fa", [part(7, 0)])])
+        yield step(
+            "add unknown ones" + v,
+            version,
+            session="last",
+            epoch=11,
+            topics=[("nobody", [part(0, 0)]), ("fa", [part(7, 0)])],
+        )
         yield step("unknown ones stay" + v, version, session="last", epoch=12)
-        yield step("forget the unknown, add another" + v, version, session="last", epoch=13, forget=[("nobody", [0]), ("fa", [7])], topics=[("fb", [part(0, 4)])])
-        yield step("log start told once" + v, version, session="last", epoch=14, topics=[("fb", [part(0, 5)])])
-        yield step("the other kind of topic" + v, 12 if version > 12 else 16, session="last", epoch=15)
-        yield step("forget all" + v, version, session="last", epoch=15, forget=[("fa", [0, 2]), ("fb", [0])])
+        yield step(
+            "forget the unknown, add another" + v,
+            version,
+            session="last",
+            epoch=13,
+            forget=[("nobody", [0]), ("fa", [7])],
+            topics=[("fb", [part(0, 4)])],
+        )
+        yield step(
+            "log start told once" + v,
+            version,
+            session="last",
+            epoch=14,
+            topics=[("fb", [part(0, 5)])],
+        )
+        yield step(
+            "the other kind of topic" + v, 12 if version > 12 else 16, session="last", epoch=15
+        )
+        yield step(
+            "forget all" + v,
+            version,
+            session="last",
+            epoch=15,
+            forget=[("fa", [0, 2]), ("fb", [0])],
+        )
         yield step("gone" + v, version, session="last", epoch=16)
         yield step("new again" + v, version, session="new", epoch=0, topics=at_end)
         yield step("replaced" + v, version, session="last", epoch=0, topics=[("fb", [part(0, 5)])])
@@ -232,7 +326,10 @@ class Runner:
             "session": self.sessions.index(answer.sessionId),
             "took": "waited" if seconds >= WAIT_MS / 1000 * 0.9 else "now",
             "topics": [
-                [t.topic or self.names[bytes(t.topicId)], [self.partition_form(p) for p in t.partitions]]
+                [
+                    t.topic or self.names[bytes(t.topicId)],
+                    [self.partition_form(p) for p in t.partitions],
+                ]
                 for t in answer.responses
             ],
         }
@@ -297,7 +394,9 @@ def prepare(client: Client) -> None:
     r = request(19)
     config = r.struct("topics.configs")(name="retention.ms", value="-1")
     for name, parts in RECORDS.items():
-        topic = r.struct("topics")(name=name, numPartitions=len(parts), replicationFactor=1, configs=[config])
+        topic = r.struct("topics")(
+            name=name, numPartitions=len(parts), replicationFactor=1, configs=[config]
+        )
         answer = client.call(19, 5, r.cls(topics=[topic], timeoutMs=9000))
         assert answer.topics[0].errorCode == 0, answer.topics[0]
     time.sleep(1)
