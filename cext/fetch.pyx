@@ -38,6 +38,7 @@ from barnabas.cext.cold_reads cimport (
 from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_of, cursor_take, cursor_uvarint,
 )
+from barnabas.cext.endian cimport be32_load
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.fetch_answer cimport fetch_answer, fetch_answer_frame_bytes
 from barnabas.cext.fetch_request cimport (
@@ -55,6 +56,7 @@ from barnabas.cext.partitions cimport (
     partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
     table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
 )
+from barnabas.cext.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
 from barnabas.cext.segment cimport segment_fd, segment_release
 from barnabas.cext.sessions cimport FetchSessions, session_begin, session_drop, session_finish
 from barnabas.cext.sys cimport System
@@ -118,26 +120,35 @@ cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPar
 
 cdef int16_t check_divergence(FetchPartition* part, Partition* p, int64_t log_start) noexcept nogil:
     """Whether the log that was read so far is a prefix of this one (KIP-595)."""
-    cdef int32_t epoch, latest
+    cdef int32_t epoch
     cdef int64_t end
-    log_epoch_end(p.log, INT32_LAST, &latest, &end)
-    if latest < 0 or part.last_fetched_epoch > latest:
-        return OFFSET_OUT_OF_RANGE
-    if part.offset < log_start:
-        return OFFSET_OUT_OF_RANGE
     log_epoch_end(p.log, part.last_fetched_epoch, &epoch, &end)
-    if epoch < 0:  # older than all epochs there are: it ended where the log begins
-        epoch = part.last_fetched_epoch
-        end = log_start
+    if epoch < 0 or part.offset < log_start:  # newer than all epochs there are, or too old
+        return OFFSET_OUT_OF_RANGE
     if epoch < part.last_fetched_epoch or end < part.offset:
         part.diverging = True
         part.diverging_epoch = epoch
         part.diverging_end = end
     return 0
 
+cdef void drop_partial_batch(FetchCore* core, LogSlice* slice) noexcept nogil:
+    """A slice that the limit cut inside its first batch is of no use: it is left out."""
+    cdef System* system = table_system(core.table)
+    cdef uint8_t head[LOG_OVERHEAD]
+    cdef ssize_t got = 0
+    if slice.size_bytes >= LOG_OVERHEAD:
+        got = system.pread(
+            system, segment_fd(slice.segment, system), head, LOG_OVERHEAD, slice.position)
+    if got == LOG_OVERHEAD and (
+            LOG_OVERHEAD + <int64_t><int32_t>be32_load(head + AT_BATCH_LENGTH) <= slice.size_bytes):
+        return
+    segment_release(slice.segment)
+    memset(slice, 0, sizeof(LogSlice))
+
 cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, int64_t limit, int64_t log_end, Budget* budget) noexcept nogil:
     cdef int64_t size_max = budget.bytes_left
     cdef bint whole_first = budget.bytes_found == 0
+    cdef int error
     if part.bytes_max < size_max:
         size_max = part.bytes_max
     if part.offset >= limit:
@@ -148,7 +159,10 @@ cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, i
         return UNKNOWN_SERVER_ERROR
     if size_max == 0 and not whole_first:
         return 0
-    return <int16_t>log_read(p.log, part.offset, size_max, limit, whole_first, &part.slice)
+    error = log_read(p.log, part.offset, size_max, limit, whole_first, &part.slice)
+    if error == 0 and not whole_first and 0 < size_max <= part.slice.size_bytes:
+        drop_partial_batch(core, &part.slice)
+    return <int16_t>error
 
 cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget) noexcept nogil:
     cdef int16_t error

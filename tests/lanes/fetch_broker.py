@@ -11,6 +11,7 @@ from barnabas.cext.epoch import Epochs
 from barnabas.cext.fetch import FetchLane, ParkedFetch
 from barnabas.cext.log import LogHandle
 from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.segment import SegmentCache
 from barnabas.cext.sessions import FetchSessions
 from barnabas.cext.sys import SystemCalls
 from barnabas.wire import response
@@ -35,6 +36,7 @@ class FetchBroker:
     ) -> None:
         self.system = SystemCalls()
         self.epochs = Epochs()
+        self.segments = SegmentCache(open_segments_max=100)
         self.table = PartitionTable(self.system, self.epochs, node_id=NODE, durability=durability)
         self.directory = directory
         self.table.add_directory(str(directory), flush_threads=1)
@@ -56,7 +58,11 @@ class FetchBroker:
         self.topic_ids[name] = bytes([len(self.topic_ids) + 1]) * 16
         self.table.add_topic(name, self.topic_ids[name])
         for index in range(count):
-            log = LogHandle(str(self.directory / f"{name}-{index}.log"), self.system)
+            path = self.directory / f"{name}-{index}"
+            path.mkdir()
+            log = LogHandle.open(
+                path, system=self.system, epochs=self.epochs, cache=self.segments, clean=True
+            )
             self.logs[name, index] = log
             self.parts[name, index] = self.table.add_partition(
                 name, index, log, directory=str(self.directory), leader_epoch=LEADER_EPOCH
@@ -64,8 +70,12 @@ class FetchBroker:
 
     def append(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:
         """As a leader does, and visible at once."""
-        self.logs[name, index].append(batch, epoch)
+        self.append_unseen(name, index, batch, epoch)
         assert self.parts[name, index].commit(5000)
+
+    def append_unseen(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:
+        """On the log's end; nobody was told."""
+        self.logs[name, index].append(bytearray(batch), leader_epoch=epoch)
 
     def close(self) -> None:
         self.lane.stop()

@@ -31,14 +31,14 @@ def sizes(frame: bytes | None) -> list[int]:
 def test_cold_records_are_read_first_and_then_answered(broker: FetchBroker) -> None:
     broker.lane.start(1)
     cold = broker.system.fault("is_cached", "error", errno=11, count=2)
-    slow = broker.system.fault("pread", "delay", delay_ms=50, count=2)
-    began = time.monotonic()
+    broker.system.fault("pread", "delay", delay_ms=100, count=20)
     waiting = broker.start(WANTED)[1]
     assert isinstance(waiting, ParkedFetch)
+    began = time.monotonic()
     assert waiting.resume() is None  # woken for nothing
     assert sizes(waiting.wait()) == [len(BATCH)] * 2
-    assert time.monotonic() - began >= 0.1
-    assert (broker.system.fired(cold), broker.system.fired(slow)) == (2, 2)
+    assert time.monotonic() - began >= 0.15  # both ranges, one after the other
+    assert broker.system.fired(cold) == 2
     assert broker.lane.counters["cold_waits"] == 1
     assert broker.lane.counters["cold_bytes_read"] == 2 * len(BATCH)
 
@@ -53,7 +53,7 @@ def test_cold_records_are_sent_as_they_are_when_nobody_can_read_them(broker: Fet
 def test_cold_wait_at_its_deadline_is_answered_all_the_same(broker: FetchBroker) -> None:
     broker.lane.start(1)
     broker.system.fault("is_cached", "error", errno=11, count=2)
-    broker.system.fault("pread", "delay", delay_ms=200)
+    broker.system.fault("pread", "delay", delay_ms=100, count=20)
     waiting = broker.start(WANTED)[1]
     assert isinstance(waiting, ParkedFetch)
     assert sizes(waiting.resume(expired=True)) == [len(BATCH)] * 2
@@ -62,7 +62,7 @@ def test_cold_wait_at_its_deadline_is_answered_all_the_same(broker: FetchBroker)
 def test_cold_wait_that_is_abandoned_is_read_to_nobody(broker: FetchBroker) -> None:
     broker.lane.start(1)
     broker.system.fault("is_cached", "error", errno=11, count=2)
-    broker.system.fault("pread", "delay", delay_ms=50)
+    broker.system.fault("pread", "delay", delay_ms=50, count=20)
     waiting = broker.start(WANTED)[1]
     assert isinstance(waiting, ParkedFetch)
     waiting.abandon()
@@ -76,7 +76,7 @@ def test_cold_queue_has_an_end(tmp_path: Path) -> None:
         broker.append("t", index, BATCH)
     broker.lane.start(1)
     broker.system.fault("is_cached", "error", errno=11, count=8)
-    broker.system.fault("pread", "delay", delay_ms=300, count=1)
+    broker.system.fault("pread", "delay", delay_ms=50, count=100)
     waiting = broker.start(step("s", topics=[("t", [part(index, 0) for index in range(8)])]))[1]
     assert isinstance(waiting, ParkedFetch)
     assert broker.lane.counters["cold_refused"] >= 4
