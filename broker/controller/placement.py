@@ -9,7 +9,11 @@ from collections.abc import Sequence
 
 
 def place(
-    brokers: Sequence[int], partition_count: int, replication_factor: int, start: int, first: int = 0
+    brokers: Sequence[int],
+    partition_count: int,
+    replication_factor: int,
+    start: int,
+    first: int = 0,
 ) -> list[tuple[int, ...]]:
     """Replicas of partitions first..first+partition_count-1. `start` is random in production."""
     count = len(brokers)

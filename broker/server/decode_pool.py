@@ -38,7 +38,7 @@ def answer_job(job: DecodeJob) -> None:
 
 
 class DecodePool:
-    """`thread_count` threads on one table's jobs; they end when the table is closed."""
+    """`thread_count` threads on one table's jobs; they end with stop() or the table's close()."""
 
     def __init__(self, table: PartitionTable, thread_count: int = 2) -> None:
         assert thread_count > 0
@@ -52,8 +52,9 @@ class DecodePool:
         for thread in self.threads:
             thread.start()
 
-    def join(self) -> None:
-        """After the table was closed."""
+    def stop(self) -> None:
+        """Requests whose batches are not opened yet are answered at their own deadline."""
+        self.table.decode_queue.close()
         for thread in self.threads:
             thread.join()
 
