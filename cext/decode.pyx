@@ -275,6 +275,8 @@ cdef class DecodeJob:
         return self.work
 
     @property
+    def answered(self): return self.work == NULL
+    @property
     def codec(self): return self._open().h.attributes & ATTR_CODEC_MASK
     @property
     def size_max(self): return self._open().size_max

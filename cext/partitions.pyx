@@ -384,6 +384,7 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     cdef int _lock(self) except -1:
+        # Only Python threads take it, and all give the GIL up to wait for it: no circle with the GIL.
         with nogil:
             pthread_mutex_lock(&self.table.changes)
         return 0

@@ -12,6 +12,7 @@ from barnabas.cext.decode import DecodeJob
 from barnabas.cext.partitions import PartitionTable
 from barnabas.wire import compression
 
+UNKNOWN_SERVER_ERROR = -1
 INVALID_RECORD = 87
 MESSAGE_TOO_LARGE = 10
 UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -63,6 +64,7 @@ class DecodePool:
             try:
                 answer_job(job)
             except Exception:
-                # A job dropped without an answer has failed; the producer is told, and we go on.
                 _log.exception("a batch could not be opened")
+                if not job.answered:
+                    job.failed(UNKNOWN_SERVER_ERROR)
             del job
