@@ -627,12 +627,10 @@ cdef class PartitionTable:
     def set_offline(self, str name not None, int index):
         """Its directory failed: everyone is answered KAFKA_STORAGE_ERROR until the partition is
         removed and added again."""
-        cdef Entry* entry
         self._lock()
         try:
-            entry = self._entry(name, index)
-            atomic_store_i32(&entry.p.offline, 1)
-            _wake_all(self.table, entry, False)
+            atomic_store_i32(&self._entry(name, index).p.offline, 1)
+            _wake_all(self.table, self._entry(name, index), False)
         finally:
             pthread_mutex_unlock(&self.table.changes)
 
