@@ -12,7 +12,6 @@ import logging
 import os
 import secrets
 import sys
-import time
 from pathlib import Path
 
 from barnabas.api.dispatch import CloseConnection, Dispatcher
@@ -24,20 +23,22 @@ from barnabas.cext.partitions import PartitionTable
 from barnabas.cext.produce import ProduceLane
 from barnabas.cext.pylane import PendingRequest
 from barnabas.cext.reactor import LIMITS, Reactor
+from barnabas.cext.sessions import FetchSessions
 from barnabas.cext.sys import SystemCalls
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.listeners import Listener
 from barnabas.controller.topics import TopicController
-from barnabas.metadata import znodes
-from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
+from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree import MetadataError, MetadataTree
 from barnabas.server.background import Background
 from barnabas.server.decode_pool import DecodePool
 from barnabas.server.listeners import advertised
-from barnabas.server.registration import claim_cluster, register, take_control
-from barnabas.server.replica_manager import ReplicaManager
+from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
+from barnabas.server.replica_manager import ReplicaManager, wanted_logs
 from barnabas.server.request_handlers import RequestHandlers
+from barnabas.storage.checkpoint_writer import CheckpointWriter
+from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 from barnabas.storage.log_manager import LogManager
 from barnabas.wire.api_keys import api_keys
@@ -49,6 +50,7 @@ log = logging.getLogger("barnabas.node")
 SWITCH_INTERVAL_S = 0.0005
 METADATA_DIRECTORY = "metadata"
 DECODE_THREADS = 2
+RETENTION_FIRST_MS = 30_000  # as Kafka: a start is busy enough without deleting files
 
 
 class CannotStart(Exception):
@@ -60,7 +62,7 @@ class Node:
 
     def __init__(self, config: BrokerConfig, system: SystemCalls | None = None) -> None:
         self.config = config
-        self.dynamic = DynamicConfig(config, config.node_id)
+        self.dynamic = DynamicConfig(config)
         self.system = system or SystemCalls()
         self.node_id = config.node_id
         self.cluster_id = ""
@@ -72,6 +74,10 @@ class Node:
         self._logs: LogManager | None = None
         self._handlers: RequestHandlers | None = None
         self._decoders: DecodePool | None = None
+        self._fetch: FetchLane | None = None
+        self._replicas: ReplicaManager | None = None
+        self._checkpoints: CheckpointWriter | None = None
+        self._cleanup: Cleanup | None = None
         self._background = Background()
         self._stopped = False
 
@@ -89,47 +95,44 @@ class Node:
         except BaseException:
             self._give_up()
             raise
-        assert self._logs is not None
-        self._logs.run_in(self._background)
+        self._start_background()
 
     def stop(self) -> None:
         """A clean stop."""
         if self._stopped:
             return
         self._stopped = True
-        self._close_network()
-        self._background.stop()
-        clean = True
-        if self._table is not None:
-            self._table.close()
-        if self._logs is not None:
-            clean = self._logs.close()
-        if self._tree is not None:
-            self._tree.close()
-        for directory in self._dirs:
-            directory.close(clean=clean)
+        self._close(mark_clean=True)
 
     def _give_up(self) -> None:
         """After a failed start: what was opened is closed; nothing is marked as clean."""
         self._stopped = True
+        self._close(mark_clean=False)
+
+    def _close(self, mark_clean: bool) -> None:
         self._close_network()
         self._background.stop()
         if self._table is not None:
             self._table.close()
-        if self._logs is not None:
-            self._logs.close()
+        if self._decoders is not None:
+            self._decoders.join()
+        clean = mark_clean
+        if self._checkpoints is not None:
+            clean = self._checkpoints.write_all_and_close() and clean
+        elif self._logs is not None:
+            clean = self._logs.close() and clean
         if self._tree is not None:
             self._tree.close()
         for directory in self._dirs:
-            directory.close(clean=False)
+            directory.close(clean=clean)
 
     def _close_network(self) -> None:
         if self._reactor is not None:
             self._reactor.stop()
         if self._handlers is not None:
             self._handlers.join(timeout_s=5)
-        if self._decoders is not None:
-            self._decoders.stop()
+        if self._fetch is not None:
+            self._fetch.stop()
 
     def _open_directories(self) -> None:
         for text in self.config.log_dirs:
@@ -142,6 +145,9 @@ class Node:
         self._tree = EmbeddedTree(path, clock_ms=self.system.wall_ms)
         known = {found for row in self._dirs if (found := row.identity().get("cluster.id"))}
         self.cluster_id = claim_cluster(self._tree, known, secrets.token_bytes)
+        identities = [row.identity() for row in self._dirs]
+        self.node_id = choose_node_id(self._tree, self.config, identities)
+        self.dynamic = DynamicConfig(self.config, self.node_id)
         for directory in self._dirs:
             directory.claim(self.node_id, self.cluster_id)
         return ClusterStateReader(self._tree)
@@ -155,11 +161,19 @@ class Node:
         for directory in self._dirs:
             self._table.add_directory(str(directory.path))
             directory.begin()
-        self._logs.load(reader.state)
+        self._logs.load(wanted_logs(reader.state, self.node_id, self.dynamic))
 
     def _serve(self, reader: ClusterStateReader) -> None:
         assert self._table is not None and self._logs is not None and self._tree is not None
-        produce, fetch = ProduceLane(self._table), FetchLane(self._table)
+        produce = ProduceLane(self._table)
+        self._fetch = FetchLane(
+            self._table,
+            FetchSessions(
+                self.config.integer("max.incremental.fetch.session.cache.slots"),
+                seed=secrets.randbits(64),
+            ),
+            fetch_bytes_max=self.config.integer("fetch.max.bytes"),
+        )
         rows = api_keys()
         flexible_from = [-1] * (max(rows) + 1)
         for row in rows.values():
@@ -167,7 +181,7 @@ class Node:
                 flexible_from[row.key] = row.request_flexible_from
         self._reactor = Reactor(
             self.system,
-            [produce.lane(), fetch.lane()],
+            [produce, self._fetch],
             network_threads=self.config.integer("num.network.threads"),
             flexible_from=flexible_from,
             limits={name: self.config.integer(name) for name in LIMITS},
@@ -199,7 +213,57 @@ class Node:
             self._reactor, _answering(dispatcher), self.config.integer("num.io.threads")
         )
         self._handlers.start()
+        self._fetch.start()
         self._reactor.start()
+        self._replicas = replicas
+
+    def _start_background(self) -> None:
+        assert self._logs is not None and self._replicas is not None
+        self._checkpoints = CheckpointWriter(self._logs, self._replicas.high_watermark)
+        period = self.config.integer
+        self._background.add(
+            "high-watermarks",
+            self._checkpoints.write_high_watermarks,
+            lambda: period("replica.high.watermark.checkpoint.interval.ms"),
+        )
+        self._background.add(
+            "recovery-points",
+            self._checkpoints.write_recovery_points,
+            lambda: period("log.flush.offset.checkpoint.interval.ms"),
+        )
+        self._background.add(
+            "log-starts",
+            self._checkpoints.write_log_starts,
+            lambda: period("log.flush.start.offset.checkpoint.interval.ms"),
+        )
+        self._background.add(
+            "retention",
+            self._retention,
+            lambda: period("log.retention.check.interval.ms"),
+            first_ms=RETENTION_FIRST_MS,
+        )
+
+    def _retention(self) -> None:
+        """The plugins are found at the first round: importing them would delay the start."""
+        assert self._logs is not None and self._replicas is not None
+        period = self.config.integer
+        if self._cleanup is None:
+            from barnabas.hooks.registry import Registry
+            from barnabas.plugins.retention_size import RetentionSize
+            from barnabas.plugins.retention_time import RetentionTime
+
+            registry = Registry()
+            registry.register(RetentionTime(), "retention_time")
+            registry.register(RetentionSize(), "retention_size")
+            self._cleanup = Cleanup(
+                self._logs,
+                registry.deletable_segments,
+                self._replicas.topic_config,
+                self._replicas.high_watermark,
+                self.system.wall_ms,
+                period("log.segment.delete.delay.ms"),
+            )
+        self._cleanup.run()
 
     def _bind(self, listener: Listener) -> int:
         assert self._reactor is not None
@@ -207,8 +271,8 @@ class Node:
             return int(self._reactor.listen(listener.name, listener.host, listener.port))
         except OSError as error:
             raise CannotStart(
-                f"cannot listen on {listener.host}:{listener.port}: {os.strerror(error.errno or 0)}."
-                " Stop what uses that port, or start with another one:"
+                f"cannot listen on {listener.host}:{listener.port}:"
+                f" {os.strerror(error.errno or 0)}. Stop what uses that port, or take another one:"
                 f" --set listeners={listener.name}://{listener.host}:PORT"
             ) from error
 

@@ -4,7 +4,7 @@ The cluster id is made once and never changes; the node's own entry and the cont
 ephemeral: they go with the session, so that one start finds nothing of the former ones.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from barnabas.config import BrokerConfig
 from barnabas.config.listeners import Listener
@@ -45,6 +45,23 @@ def claim_cluster(
     return cluster_id
 
 
+def choose_node_id(
+    tree: MetadataTree, config: BrokerConfig, identities: Iterable[Mapping[str, str]]
+) -> int:
+    """The id of the settings; else that of the log directories; else a new one, above
+    reserved.broker.max.id, from a sequence in the tree."""
+    if config.node_id >= 0:
+        return config.node_id
+    for identity in identities:
+        text = identity.get("node.id", identity.get("broker.id", ""))
+        if text.isdecimal():
+            return int(text)
+    if not config.boolean("broker.id.generation.enable"):
+        raise UnusableDirectory("broker.id.generation.enable is off: set node.id.")
+    number = tree.set(znodes.BROKER_SEQUENCE_PATH, b"").version
+    return config.integer("reserved.broker.max.id") + number
+
+
 def register(
     tree: MetadataTree,
     node_id: int,
@@ -63,7 +80,7 @@ def register(
         tree.create(znodes.broker_path(node_id), registration.encode(), ephemeral=True)
     except NodeExists as error:
         raise UnusableDirectory(
-            f"another node {node_id} is running in this cluster. Give this one a node.id of its own."
+            f"another node {node_id} is running in this cluster. Give this one its own node.id."
         ) from error
 
 

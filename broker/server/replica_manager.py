@@ -18,7 +18,7 @@ from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopic
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition, Topic
 from barnabas.metadata.tree import MetadataTree, Operation, SetData
 from barnabas.metadata.znodes import PartitionState, partition_state_path, uuid_bytes
-from barnabas.storage.log_manager import LogManager, PartitionLog
+from barnabas.storage.log_manager import LogManager, PartitionLog, WantedLog
 
 log = logging.getLogger("barnabas.replicas")
 
@@ -59,6 +59,7 @@ class ReplicaManager:
         if topics:
             reader.refresh_topics(topics)
         self.apply(reader.state)
+        reader.on_change(self.apply)
 
     def _elected(
         self, partition: Partition, state: ClusterState, unclean: bool
@@ -127,6 +128,11 @@ class ReplicaManager:
         """Whether a partition of this node has a log that cannot be used."""
         found = self._table.partition(topic, index)
         return (topic, index) in self._failed or (found is not None and found.offline)
+
+    def high_watermark(self, topic: str, index: int) -> int:
+        """0 for a partition that is not here."""
+        found = self._table.partition(topic, index)
+        return found.high_watermark if found is not None else 0
 
     def topic_config(self, name: str, state: ClusterState | None = None) -> TopicConfig:
         overrides = (state or self._applied).config("topics", name)
@@ -201,6 +207,23 @@ class ReplicaManager:
             for name, topic in self._applied.topics.items():
                 if not topic.deleting:
                     self._configure(name, self._applied)
+
+
+def wanted_logs(
+    state: ClusterState, node_id: int, config: DynamicConfig
+) -> dict[tuple[str, int], WantedLog]:
+    """The logs that this node should have by the metadata."""
+    wanted = {}
+    for topic in state.topics.values():
+        if topic.topic_id is None or topic.deleting:
+            continue
+        row = WantedLog(
+            uuid_bytes(topic.topic_id), TopicConfig(state.config("topics", topic.name), config)
+        )
+        for index, partition in topic.partitions.items():
+            if node_id in partition.replicas:
+                wanted[topic.name, index] = row
+    return wanted
 
 
 def _policy(config: TopicConfig) -> dict[str, int | bool]:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from barnabas.cext.log import LogError
 from barnabas.storage import checkpoints as files
 from barnabas.storage.checkpoints import TopicPartition
 from barnabas.storage.log_manager import LogManager, PartitionLog
@@ -39,10 +40,20 @@ class CheckpointWriter:
 
         self._write(files.LOG_START, start)
 
-    def write_all(self) -> None:
+    def write_all_and_close(self) -> bool:
+        """At the stop: high watermarks, each log closed, then how far each is on disk. Whether
+        all of it went well."""
         self.write_high_watermarks()
-        self.write_recovery_points()
         self.write_log_starts()
+        clean = True
+        for row in self._logs.logs():
+            try:
+                row.handle.flush()
+            except LogError as error:
+                log.error("%s", error)
+                clean = False
+        self.write_recovery_points()
+        return self._logs.close() and clean
 
     def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
         offsets: dict[Path, dict[TopicPartition, int]] = {

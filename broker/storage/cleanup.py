@@ -34,12 +34,14 @@ class Cleanup:
         topic_config: Callable[[str], TopicConfig],
         high_watermark: Callable[[str, int], int],
         wall_ms: Callable[[], int],
+        delete_delay_ms: int,
     ) -> None:
         self._logs = logs
         self._policies = policies
         self._topic_config = topic_config
         self._high_watermark = high_watermark
         self._wall_ms = wall_ms
+        self._delete_delay_ms = delete_delay_ms
         self._due: dict[Path, int] = {}  # directory with .deleted files: when they may go
 
     def run(self) -> int:
@@ -104,7 +106,7 @@ class Cleanup:
             del self._due[directory]
             if directory in by_path:
                 by_path[directory].unlink_deleted()
-        delay_ms = self._logs.delete_delay_ms()
+        delay_ms = self._delete_delay_ms
         for parent in self._logs.directories():
             for path in parent.path.iterdir():
                 named = partition_dirs.parse(path.name)
@@ -116,7 +118,7 @@ class Cleanup:
 
 def _largest_ms(row: PartitionLog, base_offset: int, segment: object) -> int:
     """The largest record timestamp; the file's last change for a segment without one."""
-    largest = int(segment.largest_timestamp_ms)  # type: ignore[attr-defined]
+    largest = int(segment.largest_timestamp)  # type: ignore[attr-defined]
     if largest >= 0:
         return largest
     return int((row.directory / f"{base_offset:020d}.log").stat().st_mtime * 1000)

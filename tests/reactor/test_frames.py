@@ -277,7 +277,7 @@ def test_counters_tell_bytes_and_requests():
         for _ in range(10):
             c.sendall(frame)
             receive(c, 4 + 4 + 50)
-        counters = served.reactor.counters()
+        counters = served.eventually(lambda c: c["bytes_out"] >= 10 * 58)
         assert counters["requests"] == counters["python_requests"] == 10
         assert counters["bytes_in"] == 10 * len(frame)
         assert counters["bytes_out"] == 10 * 58

@@ -315,7 +315,7 @@ def test_out_of_descriptors_accepting_rests():
     tests = str(Path(__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", OUT_OF_FILES],
-        env={**os.environ, "PYTHONPATH": tests},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])},
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,104 @@
+"""A partition table with logs and a Fetch lane over it, without sockets."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oracle.fetch_scenarios import Runner, Step
+
+from barnabas.cext.epoch import Epochs
+from barnabas.cext.fetch import FetchLane, ParkedFetch
+from barnabas.cext.log import LogHandle
+from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.segment import SegmentCache
+from barnabas.cext.sessions import FetchSessions
+from barnabas.cext.sys import SystemCalls
+from barnabas.wire import response
+from barnabas.wire.headers import decode_response_header, encode_request
+
+NODE = 1
+LEADER_EPOCH = 2
+
+
+class FetchBroker:
+    """topics: {name: number of partitions}."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topics: Mapping[str, int],
+        *,
+        durability: str = "os",
+        slots: int = 100,
+        fetch_bytes_max: int = 57671680,
+        cold_depth_max: int = 256,
+    ) -> None:
+        self.system = SystemCalls()
+        self.epochs = Epochs()
+        self.segments = SegmentCache(open_segments_max=100)
+        self.table = PartitionTable(self.system, self.epochs, node_id=NODE, durability=durability)
+        self.directory = directory
+        self.table.add_directory(str(directory), flush_threads=1)
+        self.topic_ids: dict[str, bytes] = {}
+        self.logs: dict[tuple[str, int], LogHandle] = {}
+        self.parts: dict[tuple[str, int], Any] = {}
+        for name, count in topics.items():
+            self.add_topic(name, count)
+        self.sessions = FetchSessions(slots, seed=12345)
+        self.lane = FetchLane(
+            self.table,
+            self.sessions,
+            fetch_bytes_max=fetch_bytes_max,
+            cold_depth_max=cold_depth_max,
+        )
+        self.runner = Runner(self.topic_ids, LEADER_EPOCH)
+
+    def add_topic(self, name: str, count: int) -> None:
+        self.topic_ids[name] = bytes([len(self.topic_ids) + 1]) * 16
+        self.table.add_topic(name, self.topic_ids[name])
+        for index in range(count):
+            path = self.directory / f"{name}-{index}"
+            path.mkdir()
+            log = LogHandle.open(
+                path, system=self.system, epochs=self.epochs, cache=self.segments, clean=True
+            )
+            self.logs[name, index] = log
+            self.parts[name, index] = self.table.add_partition(
+                name, index, log, directory=str(self.directory), leader_epoch=LEADER_EPOCH
+            )
+
+    def append(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:
+        """As a leader does, and visible at once."""
+        self.append_unseen(name, index, batch, epoch)
+        assert self.parts[name, index].commit(5000)
+
+    def append_unseen(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:
+        """On the log's end; nobody was told."""
+        self.logs[name, index].append(bytearray(batch), leader_epoch=epoch)
+
+    def close(self) -> None:
+        self.lane.stop()
+        self.table.close()
+
+    def start(self, wanted: Step) -> tuple[int, bytes | ParkedFetch]:
+        version = wanted["version"]
+        body = self.runner.body(wanted)
+        frame = encode_request(1, version, 7, "tests", body, framed=False)
+        return version, self.lane.handle_frame(frame)
+
+    def ask(self, wanted: Step) -> dict[str, Any]:
+        """The answer in the form of the scenarios, after the wait it takes."""
+        began = time.monotonic()
+        version, answer = self.start(wanted)
+        if isinstance(answer, ParkedFetch):
+            answer = answer.wait()
+        return self.runner.form(decoded(answer, version), time.monotonic() - began)
+
+
+def decoded(frame: bytes, version: int) -> Any:
+    """The answer in a frame, its size and correlation id checked."""
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    header, at = decode_response_header(frame[4:], 1, version)
+    assert header.correlationId == 7
+    return response(1).decode(frame[4:], version, at)
