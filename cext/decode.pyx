@@ -269,24 +269,26 @@ cdef class DecodeJob:
             verdict_of(&self.work.verdict, ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
             _finish(self.queue.jobs, self.work)
 
-    cdef DecodeWork* _open(self) except NULL:
+    cdef DecodeWork* _unanswered(self) except NULL:
         if self.work == NULL:
             raise RuntimeError("the job is answered already")
         return self.work
 
     @property
-    def codec(self): return self._open().h.attributes & ATTR_CODEC_MASK
+    def answered(self): return self.work == NULL
     @property
-    def size_max(self): return self._open().size_max
+    def codec(self): return self._unanswered().h.attributes & ATTR_CODEC_MASK
+    @property
+    def size_max(self): return self._unanswered().size_max
     @property
     def target_codec(self):
-        cdef int codec = self._open().target_codec
+        cdef int codec = self._unanswered().target_codec
         return None if codec < 0 else codec
 
     def done(self, bytes decoded not None, bytes recompressed=None):
         """The records as they were before compression and, with a target codec, compressed anew
         (None: as decoded). They are checked here, without the GIL."""
-        cdef DecodeWork* work = self._open()
+        cdef DecodeWork* work = self._unanswered()
         cdef bytes kept = decoded if recompressed is None else recompressed   # owns what is copied
         cdef const uint8_t* body = <const uint8_t*>PyBytes_AS_STRING(decoded)
         cdef const uint8_t* made = <const uint8_t*>PyBytes_AS_STRING(kept)
@@ -303,7 +305,7 @@ cdef class DecodeJob:
 
     def failed(self, int code):
         """The batch could not be opened; the producer gets this Kafka error code."""
-        cdef DecodeWork* work = self._open()
+        cdef DecodeWork* work = self._unanswered()
         verdict_of(
             &work.verdict, code if code else ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
         self.work = NULL

@@ -384,6 +384,7 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     cdef int _lock(self) except -1:
+        # Only Python threads take it, and all give the GIL up to wait for it: no circle with the GIL.
         with nogil:
             pthread_mutex_lock(&self.table.changes)
         return 0
@@ -476,7 +477,7 @@ cdef class PartitionTable:
             entries = <Entries*>topic.entries
             for i in range(0 if entries == NULL else entries.capacity):
                 if entries.at[i] != NULL:
-                    gone.append(self._unlink(topic, i))
+                    gone.append(self._take_out(topic, i))
             map_remove(&self.table.by_name, topic, False)
             map_remove(&self.table.by_id, topic, True)
             epoch_retire(self.table.epochs, topic, topic_release)
@@ -515,15 +516,15 @@ cdef class PartitionTable:
             entry.p.leader_epoch = leader_epoch
             entry.p.isr_count = isr_count
             entry.p.replica_count = replica_count
-            self._fill(entry, topic, log, queue)
+            self._furnish(entry, topic, log, queue)
             atomic_store_pointer(&(<Entries*>topic.entries).at[index], entry)
             topic.partition_count += 1
             self.table.partition_count += 1
-            return _handle(self, entry)
+            return _handle_for(self, entry)
         finally:
             pthread_mutex_unlock(&self.table.changes)
 
-    cdef void _fill(self, Entry* entry, Topic* topic, LogHandle log, CommitQueue* queue):
+    cdef void _furnish(self, Entry* entry, Topic* topic, LogHandle log, CommitQueue* queue):
         entry.table = self.table
         entry.topic = topic
         entry.queue = queue
@@ -544,7 +545,7 @@ cdef class PartitionTable:
             entry.log_owner = <PyObject*>log
         commit_item_init(&entry.commit, entry.p.log, entry, _committed)
 
-    cdef object _unlink(self, Topic* topic, int32_t index):
+    cdef object _take_out(self, Topic* topic, int32_t index):
         """Under `changes`: closes the list of watches, then takes the partition out of sight."""
         cdef Entry* entry = <Entry*>topic_entry(topic, index)
         _wake_all(self.table, entry, True)
@@ -555,7 +556,7 @@ cdef class PartitionTable:
         return <size_t>entry
 
     def _drop(self, list gone):
-        """What _unlink took out, without `changes`: waits for flushes and for readers."""
+        """What _take_out gave, without `changes`: waits for flushes and for readers."""
         cdef Entry* entry
         cdef size_t address
         for address in gone:
@@ -581,7 +582,7 @@ cdef class PartitionTable:
         self._lock()
         try:
             self._entry(name, index)
-            gone = [self._unlink(self._topic(name), index)]
+            gone = [self._take_out(self._topic(name), index)]
         finally:
             pthread_mutex_unlock(&self.table.changes)
         self._drop(gone)
@@ -590,7 +591,7 @@ cdef class PartitionTable:
         """The handle of a partition, or None."""
         self._lock()
         try:
-            return _handle(self, self._entry(name, index))
+            return _handle_for(self, self._entry(name, index))
         except KeyError:
             return None
         finally:
@@ -605,7 +606,7 @@ cdef class PartitionTable:
         try:
             found = partition_find_id(
                 self.table, <const uint8_t*>PyBytes_AS_STRING(raw), index, &error)
-            return None if found == NULL else _handle(self, <Entry*>found)
+            return None if found == NULL else _handle_for(self, <Entry*>found)
         finally:
             pthread_mutex_unlock(&self.table.changes)
 
@@ -626,12 +627,10 @@ cdef class PartitionTable:
     def set_offline(self, str name not None, int index):
         """Its directory failed: everyone is answered KAFKA_STORAGE_ERROR until the partition is
         removed and added again."""
-        cdef Entry* entry
         self._lock()
         try:
-            entry = self._entry(name, index)
-            atomic_store_i32(&entry.p.offline, 1)
-            _wake_all(self.table, entry, False)
+            atomic_store_i32(&self._entry(name, index).p.offline, 1)
+            _wake_all(self.table, self._entry(name, index), False)
         finally:
             pthread_mutex_unlock(&self.table.changes)
 
@@ -686,7 +685,7 @@ cdef class PartitionTable:
         free(self.table)
 
 
-cdef PartitionHandle _handle(PartitionTable table, Entry* entry):
+cdef PartitionHandle _handle_for(PartitionTable table, Entry* entry):
     cdef PartitionHandle handle = PartitionHandle.__new__(PartitionHandle)
     atomic_add_i64(&entry.refs, 1)
     handle.entry = entry

@@ -12,6 +12,7 @@ from barnabas.cext.decode import DecodeJob
 from barnabas.cext.partitions import PartitionTable
 from barnabas.wire import compression
 
+UNKNOWN_SERVER_ERROR = -1
 INVALID_RECORD = 87
 MESSAGE_TOO_LARGE = 10
 UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -38,7 +39,7 @@ def answer_job(job: DecodeJob) -> None:
 
 
 class DecodePool:
-    """`thread_count` threads on one table's jobs; they end when the table is closed."""
+    """`thread_count` threads on one table's jobs; they end with stop() or the table's close()."""
 
     def __init__(self, table: PartitionTable, thread_count: int = 2) -> None:
         assert thread_count > 0
@@ -52,8 +53,9 @@ class DecodePool:
         for thread in self.threads:
             thread.start()
 
-    def join(self) -> None:
-        """After the table was closed."""
+    def stop(self) -> None:
+        """Requests whose batches are not opened yet are answered at their own deadline."""
+        self.table.decode_queue.close()
         for thread in self.threads:
             thread.join()
 
@@ -62,6 +64,7 @@ class DecodePool:
             try:
                 answer_job(job)
             except Exception:
-                # A job dropped without an answer has failed; the producer is told, and we go on.
                 _log.exception("a batch could not be opened")
+                if not job.answered:
+                    job.failed(UNKNOWN_SERVER_ERROR)
             del job

@@ -11,6 +11,7 @@ from barnabas.cext.epoch import Epochs
 from barnabas.cext.log import LogHandle
 from barnabas.cext.partitions import PartitionTable
 from barnabas.cext.produce import ProduceLane
+from barnabas.cext.segment import SegmentCache
 from barnabas.cext.sys import SystemCalls
 
 
@@ -20,6 +21,7 @@ class Broker:
     lane: ProduceLane
     system: SystemCalls
     directory: str
+    cache: SegmentCache
     ids: dict[str, bytes] = field(default_factory=dict)
     logs: dict[tuple[str, int], LogHandle] = field(default_factory=dict)
 
@@ -34,12 +36,18 @@ class Broker:
         return self.table.add_partition(name, index, log, directory=self.directory, **options)
 
     def open_log(self, name: str, index: int) -> LogHandle:
-        return LogHandle(f"{self.directory}/{name}-{index}", self.system)
+        folder = Path(self.directory, f"{name}-{index}")
+        folder.mkdir(exist_ok=True)
+        return LogHandle.open(
+            folder,
+            system=self.system,
+            epochs=self.table.epochs,
+            cache=self.cache,
+        )
 
     def stored(self, name: str, index: int = 0) -> bytes:
         """What stands in the partition's first segment."""
-        found = Path(self.directory, f"{name}-{index}")
-        return (found / "00000000000000000000.log" if found.is_dir() else found).read_bytes()
+        return Path(self.directory, f"{name}-{index}", f"{0:020}.log").read_bytes()
 
     def send(self, parts, version: int = 9, wait: bool = True, **options):
         """The ProduceResponse, None, or with wait=False a request that is parked."""
@@ -73,7 +81,7 @@ def make_broker(tmp_path):
         directory = tmp_path / f"data{len(made)}"
         directory.mkdir()
         table.add_directory(str(directory), flush_threads=flush_threads)
-        made.append(Broker(table, ProduceLane(table), system, str(directory)))
+        made.append(Broker(table, ProduceLane(table), system, str(directory), SegmentCache()))
         return made[-1]
 
     yield make
@@ -81,6 +89,8 @@ def make_broker(tmp_path):
         broker.table.close()
         for name, _, _ in broker.table.topics():
             broker.table.remove_topic(name)
+        for log in broker.logs.values():
+            log.close(clean=False)
 
 
 @pytest.fixture

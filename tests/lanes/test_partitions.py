@@ -165,16 +165,16 @@ def test_lookups_beside_changes(make_broker):
         broker.table.set_policy("steady", timestamp_after_max_ms=10**15)
         time.sleep(0.002)
         broker.table.remove_topic("fleeting")
-        for i in range(10):
+        for i in range(3):
             broker.table.add_topic(f"other-{i}", uuid.uuid4().bytes)
-        for i in range(10):
+        for i in range(3):
             broker.table.remove_topic(f"other-{i}")
         count += 1
     stop.set()
     for thread in threads:
         thread.join()
     assert not failures
-    assert count > 20
+    assert count > 3
     assert seen == {0, 3}
     gc.collect()
 

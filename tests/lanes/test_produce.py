@@ -239,3 +239,48 @@ def test_header_of_another_api_is_refused(broker):
         frame[2:4] = version.to_bytes(2, "big")
         with pytest.raises(MalformedProduce):
             lane.handle_frame(bytes(frame))
+
+
+def idempotent(sequence: int, count: int = 2, epoch: int = 0) -> bytes:
+    return batch(count, producer_id=4000, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_duplicates_have_the_first_offset_and_are_stored_once(broker, now):
+    handle = broker.topic("orders")
+    for sequence in (0, 2, 4):
+        assert broker.one("orders", 0, idempotent(sequence)).baseOffset == sequence
+    again = broker.one("orders", 0, idempotent(2))
+    assert (again.errorCode, again.baseOffset) == (0, 2)
+    assert handle.log.end_offset == 6
+    assert handle.counters()["duplicates"] == 1
+    assert handle.counters()["batches"] == 3
+
+
+def test_duplicate_waits_for_the_flush_of_its_original(broker, now):
+    broker.topic("orders")
+    assert broker.one("orders", 0, idempotent(0), acks=1).errorCode == 0
+    rule = broker.system.fault("fdatasync", "delay", delay_ms=100)
+    parked = broker.send([("orders", 0, idempotent(0))], wait=False)
+    got = partitions_of(produce_answer(parked.resume()))[0]
+    assert (got.errorCode, got.baseOffset) == (0, 0)
+    assert broker.system.fired(rule) == 1
+
+
+def test_sequences_out_of_order_and_old_epochs(broker, now):
+    handle = broker.topic("orders")
+    assert broker.one("orders", 0, idempotent(0, epoch=1)).errorCode == 0
+    assert broker.one("orders", 0, idempotent(7, epoch=1)).errorCode == 45
+    assert broker.one("orders", 0, idempotent(2, epoch=0)).errorCode == 47
+    assert handle.counters()["rejected_sequence"] == 2
+    assert handle.log.end_offset == 2
+
+
+def test_full_disk_refuses_and_goes_on_afterwards(broker, now):
+    handle = broker.topic("orders")
+    assert broker.one("orders", 0, batch()).errorCode == 0
+    rule = broker.system.fault("pwritev", "error", errno=28)
+    assert broker.one("orders", 0, batch()).errorCode == 56
+    assert broker.system.fired(rule) == 1
+    got = broker.one("orders", 0, batch())
+    assert (got.errorCode, got.baseOffset) == (0, 3)
+    assert handle.high_watermark == 6

@@ -1,0 +1,48 @@
+"""The pool's threads open what the lane queues, and survive what cannot be opened."""
+
+import uuid
+from pathlib import Path
+
+from oracle.produce import NOW_MS, compressed, partitions_of, produce_answer, produce_frame, record
+
+from barnabas.cext.epoch import Epochs
+from barnabas.cext.log import LogHandle
+from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.produce import ProduceLane
+from barnabas.cext.segment import SegmentCache
+from barnabas.cext.sys import SystemCalls
+from barnabas.server import decode_pool
+from barnabas.server.decode_pool import DecodePool
+
+
+def lane_of(folder: Path) -> tuple[PartitionTable, ProduceLane, LogHandle]:
+    system, epochs = SystemCalls(), Epochs()
+    system.move_wall_clock(NOW_MS - system.wall_ms())
+    table = PartitionTable(system, epochs, node_id=1, durability="os")
+    table.add_topic("orders", uuid.uuid4().bytes)
+    log = LogHandle.open(folder, system=system, epochs=epochs, cache=SegmentCache())
+    table.add_partition("orders", 0, log)
+    return table, ProduceLane(table), log
+
+
+def test_pool_answers_good_and_broken_batches(tmp_path, monkeypatch):
+    table, lane, log = lane_of(tmp_path)
+    pool = DecodePool(table, 2)
+    pool.start()
+    good = compressed(1, [record(b"x" * 1000)])
+
+    def code(batch: bytes) -> int:
+        parked = lane.handle_frame(produce_frame([("orders", 0, batch)], timeout_ms=10_000))
+        return partitions_of(produce_answer(parked.resume()))[0].errorCode
+
+    assert code(good) == 0
+    assert code(compressed(4, [record()])) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(decode_pool.compression, "decompress", lambda *_, **__: 1 // 0)
+        assert code(good) == -1
+    assert code(good) == 0
+    assert log.end_offset == 3
+    pool.stop()
+    assert not any(thread.is_alive() for thread in pool.threads)
+    table.remove_topic("orders")
+    log.close()
