@@ -10,39 +10,42 @@ are rebuilt either way. Producer state comes from the newest whole snapshot and 
 
 Next on the data path: cext/local_log.pyx.
 """
+cimport cython
 import os
 from collections import namedtuple
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from barnabas.cext.atomics cimport atomic_add_i64, atomic_store_i32, atomic_store_i64
-from barnabas.cext.epoch cimport epoch_enter, epoch_leave, epoch_retire, epoch_wait
+from barnabas.cext.atomics cimport atomic_store_i64
+from barnabas.cext.epoch cimport epoch_enter, epoch_leave, epoch_wait
 from barnabas.cext.leader_epochs cimport (
-    leader_epochs_assign, leader_epochs_cut_end, leader_epochs_cut_start, leader_epochs_latest,
+    EpochEntry, leader_epochs_assign, leader_epochs_cut_end, leader_epochs_cut_start, leader_epochs_latest,
 )
 from barnabas.cext.local_log cimport (
-    log_free, log_new, log_new_active, log_publish, log_replace_list, log_roll,
-    log_write_snapshot, segment_list_floor, segment_list_of,
+    log_free, log_new, log_new_active, log_publish, log_roll, log_write_snapshot, segment_list_of,
 )
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.producers cimport (
-    Producers, producers_clear, producers_expire, producers_first_open, producers_free,
-    producers_init, snapshot_read,
+    Producers, producers_expire, producers_first_open, producers_free, producers_init,
+    snapshot_read,
 )
 from barnabas.cext.records cimport BatchHeader, RECORDS_OK, batch_header
 from barnabas.cext.recover cimport (
-    SegmentFacts, segment_measure, segment_recover, segment_reindex, segment_replay,
+    SegmentFacts, segment_measure, segment_recover, segment_reindex,
 )
 from barnabas.cext.segment cimport (
-    BatchAt, segment_cut, segment_fd, segment_find, segment_load_times, segment_new,
-    segment_open_active, segment_open_indexes, segment_release_retired, segment_rename_deleted,
+    segment_fd, segment_load_times, segment_new, segment_open_active, segment_open_indexes,
     segment_seal,
 )
 from barnabas.cext.sys cimport read_whole
+from barnabas.cext.truncation cimport (
+    log_begin_truncation, log_cut_to, log_delete_before, log_end_truncation, log_replace_all,
+    log_restore_producers,
+)
 
 from barnabas.cext import log_files
 
@@ -165,32 +168,6 @@ cdef tuple _newest_snapshot(LogHandle handle, int64_t offset):
     return 0, b""
 
 
-cdef int _restore_producers(
-    Log* log, int64_t snapshot_offset, const uint8_t* snapshot, int64_t snapshot_bytes,
-    int64_t offset
-) noexcept nogil:
-    """Producer state as of `offset`: a snapshot and the batches after it."""
-    cdef int64_t now_ms = log.system.wall_ms(log.system)
-    cdef int64_t begin = max(snapshot_offset, log.start_offset)
-    cdef int64_t i
-    cdef Segment* segment
-    cdef int status = 0
-    producers_clear(&log.producers)
-    log.snapshot_offset = snapshot_offset
-    if snapshot_bytes:
-        snapshot_read(&log.producers, snapshot, snapshot_bytes, now_ms,
-                      log.config.producer_id_expiration_ms)
-    for i in range(max(segment_list_floor(log.segments, begin), <int64_t>0), log.segments.count):
-        segment = log.segments.items[i]
-        if begin >= offset or segment.base_offset >= offset or status < 0:
-            break
-        status = segment_replay(
-            segment, log.system, &log.producers, begin, offset, segment.size_bytes)
-    producers_expire(&log.producers, now_ms, log.config.producer_id_expiration_ms)
-    atomic_store_i64(&log.first_open_offset, producers_first_open(&log.producers, -1))
-    return status
-
-
 cdef int _rebuild_producers(LogHandle handle, int64_t offset) except -1:
     """Before the log is shared."""
     cdef Log* log = handle.log
@@ -201,7 +178,7 @@ cdef int _rebuild_producers(LogHandle handle, int64_t offset) except -1:
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
     with nogil:
-        status = _restore_producers(log, at, snapshot, snapshot_bytes, offset)
+        status = log_restore_producers(log, at, snapshot, snapshot_bytes, offset)
     if status < 0:
         raise _os_error(status, f"producer state of {handle.directory}")
     return 0
@@ -342,58 +319,6 @@ cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
 
 # ------------------------------------------------------------------------ truncation and deletion
 
-cdef int _rename_from(Log* log, int64_t first) noexcept nogil:
-    """The files of the segments from `first` on, the last first: a crash half-way has cut less."""
-    cdef int64_t i = log.segments.count - 1
-    cdef int status = 0
-    while i >= first and status == 0:
-        status = segment_rename_deleted(log.segments.items[i], log.system, True)
-        i -= 1
-    return status
-
-
-cdef int _replace_all(Log* log, SegmentList* empty, int64_t offset) noexcept nogil:
-    """Under both locks and an odd `truncations`."""
-    cdef LogMarks marks
-    cdef int64_t i
-    cdef Segment* made
-    cdef int status = _rename_from(log, 0)
-    if status < 0:
-        return status
-    made = log_new_active(log, offset, &status)
-    if made == NULL:
-        return status
-    empty.items[0] = made
-    for i in range(log.segments.count):
-        epoch_retire(log.epochs, log.segments.items[i], segment_release_retired)
-    log_replace_list(log, empty)
-    producers_clear(&log.producers)
-    log.snapshot_offset = 0
-    atomic_store_i64(&log.first_open_offset, -1)
-    leader_epochs_cut_end(&log.leader_epochs, offset)
-    leader_epochs_cut_start(&log.leader_epochs, offset)
-    atomic_store_i64(&log.start_offset, offset)
-    marks.end_offset = marks.end_base = offset
-    marks.flushed_offset = marks.flushed_base = offset
-    marks.end_position = marks.flushed_position = 0
-    log_publish(log, &marks)
-    return 0
-
-
-cdef void _begin_truncation(Log* log) noexcept nogil:
-    pthread_mutex_lock(&log.flushing)
-    pthread_mutex_lock(&log.lock)
-    atomic_add_i64(&log.truncations, 1)
-
-
-cdef void _end_truncation(Log* log, int status) noexcept nogil:
-    if status < 0:
-        atomic_store_i32(&log.offline, 1)
-    atomic_add_i64(&log.truncations, 1)
-    pthread_mutex_unlock(&log.lock)
-    pthread_mutex_unlock(&log.flushing)
-
-
 cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
     """Drops everything; the log begins and ends at `offset`."""
     cdef Log* log = handle.log
@@ -403,80 +328,14 @@ cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
         raise MemoryError
     log_files.drop_snapshots(handle.directory)
     with nogil:
-        _begin_truncation(log)
-        status = _replace_all(log, empty, offset)
-        _end_truncation(log, status)
+        log_begin_truncation(log)
+        status = log_replace_all(log, empty, offset)
+        log_end_truncation(log, status)
         if status < 0:
             free(empty)
     log_files.unlink_deleted(handle.directory)
     if status < 0:
         raise LogError(STORAGE_ERROR, str(_os_error(status, f"segment {offset}")))
-    return 0
-
-
-cdef Segment* _reopened(Log* log, Segment* segment, int* status) noexcept nogil:
-    """A sealed segment once more as an active one; a new object, for readers hold the old."""
-    cdef Segment* made = segment_new(log.pool, log.directory, segment.base_offset)
-    if made == NULL:
-        status[0] = -12
-        return NULL
-    status[0] = segment_open_active(made, log.system, False, 0)
-    if status[0] == 0:
-        status[0] = segment_open_indexes(made, log.system, log.config.segment_index_bytes, False)
-    if status[0] < 0:
-        segment_release(made)
-        return NULL
-    made.flushed_bytes = segment.flushed_bytes
-    made.jitter_ms = segment.jitter_ms
-    return made
-
-
-cdef int _cut_to(Log* log, int64_t offset) noexcept nogil:
-    """Under both locks and an odd `truncations`: the segment list ends at `offset`."""
-    cdef int64_t kept = segment_list_floor(log.segments, offset) + 1
-    cdef int renamed = _rename_from(log, kept)
-    cdef Segment* last = log.segments.items[kept - 1]
-    cdef Segment* active = last
-    cdef SegmentList* made
-    cdef LogMarks marks = log.marks
-    cdef BatchAt found
-    cdef int64_t position, i
-    cdef int status = segment_find(last, log.system, offset, last.size_bytes, &found)
-    if status < 0 or renamed < 0:
-        return min(status, renamed)
-    position = found.position if status == 1 else last.size_bytes
-    made = segment_list_of(kept)
-    if made == NULL:
-        return -12
-    if not last.active:
-        active = _reopened(log, last, &status)
-        if active == NULL:
-            free(made)
-            return status
-    elif active.offsets.map == NULL:
-        status = segment_open_indexes(active, log.system, log.config.segment_index_bytes, True)
-    if status >= 0:
-        status = segment_cut(active, log.system, position, offset)
-    if status < 0:
-        free(made)
-        if active != last:
-            segment_release(active)
-        return status
-    memcpy(made.items, log.segments.items, kept * sizeof(Segment*))
-    made.items[kept - 1] = active
-    for i in range(kept if active == last else kept - 1, log.segments.count):
-        epoch_retire(log.epochs, log.segments.items[i], segment_release_retired)
-    log_replace_list(log, made)
-    marks.end_offset = offset
-    marks.end_base = active.base_offset
-    marks.end_position = position
-    if marks.flushed_offset >= offset:
-        marks.flushed_offset = offset
-        marks.flushed_base = active.base_offset
-        marks.flushed_position = position
-    log_publish(log, &marks)
-    leader_epochs_cut_end(&log.leader_epochs, offset)
-    atomic_store_i64(&log.start_offset, min(log.start_offset, offset))
     return 0
 
 
@@ -490,41 +349,15 @@ cdef int _truncate(LogHandle handle, int64_t offset) except -1:
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
     with nogil:
-        _begin_truncation(log)
-        status = _cut_to(log, offset)
+        log_begin_truncation(log)
+        status = log_cut_to(log, offset)
         if status == 0:
-            status = _restore_producers(log, at, snapshot, snapshot_bytes, offset)
-        _end_truncation(log, status)
+            status = log_restore_producers(log, at, snapshot, snapshot_bytes, offset)
+        log_end_truncation(log, status)
     log_files.unlink_deleted(handle.directory)
     if status < 0:
         raise LogError(STORAGE_ERROR, str(_os_error(status, f"truncation to {offset}")))
     return 0
-
-
-cdef int64_t _delete_before(Log* log, int64_t offset) noexcept nogil:
-    """How many segments below `offset` went, the active one never; -errno."""
-    cdef SegmentList* made
-    cdef int64_t dropped = 0, i
-    cdef int status = 0
-    while dropped + 1 < log.segments.count and (
-        log.segments.items[dropped + 1].base_offset <= offset
-    ):
-        dropped += 1
-    if dropped == 0:
-        return 0
-    made = segment_list_of(log.segments.count - dropped)
-    if made == NULL:
-        return -12
-    memcpy(made.items, log.segments.items + dropped, made.count * sizeof(Segment*))
-    # The start moves first: a reader below it is told so, whatever list it saw.
-    atomic_store_i64(&log.start_offset, max(log.start_offset, made.items[0].base_offset))
-    leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
-    for i in range(dropped):
-        if status == 0:
-            status = segment_rename_deleted(log.segments.items[i], log.system, False)
-        epoch_retire(log.epochs, log.segments.items[i], segment_release_retired)
-    log_replace_list(log, made)
-    return dropped if status == 0 else status
 
 
 # ---------------------------------------------------------------------------------------- reading
@@ -546,6 +379,8 @@ cdef bytes _slice_bytes(Log* log, LogSlice* slice):
     return content[:got]
 
 
+# The collector may not clear what the Log still points into: __dealloc__ needs it whole.
+@cython.no_gc_clear
 cdef class LogHandle:
     @classmethod
     def open(cls, directory, *, SystemCalls system not None, Epochs epochs not None,
@@ -578,7 +413,7 @@ cdef class LogHandle:
 
     def __dealloc__(self):
         if self.log != NULL:
-            epoch_wait(self.epochs.domain)
+            epoch_wait(self.log.epochs)
             log_free(self.log)
             self.log = NULL
 
@@ -599,7 +434,7 @@ cdef class LogHandle:
                     status = STORAGE_ERROR
             pthread_mutex_unlock(&log.lock)
             self.log = NULL
-            epoch_wait(self.epochs.domain)
+            epoch_wait(log.epochs)
             log_free(log)
         if status != 0:
             raise LogError(status, f"{self.directory} was not closed cleanly")
@@ -722,7 +557,7 @@ cdef class LogHandle:
         before = [info.base_offset for info in self.segments()]
         with nogil:
             pthread_mutex_lock(&log.lock)
-            dropped = _delete_before(log, offset)
+            dropped = log_delete_before(log, offset)
             pthread_mutex_unlock(&log.lock)
         if dropped < 0:
             raise LogError(STORAGE_ERROR, str(_os_error(<int>dropped, "deletion")))
@@ -792,11 +627,19 @@ cdef class LogHandle:
         """(epoch, start offset) of each: what the checkpoint file holds."""
         cdef Log* log = _open_log(self)
         cdef int64_t i
+        cdef EpochEntry* copy
+        cdef int64_t count
         with nogil:
             pthread_mutex_lock(&log.leader_epochs.lock)
-        found = [(log.leader_epochs.entries[i].epoch, log.leader_epochs.entries[i].start_offset)
-                 for i in range(log.leader_epochs.count)]
-        pthread_mutex_unlock(&log.leader_epochs.lock)
+            count = log.leader_epochs.count
+            copy = <EpochEntry*>malloc((count + 1) * sizeof(EpochEntry))
+            if copy != NULL and count:
+                memcpy(copy, log.leader_epochs.entries, count * sizeof(EpochEntry))
+            pthread_mutex_unlock(&log.leader_epochs.lock)
+        if copy == NULL:
+            raise MemoryError
+        found = [(copy[i].epoch, copy[i].start_offset) for i in range(count)]
+        free(copy)
         return found
 
     def epoch_end(self, int32_t epoch) -> tuple[int, int]:
@@ -811,3 +654,30 @@ cdef class LogHandle:
         return {"appended_batches": log.appended_batches, "appended_bytes": log.appended_bytes,
                 "flushes": log.flushes, "failed_writes": log.failed_writes,
                 "producers": log.producers.count, "leader_epoch_changes": log.leader_epochs.changes}
+
+    def time_appends(self, batch not None, int64_t count, *, int32_t leader_epoch=0) -> int:
+        """Nanoseconds for appending the same batch `count` times without touching Python: what
+        bench/ measures the hot path with."""
+        cdef Log* log = _open_log(self)
+        cdef bytearray owned = bytearray(batch)
+        cdef Py_buffer view
+        cdef BatchHeader header
+        cdef Appended appended
+        cdef int64_t begun_ns, ended_ns, i
+        cdef int status = 0
+        PyObject_GetBuffer(owned, &view, PyBUF_WRITABLE)
+        with nogil:
+            begun_ns = log.system.monotonic_ns(log.system)
+            for i in range(count):
+                if batch_header(<const uint8_t*>view.buf, view.len, &header) != RECORDS_OK:
+                    status = CORRUPT_MESSAGE
+                else:
+                    status = log_append(
+                        log, <uint8_t*>view.buf, view.len, &header, leader_epoch, &appended)
+                if status != 0:
+                    break
+            ended_ns = log.system.monotonic_ns(log.system)
+        PyBuffer_Release(&view)
+        if status != 0:
+            raise LogError(status, f"append to {self.directory}")
+        return ended_ns - begun_ns

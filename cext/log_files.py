@@ -108,7 +108,9 @@ def indexes_are_whole(directory: str, base_offset: int) -> bool:
 
 def snapshots(directory: str) -> list[int]:
     """The offsets of the producer snapshots, newest first."""
-    return sorted((at for at, suffix, _ in _names(directory) if suffix == ".snapshot"), reverse=True)
+    return sorted(
+        (at for at, suffix, _ in _names(directory) if suffix == ".snapshot"), reverse=True
+    )
 
 
 def drop_snapshots(directory: str, below: int | None = None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.controller.topics import TopicController
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.replica_manager import ReplicaManager
 
@@ -19,5 +20,7 @@ class Rooms:
     config: BrokerConfig
     dynamic: DynamicConfig
     cluster: Callable[[], ClusterState]  # the state as of now; an immutable snapshot
+    topics: TopicController
     replicas: ReplicaManager
+    api_versions: tuple[tuple[int, int, int], ...]  # (key, first, last) as ApiVersions says it
     wall_ms: Callable[[], int]

@@ -6,7 +6,7 @@ the response that says so for the whole request. Produce and Fetch have no `hand
 answer on the network threads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import NamedTuple
 
@@ -55,3 +55,11 @@ def api_table() -> dict[int, Api]:
         refuse = getattr(module, "refuse", None)
         rows[module.KEY] = Api(module.KEY, row.name, low, high, handle, refuse)
     return rows
+
+
+def advertised_versions(table: Mapping[int, Api]) -> tuple[tuple[int, int, int], ...]:
+    """(key, first, last) for ApiVersions. Produce's first is a lie that 4.x tells as well."""
+    lowest = {k00_produce.KEY: k00_produce.ADVERTISED_MIN}
+    return tuple(
+        (row.key, lowest.get(row.key, row.version_min), row.version_max) for row in table.values()
+    )

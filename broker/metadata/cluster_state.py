@@ -148,6 +148,10 @@ class ClusterStateReader:
         tree.add_listener(self._session_changed)
         self.load()
 
+    def on_change(self, listener: Callable[[ClusterState], object]) -> None:
+        """`listener` is told of each new state from here on, in place of any other."""
+        self._listener = listener
+
     def load(self) -> ClusterState:
         """Read everything, with new watches."""
         tree = self._tree

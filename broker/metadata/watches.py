@@ -11,7 +11,14 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 
-from barnabas.metadata.tree import EventType, SessionState, StateListener, Watch, WatchEvent
+from barnabas.metadata.tree import (
+    EventType,
+    SessionLost,
+    SessionState,
+    StateListener,
+    Watch,
+    WatchEvent,
+)
 
 log = logging.getLogger(__name__)
 
@@ -91,5 +98,7 @@ class Watches:
             function, argument = call
             try:
                 function(argument)
+            except SessionLost:  # the store was closed while a watch was on its way
+                log.debug("a watch came after the session")
             except Exception:
                 log.exception("a watch on the metadata tree failed")

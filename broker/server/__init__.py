@@ -1,1 +1,4 @@
-"""What keeps a node's partitions going beside the network threads: pools, replicas, quotas."""
+"""Policy over cext.partitions: which partitions this node serves, and who runs beside the lanes.
+
+Read replica_manager.py, request_handlers.py, decode_pool.py, background.py.
+"""

@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from oracle import produce as wire
@@ -35,6 +36,11 @@ class Broker:
     def open_log(self, name: str, index: int) -> LogHandle:
         return LogHandle(f"{self.directory}/{name}-{index}", self.system)
 
+    def stored(self, name: str, index: int = 0) -> bytes:
+        """What stands in the partition's first segment."""
+        found = Path(self.directory, f"{name}-{index}")
+        return (found / "00000000000000000000.log" if found.is_dir() else found).read_bytes()
+
     def send(self, parts, version: int = 9, wait: bool = True, **options):
         """The ProduceResponse, None, or with wait=False a request that is parked."""
         answer = self.lane.handle_frame(wire.produce_frame(parts, version, **options))
@@ -62,6 +68,7 @@ def make_broker(tmp_path):
 
     def make(durability: str = "fsync", flush_threads: int = 1) -> Broker:
         system = SystemCalls()
+        system.move_wall_clock(wire.NOW_MS - system.wall_ms())
         table = PartitionTable(system, Epochs(), node_id=1, durability=durability)
         directory = tmp_path / f"data{len(made)}"
         directory.mkdir()

@@ -4,8 +4,6 @@ import pytest
 from oracle.produce import CASES, NOW_MS, TOPICS, partitions_of
 
 
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_answers_as_kafka(case, broker):
     broker.system.move_wall_clock(NOW_MS - broker.system.wall_ms())

@@ -17,7 +17,7 @@ WAL_PAGES_MAX = 4  # checkpoints fall within the script
 def steps():
     """Each step is one multi. The three nodes of a step always come and go together."""
     found = [[CreateNode("/t")]]
-    for number in range(4):
+    for number in range(3):
         triple = [f"/t/{number}", f"/t/{number}/x", f"/t/{number}/y"]
         found.append([CreateNode(path, b"created" * 300) for path in triple])
         found.append([SetData(path, b"changed%d" % number) for path in triple])

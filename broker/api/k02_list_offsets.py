@@ -1,0 +1,181 @@
+"""ListOffsets (2), versions 0-11: the offset at a time, at the start, at the end.
+
+    timestamp >= 0  the first record at or after it      -4  earliest local: the start (8+)
+    -1  latest: what a reader sees last                  -5  latest tiered: none here (9+)
+    -2  earliest: the log's start                        -6  earliest pending upload: none (11+)
+    -3  the first record with the largest time (7+)
+
+v0 gives up to maxNumOffsets segment starts, newest first, for a time; v1 one offset and its time;
+v2 isolation level, throttle time; v4 leader epochs (and FENCED / UNKNOWN_LEADER_EPOCH); v6
+flexible; v10 a timeout for tiered reads. -1 under `log.durability=fsync` waits for what was
+appended to be on disk, so that a writer of acks=1 finds its own records.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from barnabas.api.call import Call
+from barnabas.cext.log import LogError, LogHandle
+from barnabas.cext.partitions import PartitionHandle
+from barnabas.cext.records import CorruptRecords
+from barnabas.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+    UnsupportedVersion,
+    error_of,
+)
+from barnabas.wire import Struct
+from barnabas.wire.batches import decode_batches
+
+KEY = 2
+VERSIONS = (0, 11)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
+FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
+NOTHING = (-1, -1, -1)
+COMMIT_WAIT_MS = 10_000
+
+Found = tuple[int, int, int]  # offset, timestamp, leader epoch
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    asked = Counter(
+        (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
+    )
+    row_of = call.struct("topics")
+    topics = []
+    for topic in request.topics:
+        rows = [_row(topic.name, row, asked, request, call) for row in topic.partitions]
+        topics.append(row_of(name=topic.name, partitions=rows))
+    return call.answer()(topics=topics)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row_of, partition_of = call.struct("topics"), call.struct("topics.partitions")
+    return call.answer()(
+        topics=[
+            row_of(
+                name=topic.name,
+                partitions=[
+                    partition_of(partitionIndex=row.partitionIndex, errorCode=code)
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _row(topic: str, row: Struct, asked: Counter, request: Struct, call: Call) -> Struct:
+    row_of = call.struct("topics.partitions")
+    try:
+        if call.version > 0 and asked[topic, row.partitionIndex] > 1:
+            raise InvalidRequest("a partition stands twice in the request")
+        partition = call.rooms.replicas.partition(topic, row.partitionIndex)
+        check_leader_epoch(row.currentLeaderEpoch, partition)
+        if call.version == 0:
+            offsets = list(_old_style(partition, row.timestamp, row.maxNumOffsets))
+            return row_of(partitionIndex=row.partitionIndex, oldStyleOffsets=offsets)
+        offset, timestamp, epoch = _found(partition, row.timestamp, request, call)
+    except KafkaError as error:
+        return row_of(partitionIndex=row.partitionIndex, errorCode=error.code)
+    except LogError as error:
+        return row_of(partitionIndex=row.partitionIndex, errorCode=error.code)
+    return row_of(
+        partitionIndex=row.partitionIndex,
+        offset=offset,
+        timestamp=timestamp,
+        leaderEpoch=epoch if call.version >= 4 else -1,
+    )
+
+
+def check_leader_epoch(epoch: int, partition: PartitionHandle) -> None:
+    """Raises FencedLeaderEpoch or UnknownLeaderEpoch when a client's epoch is not ours."""
+    if 0 <= epoch < partition.leader_epoch:
+        raise FencedLeaderEpoch()
+    if epoch > partition.leader_epoch:
+        raise UnknownLeaderEpoch()
+
+
+def log_of(partition: PartitionHandle) -> LogHandle:
+    if partition.log is None:
+        raise KafkaStorageError()
+    return partition.log
+
+
+def _visible_end(partition: PartitionHandle) -> int:
+    """The end that readers see, after a commit of what was appended before this request."""
+    log = log_of(partition)
+    if partition.high_watermark < log.end_offset and not partition.commit(COMMIT_WAIT_MS):
+        raise RequestTimedOut()
+    return int(partition.high_watermark)
+
+
+def _found(partition: PartitionHandle, time: int, request: Struct, call: Call) -> Found:
+    log = log_of(partition)
+    if call.version < FIRST_VERSION.get(time, 1) or time < PENDING_UPLOAD:
+        raise UnsupportedVersion()
+    if time in (EARLIEST, EARLIEST_LOCAL):
+        start = int(log.start_offset)
+        return start, -1, _epoch_at(log, start)
+    if time in (LATEST_TIERED, PENDING_UPLOAD):
+        return NOTHING
+    end = _visible_end(partition)
+    if time == LATEST:
+        return end, -1, partition.leader_epoch
+    hit = log.offset_for_time(max(time, 0), limit_offset=end, largest=time == MAX_TIMESTAMP)
+    if hit is None:
+        return NOTHING
+    offset, timestamp, epoch, compressed = hit
+    if compressed:
+        wanted = timestamp if time == MAX_TIMESTAMP else time
+        offset, timestamp = _inside(log, offset, wanted, call)
+    return offset, timestamp, epoch
+
+
+def _inside(log: LogHandle, offset: int, time: int, call: Call) -> tuple[int, int]:
+    """The first record at or after a time in the compressed batch at `offset`."""
+    size_max = call.rooms.config.integer("max.decompressed.bytes")
+    try:
+        for batch in decode_batches(log.read(offset, 1), size_max=size_max, partial_tail=True):
+            for record in batch.records:
+                if record.timestamp >= time:
+                    return record.offset, record.timestamp
+            break
+    except CorruptRecords as error:
+        raise error_of(2)(str(error)) from error
+    return -1, -1
+
+
+def _epoch_at(log: LogHandle, offset: int) -> int:
+    """The leader epoch of the record at an offset; -1 when the log does not know."""
+    known = [epoch for epoch, start in log.leader_epochs() if start <= offset]
+    return known[-1] if known else -1
+
+
+def _old_style(partition: PartitionHandle, time: int, count_max: int) -> Iterator[int]:
+    """Version 0: segment starts (and the end) at or before a time, newest first."""
+    log = log_of(partition)
+    segments = log.segments()
+    end = _visible_end(partition)
+    starts = [max(segment.base_offset, log.start_offset) for segment in segments]
+    if time == EARLIEST:
+        candidates = [starts[0]]
+    elif time == LATEST:
+        candidates = [end, *reversed(starts)]
+    else:
+        older = [
+            start
+            for start, segment in zip(starts, segments, strict=True)
+            if segment.largest_timestamp <= time
+        ]
+        candidates = list(reversed(older))
+    last = None
+    for offset in candidates[: max(count_max, 0)]:
+        if offset != last:
+            yield offset
+        last = offset

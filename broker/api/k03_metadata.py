@@ -1,0 +1,164 @@
+"""Metadata (3), versions 0-13: brokers, topics, partitions; and the making of missing topics.
+
+v0 an empty list of topics means all; v1 null means all, racks, controller, internal flag; v2
+cluster id; v3 throttle time; v4 allowAutoTopicCreation (before it: as if true); v5 offline
+replicas; v7 leader epoch; v8 authorized operations; v9 flexible; v10 topic ids in the answer; v12
+asking by topic id; v13 an error for the whole answer.
+"""
+
+from collections.abc import Iterable
+
+from barnabas.api.call import Call
+from barnabas.controller.topic_names import INTERNAL, check_topic_name
+from barnabas.controller.topics import NewTopic
+from barnabas.errors import (
+    InvalidReplicationFactor,
+    InvalidTopicException,
+    KafkaError,
+    LeaderNotAvailable,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from barnabas.metadata.cluster_state import ClusterState, Topic
+from barnabas.metadata.znodes import uuid_bytes, uuid_text
+from barnabas.wire import Struct
+
+KEY = 3
+VERSIONS = (0, 13)
+NO_ID = bytes(16)
+NOT_ASKED = -(2**31)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    state = call.rooms.cluster()
+    wanted = request.topics
+    if wanted is None or (call.version == 0 and not wanted):
+        topics = [_topic(topic, call) for topic in state.topics.values()]
+    else:
+        topics = list(_asked(request, state, call))
+    state = call.rooms.cluster()
+    answer = call.answer()(
+        brokers=_brokers(state, call),
+        clusterId=call.rooms.cluster_id,
+        controllerId=-1 if state.controller_id is None else state.controller_id,
+        topics=topics,
+    )
+    return answer
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row = call.struct("topics")
+    topics = [
+        row(errorCode=code, name=topic.name, topicId=topic.topicId)
+        for topic in request.topics or ()
+    ]
+    return call.answer()(
+        topics=topics, clusterId=call.rooms.cluster_id, controllerId=-1, errorCode=code
+    )
+
+
+def _asked(request: Struct, state: ClusterState, call: Call) -> Iterable[Struct]:
+    """One row for each topic asked for, by id where an id is given."""
+    seen = set()
+    for asked in request.topics:
+        if asked.topicId != NO_ID:
+            found = state.topic_by_id(uuid_text(asked.topicId))
+            if found is None:
+                yield _missing(None, asked.topicId, UnknownTopicId.code, call)
+            else:
+                yield _topic(found, call)
+            continue
+        name = asked.name
+        if name is None or name in seen:
+            continue
+        seen.add(name)
+        found = state.topic(name)
+        if found is None:
+            # The versions before 4 cannot say whether a topic may be made: it may.
+            allowed = call.version < 4 or request.allowAutoTopicCreation
+            yield _absent(name, allowed, call)
+        else:
+            yield _topic(found, call)
+
+
+def _absent(name: str, may_create: bool, call: Call) -> Struct:
+    try:
+        check_topic_name(name)
+        if not may_create or not call.rooms.dynamic.boolean("auto.create.topics.enable"):
+            raise UnknownTopicOrPartition()
+        # Clients ask again while a topic is in the making; here it is made before the answer.
+        call.rooms.topics.create(NewTopic(name))
+    except TopicAlreadyExists:
+        pass
+    except KafkaError as error:
+        return _missing(name, NO_ID, _auto_create_code(error), call)
+    made = call.rooms.cluster().topic(name)
+    if made is None:
+        return _missing(name, NO_ID, LeaderNotAvailable.code, call)
+    return _topic(made, call)
+
+
+def _auto_create_code(error: KafkaError) -> int:
+    expected = (InvalidTopicException, UnknownTopicOrPartition, InvalidReplicationFactor)
+    return error.code if isinstance(error, expected) else InvalidTopicException.code
+
+
+def _missing(name: str | None, topic_id: bytes, code: int, call: Call) -> Struct:
+    # Before version 12 a name cannot be null.
+    shown = name if name is not None or call.version >= 12 else ""
+    return call.struct("topics")(
+        errorCode=code,
+        name=shown,
+        topicId=topic_id,
+        isInternal=name in INTERNAL,
+        topicAuthorizedOperations=NOT_ASKED,
+    )
+
+
+def _topic(topic: Topic, call: Call) -> Struct:
+    return call.struct("topics")(
+        name=topic.name,
+        topicId=uuid_bytes(topic.topic_id) if topic.topic_id else NO_ID,
+        isInternal=topic.name in INTERNAL,
+        partitions=list(_partitions(topic, call)),
+        topicAuthorizedOperations=NOT_ASKED,
+    )
+
+
+def _partitions(topic: Topic, call: Call) -> Iterable[Struct]:
+    row = call.struct("topics.partitions")
+    alive = call.rooms.cluster().brokers
+    offline = call.rooms.replicas.is_offline
+    for index, partition in topic.partitions.items():
+        state = partition.state
+        leader = state.leader if state is not None and state.leader in alive else -1
+        if leader == call.rooms.node_id and offline(topic.name, index):
+            leader = -1
+        yield row(
+            errorCode=0 if leader >= 0 else LeaderNotAvailable.code,
+            partitionIndex=index,
+            leaderId=leader,
+            leaderEpoch=state.leader_epoch if state is not None else -1,
+            replicaNodes=list(partition.replicas),
+            isrNodes=list(state.isr) if state is not None else [],
+            offlineReplicas=[broker for broker in partition.replicas if broker not in alive],
+        )
+
+
+def _brokers(state: ClusterState, call: Call) -> list[Struct]:
+    row = call.struct("brokers")
+    rows = []
+    for broker in state.brokers.values():
+        registration = broker.registration
+        for endpoint in registration.endpoints:
+            if endpoint.listener_name == call.listener:
+                rows.append(
+                    row(
+                        nodeId=broker.broker_id,
+                        host=endpoint.host,
+                        port=endpoint.port,
+                        rack=registration.rack,
+                    )
+                )
+    return rows

@@ -1,0 +1,30 @@
+"""Which brokers hold the replicas of a new partition: one after another, from a start on.
+
+The first replica of partition p is broker (start + p) modulo the number of brokers, the following
+ones stand behind it with a shift that grows each time the first replicas have gone around, so that
+the load of a lost broker is spread (Kafka's rack-unaware placement).
+"""
+
+from collections.abc import Sequence
+
+
+def place(
+    brokers: Sequence[int],
+    partition_count: int,
+    replication_factor: int,
+    start: int,
+    first: int = 0,
+) -> list[tuple[int, ...]]:
+    """Replicas of partitions first..first+partition_count-1. `start` is random in production."""
+    count = len(brokers)
+    assert 1 <= replication_factor <= count
+    placed = []
+    for partition in range(first, first + partition_count):
+        shift = start + partition // count
+        leader = (start + partition) % count
+        followers = [
+            (leader + 1 + (shift + replica) % max(count - 1, 1)) % count
+            for replica in range(replication_factor - 1)
+        ]
+        placed.append(tuple(brokers[index] for index in (leader, *followers)))
+    return placed

@@ -1,0 +1,174 @@
+"""Making topics: checks, placement, and one multi in the metadata tree.
+
+A topic is made whole or not at all: its assignment, its configuration and the state of every
+partition (leader, epoch 0, ISR) go into one multi. Who hosts the partitions is told by the change
+of the tree's state, before the caller is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from barnabas.config import ConfigError, DynamicConfig, check_topic
+from barnabas.controller.placement import place
+from barnabas.controller.topic_names import check_collision, check_topic_name
+from barnabas.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    TopicAlreadyExists,
+)
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
+from barnabas.metadata.tree import CreateNode, MetadataTree, MultiFailed, NodeExists, Operation
+from barnabas.metadata.znodes import PartitionState, TopicAssignment
+
+# One request may not make more than one multi of the embedded store can hold.
+PARTITIONS_PER_TOPIC_MAX = 50_000
+DEFAULT = -1  # a partition count or replication factor that the broker's settings decide
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic as asked for. `assignments` (partition: replicas) goes before the two numbers."""
+
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str | None] | None = None
+
+
+class TopicController:
+    """Topic administration of the controller."""
+
+    def __init__(
+        self,
+        tree: MetadataTree,
+        reader: ClusterStateReader,
+        config: DynamicConfig,
+        random_below: Callable[[int], int],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._config = config
+        self._random_below = random_below
+        self._random_bytes = random_bytes
+
+    def create(self, topic: NewTopic, validate_only: bool = False) -> Topic | TopicAssignment:
+        """Makes one topic; with validate_only gives the assignment it would have. Raises the
+        KafkaError that CreateTopics answers with."""
+        state = self._reader.state
+        assignment = self._assignment_of(topic, state)
+        configs = self._checked_configs(topic)
+        if validate_only:
+            return assignment
+        try:
+            self._tree.multi(self._operations(topic.name, assignment, configs, state))
+        except MultiFailed as failed:
+            if isinstance(failed.error, NodeExists):
+                raise TopicAlreadyExists(f"topic {topic.name} exists") from failed
+            raise
+        if configs:
+            self._reader.refresh_config([f"topics/{topic.name}"])
+        made = self._reader.refresh_topics([topic.name]).topic(topic.name)
+        assert made is not None, topic.name
+        return made
+
+    def _assignment_of(self, topic: NewTopic, state: ClusterState) -> TopicAssignment:
+        check_topic_name(topic.name)
+        if state.topic(topic.name) is not None:
+            raise TopicAlreadyExists(f"topic {topic.name} exists")
+        check_collision(topic.name, state.topics)
+        if topic.assignments:
+            if topic.partition_count != DEFAULT or topic.replication_factor != DEFAULT:
+                raise InvalidRequest("give assignments or numbers of partitions, not both")
+            placed = checked_assignments(topic.assignments, state)
+        else:
+            placed = dict(enumerate(self._placed(topic, state)))
+        return TopicAssignment(partitions=placed, topic_id=znodes.new_uuid(self._random_bytes))
+
+    def _placed(self, topic: NewTopic, state: ClusterState) -> list[tuple[int, ...]]:
+        brokers = sorted(state.brokers)
+        count, factor = topic.partition_count, topic.replication_factor
+        if count == DEFAULT:
+            count = self._config.integer("num.partitions")
+        if factor == DEFAULT:
+            factor = self._config.integer("default.replication.factor")
+        if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions")
+        if not 1 <= factor <= len(brokers):
+            raise InvalidReplicationFactor(
+                f"replication factor {factor}, and {len(brokers)} broker(s) to place it on"
+            )
+        return place(brokers, count, factor, self._random_below(len(brokers)))
+
+    def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
+        configs = topic.configs or {}
+        for name, value in configs.items():
+            if value is None:
+                raise InvalidConfig(f"{name} has no value")
+        given = {name: value for name, value in configs.items() if value is not None}
+        try:
+            check_topic(given, self._config)
+        except ConfigError as error:
+            raise InvalidConfig(" ".join(error.problems)) from error
+        return given
+
+    def _operations(
+        self,
+        name: str,
+        assignment: TopicAssignment,
+        configs: Mapping[str, str],
+        state: ClusterState,
+    ) -> list[Operation]:
+        operations: list[Operation] = []
+        if configs:
+            path = znodes.config_path("topics", name)
+            operations.append(CreateNode(path, znodes.encode_config(configs)))
+        operations.append(CreateNode(znodes.topic_path(name), assignment.encode()))
+        operations.append(CreateNode(znodes.partitions_path(name)))
+        for partition, replicas in assignment.partitions.items():
+            operations += partition_nodes(name, partition, replicas, state)
+        return operations
+
+
+def partition_nodes(
+    name: str, partition: int, replicas: tuple[int, ...], state: ClusterState
+) -> list[Operation]:
+    """The nodes of a new partition: led by its first replica that lives, epoch 0."""
+    alive = tuple(broker for broker in replicas if broker in state.brokers)
+    first = PartitionState(
+        leader=alive[0] if alive else -1,
+        leader_epoch=0,
+        isr=alive or replicas[:1],
+        controller_epoch=state.controller_epoch,
+    )
+    return [
+        CreateNode(znodes.partition_path(name, partition)),
+        CreateNode(znodes.partition_state_path(name, partition), first.encode()),
+    ]
+
+
+def checked_assignments(
+    assignments: Mapping[int, Sequence[int]], state: ClusterState
+) -> dict[int, tuple[int, ...]]:
+    """Raises InvalidReplicaAssignment: partitions 0, 1, 2..., equally many known brokers each."""
+    if sorted(assignments) != list(range(len(assignments))):
+        raise InvalidReplicaAssignment("partitions are not numbered 0, 1, 2, ... without a gap")
+    if len(assignments) > PARTITIONS_PER_TOPIC_MAX:
+        raise InvalidPartitions(f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions")
+    sizes = {len(replicas) for replicas in assignments.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise InvalidReplicaAssignment("every partition has the same number of replicas, 1 or more")
+    for partition, replicas in assignments.items():
+        if len(set(replicas)) != len(replicas):
+            raise InvalidReplicaAssignment(f"partition {partition} names a broker twice")
+        unknown = [broker for broker in replicas if broker not in state.brokers]
+        if unknown:
+            raise InvalidReplicaAssignment(f"partition {partition} names unknown brokers {unknown}")
+    return {partition: tuple(assignments[partition]) for partition in sorted(assignments)}

@@ -1,0 +1,288 @@
+"""One node: wires the rooms together, and knows the order of start and stop.
+
+Start: directories are locked, the metadata store opens, directories are checked against it, logs
+open (recovered where the last stop was unclean), listeners are bound, this node registers, becomes
+leader of its partitions, and serves. Background work and plugins come after that: they must not
+delay the first answer. Stop is the same backwards, and leaves a mark that no recovery is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from barnabas.api.dispatch import CloseConnection, Dispatcher
+from barnabas.api.rooms import Rooms
+from barnabas.api.table import advertised_versions, api_table
+from barnabas.cext.epoch import Epochs
+from barnabas.cext.fetch import FetchLane
+from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.produce import ProduceLane
+from barnabas.cext.pylane import PendingRequest
+from barnabas.cext.reactor import LIMITS, Reactor
+from barnabas.cext.sessions import FetchSessions
+from barnabas.cext.sys import SystemCalls
+from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.config.listeners import Listener
+from barnabas.controller.topics import TopicController
+from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.embedded import EmbeddedTree
+from barnabas.metadata.tree import MetadataError, MetadataTree
+from barnabas.server.background import Background
+from barnabas.server.decode_pool import DecodePool
+from barnabas.server.listeners import advertised
+from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
+from barnabas.server.replica_manager import ReplicaManager, wanted_logs
+from barnabas.server.request_handlers import RequestHandlers
+from barnabas.storage.checkpoint_writer import CheckpointWriter
+from barnabas.storage.cleanup import Cleanup
+from barnabas.storage.log_dirs import LogDir, UnusableDirectory
+from barnabas.storage.log_manager import LogManager
+from barnabas.wire.api_keys import api_keys
+
+log = logging.getLogger("barnabas.node")
+
+# Below the default of 5 ms a busy Python thread cannot hold up the Python lane for long; lower
+# still costs throughput where threads wait for each other.
+SWITCH_INTERVAL_S = 0.0005
+METADATA_DIRECTORY = "metadata"
+DECODE_THREADS = 2
+RETENTION_FIRST_MS = 30_000  # as Kafka: a start is busy enough without deleting files
+
+
+class CannotStart(Exception):
+    """Why the broker does not start and what to do: one plain line."""
+
+
+class Node:
+    """One broker of this process. `start` once, `stop` once or more."""
+
+    def __init__(self, config: BrokerConfig, system: SystemCalls | None = None) -> None:
+        self.config = config
+        self.dynamic = DynamicConfig(config)
+        self.system = system or SystemCalls()
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.listeners: tuple[Listener, ...] = ()
+        self._dirs: list[LogDir] = []
+        self._tree: MetadataTree | None = None
+        self._reactor: Reactor | None = None
+        self._table: PartitionTable | None = None
+        self._logs: LogManager | None = None
+        self._handlers: RequestHandlers | None = None
+        self._decoders: DecodePool | None = None
+        self._fetch: FetchLane | None = None
+        self._replicas: ReplicaManager | None = None
+        self._checkpoints: CheckpointWriter | None = None
+        self._cleanup: Cleanup | None = None
+        self._background = Background()
+        self._stopped = False
+
+    def start(self) -> None:
+        """Returns when clients are served. Raises CannotStart, with everything given back."""
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        try:
+            self._open_directories()
+            reader = self._open_metadata()
+            self._open_logs(reader)
+            self._serve(reader)
+        except (UnusableDirectory, MetadataError) as error:
+            self._give_up()
+            raise CannotStart(str(error)) from error
+        except BaseException:
+            self._give_up()
+            raise
+        self._start_background()
+
+    def stop(self) -> None:
+        """A clean stop."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._close(mark_clean=True)
+
+    def _give_up(self) -> None:
+        """After a failed start: what was opened is closed; nothing is marked as clean."""
+        self._stopped = True
+        self._close(mark_clean=False)
+
+    def _close(self, mark_clean: bool) -> None:
+        self._close_network()
+        self._background.stop()
+        if self._table is not None:
+            self._table.close()
+        if self._decoders is not None:
+            self._decoders.join()
+        clean = mark_clean
+        if self._checkpoints is not None:
+            clean = self._checkpoints.write_all_and_close() and clean
+        elif self._logs is not None:
+            clean = self._logs.close() and clean
+        if self._tree is not None:
+            self._tree.close()
+        for directory in self._dirs:
+            directory.close(clean=clean)
+
+    def _close_network(self) -> None:
+        if self._reactor is not None:
+            self._reactor.stop()
+        if self._handlers is not None:
+            self._handlers.join(timeout_s=5)
+        if self._fetch is not None:
+            self._fetch.stop()
+
+    def _open_directories(self) -> None:
+        for text in self.config.log_dirs:
+            directory = LogDir(Path(text))
+            directory.open()
+            self._dirs.append(directory)
+
+    def _open_metadata(self) -> ClusterStateReader:
+        path = self._dirs[0].path / METADATA_DIRECTORY
+        self._tree = EmbeddedTree(path, clock_ms=self.system.wall_ms)
+        known = {found for row in self._dirs if (found := row.identity().get("cluster.id"))}
+        self.cluster_id = claim_cluster(self._tree, known, secrets.token_bytes)
+        identities = [row.identity() for row in self._dirs]
+        self.node_id = choose_node_id(self._tree, self.config, identities)
+        self.dynamic = DynamicConfig(self.config, self.node_id)
+        for directory in self._dirs:
+            directory.claim(self.node_id, self.cluster_id)
+        return ClusterStateReader(self._tree)
+
+    def _open_logs(self, reader: ClusterStateReader) -> None:
+        epochs = Epochs()
+        self._table = PartitionTable(
+            self.system, epochs, node_id=self.node_id, durability=self.config.log_durability
+        )
+        self._logs = LogManager(self._dirs, self.dynamic, self.system, epochs)
+        for directory in self._dirs:
+            self._table.add_directory(str(directory.path))
+            directory.begin()
+        self._logs.load(wanted_logs(reader.state, self.node_id, self.dynamic))
+
+    def _serve(self, reader: ClusterStateReader) -> None:
+        assert self._table is not None and self._logs is not None and self._tree is not None
+        produce = ProduceLane(self._table)
+        self._fetch = FetchLane(
+            self._table,
+            FetchSessions(
+                self.config.integer("max.incremental.fetch.session.cache.slots"),
+                seed=secrets.randbits(64),
+            ),
+            fetch_bytes_max=self.config.integer("fetch.max.bytes"),
+        )
+        rows = api_keys()
+        flexible_from = [-1] * (max(rows) + 1)
+        for row in rows.values():
+            if row.request_flexible_from is not None:
+                flexible_from[row.key] = row.request_flexible_from
+        self._reactor = Reactor(
+            self.system,
+            [produce, self._fetch],
+            network_threads=self.config.integer("num.network.threads"),
+            flexible_from=flexible_from,
+            limits={name: self.config.integer(name) for name in LIMITS},
+        )
+        bound = {row.name: self._bind(row) for row in self.config.listeners}
+        self.listeners = advertised(self.config.advertised_listeners, bound)
+        register(self._tree, self.node_id, self.listeners, self.config, self.system.wall_ms())
+        take_control(self._tree, self.node_id, self.system.wall_ms())
+        reader.load()
+        replicas = ReplicaManager(self.node_id, self._table, self._logs, self.dynamic)
+        replicas.lead(self._tree, reader, unclean=not all(row.was_clean for row in self._dirs))
+        rooms = Rooms(
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+            config=self.config,
+            dynamic=self.dynamic,
+            cluster=lambda: reader.state,
+            topics=TopicController(
+                self._tree, reader, self.dynamic, secrets.randbelow, secrets.token_bytes
+            ),
+            replicas=replicas,
+            api_versions=advertised_versions(api_table()),
+            wall_ms=self.system.wall_ms,
+        )
+        dispatcher = Dispatcher(rooms, api_table())
+        self._decoders = DecodePool(self._table, DECODE_THREADS)
+        self._decoders.start()
+        self._handlers = RequestHandlers(
+            self._reactor, _answering(dispatcher), self.config.integer("num.io.threads")
+        )
+        self._handlers.start()
+        self._fetch.start()
+        self._reactor.start()
+        self._replicas = replicas
+
+    def _start_background(self) -> None:
+        assert self._logs is not None and self._replicas is not None
+        self._checkpoints = CheckpointWriter(self._logs, self._replicas.high_watermark)
+        period = self.config.integer
+        self._background.add(
+            "high-watermarks",
+            self._checkpoints.write_high_watermarks,
+            lambda: period("replica.high.watermark.checkpoint.interval.ms"),
+        )
+        self._background.add(
+            "recovery-points",
+            self._checkpoints.write_recovery_points,
+            lambda: period("log.flush.offset.checkpoint.interval.ms"),
+        )
+        self._background.add(
+            "log-starts",
+            self._checkpoints.write_log_starts,
+            lambda: period("log.flush.start.offset.checkpoint.interval.ms"),
+        )
+        self._background.add(
+            "retention",
+            self._retention,
+            lambda: period("log.retention.check.interval.ms"),
+            first_ms=RETENTION_FIRST_MS,
+        )
+
+    def _retention(self) -> None:
+        """The plugins are found at the first round: importing them would delay the start."""
+        assert self._logs is not None and self._replicas is not None
+        period = self.config.integer
+        if self._cleanup is None:
+            from barnabas.hooks.registry import Registry
+            from barnabas.plugins.retention_size import RetentionSize
+            from barnabas.plugins.retention_time import RetentionTime
+
+            registry = Registry()
+            registry.register(RetentionTime(), "retention_time")
+            registry.register(RetentionSize(), "retention_size")
+            self._cleanup = Cleanup(
+                self._logs,
+                registry.deletable_segments,
+                self._replicas.topic_config,
+                self._replicas.high_watermark,
+                self.system.wall_ms,
+                period("log.segment.delete.delay.ms"),
+            )
+        self._cleanup.run()
+
+    def _bind(self, listener: Listener) -> int:
+        assert self._reactor is not None
+        try:
+            return int(self._reactor.listen(listener.name, listener.host, listener.port))
+        except OSError as error:
+            raise CannotStart(
+                f"cannot listen on {listener.host}:{listener.port}:"
+                f" {os.strerror(error.errno or 0)}. Stop what uses that port, or take another one:"
+                f" --set listeners={listener.name}://{listener.host}:PORT"
+            ) from error
+
+
+def _answering(dispatcher: Dispatcher):  # type: ignore[no-untyped-def]
+    def answer(pending: PendingRequest) -> bytes | None:
+        try:
+            return dispatcher.answer(pending.data, pending.listener, pending.peer)
+        except CloseConnection as error:
+            log.info("connection of %s:%d closed: %s", *pending.peer, error)
+            return None
+
+    return answer

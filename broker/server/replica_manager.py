@@ -1,0 +1,239 @@
+"""What the metadata says, carried out here: logs opened or dropped, partitions led or not.
+
+`apply` compares a new state of the cluster with the one applied before and touches what changed.
+It runs on whichever thread changed the metadata, one at a time; when it returns, every partition
+of the new state that this node hosts can be produced to and fetched from.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from barnabas.cext.log import LogHandle
+from barnabas.cext.partitions import PartitionHandle, PartitionTable
+from barnabas.config import DynamicConfig, TopicConfig
+from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition, Topic
+from barnabas.metadata.tree import MetadataTree, Operation, SetData
+from barnabas.metadata.znodes import PartitionState, partition_state_path, uuid_bytes
+from barnabas.storage.log_manager import LogManager, PartitionLog, WantedLog
+
+log = logging.getLogger("barnabas.replicas")
+
+CODECS = {"producer": -1, "none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+STATES_PER_MULTI = 10_000
+
+
+class ReplicaManager:
+    """The partitions of one node."""
+
+    def __init__(
+        self, node_id: int, table: PartitionTable, logs: LogManager, config: DynamicConfig
+    ) -> None:
+        self._node_id = node_id
+        self._table = table
+        self._logs = logs
+        self._config = config
+        self._lock = threading.Lock()
+        self._applied = ClusterState()
+        self._failed: set[tuple[str, int]] = set()
+        config.on_change.append(self._broker_config_changed)
+
+    def lead(self, tree: MetadataTree, reader: ClusterStateReader, unclean: bool) -> None:
+        """At start: leads what has no living leader; after an unclean stop every leader epoch is
+        raised, so that what was lost with the page cache is told from what is written now."""
+        state = reader.state
+        changed: list[Operation] = []
+        topics = set()
+        for topic in state.topics.values():
+            for index, partition in topic.partitions.items():
+                after = self._elected(partition, state, unclean)
+                if after is not None:
+                    path = partition_state_path(topic.name, index)
+                    changed.append(SetData(path, after.encode(), partition.state_version))
+                    topics.add(topic.name)
+        for first in range(0, len(changed), STATES_PER_MULTI):
+            tree.multi(changed[first : first + STATES_PER_MULTI])
+        if topics:
+            reader.refresh_topics(topics)
+        self.apply(reader.state)
+        reader.on_change(self.apply)
+
+    def _elected(
+        self, partition: Partition, state: ClusterState, unclean: bool
+    ) -> PartitionState | None:
+        """The state a partition gets now; None when it keeps its own."""
+        before = partition.state
+        if self._node_id not in partition.replicas or before is None:
+            return None
+        led_here = before.leader == self._node_id
+        if not (before.leader not in state.brokers or (led_here and unclean)):
+            return None
+        return PartitionState(
+            leader=self._node_id,
+            leader_epoch=before.leader_epoch + 1,
+            isr=(self._node_id,),
+            controller_epoch=state.controller_epoch,
+        )
+
+    def apply(self, state: ClusterState) -> None:
+        """Brings this node in line with `state`."""
+        with self._lock:
+            before = self._applied
+            for name in before.topics.keys() - state.topics.keys():
+                self._drop(name)
+            for name, topic in state.topics.items():
+                known = before.topics.get(name)
+                if known is not None and known.topic_id != topic.topic_id:
+                    self._drop(name)
+                    known = None
+                if topic.deleting:
+                    if known is not None:
+                        self._drop(name)
+                    continue
+                if known is None or known.deleting:
+                    self._host(topic, state)
+                elif known is not topic:
+                    self._change(known, topic, state)
+                path = f"topics/{name}"
+                if known is not None and before.configs.get(path) != state.configs.get(path):
+                    self._configure(name, state)
+            self._applied = state
+
+    def partition(self, topic: str, index: int) -> PartitionHandle:
+        """A partition that this node leads. Raises UnknownTopicOrPartition, NotLeaderOrFollower,
+        KafkaStorageError."""
+        found = self._table.partition(topic, index)
+        if found is None:
+            known = self._applied.topics.get(topic)
+            if known is None or index not in known.partitions:
+                raise UnknownTopicOrPartition()
+            raise NotLeaderOrFollower()
+        if found.offline:
+            raise KafkaStorageError()
+        if found.leader_id != self._node_id:
+            raise NotLeaderOrFollower()
+        return found
+
+    def log(self, topic: str, index: int) -> LogHandle:
+        """As `partition`: its log."""
+        found = self.partition(topic, index).log
+        if found is None:
+            raise KafkaStorageError()
+        return found
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Whether a partition of this node has a log that cannot be used."""
+        found = self._table.partition(topic, index)
+        return (topic, index) in self._failed or (found is not None and found.offline)
+
+    def high_watermark(self, topic: str, index: int) -> int:
+        """0 for a partition that is not here."""
+        found = self._table.partition(topic, index)
+        return found.high_watermark if found is not None else 0
+
+    def topic_config(self, name: str, state: ClusterState | None = None) -> TopicConfig:
+        overrides = (state or self._applied).config("topics", name)
+        return TopicConfig(overrides, self._config)
+
+    # -- changes, under the lock ----------------------------------------------------------------
+
+    def _host(self, topic: Topic, state: ClusterState) -> None:
+        assert topic.topic_id is not None
+        config = self.topic_config(topic.name, state)
+        self._table.add_topic(topic.name, uuid_bytes(topic.topic_id), **_policy(config))
+        self._add(topic, topic.partitions, config)
+
+    def _change(self, known: Topic, topic: Topic, state: ClusterState) -> None:
+        config = self.topic_config(topic.name, state)
+        self._add(topic, topic.partitions.keys() - known.partitions.keys(), config)
+        for index in known.partitions.keys() & topic.partitions.keys():
+            now = topic.partitions[index].state
+            if now is not None and now != known.partitions[index].state:
+                self._table.set_leader(
+                    topic.name,
+                    index,
+                    leader_id=now.leader,
+                    leader_epoch=now.leader_epoch,
+                    isr_count=len(now.isr),
+                )
+                self._logs.begin_epoch(topic.name, index, now.leader_epoch)
+
+    def _add(self, topic: Topic, indexes: Iterable[int], config: TopicConfig) -> None:
+        assert topic.topic_id is not None
+        for index in sorted(indexes):
+            partition = topic.partitions[index]
+            if self._node_id not in partition.replicas:
+                continue
+            opened = self._opened(topic, index, config)
+            state = partition.state
+            self._table.add_partition(
+                topic.name,
+                index,
+                opened.handle if opened is not None else None,
+                directory=str(opened.directory.parent) if opened is not None else None,
+                leader_epoch=state.leader_epoch if state is not None else 0,
+                leader_id=state.leader if state is not None else -1,
+                isr_count=len(state.isr) if state is not None else 1,
+                replica_count=len(partition.replicas),
+            )
+            if opened is not None and state is not None and state.leader == self._node_id:
+                self._logs.begin_epoch(topic.name, index, state.leader_epoch)
+
+    def _opened(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog | None:
+        assert topic.topic_id is not None
+        try:
+            return self._logs.get_or_create(topic.name, index, uuid_bytes(topic.topic_id), config)
+        except OSError as error:
+            log.error("no log for %s-%d: %s; the partition is offline", topic.name, index, error)
+            self._failed.add((topic.name, index))
+            return None
+
+    def _drop(self, name: str) -> None:
+        self._table.remove_topic(name)
+        self._logs.delete_topic(name)
+        self._failed = {pair for pair in self._failed if pair[0] != name}
+
+    def _configure(self, name: str, state: ClusterState) -> None:
+        config = self.topic_config(name, state)
+        self._table.set_policy(name, **_policy(config))
+        self._logs.configure(name, config)
+
+    def _broker_config_changed(self, names: frozenset[str]) -> None:
+        """Topics that do not override a setting follow the broker's."""
+        with self._lock:
+            for name, topic in self._applied.topics.items():
+                if not topic.deleting:
+                    self._configure(name, self._applied)
+
+
+def wanted_logs(
+    state: ClusterState, node_id: int, config: DynamicConfig
+) -> dict[tuple[str, int], WantedLog]:
+    """The logs that this node should have by the metadata."""
+    wanted = {}
+    for topic in state.topics.values():
+        if topic.topic_id is None or topic.deleting:
+            continue
+        row = WantedLog(
+            uuid_bytes(topic.topic_id), TopicConfig(state.config("topics", topic.name), config)
+        )
+        for index, partition in topic.partitions.items():
+            if node_id in partition.replicas:
+                wanted[topic.name, index] = row
+    return wanted
+
+
+def _policy(config: TopicConfig) -> dict[str, int | bool]:
+    """What the produce lane checks, by the partition table's names."""
+    return {
+        "message_bytes_max": config.integer("max.message.bytes"),
+        "timestamp_before_max_ms": config.integer("message.timestamp.before.max.ms"),
+        "timestamp_after_max_ms": config.integer("message.timestamp.after.max.ms"),
+        "append_time": config.text("message.timestamp.type") == "LogAppendTime",
+        "requires_keys": "compact" in config.names("cleanup.policy"),
+        "codec": CODECS[config.text("compression.type")],
+        "min_insync_replicas": config.integer("min.insync.replicas"),
+    }

@@ -1,0 +1,70 @@
+"""Writing the offset checkpoints of each log directory, now and then and at the stop.
+
+    recovery-point     where each log is known to be on disk; less is walked after a crash
+    replication        high watermarks
+    log-start-offset   starts that lie above the first segment's base
+
+A checkpoint that is old is harmless: more is walked, or a deletion of records is seen later again.
+A log start is written before DeleteRecords is answered.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from barnabas.cext.log import LogError
+from barnabas.storage import checkpoints as files
+from barnabas.storage.checkpoints import TopicPartition
+from barnabas.storage.log_manager import LogManager, PartitionLog
+
+log = logging.getLogger("barnabas.logs")
+
+
+class CheckpointWriter:
+    """The checkpoints of one node. `high_watermark` of a partition comes from the table."""
+
+    def __init__(self, logs: LogManager, high_watermark: Callable[[str, int], int]) -> None:
+        self._logs = logs
+        self._high_watermark = high_watermark
+
+    def write_recovery_points(self) -> None:
+        self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset)
+
+    def write_high_watermarks(self) -> None:
+        self._write(files.HIGH_WATERMARK, lambda r: self._high_watermark(r.topic, r.partition))
+
+    def write_log_starts(self) -> None:
+        def start(row: PartitionLog) -> int | None:
+            start = int(row.handle.start_offset)
+            return start if start > row.handle.segments()[0].base_offset else None
+
+        self._write(files.LOG_START, start)
+
+    def write_all_and_close(self) -> bool:
+        """At the stop: high watermarks, each log closed, then how far each is on disk. Whether
+        all of it went well."""
+        self.write_high_watermarks()
+        self.write_log_starts()
+        clean = True
+        for row in self._logs.logs():
+            try:
+                row.handle.flush()
+            except LogError as error:
+                log.error("%s", error)
+                clean = False
+        self.write_recovery_points()
+        return self._logs.close() and clean
+
+    def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+        offsets: dict[Path, dict[TopicPartition, int]] = {
+            directory.path: {} for directory in self._logs.directories()
+        }
+        for row in self._logs.logs():
+            found = value(row)
+            if found is not None:
+                offsets[row.directory.parent][row.topic, row.partition] = found
+        for path, rows in offsets.items():
+            try:
+                files.write_offsets(path / name, rows)
+            except OSError as error:
+                log.error("%s/%s was not written: %s", path, name, error)

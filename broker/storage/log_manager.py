@@ -1,0 +1,273 @@
+"""All logs of a node: opening at start, making, deleting, closing.
+
+At start every partition directory of every log directory is opened; after an unclean stop its
+newest segments are walked first. A directory that the metadata does not know, or knows under
+another topic id, is put aside as `-stray` and said: its data is never deleted. New partitions go
+to the directory with the fewest.
+
+Next: checkpoint_writer.py, cleanup.py (what comes again while the broker runs).
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.cext.epoch import Epochs
+from barnabas.cext.log import LogError, LogHandle, LogSettings
+from barnabas.cext.segment import SegmentCache
+from barnabas.cext.sys import SystemCalls
+from barnabas.config import DynamicConfig, TopicConfig
+from barnabas.storage import checkpoints as files
+from barnabas.storage import partition_dirs
+from barnabas.storage.checkpoints import DamagedFile, TopicPartition
+from barnabas.storage.log_dirs import LogDir
+from barnabas.storage.replace_file import sync_directory
+
+log = logging.getLogger("barnabas.logs")
+
+OPEN_SEGMENTS_MAX = 1000  # sealed segments that keep a descriptor; each costs one and two maps
+
+
+class PartitionLog(NamedTuple):
+    """One open log and where it lives."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    directory: Path
+    handle: LogHandle
+
+
+class WantedLog(NamedTuple):
+    """What the metadata says of a partition whose log may be on disk."""
+
+    topic_id: bytes
+    config: TopicConfig
+
+
+class _DirState:
+    """What the checkpoints of one log directory said at start."""
+
+    def __init__(self, directory: LogDir) -> None:
+        self.directory = directory
+        self.recovery_points = _offsets(directory.path / files.RECOVERY_POINT)
+        self.log_starts = _offsets(directory.path / files.LOG_START)
+
+
+def _offsets(path: Path) -> dict[TopicPartition, int]:
+    try:
+        return files.read_offsets(path)
+    except DamagedFile as error:
+        log.warning("%s; going on without it", error)
+        return {}
+
+
+class LogManager:
+    """The logs of one node. Changes come one at a time, from the replica manager."""
+
+    def __init__(
+        self,
+        directories: Iterable[LogDir],
+        config: DynamicConfig,
+        system: SystemCalls,
+        epochs: Epochs,
+    ) -> None:
+        self._dirs = [_DirState(directory) for directory in directories]
+        self._config = config
+        self._system = system
+        self._epochs = epochs
+        self._cache = SegmentCache(open_segments_max=OPEN_SEGMENTS_MAX)
+        self._lock = threading.Lock()  # of the two maps below
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._per_dir: dict[Path, int] = {row.directory.path: 0 for row in self._dirs}
+
+    # -- start ------------------------------------------------------------------------------------
+
+    def load(self, wanted: dict[TopicPartition, WantedLog]) -> None:
+        """Opens what is on disk. Raises OSError or LogError when a log cannot be opened."""
+        threads = self._config.integer("num.recovery.threads.per.data.dir")
+        with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
+            opening = [
+                pool.submit(self._open_found, state, path, name, wanted)
+                for state in self._dirs
+                for path, name in self._found(state, wanted)
+            ]
+            for done in opening:
+                self._keep(done.result())
+
+    def _found(
+        self, state: _DirState, wanted: dict[TopicPartition, WantedLog]
+    ) -> list[tuple[Path, TopicPartition]]:
+        """The partition directories to open; others are deleted or put aside."""
+        found = []
+        for path in sorted(state.directory.path.iterdir()):
+            named = partition_dirs.parse(path.name)
+            if named is None or path.is_symlink() or not path.is_dir():
+                continue
+            if named.mark == "delete":
+                shutil.rmtree(path)
+            elif named.mark is None:
+                name = named.topic, named.partition
+                if self._is_wanted(path, wanted.get(name)):
+                    found.append((path, name))
+                else:
+                    self._put_aside(path, name)
+        return found
+
+    @staticmethod
+    def _is_wanted(path: Path, want: WantedLog | None) -> bool:
+        if want is None:
+            return False
+        try:
+            return files.read_topic_id(path) in (None, want.topic_id)
+        except DamagedFile as error:
+            log.warning("%s; taken as the topic of its name", error)
+            return True
+
+    @staticmethod
+    def _put_aside(path: Path, name: TopicPartition) -> None:
+        aside = path.with_name(partition_dirs.marked_name(*name, "stray"))
+        path.rename(aside)
+        log.warning("%s is not in the metadata; it is kept as %s", path, aside.name)
+
+    def _open_found(
+        self,
+        state: _DirState,
+        path: Path,
+        name: TopicPartition,
+        wanted: dict[TopicPartition, WantedLog],
+    ) -> PartitionLog:
+        want = wanted[name]
+        try:
+            epochs = files.read_leader_epochs(path)
+        except DamagedFile as error:
+            log.warning("%s; epochs are taken from the log", error)
+            epochs = []
+        handle = LogHandle.open(
+            str(path),
+            system=self._system,
+            epochs=self._epochs,
+            cache=self._cache,
+            settings=log_settings(want.config),
+            recovery_point=state.recovery_points.get(name, 0),
+            log_start_offset=state.log_starts.get(name, 0),
+            clean=state.directory.was_clean,
+            leader_epochs=epochs,
+        )
+        for line in handle.recovered.messages:
+            log.warning("%s: %s", path, line)
+        if not (path / files.PARTITION_METADATA).exists():
+            files.write_topic_id(path, want.topic_id)
+        return PartitionLog(*name, want.topic_id, path, handle)
+
+    def _keep(self, opened: PartitionLog) -> None:
+        name = opened.topic, opened.partition
+        with self._lock:
+            if name in self._logs:
+                raise OSError(
+                    f"{opened.topic}-{opened.partition} is in two log directories:"
+                    f" {self._logs[name].directory} and {opened.directory}. Move one away."
+                )
+            self._logs[name] = opened
+            self._per_dir[opened.directory.parent] += 1
+
+    # -- while the broker runs --------------------------------------------------------------------
+
+    def logs(self) -> list[PartitionLog]:
+        with self._lock:
+            return list(self._logs.values())
+
+    def directories(self) -> list[LogDir]:
+        return [state.directory for state in self._dirs]
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        with self._lock:
+            return self._logs.get((topic, partition))
+
+    def get_or_create(
+        self, topic: str, partition: int, topic_id: bytes, config: TopicConfig
+    ) -> PartitionLog:
+        """Raises OSError or LogError."""
+        found = self.get(topic, partition)
+        if found is not None:
+            return found
+        with self._lock:
+            parent = min(self._per_dir, key=lambda path: self._per_dir[path])
+        path = parent / partition_dirs.plain_name(topic, partition)
+        path.mkdir()
+        files.write_topic_id(path, topic_id)
+        handle = LogHandle.open(
+            str(path),
+            system=self._system,
+            epochs=self._epochs,
+            cache=self._cache,
+            settings=log_settings(config),
+            clean=True,
+        )
+        sync_directory(parent)
+        opened = PartitionLog(topic, partition, topic_id, path, handle)
+        self._keep(opened)
+        return opened
+
+    def begin_epoch(self, topic: str, partition: int, epoch: int) -> None:
+        """This node leads the partition under `epoch` from here on. Raises OSError: the epoch
+        must be on disk before a record is written under it."""
+        found = self.get(topic, partition)
+        if found is None:
+            return
+        found.handle.assign_epoch(epoch)
+        files.write_leader_epochs(found.directory, found.handle.leader_epochs())
+
+    def configure(self, topic: str, config: TopicConfig) -> None:
+        """A topic's configuration changed."""
+        for opened in self.logs():
+            if opened.topic == topic:
+                opened.handle.set_config(log_settings(config))
+
+    def delete_topic(self, topic: str) -> None:
+        """Takes the logs of a topic out of service and renames their directories to `-delete`."""
+        with self._lock:
+            gone = [row for (name, _), row in self._logs.items() if name == topic]
+            for row in gone:
+                del self._logs[row.topic, row.partition]
+                self._per_dir[row.directory.parent] -= 1
+        for row in gone:
+            row.handle.close(clean=False)
+            marked = partition_dirs.marked_name(row.topic, row.partition, "delete")
+            row.directory.rename(row.directory.with_name(marked))
+        for parent in {row.directory.parent for row in gone}:
+            sync_directory(parent)
+
+    # -- stop -------------------------------------------------------------------------------------
+
+    def close(self) -> bool:
+        """Closes every log; whether all of it was clean."""
+        clean = True
+        with self._lock:
+            rows = list(self._logs.values())
+            self._logs.clear()
+        for row in rows:
+            try:
+                row.handle.close(clean=True)
+            except LogError as error:
+                log.error("%s", error)
+                clean = False
+        return clean
+
+
+def log_settings(config: TopicConfig) -> LogSettings:
+    """A topic's configuration as the log takes it."""
+    return LogSettings(
+        segment_bytes=config.integer("segment.bytes"),
+        segment_ms=config.integer("segment.ms"),
+        segment_jitter_ms=config.integer("segment.jitter.ms"),
+        index_interval_bytes=config.integer("index.interval.bytes"),
+        segment_index_bytes=config.integer("segment.index.bytes"),
+        preallocate=config.boolean("preallocate"),
+    )

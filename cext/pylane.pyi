@@ -1,0 +1,21 @@
+from typing import Any
+
+Readable = Any  # anything with the buffer protocol
+
+class PendingRequest:
+    """One request for Python. Let fall without an answer, it closes its connection."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    data: bytes  # the frame after its size
+    body_at: int  # where the body begins in data
+    listener: str
+    connection_id: int
+    received_ns: int  # monotonic
+    @property
+    def peer(self) -> tuple[str, int]: ...
+    def reply(self, frame: Readable | list[Readable] | tuple[Readable, ...]) -> None: ...
+    def silent(self) -> None: ...
+    def close(self) -> None: ...

@@ -1,0 +1,158 @@
+"""Asks a broker the same questions in every version, and masks what may differ by nature.
+
+Masked: ids of nodes, topics, producers and clusters, addresses, folders and disk sizes, times that
+the broker's clock gave, the wording of messages, what ApiVersions lists (its keys are what the
+comparison walks over), and the order of arrays, which Kafka takes from hash maps.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from compat.support import CALL_TIMEOUT_S, Wire
+
+from barnabas.wire import Message, Struct, request, response
+from barnabas.wire.api_keys import api_key
+from barnabas.wire.json_form import from_json, to_json
+from barnabas.wire.messages import below
+from barnabas.wire.schema import within
+
+COORDINATOR_LOAD_IN_PROGRESS = 14
+HANGS_UP = "the broker hangs up"
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+IDS = {
+    "nodeId",
+    "leaderId",
+    "controllerId",
+    "brokerId",
+    "replicaNodes",
+    "isrNodes",
+    "offlineReplicas",
+    "producerId",
+}
+TEXTS = {"host", "clusterId", "logDir", "errorMessage", "batchIndexErrorMessage"}
+NUMBERS = {"port", "totalBytes", "usableBytes", "logAppendTimeMs", "lastTimestamp"}
+NOT_COMPARED = {
+    "apiKeys",
+    "supportedFeatures",
+    "finalizedFeatures",
+    "finalizedFeaturesEpoch",
+    "zkMigrationReady",
+    "documentation",
+}
+
+
+@dataclass
+class Asker:
+    """One scenario's view of a broker: a key in one version, topics of its own."""
+
+    address: str
+    key: int
+    version: int
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def topic(self) -> str:
+        return f"answers-{self.key}-{self.version}"
+
+    def ask(self, case: str, **fields: Any) -> Struct | None:
+        """Sends this key's request and keeps the masked answer under the case's name."""
+        body = fitted(request(self.key), fields, self.version)
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        with Wire(self.address) as wire:
+            try:
+                answer = wire.call(self.key, self.version, body)
+                while is_loading(answer) and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                    answer = wire.call(self.key, self.version, body)
+            except ConnectionError:
+                self.answers[case] = HANGS_UP
+                return None
+        told = to_json(response(self.key), answer, self.version)
+        self.answers[case] = self._masked("", told)
+        return answer
+
+    def call(self, key: int, version: int, **fields: Any) -> Struct:
+        """A request beside the one that is compared."""
+        with Wire(self.address) as wire:
+            return wire.call(key, version, fitted(request(key), fields, version))
+
+    def topic_id(self, name: str) -> str:
+        """In the form that `ask` takes."""
+        told = self.call(3, 12, topics=[{"name": name}], allowAutoTopicCreation=False)
+        found = to_json(response(3), told, 12)["topics"][0]["topicId"]
+        assert isinstance(found, str)
+        return found
+
+    def _masked(self, name: str, value: Any) -> Any:
+        if name in NOT_COMPARED:
+            return "*"
+        if isinstance(value, dict):
+            kept = {k: self._masked(k, v) for k, v in value.items() if self._is_ours(k, v)}
+            return {k.replace(self.topic, "TOPIC"): v for k, v in kept.items()}
+        if isinstance(value, list):
+            inner = [self._masked(name, one) for one in value if self._is_ours(name, one)]
+            return sorted(inner, key=lambda one: json.dumps(one, sort_keys=True))
+        if name in IDS or name in NUMBERS:
+            return "*" if value is not None and value >= 0 else value
+        if name == "topicId":
+            return value if value == NO_ID else "*"
+        if name in TEXTS:
+            return "*" if value else value
+        return value.replace(self.topic, "TOPIC") if isinstance(value, str) else value
+
+    def _is_ours(self, name: str, value: Any) -> bool:
+        """Listings of all topics hold those of other scenarios too."""
+        if not isinstance(value, dict) or name not in ("topics", "configResources"):
+            return True
+        told = value.get("name") or value.get("topic") or value.get("resourceName")
+        return not told or told.startswith(self.topic) or not told.startswith(("answers-", "__"))
+
+
+def is_loading(answer: Struct) -> bool:
+    """A coordinator that has just started asks to be asked again."""
+    return getattr(answer, "errorCode", 0) == COORDINATOR_LOAD_IN_PROGRESS
+
+
+def fitted(message: Message, fields: dict[str, Any], version: int) -> Struct:
+    """The request with those of the fields that the version has."""
+    return from_json(message, dict(_fitting(message, "", fields, version)), version)
+
+
+def _fitting(
+    message: Message, path: str, fields: dict[str, Any], version: int
+) -> Iterator[tuple[str, Any]]:
+    versions: dict[str, list[Any]] = {}
+    for one in message.fields_at(path):
+        versions.setdefault(one.name, []).append(one)
+    for name, value in fields.items():
+        assert name in versions, f"{message.name} never has {below(path, name)}"
+        if not any(within(one.versions, version) for one in versions[name]):
+            continue
+        here = below(path, name)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            yield name, [dict(_fitting(message, here, inner, version)) for inner in value]
+        elif isinstance(value, dict):
+            yield name, dict(_fitting(message, here, value, version))
+        else:
+            yield name, value
+
+
+def served(address: str) -> dict[int, range]:
+    """What the broker says it serves, cut to the stable versions that there are."""
+    with Wire(address) as wire:
+        told = wire.call(18, 3, fitted(request(18), SOFTWARE, 3))
+    found = {}
+    for one in told.apiKeys:
+        try:
+            row = api_key(one.apiKey)
+        except ValueError:
+            continue
+        low, high = max(one.minVersion, row.version_min), min(one.maxVersion, row.version_max)
+        found[one.apiKey] = range(low, high + 1)
+    return found
+
+
+SOFTWARE = {"clientSoftwareName": "compat", "clientSoftwareVersion": "1"}

@@ -1,0 +1,359 @@
+"""What is asked for each key, in words that every version can take.
+
+A scenario makes topics of its own, so that any may run alone. Fields that a version lacks are left
+out; cases that make no sense without such a field are guarded by the version.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from compat.answers.asking import SOFTWARE, Asker
+from compat.support import create_topic
+
+from barnabas.cext.records import Record
+from barnabas.wire.batches import encode_batch
+
+START = 1_700_000_000_000  # the first record's timestamp; each next is 10 later
+UNKNOWN = "no-such-topic"
+UNKNOWN_ID = "AAECAwQFBgcICQoLDA0ODw"
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC_KEYS = ["cleanup.policy", "max.message.bytes", "retention.bytes", "segment.bytes"]
+BROKER_KEYS = ["message.max.bytes", "num.partitions", "log.cleaner.threads"]
+
+
+def batch(count: int = 3, magic: int = 2, first: int = 0) -> bytes:
+    records = [
+        Record(b"value-%d" % i, b"key-%d" % i, timestamp=START + 10 * i if magic else -1)
+        for i in range(first, first + count)
+    ]
+    return encode_batch(records, magic=magic)
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def filled_topic(asker: Asker, partitions: int = 1, **configs: str) -> str:
+    """A topic with two batches of three records in partition 0."""
+    settings = {name.replace("_", "."): value for name, value in configs.items()}
+    create_topic(asker.address, asker.topic, partitions, settings)
+    for first in (0, 3):
+        data = {"index": 0, "records": base64_of(batch(first=first))}
+        topics = [{"name": asker.topic, "partitionData": [data]}]
+        told = asker.call(0, 7, acks=-1, timeoutMs=30_000, topicData=topics)
+        assert told.responses[0].partitionResponses[0].errorCode == 0
+    return asker.topic
+
+
+def produce(asker: Asker) -> None:
+    create_topic(asker.address, asker.topic)
+    topic_id = asker.topic_id(asker.topic)
+    magic = 2 if asker.version >= 3 else 1 if asker.version == 2 else 0
+    good = batch(magic=magic)
+    broken = good[:-1] + bytes([good[-1] ^ 1])
+
+    def ask(case: str, records: bytes, index: int = 0, name: str = "", acks: int = -1) -> None:
+        known = name != UNKNOWN
+        data = [{"index": index, "records": base64_of(records)}]
+        ident = topic_id if known else UNKNOWN_ID
+        topic = {"name": name or asker.topic, "topicId": ident, "partitionData": data}
+        asker.ask(case, acks=acks, timeoutMs=30_000, topicData=[topic])
+
+    ask("acks all", good)
+    ask("acks one", good, acks=1)
+    ask("acks that do not exist", good, acks=7)
+    ask("a wrong checksum", broken)
+    ask("unknown topic", good, name=UNKNOWN)
+    ask("unknown partition", good, index=9)
+
+
+def fetch(asker: Asker) -> None:
+    name = filled_topic(asker)
+    topic_id = asker.topic_id(name)
+
+    def ask(case: str, offset: int, partition: int = 0, known: bool = True, **more: Any) -> None:
+        wanted = {"partition": partition, "fetchOffset": offset, "partitionMaxBytes": 1 << 20}
+        wanted |= more
+        ident = topic_id if known else UNKNOWN_ID
+        topic = {"topic": name if known else UNKNOWN, "topicId": ident, "partitions": [wanted]}
+        asker.ask(
+            case, replicaId=-1, maxWaitMs=0, minBytes=0, maxBytes=1 << 20, sessionId=0,
+            sessionEpoch=-1, topics=[topic],
+        )  # fmt: skip
+
+    ask("from the start", 0)
+    ask("inside the second batch", 4)
+    ask("one byte at most", 0, partitionMaxBytes=1)
+    ask("at the end", 6)
+    ask("past the end", 99)
+    ask("unknown partition", 0, partition=9)
+    ask("unknown topic", 0, known=False)
+    if asker.version >= 9:
+        ask("the leader's epoch", 0, currentLeaderEpoch=0)
+        ask("an epoch of the future", 0, currentLeaderEpoch=7)
+
+
+def list_offsets(asker: Asker) -> None:
+    name = filled_topic(asker)
+
+    def ask(case: str, timestamp: int, topic: str = name, partition: int = 0, **more: Any) -> None:
+        wanted = {"partitionIndex": partition, "timestamp": timestamp, **more}
+        asker.ask(case, replicaId=-1, topics=[{"name": topic, "partitions": [wanted]}])
+
+    ask("latest", LATEST)
+    ask("earliest", EARLIEST)
+    ask("unknown topic", LATEST, topic=UNKNOWN)
+    ask("unknown partition", LATEST, partition=9)
+    if asker.version == 0:
+        ask("latest, more than one", LATEST, maxNumOffsets=5)
+        return
+    ask("a record's time", START + 20)
+    ask("between two records", START + 31)
+    ask("after all", START + 1000)
+    if asker.version >= 4:
+        ask("an epoch of the future", LATEST, currentLeaderEpoch=7)
+    for low, case, timestamp in (
+        (7, "max timestamp", MAX_TIMESTAMP),
+        (8, "earliest local", EARLIEST_LOCAL),
+        (9, "latest tiered", LATEST_TIERED),
+    ):
+        if asker.version >= low:
+            ask(case, timestamp)
+
+
+def metadata(asker: Asker) -> None:
+    name = filled_topic(asker, 2)
+    quiet = {"allowAutoTopicCreation": False}
+    asker.ask("by name", topics=[{"name": name}], **quiet)
+    asker.ask("name that is not allowed", topics=[{"name": "a/b"}], **quiet)
+    if asker.version >= 4:
+        asker.ask("unknown topic", topics=[{"name": UNKNOWN}], **quiet)
+    if asker.version >= 1:
+        asker.ask("no topics", topics=[], **quiet)
+        asker.ask("all topics", topics=None, **quiet)
+    if asker.version >= 8:
+        asker.ask("operations", topics=[{"name": name}], includeTopicAuthorizedOperations=True)
+    if asker.version >= 12:
+        by_id = {"topicId": asker.topic_id(name), "name": None}
+        asker.ask("by id", topics=[by_id], **quiet)
+        asker.ask("unknown id", topics=[{"topicId": UNKNOWN_ID, "name": None}], **quiet)
+
+
+def find_coordinator(asker: Asker) -> None:
+    """Only what needs no coordinator: a key type that does not exist."""
+    if asker.version == 0:
+        asker.ask("a group without a name", key="")
+    else:
+        asker.ask("unknown key type", key="k", keyType=9, coordinatorKeys=["k"])
+
+
+def api_versions(asker: Asker) -> None:
+    asker.ask("plain", **SOFTWARE)
+    if asker.version >= 3:
+        asker.ask("a software name that is not allowed", **SOFTWARE | {"clientSoftwareName": "%"})
+
+
+def create_topics(asker: Asker) -> None:
+    def ask(case: str, suffix: str, only: bool = False, **more: Any) -> None:
+        topic = {"name": asker.topic + suffix, "numPartitions": 2, "replicationFactor": 1, **more}
+        asker.ask(case, topics=[topic], timeoutMs=30_000, validateOnly=only)
+
+    config = {"name": "retention.ms", "value": "1000"}
+    ask("new", "-new", configs=[config])
+    ask("there already", "-new")
+    ask("name that is not allowed", "/")
+    ask("no partitions", "-none", numPartitions=0)
+    ask("more replicas than brokers", "-many", replicationFactor=9)
+    ask("unknown setting", "-odd", configs=[{"name": "no.such", "value": "1"}])
+    ask("a setting's wrong value", "-bad", configs=[config | {"value": "soon"}])
+    if asker.version >= 1:
+        ask("checked only", "-checked", only=True)
+    if asker.version >= 4:
+        ask("the broker's numbers", "-default", numPartitions=-1, replicationFactor=-1)
+    twice = {"name": asker.topic + "-twice", "numPartitions": 1, "replicationFactor": 1}
+    asker.ask("named twice", topics=[twice, twice], timeoutMs=30_000)
+    asker.ask("none", topics=[], timeoutMs=30_000)
+
+
+def delete_topics(asker: Asker) -> None:
+    name = filled_topic(asker)
+
+    def ask(case: str, topic: str) -> None:
+        asker.ask(case, topics=[{"name": topic}], topicNames=[topic], timeoutMs=30_000)
+
+    ask("there", name)
+    ask("not there", UNKNOWN)
+    if asker.version >= 6:
+        unknown = {"name": None, "topicId": UNKNOWN_ID}
+        asker.ask("unknown id", topics=[unknown], timeoutMs=30_000)
+
+
+def delete_records(asker: Asker) -> None:
+    name = filled_topic(asker)
+
+    def ask(case: str, offset: int, topic: str = name, partition: int = 0) -> None:
+        wanted = [{"partitionIndex": partition, "offset": offset}]
+        asker.ask(case, topics=[{"name": topic, "partitions": wanted}], timeoutMs=30_000)
+
+    ask("inside a batch", 2)
+    ask("before the start", 1)
+    ask("past the end", 99)
+    ask("all", -1)
+    ask("an offset that cannot be", -2)
+    ask("unknown topic", 0, topic=UNKNOWN)
+    ask("unknown partition", 0, partition=9)
+
+
+def init_producer_id(asker: Asker) -> None:
+    asker.ask("without a transaction", transactionalId=None, transactionTimeoutMs=60_000)
+    asker.ask("an empty transactional id", transactionalId="", transactionTimeoutMs=60_000)
+
+
+def offset_for_leader_epoch(asker: Asker) -> None:
+    name = filled_topic(asker)
+
+    def ask(case: str, epoch: int, topic: str = name, partition: int = 0, leader: int = -1) -> None:
+        wanted = {"partition": partition, "leaderEpoch": epoch, "currentLeaderEpoch": leader}
+        asker.ask(case, replicaId=-1, topics=[{"topic": topic, "partitions": [wanted]}])
+
+    ask("the only epoch", 0)
+    ask("an epoch of the future", 7)
+    ask("unknown topic", 0, topic=UNKNOWN)
+    ask("unknown partition", 0, partition=9)
+    if asker.version >= 2:
+        ask("the leader's epoch from the future", 0, leader=7)
+
+
+def describe_configs(asker: Asker) -> None:
+    name = filled_topic(asker, segment_bytes="2097152")
+
+    def ask(case: str, kind: int, resource: str, keys: list[str] | None, **more: Any) -> None:
+        wanted = {"resourceType": kind, "resourceName": resource, "configurationKeys": keys}
+        asker.ask(case, resources=[wanted], **more)
+
+    ask("of a topic", TOPIC, name, TOPIC_KEYS)
+    ask("of a topic with synonyms", TOPIC, name, TOPIC_KEYS, includeSynonyms=True)
+    ask("of the broker", BROKER, "1", BROKER_KEYS, includeSynonyms=True)
+    ask("no such setting", TOPIC, name, ["no.such"])
+    ask("unknown topic", TOPIC, UNKNOWN, TOPIC_KEYS)
+    ask("unknown kind", 99, name, TOPIC_KEYS)
+
+
+def alter_configs(asker: Asker) -> None:
+    name = filled_topic(asker)
+
+    def ask(case: str, key: str, value: str, topic: str = name, only: bool = False) -> None:
+        config = [{"name": key, "value": value}]
+        resource = {"resourceType": TOPIC, "resourceName": topic, "configs": config}
+        asker.ask(case, resources=[resource], validateOnly=only)
+
+    ask("of a topic", "retention.ms", "1000")
+    ask("checked only", "retention.ms", "2000", only=True)
+    ask("unknown setting", "no.such", "1")
+    ask("wrong value", "retention.ms", "soon")
+    ask("unknown topic", "retention.ms", "1", topic=UNKNOWN)
+
+
+def describe_log_dirs(asker: Asker) -> None:
+    name = filled_topic(asker, 2)
+    asker.ask("a topic", topics=[{"topic": name, "partitions": [0, 1]}])
+    asker.ask("a topic that is not there", topics=[{"topic": UNKNOWN, "partitions": [0]}])
+    asker.ask("none", topics=[])
+
+
+def create_partitions(asker: Asker) -> None:
+    name = filled_topic(asker)
+
+    def ask(case: str, count: int, topic: str = name, only: bool = False) -> None:
+        wanted = {"name": topic, "count": count, "assignments": None}
+        asker.ask(case, topics=[wanted], timeoutMs=30_000, validateOnly=only)
+
+    ask("checked only", 4, only=True)
+    ask("more", 3)
+    ask("as many", 3)
+    ask("fewer", 1)
+    ask("unknown topic", 3, topic=UNKNOWN)
+
+
+def incremental_alter_configs(asker: Asker) -> None:
+    name = filled_topic(asker)
+
+    def ask(case: str, key: str, operation: int, value: str | None, topic: str = name) -> None:
+        config = {"name": key, "configOperation": operation, "value": value}
+        resource = {"resourceType": TOPIC, "resourceName": topic, "configs": [config]}
+        asker.ask(case, resources=[resource])
+
+    ask("set", "retention.ms", SET, "1000")
+    ask("delete", "retention.ms", DELETE, None)
+    ask("append to a list", "cleanup.policy", APPEND, "compact")
+    ask("subtract from a list", "cleanup.policy", SUBTRACT, "compact")
+    ask("append to what is no list", "retention.ms", APPEND, "1")
+    ask("unknown setting", "no.such", SET, "1")
+    ask("wrong value", "retention.ms", SET, "soon")
+    ask("unknown topic", "retention.ms", SET, "1", topic=UNKNOWN)
+
+
+def describe_cluster(asker: Asker) -> None:
+    asker.ask("plain", includeClusterAuthorizedOperations=False)
+    asker.ask("operations", includeClusterAuthorizedOperations=True)
+    if asker.version >= 1:
+        asker.ask("unknown endpoint type", endpointType=9)
+
+
+def describe_producers(asker: Asker) -> None:
+    name = filled_topic(asker)
+    asker.ask("a topic without producers", topics=[{"name": name, "partitionIndexes": [0]}])
+    asker.ask("unknown partition", topics=[{"name": name, "partitionIndexes": [9]}])
+    asker.ask("unknown topic", topics=[{"name": UNKNOWN, "partitionIndexes": [0]}])
+
+
+def list_config_resources(asker: Asker) -> None:
+    asker.ask("client metrics", resourceTypes=[16])
+    if asker.version >= 1:
+        filled_topic(asker)
+        asker.ask("topics", resourceTypes=[TOPIC])
+        asker.ask("brokers", resourceTypes=[BROKER])
+        asker.ask("unknown kind", resourceTypes=[99])
+
+
+def describe_topic_partitions(asker: Asker) -> None:
+    name = filled_topic(asker, 3)
+    asker.ask("a topic", topics=[{"name": name}], responsePartitionLimit=2000)
+    asker.ask("two of three", topics=[{"name": name}], responsePartitionLimit=2)
+    cursor = {"topicName": name, "partitionIndex": 2}
+    asker.ask("the rest", topics=[{"name": name}], responsePartitionLimit=2, cursor=cursor)
+    asker.ask("unknown topic", topics=[{"name": UNKNOWN}], responsePartitionLimit=2000)
+
+
+SCENARIOS: dict[int, Callable[[Asker], None]] = {
+    0: produce,
+    1: fetch,
+    2: list_offsets,
+    3: metadata,
+    10: find_coordinator,
+    18: api_versions,
+    19: create_topics,
+    20: delete_topics,
+    21: delete_records,
+    22: init_producer_id,
+    23: offset_for_leader_epoch,
+    32: describe_configs,
+    33: alter_configs,
+    35: describe_log_dirs,
+    37: create_partitions,
+    44: incremental_alter_configs,
+    60: describe_cluster,
+    61: describe_producers,
+    74: list_config_resources,
+    75: describe_topic_partitions,
+}
+
+
+def answers_to(address: str, key: int, version: int) -> dict[str, Any]:
+    """Every case of one key in one version: the masked answers by the case's name."""
+    asker = Asker(address, key, version)
+    SCENARIOS[key](asker)
+    return asker.answers

@@ -1,0 +1,110 @@
+"""What we answer is what Apache Kafka answers, for every key and version that is served.
+
+Kafka's answers are recorded (record.py), so that Java is needed only to see that they still hold.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from compat.answers import record
+from compat.answers.asking import served
+from compat.answers.scenarios import SCENARIOS, answers_to
+from compat.support import Broker, cannot_run
+
+RECORDED = record.all_recorded()
+PAIRS = sorted(RECORDED)
+
+
+@pytest.fixture(scope="session", params=record.KAFKAS)
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    reason = cannot_run(request.param)
+    if reason:
+        pytest.skip(reason)
+    running = Broker(request.param, tmp_path_factory.mktemp("kafka"))
+    yield running
+    running.stop()
+
+
+def differences(key: int, version: int, told: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    found = []
+    for case in sorted(told.keys() | wanted.keys()):
+        allowed = {(key, v, c) for v in (version, None) for c in (case, None)}
+        if allowed & record.ALLOWED.keys():
+            continue
+        found += list(differing(case, told.get(case), wanted.get(case)))
+    return found
+
+
+def differing(path: str, told: Any, wanted: Any) -> Iterator[str]:
+    """The deepest places where two answers part."""
+    if isinstance(told, dict) and isinstance(wanted, dict):
+        for name in sorted(told.keys() | wanted.keys()):
+            yield from differing(f"{path} / {name}", told.get(name), wanted.get(name))
+    elif isinstance(told, list) and isinstance(wanted, list) and len(told) == len(wanted):
+        for index, (one, other) in enumerate(zip(told, wanted, strict=True)):
+            yield from differing(f"{path}[{index}]", one, other)
+    elif told != wanted:
+        yield f"{path}: {told!r}, and Kafka says {wanted!r}"
+
+
+@pytest.mark.parametrize("key, version", PAIRS)
+def test_answers_as_kafka(broker: Broker, key: int, version: int) -> None:
+    """Asked of the broker under test, in each version that it says it serves."""
+    if version not in served(broker.address).get(key, ()):
+        return  # not promised; test_nothing_served_is_left_out asks the other way round
+    wanted = RECORDED[key, version][1]
+    assert differences(key, version, answers_to(broker.address, key, version), wanted) == []
+
+
+def test_nothing_served_is_left_out(broker: Broker) -> None:
+    """Each key has scenarios, and each version that is advertised has recorded answers."""
+    unrecorded = [pair for pair in record.pairs_of(broker.address) if pair not in RECORDED]
+    assert unrecorded == []
+    if broker.is_ours:
+        assert sorted(served(broker.address).keys() - SCENARIOS.keys()) == []
+
+
+def test_a_difference_is_seen() -> None:
+    """The comparison finds a changed number, a missing field and a missing case."""
+    wanted = RECORDED[3, 9][1]
+    case = "by name"
+    changed = {**wanted, case: {**wanted[case], "throttleTimeMs": 7}}
+    assert differences(3, 9, changed, wanted) == [
+        f"{case} / throttleTimeMs: 7, and Kafka says {wanted[case]['throttleTimeMs']}"
+    ]
+    lacking = {name: value for name, value in wanted[case].items() if name != "topics"}
+    assert len(differences(3, 9, {**wanted, case: lacking}, wanted)) == 1
+    assert len(differences(3, 9, {}, wanted)) == len(wanted)
+
+
+def test_every_allowed_difference_names_a_recorded_answer() -> None:
+    for key, version, case in record.ALLOWED:
+        rows = [
+            cases for (k, v), (_, cases) in RECORDED.items() if k == key and version in (v, None)
+        ]
+        assert rows and (case is None or any(case in cases for cases in rows))
+
+
+def test_the_page_is_of_these_answers() -> None:
+    """docs/answers.md is made by record.py and has no empty cell."""
+    text = record.PAGE.read_text()
+    assert text == record.page()
+    for key, version in PAIRS:
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {key} |")]
+        assert f" {version}: " in row
+
+
+@pytest.mark.java
+def test_kafka_still_says_so(kafka: Broker) -> None:
+    """Every recorded answer of this Kafka, asked again."""
+    now = {}
+    for key, version in record.recorded(kafka.kind):
+        told = answers_to(kafka.address, key, version)
+        wanted = RECORDED[key, version][1]
+        found = differences(key, version, told, wanted)
+        if found:
+            now[key, version] = found
+    assert now == {}

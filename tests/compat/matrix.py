@@ -1,0 +1,49 @@
+"""Which client meets which: the declared matrix, and how to make each client.
+
+A cell is (producer, codec, timestamp type); it is read by every client of another family.
+"""
+
+import importlib
+import shutil
+
+from compat.client import Client
+from compat.java import driver
+from compat.support import APPEND_TIME, CODECS, CREATE_TIME
+
+CLIENTS = {
+    "confluent_kafka": "compat.confluent_kafka.client:Confluent",
+    "kafka_python": "compat.kafka_python.client:KafkaPython",
+    "aiokafka": "compat.aiokafka.client:AioKafka",
+    "kcat": "compat.kcat.client:Kcat",
+    "java_27": "compat.java_27.client:Java27",
+    "java_43": "compat.java_4x.client:Java43",
+    "java_44": "compat.java_4x.client:Java44",
+}
+JAVA_VERSIONS = {"java_27": "2.7.2", "java_43": "4.3.1", "java_44": "4.4.0"}
+FAMILIES = {name: name for name in CLIENTS} | {
+    "confluent_kafka": "librdkafka",
+    "kcat": "librdkafka",
+    "java_27": "java",
+    "java_43": "java",
+    "java_44": "java",
+}
+TIMES = (CREATE_TIME, APPEND_TIME)
+CELLS = [(name, codec, kind) for name in CLIENTS for codec in CODECS for kind in TIMES]
+PAIRS = [
+    (*cell, reader) for cell in CELLS for reader in CLIENTS if FAMILIES[reader] != FAMILIES[cell[0]]
+]
+
+
+def client_class(name: str) -> type[Client]:
+    module, attribute = CLIENTS[name].split(":")
+    found: type[Client] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def cannot_run_client(name: str) -> str | None:
+    """Why a client cannot run here, or None."""
+    if name == "kcat":
+        return None if shutil.which("kcat") else "kcat is not installed"
+    if name in JAVA_VERSIONS:
+        return driver.missing(JAVA_VERSIONS[name])
+    return None

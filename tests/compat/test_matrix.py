@@ -1,0 +1,145 @@
+"""Every client's records, in every codec and both sorts of time, as other clients read them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from compat.client import Client
+from compat.matrix import CELLS, CLIENTS, FAMILIES, PAIRS
+from compat.support import (
+    APPEND_TIME,
+    CODECS,
+    CREATE_TIME,
+    Broker,
+    Read,
+    Sent,
+    clock_ms,
+    create_topic,
+    stored_batches,
+)
+
+COUNT = 6
+MARKS = {name: [pytest.mark.java] for name in CLIENTS if FAMILIES[name] == "java"}
+
+
+@dataclass
+class Cell:
+    """What was sent to one partition, and when."""
+
+    topic: str
+    partition: int
+    sent: list[Sent]
+    offsets: list[int] | None
+    began: int
+    ended: int
+
+
+def records_for(client: Client, codec: str) -> list[Sent]:
+    """Records that any codec makes smaller, telling apart null from empty where the client can."""
+    common = (("from", client.name.encode()), ("codec", codec.encode()))
+    start = 1_700_000_000_000
+    records = []
+    for index in range(COUNT):
+        headers = (*common, ("index", b"%d" % index)) if client.headers_differ else common
+        timestamp = start + 10 * index if client.sets_timestamps else None
+        value = f"{client.name} {codec} {index} ".encode() * 40
+        records.append(Sent(value, f"key-{index}".encode(), headers, timestamp))
+    first, second = records[0], records[1]
+    records[0] = Sent(first.value, None, first.headers, first.timestamp)
+    records[1] = Sent(None, second.key, second.headers, second.timestamp)
+    if client.keeps_empty:
+        third = records[2]
+        records[2] = Sent(b"", b"", third.headers, third.timestamp)
+    return records
+
+
+@pytest.fixture(scope="module")
+def produced(broker: Broker, client: Callable[[str], Client]) -> Callable[[str, str, str], Cell]:
+    """Has a cell's records produced, once for all who read it."""
+    cells: dict[tuple[str, str, str], Cell] = {}
+    topics: set[str] = set()
+
+    def get(name: str, codec: str, kind: str) -> Cell:
+        if (name, codec, kind) not in cells:
+            producer = client(name)
+            topic = f"matrix-{name}-{kind}"
+            if topic not in topics:
+                configs = {"message.timestamp.type": kind}
+                create_topic(broker.address, topic, len(CODECS), configs)
+                topics.add(topic)
+            partition = CODECS.index(codec)
+            records = records_for(producer, codec)
+            began = clock_ms()
+            offsets = producer.produce(topic, partition, records, codec=codec)
+            cells[name, codec, kind] = Cell(topic, partition, records, offsets, began, clock_ms())
+        return cells[name, codec, kind]
+
+    return get
+
+
+def check_read(cell: Cell, kind: str, read: list[Read]) -> None:
+    assert [record.offset for record in read] == list(range(COUNT))
+    for sent, got in zip(cell.sent, read, strict=True):
+        assert (got.key, got.value, got.headers) == (sent.key, sent.value, sent.headers)
+        if kind == CREATE_TIME and sent.timestamp is not None:
+            assert got.timestamp == sent.timestamp
+        else:
+            assert cell.began <= got.timestamp <= cell.ended
+        assert got.timestamp_type in (kind, None)
+    if kind == APPEND_TIME:
+        assert len({record.timestamp for record in read}) <= 2  # one a batch
+
+
+def cases(rows: list[tuple[str, ...]], who: tuple[int, ...]) -> list[object]:
+    return [
+        pytest.param(*row, marks=[mark for at in who for mark in MARKS.get(row[at], [])])
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("name, codec, kind", cases(CELLS, (0,)))
+def test_stored_as_sent(
+    broker: Broker,
+    produced: Callable[[str, str, str], Cell],
+    name: str,
+    codec: str,
+    kind: str,
+) -> None:
+    """The producer was told the offsets, and the segment file has its codec and sort of time."""
+    cell = produced(name, codec, kind)
+    assert cell.offsets in (None, list(range(COUNT)))
+    batches = stored_batches(broker, cell.topic, cell.partition)
+    assert sum(batch.count for batch in batches) == COUNT
+    assert {batch.codec for batch in batches} == {codec}
+    assert {batch.timestamp_type for batch in batches} == {kind}
+
+
+@pytest.mark.parametrize("name, codec, kind, reader", cases(PAIRS, (0, 3)))
+def test_read_by_another(
+    client: Callable[[str], Client],
+    produced: Callable[[str, str, str], Cell],
+    name: str,
+    codec: str,
+    kind: str,
+    reader: str,
+) -> None:
+    cell = produced(name, codec, kind)
+    check_read(cell, kind, client(reader).read(cell.topic, cell.partition, 0, COUNT))
+
+
+def test_the_matrix_is_whole(request: pytest.FixtureRequest) -> None:
+    """All clients, all codecs, both times, and for each a reader of every other family."""
+    families = set(FAMILIES.values())
+    assert len(CELLS) == len(CLIENTS) * 5 * 2
+    for cell in CELLS:
+        readers = {FAMILIES[pair[3]] for pair in PAIRS if pair[:3] == cell}
+        assert readers == families - {FAMILIES[cell[0]]}
+    here = [item for item in request.session.items if item.path == request.path]
+    found = {item.name for item in here}
+    wanted = {f"test_read_by_another[{'-'.join(pair)}]" for pair in PAIRS}
+    wanted |= {f"test_stored_as_sent[{'-'.join(cell)}]" for cell in CELLS}
+    options = request.config.option
+    chosen = (
+        options.keyword or options.markexpr or any("::" in name for name in options.file_or_dir)
+    )
+    assert chosen or found >= wanted, sorted(wanted - found)

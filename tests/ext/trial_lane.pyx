@@ -1,0 +1,182 @@
+# cython: language_level=3, cdivision=True
+"""A lane for the reactor's tests: answers, parks, refuses and sends file slices on demand.
+
+    key 100  answers with its body             key 103  is silent
+    key 101  parks for int32 ms; answers       key 104  sends it on to Python
+             "woken" or "expired"              key 105  answers with slices: body is
+    key 102  closes                                     (int64 position, int64 size)*
+    key 106  parks; a wake sends it on to Python
+"""
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.buffer cimport buffer_bytes
+from barnabas.cext.cursor cimport Cursor, cursor_i32, cursor_i64, cursor_left, cursor_of
+from barnabas.cext.lane cimport (
+    LANE_CLOSE,
+    LANE_DONE,
+    LANE_PARKED,
+    LANE_PYTHON,
+    LANE_SILENT,
+    Lane,
+    LaneHandle,
+    Parked,
+    Request,
+    Response,
+    Waker,
+    response_add_slice,
+    response_begin,
+    response_end,
+)
+from barnabas.cext.log cimport LogSlice
+from barnabas.cext.segment cimport (
+    Segment,
+    SegmentCache,
+    segment_new,
+    segment_release,
+    segment_retain,
+)
+
+
+cdef struct State:
+    uint8_t* data
+    uint32_t sum
+
+
+cdef struct Trial:
+    Segment* segment
+    Waker waker
+    int64_t parked
+    int64_t abandoned
+    int64_t moved
+    int64_t last_connection
+    int64_t last_thread
+
+
+
+
+cdef uint32_t _sum(Request* q) noexcept nogil:
+    cdef uint32_t total = 0
+    cdef int64_t i
+    for i in range(q.size_bytes):
+        total = total * 31 + q.data[i]
+    return total
+
+
+cdef bint _takes(void* context, int16_t key, int16_t version) noexcept nogil:
+    return 100 <= key <= 106
+
+
+cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexcept nogil:
+    cdef Trial* trial = <Trial*>context
+    cdef Cursor c = cursor_of(q.data + q.body_at, q.size_bytes - q.body_at)
+    cdef State* state
+    if q.api_key == 102:
+        return LANE_CLOSE
+    if q.api_key == 103:
+        return LANE_SILENT
+    if q.api_key == 104:
+        return LANE_PYTHON
+    if q.api_key == 101 or q.api_key == 106:
+        state = <State*>malloc(sizeof(State))
+        state.data = q.data
+        state.sum = _sum(q)
+        parked.state = state
+        parked.deadline_ns = q.received_ns + <int64_t>cursor_i32(&c) * 1000000
+        trial.last_connection = <int64_t>q.connection_id
+        trial.last_thread = q.thread_index
+        atomic_add_i64(&trial.parked, 1)
+        return LANE_PARKED
+    response_begin(out, q.correlation_id, False)
+    if q.api_key == 100:
+        buffer_bytes(&out.bytes, c.p, cursor_left(&c))
+    else:
+        _slices(trial, &c, out)
+    response_end(out)
+    return LANE_DONE
+
+
+cdef void _slices(Trial* trial, Cursor* c, Response* out) noexcept nogil:
+    cdef LogSlice piece
+    while cursor_left(c):
+        buffer_bytes(&out.bytes, "<", 1)
+        piece.segment = trial.segment
+        piece.position = cursor_i64(c)
+        piece.size_bytes = cursor_i64(c)
+        segment_retain(piece.segment)
+        response_add_slice(out, &piece)
+    buffer_bytes(&out.bytes, ">", 1)
+
+
+cdef int _resume(void* context, Request* q, Response* out, Parked* parked, bint expired) noexcept nogil:
+    cdef Trial* trial = <Trial*>context
+    cdef State* state = <State*>parked.state
+    if state.data != q.data or state.sum != _sum(q):
+        atomic_add_i64(&trial.moved, 1)
+    atomic_add_i64(&trial.parked, -1)
+    free(state)
+    if q.api_key == 106:
+        return LANE_PYTHON
+    response_begin(out, q.correlation_id, False)
+    buffer_bytes(&out.bytes, "expired" if expired else "woken", 7 if expired else 5)
+    response_end(out)
+    return LANE_DONE
+
+
+cdef void _abandon(void* context, Parked* parked) noexcept nogil:
+    cdef Trial* trial = <Trial*>context
+    free(parked.state)
+    atomic_add_i64(&trial.parked, -1)
+    atomic_add_i64(&trial.abandoned, 1)
+
+
+cdef class TrialLane(LaneHandle):
+    cdef Trial trial
+    cdef Lane own
+
+    def __cinit__(self, SegmentCache cache=None, bytes directory=b""):
+        memset(&self.trial, 0, sizeof(Trial))
+        self.owner = cache
+        if cache is not None:
+            self.trial.segment = segment_new(cache.pool, PyBytes_AS_STRING(directory), 0)
+        self.own.context = &self.trial
+        self.own.takes = _takes
+        self.own.handle = _handle
+        self.own.resume = _resume
+        self.own.abandon = _abandon
+        self.lane = &self.own
+
+    def __dealloc__(self):
+        if self.trial.segment != NULL:
+            segment_release(self.trial.segment)
+
+    cdef void bind(self, Waker* waker):
+        self.trial.waker = waker[0]
+
+    def wake(self, int thread, uint64_t connection_id, int times=1):
+        cdef int i
+        with nogil:
+            for i in range(times):
+                self.trial.waker.wake(self.trial.waker.context, thread, connection_id)
+
+    def wake_last(self):
+        self.wake(<int>self.trial.last_thread, <uint64_t>self.trial.last_connection)
+
+    @property
+    def parked(self):
+        return atomic_load_i64(&self.trial.parked)
+
+    @property
+    def abandoned(self):
+        return self.trial.abandoned
+
+    @property
+    def moved(self):
+        return self.trial.moved
+
+    @property
+    def segment_references(self):
+        return self.trial.segment.references
