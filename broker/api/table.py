@@ -15,6 +15,7 @@ from barnabas.api import (
     k01_fetch,
     k02_list_offsets,
     k03_metadata,
+    k10_find_coordinator,
     k18_api_versions,
 )
 from barnabas.api.call import Call
@@ -26,6 +27,7 @@ MODULES: tuple[ModuleType, ...] = (
     k01_fetch,
     k02_list_offsets,
     k03_metadata,
+    k10_find_coordinator,
     k18_api_versions,
 )
 

@@ -22,7 +22,7 @@ ROOMS |= {room: BASE | MIDDLE for room in STATE}
 ROOMS |= {room: BASE | MIDDLE | STATE for room in SERVING}
 ROOMS |= {room: BASE | MIDDLE | STATE | SERVING for room in COORDINATION}
 ROOMS["api"] = BASE | MIDDLE | STATE | SERVING | COORDINATION
-ROOMS["node"] = ROOMS["api"] | {"api"}
+ROOMS["node"] = ROOMS["api"] | {"api", "plugins"}
 ROOMS["cli"] = ROOMS["testing"] = ROOMS["node"] | {"node", "scan"}
 # These see the client, the wire, the hooks, the codec and the public API only.
 ROOMS |= {
