@@ -34,6 +34,7 @@ from barnabas.metadata.tree import MetadataError, MetadataTree
 from barnabas.server.background import Background
 from barnabas.server.decode_pool import DecodePool
 from barnabas.server.listeners import advertised
+from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
 from barnabas.server.replica_manager import ReplicaManager, wanted_logs
 from barnabas.server.request_handlers import RequestHandlers
@@ -203,6 +204,7 @@ class Node:
                 self._tree, reader, self.dynamic, secrets.randbelow, secrets.token_bytes
             ),
             replicas=replicas,
+            producer_ids=ProducerIds(self._tree, self.node_id),
             api_versions=advertised_versions(api_table()),
             wall_ms=self.system.wall_ms,
         )

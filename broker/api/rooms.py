@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
 from barnabas.controller.topics import TopicController
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.replica_manager import ReplicaManager
 
 
@@ -22,5 +23,10 @@ class Rooms:
     cluster: Callable[[], ClusterState]  # the state as of now; an immutable snapshot
     topics: TopicController
     replicas: ReplicaManager
+    producer_ids: ProducerIds
     api_versions: tuple[tuple[int, int, int], ...]  # (key, first, last) as ApiVersions says it
     wall_ms: Callable[[], int]
+
+    def config_of_topic(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """What a topic with these settings of its own is configured to."""
+        return TopicConfig(overrides, self.dynamic)

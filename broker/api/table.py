@@ -17,6 +17,8 @@ from barnabas.api import (
     k03_metadata,
     k10_find_coordinator,
     k18_api_versions,
+    k19_create_topics,
+    k22_init_producer_id,
 )
 from barnabas.api.call import Call
 from barnabas.wire import Struct
@@ -29,6 +31,8 @@ MODULES: tuple[ModuleType, ...] = (
     k03_metadata,
     k10_find_coordinator,
     k18_api_versions,
+    k19_create_topics,
+    k22_init_producer_id,
 )
 
 

@@ -37,20 +37,22 @@ def c_functions(text: str) -> dict[str, tuple[int, str]]:
     return found
 
 
-def ends(function: str, leaf: str) -> bool:
-    """Whether a C function is Cython's form of `leaf`: __pyx_f_8barnabas_4cext_3log_<leaf>."""
-    return function.startswith("__pyx_f_") and function.endswith("_" + leaf)
+def c_name(module: str, leaf: str) -> str:
+    """What Cython calls the cdef function `leaf` of barnabas.cext.`module`."""
+    return f"__pyx_f_8barnabas_4cext_{len(module)}{module}_{leaf}"
 
 
-def findings(name: str, nogil: set[str], c_text: str) -> list[str]:
-    wrong = []
+def findings(name: str, nogil: set[str], c_text: str) -> tuple[set[str], list[str]]:
+    """(which of the C names in `nogil` are defined in a C file, what is wrong with them)."""
+    seen, wrong = set(), []
     for function, (line, body) in c_functions(c_text).items():
-        if not any(ends(function, leaf) for leaf in nogil):
+        if function not in nogil:
             continue
+        seen.add(function)
         code = re.sub(r"/\*.*?\*/|^#.*$", "", body, flags=re.S | re.M)
         if bad := FORBIDDEN.search(code):
             wrong.append(f"{name}.c:{line} {function} calls {bad[0]}")
-    return wrong
+    return seen, wrong
 
 
 def generate_c(into: Path) -> None:
@@ -64,13 +66,12 @@ def check_all(folder: Path) -> tuple[int, list[str]]:
     """(number of nogil functions looked at, what is wrong) of the C files below `folder`."""
     nogil = set()
     for source in sorted((ROOT / "cext").glob("*.p[yx][xd]")):
-        nogil |= nogil_names(source.read_text())
+        nogil |= {c_name(source.stem, leaf) for leaf in nogil_names(source.read_text())}
     seen, wrong = set(), []
     for c_file in sorted(folder.rglob("*.c")):
-        text = c_file.read_text()
-        functions = list(c_functions(text))  # once a file: it is the slow part
-        seen |= {name for name in nogil if any(ends(function, name) for function in functions)}
-        wrong += findings(c_file.stem, nogil, text)
+        found, problems = findings(c_file.stem, nogil, c_file.read_text())
+        seen |= found
+        wrong += problems
     return len(seen), wrong
 
 

@@ -1,0 +1,99 @@
+"""CreateTopics (19), versions 0-7: topics with partitions, replicas and configuration.
+
+A topic of this broker can be written to when it is answered. A request that names a topic twice
+gets INVALID_REQUEST for it. validateOnly answers what would be made and makes nothing.
+
+v0 only error codes; v1 validateOnly, messages; v4 the broker's defaults for -1; v5 flexible, the
+configuration in the answer; v7 topic ids.
+"""
+
+from collections import Counter
+
+from barnabas.api.call import Call
+from barnabas.controller.topics import DEFAULT, NewTopic
+from barnabas.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    KafkaError,
+)
+from barnabas.metadata.znodes import TopicAssignment, uuid_bytes
+from barnabas.wire import Struct
+
+KEY = 19
+VERSIONS = (0, 7)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    asked = Counter(topic.name for topic in request.topics)
+    rows = []
+    for name, count in asked.items():
+        topic = next(topic for topic in request.topics if topic.name == name)
+        try:
+            if count > 1:
+                raise InvalidRequest("the topic stands twice in the request")
+            rows.append(_create(topic, bool(call.version >= 1 and request.validateOnly), call))
+        except KafkaError as error:
+            rows.append(_refused(name, error.code, error.message, call))
+    return call.answer()(topics=rows)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(
+        topics=[_refused(topic.name, code, None, call) for topic in request.topics]
+    )
+
+
+def _refused(name: str, code: int, message: str | None, call: Call) -> Struct:
+    return call.struct("topics")(name=name, errorCode=code, errorMessage=message)
+
+
+def _create(topic: Struct, validate_only: bool, call: Call) -> Struct:
+    asked = _new_topic(topic, call)
+    made = call.rooms.topics.create(asked, validate_only)
+    assignment = made if isinstance(made, TopicAssignment) else made.assignment
+    row = call.struct("topics")(name=topic.name)
+    if call.version >= 5:
+        replicas = assignment.partitions
+        row.numPartitions = len(replicas)
+        row.replicationFactor = len(replicas[0])
+        row.configs = _configs(asked, call)
+    if call.version >= 7 and not validate_only and assignment.topic_id is not None:
+        row.topicId = uuid_bytes(assignment.topic_id)
+    return row
+
+
+def _new_topic(topic: Struct, call: Call) -> NewTopic:
+    partitions, factor = topic.numPartitions, topic.replicationFactor
+    if not topic.assignments:
+        # Before version 4 nobody meant the broker's defaults by -1, and 0 never means them.
+        if partitions == 0 or (partitions < 0 and (call.version < 4 or partitions != DEFAULT)):
+            raise InvalidPartitions("the number of partitions is 1 or more")
+        if factor == 0 or (factor < 0 and (call.version < 4 or factor != DEFAULT)):
+            raise InvalidReplicationFactor("the replication factor is 1 or more")
+    assignments = {row.partitionIndex: tuple(row.brokerIds) for row in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise InvalidRequest("a partition is assigned twice")
+    configs: dict[str, str | None] = {}
+    for row in topic.configs:
+        if row.name in configs:
+            raise InvalidConfig(f"{row.name} is given twice")
+        configs[row.name] = row.value
+    return NewTopic(topic.name, partitions, factor, assignments or None, configs)
+
+
+def _configs(topic: NewTopic, call: Call) -> list[Struct]:
+    """The configuration that the topic has, as version 5 and later answer it."""
+    row_of = call.struct("topics.configs")
+    overrides = {name: value for name, value in (topic.configs or {}).items() if value is not None}
+    return [
+        row_of(
+            name=entry.name,
+            value=entry.value,
+            readOnly=entry.read_only,
+            configSource=entry.source,
+            isSensitive=entry.is_sensitive,
+        )
+        for entry in call.rooms.config_of_topic(overrides).describe()
+    ]

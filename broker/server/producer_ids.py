@@ -1,0 +1,29 @@
+"""Producer ids for this node: blocks of 1000 from the metadata tree, given out one by one.
+
+What is left of a block when the node stops is lost; ids are 63 bits, so that costs nothing.
+"""
+
+import threading
+
+from barnabas.metadata.producer_ids import allocate_block
+from barnabas.metadata.tree import MetadataTree
+
+
+class ProducerIds:
+    """One per node."""
+
+    def __init__(self, tree: MetadataTree, node_id: int) -> None:
+        self._tree = tree
+        self._node_id = node_id
+        self._lock = threading.Lock()
+        self._next = 0
+        self._end = 0  # the first id that is not in the block any more
+
+    def next(self) -> int:
+        """An id that nobody had. Raises MetadataError when the tree gives no block."""
+        with self._lock:
+            if self._next == self._end:
+                block = allocate_block(self._tree, self._node_id)
+                self._next, self._end = block.block_start, block.block_end + 1
+            self._next += 1
+            return self._next - 1
