@@ -3,7 +3,6 @@ wrong with them, and leave no session memory behind."""
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lanes.fetch_broker import FetchBroker
