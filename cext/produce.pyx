@@ -677,7 +677,7 @@ cdef class ProduceLane(LaneHandle):
         call.take(frame)
         with nogil:
             call.outcome = _handle(self.lane.context, &call.request, &call.response, &call.parked)
-        return call.python_answer()
+        return call.outcome_object()
 
     def repeat(self, bytes frame not None, int64_t count):
         """Handles one frame `count` times without the GIL: what a request costs, for measuring.
@@ -745,7 +745,7 @@ cdef class ParkedProduce:
         r.thread_index = LOCAL_THREAD
         return 0
 
-    cdef object python_answer(self):
+    cdef object outcome_object(self):
         if self.outcome == LANE_PARKED:
             return self
         if self.outcome == LANE_SILENT:
@@ -784,7 +784,7 @@ cdef class ParkedProduce:
                 table_wait_local(table, wakes, _earlier(
                     now_ns + self.parked.deadline_ns - system.monotonic_ns(system),
                     until_ns if bounded else INT64_MAX))
-        return self.python_answer()
+        return self.outcome_object()
 
 
 cdef inline int64_t _earlier(int64_t a, int64_t b) noexcept nogil:
