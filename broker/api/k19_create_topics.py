@@ -28,7 +28,9 @@ VERSIONS = (0, 7)
 def handle(request: Struct, call: Call) -> Struct:
     asked = Counter(topic.name for topic in request.topics)
     rows = []
-    for topic in request.topics:
+    once = {topic.name: topic for topic in request.topics}
+    # A topic named twice is answered twice in the versions before 2, and once from there on.
+    for topic in request.topics if call.version < 2 else once.values():
         name = topic.name
         try:
             if asked[name] > 1:
@@ -59,7 +61,7 @@ def _create(topic: Struct, validate_only: bool, call: Call) -> Struct:
         row.numPartitions = len(replicas)
         row.replicationFactor = len(replicas[0])
         row.configs = _configs(asked, call)
-    if call.version >= 7 and not validate_only and assignment.topic_id is not None:
+    if call.version >= 7 and assignment.topic_id is not None:
         row.topicId = uuid_bytes(assignment.topic_id)
     return row
 

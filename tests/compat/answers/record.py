@@ -30,6 +30,9 @@ ALLOWED: dict[tuple[int, int | None, str | None], str] = {
     (18, None, "plain"): "no features are offered before groups and transactions are there",
 }
 
+# KRaft keeps the broker's default of these in its metadata and calls it dynamic.
+SETTINGS_OF_ANOTHER_SOURCE = frozenset({"min.insync.replicas"})
+
 
 def file_of(kind: str) -> Path:
     return HERE / (kind.replace(":", "-") + ".json")
