@@ -18,7 +18,7 @@ from barnabas.errors import (
     TopicDeletionDisabled,
     UnknownTopicId,
 )
-from barnabas.metadata.znodes import uuid_text
+from barnabas.metadata.znodes import uuid_bytes, uuid_text
 from barnabas.wire import Struct
 
 KEY = 20
@@ -43,6 +43,7 @@ def handle(request: Struct, call: Call) -> Struct:
             found[row] = error
     names = Counter(name for name in found.values() if isinstance(name, str))
     twice = {name for name, count in names.items() if count > 1}  # by its name and by its id
+    state = call.rooms.cluster()  # which still knows their ids
     missing = call.rooms.deletion.delete([name for name in names if name not in twice])
     rows = []
     for row, name in found.items():
@@ -53,7 +54,10 @@ def handle(request: Struct, call: Call) -> Struct:
         elif name in missing:
             rows.append(_row(row.name, row.topic_id, missing[name], call))
         else:
-            rows.append(_row(name, row.topic_id, None, call))
+            topic = state.topic(name)
+            known = topic.topic_id if topic is not None else None
+            topic_id = uuid_bytes(known) if known is not None else row.topic_id
+            rows.append(_row(name, topic_id, None, call))
     return call.answer()(responses=rows)
 
 
@@ -68,7 +72,6 @@ def refuse(request: Struct, code: int, call: Call) -> Struct:
 
 
 def _asked(request: Struct, call: Call) -> list[_Asked]:
-    """What was asked for; a name that is known gets the id that the answer tells."""
     if call.version >= 6:
         return [_Asked(topic.name, topic.topicId) for topic in request.topics]
     return [_Asked(name, NO_ID) for name in request.topicNames]
