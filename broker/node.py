@@ -37,7 +37,7 @@ from barnabas.server.listeners import advertised
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
 from barnabas.server.replica_manager import ReplicaManager, wanted_logs
-from barnabas.server.request_handlers import RequestHandlers
+from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
@@ -280,7 +280,7 @@ class Node:
             ) from error
 
 
-def _answering(dispatcher: Dispatcher):  # type: ignore[no-untyped-def]
+def _answering(dispatcher: Dispatcher) -> Answer:
     def answer(pending: PendingRequest) -> bytes | None:
         try:
             return dispatcher.answer(pending.data, pending.listener, pending.peer)
