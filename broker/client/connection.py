@@ -91,7 +91,11 @@ class Connection:
         return newest
 
     def call(
-        self, key: int, body: Struct | Callable[[int], Struct], low: int = 0, high: int | None = None
+        self,
+        key: int,
+        body: Struct | Callable[[int], Struct],
+        low: int = 0,
+        high: int | None = None,
     ) -> Struct:
         """The answer to one request. A callable body is given the version."""
         version = self.version_of(key, low, high)

@@ -73,11 +73,16 @@ class Reader:
         return {index: place.offset for index, place in self._places.items()}
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
-        while open_now := self._open():
+        for found in self.batches():
+            yield from found
+
+    def portions(self) -> Iterator[Iterator[tuple[int, Record]]]:
+        """What __iter__ gives, in portions: after each the next step asks the broker."""
+        while self._open():
             for partition, row in self.cluster.retrying(
-                lambda asked=open_now: self._fetch(asked), topic=self.topic
+                lambda: self._fetch(self._open()), topic=self.topic
             ):
-                yield from self._records(partition, row)
+                yield self._records(partition, row)
 
     def _open(self) -> list[int]:
         return [
