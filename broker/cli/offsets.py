@@ -1,6 +1,7 @@
 """`barnabas offsets`: where partitions begin and end, and the offset of a time."""
 
 import argparse
+from typing import Any
 
 from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
 from barnabas.cli.consume import moment, numbers
@@ -29,14 +30,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
-    rows = []
+    rows: list[dict[str, Any]] = []
     with cluster_of(arguments) as cluster:
         for name in arguments.topics:
             known = cluster.topic(name).partitions
             wanted = list(known) if arguments.partitions is None else arguments.partitions
             starts = list_offsets(cluster, name, dict.fromkeys(wanted, EARLIEST))
             ends = list_offsets(cluster, name, dict.fromkeys(wanted, LATEST))
-            row = {
+            row: dict[int, dict[str, Any]] = {
                 index: {
                     "topic": name,
                     "partition": index,

@@ -217,9 +217,11 @@ class Cluster:
 
         def ask() -> Topic:
             for row in self.refresh([name], create=create):
+                if row.errorCode == UnknownTopicOrPartition.code:
+                    raise UnknownTopicOrPartition(f"there is no topic {name}")
                 raise_for(row.errorCode, f"topic {name}")
             if name not in self._topics:
-                raise UnknownTopicOrPartition(f"topic {name}: no broker knows it")
+                raise UnknownTopicOrPartition(f"there is no topic {name}")
             return self._topics[name]
 
         return self.retrying(ask, timeout_s=wait_s)

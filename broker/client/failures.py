@@ -35,4 +35,5 @@ def raise_for(code: int, what: str, message: str | None = None) -> None:
     """Raises the error of a code, naming what it is about; does nothing for success."""
     if code != NONE:
         kind = error_of(code)
-        raise kind(f"{what}: {message or kind.meaning}")
+        text = message or kind.meaning
+        raise kind(text if what in text else f"{what}: {text}")

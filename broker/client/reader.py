@@ -73,7 +73,7 @@ class Reader:
         return {index: place.offset for index, place in self._places.items()}
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
-        for found in self.batches():
+        for found in self.portions():
             yield from found
 
     def portions(self) -> Iterator[Iterator[tuple[int, Record]]]:
