@@ -37,7 +37,7 @@ from barnabas.server.listeners import advertised
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
 from barnabas.server.replica_manager import ReplicaManager, wanted_logs
-from barnabas.server.request_handlers import RequestHandlers
+from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
@@ -67,12 +67,13 @@ class Node:
         self.system = system or SystemCalls()
         self.node_id = config.node_id
         self.cluster_id = ""
-        self.listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()  # as clients are told
+        self.bound_ports: dict[str, int] = {}
         self._dirs: list[LogDir] = []
         self._tree: MetadataTree | None = None
         self._reactor: Reactor | None = None
         self._table: PartitionTable | None = None
-        self._logs: LogManager | None = None
+        self.logs: LogManager | None = None
         self._handlers: RequestHandlers | None = None
         self._decoders: DecodePool | None = None
         self._fetch: FetchLane | None = None
@@ -116,12 +117,12 @@ class Node:
         if self._table is not None:
             self._table.close()
         if self._decoders is not None:
-            self._decoders.join()
+            self._decoders.stop()
         clean = mark_clean
         if self._checkpoints is not None:
             clean = self._checkpoints.write_all_and_close() and clean
-        elif self._logs is not None:
-            clean = self._logs.close() and clean
+        elif self.logs is not None:
+            clean = self.logs.close() and clean
         if self._tree is not None:
             self._tree.close()
         for directory in self._dirs:
@@ -158,14 +159,14 @@ class Node:
         self._table = PartitionTable(
             self.system, epochs, node_id=self.node_id, durability=self.config.log_durability
         )
-        self._logs = LogManager(self._dirs, self.dynamic, self.system, epochs)
+        self.logs = LogManager(self._dirs, self.dynamic, self.system, epochs)
         for directory in self._dirs:
             self._table.add_directory(str(directory.path))
             directory.begin()
-        self._logs.load(wanted_logs(reader.state, self.node_id, self.dynamic))
+        self.logs.load(wanted_logs(reader.state, self.node_id, self.dynamic))
 
     def _serve(self, reader: ClusterStateReader) -> None:
-        assert self._table is not None and self._logs is not None and self._tree is not None
+        assert self._table is not None and self.logs is not None and self._tree is not None
         produce = ProduceLane(self._table)
         self._fetch = FetchLane(
             self._table,
@@ -187,12 +188,12 @@ class Node:
             flexible_from=flexible_from,
             limits={name: self.config.integer(name) for name in LIMITS},
         )
-        bound = {row.name: self._bind(row) for row in self.config.listeners}
-        self.listeners = advertised(self.config.advertised_listeners, bound)
+        self.bound_ports = {row.name: self._bind(row) for row in self.config.listeners}
+        self.listeners = advertised(self.config.advertised_listeners, self.bound_ports)
         register(self._tree, self.node_id, self.listeners, self.config, self.system.wall_ms())
         take_control(self._tree, self.node_id, self.system.wall_ms())
         reader.load()
-        replicas = ReplicaManager(self.node_id, self._table, self._logs, self.dynamic)
+        replicas = ReplicaManager(self.node_id, self._table, self.logs, self.dynamic)
         replicas.lead(self._tree, reader, unclean=not all(row.was_clean for row in self._dirs))
         rooms = Rooms(
             node_id=self.node_id,
@@ -220,8 +221,8 @@ class Node:
         self._replicas = replicas
 
     def _start_background(self) -> None:
-        assert self._logs is not None and self._replicas is not None
-        self._checkpoints = CheckpointWriter(self._logs, self._replicas.high_watermark)
+        assert self.logs is not None and self._replicas is not None
+        self._checkpoints = CheckpointWriter(self.logs, self._replicas.high_watermark)
         period = self.config.integer
         self._background.add(
             "high-watermarks",
@@ -247,7 +248,7 @@ class Node:
 
     def _retention(self) -> None:
         """The plugins are found at the first round: importing them would delay the start."""
-        assert self._logs is not None and self._replicas is not None
+        assert self.logs is not None and self._replicas is not None
         period = self.config.integer
         if self._cleanup is None:
             from barnabas.hooks.registry import Registry
@@ -258,7 +259,7 @@ class Node:
             registry.register(RetentionTime(), "retention_time")
             registry.register(RetentionSize(), "retention_size")
             self._cleanup = Cleanup(
-                self._logs,
+                self.logs,
                 registry.deletable_segments,
                 self._replicas.topic_config,
                 self._replicas.high_watermark,
@@ -279,7 +280,7 @@ class Node:
             ) from error
 
 
-def _answering(dispatcher: Dispatcher):  # type: ignore[no-untyped-def]
+def _answering(dispatcher: Dispatcher) -> Answer:
     def answer(pending: PendingRequest) -> bytes | None:
         try:
             return dispatcher.answer(pending.data, pending.listener, pending.peer)

@@ -8,6 +8,7 @@ asking by topic id; v13 an error for the whole answer.
 
 from collections.abc import Iterable
 
+from barnabas.api import operations
 from barnabas.api.call import Call
 from barnabas.controller.topic_names import INTERNAL, check_topic_name
 from barnabas.controller.topics import NewTopic
@@ -27,7 +28,6 @@ from barnabas.wire import Struct
 KEY = 3
 VERSIONS = (0, 13)
 NO_ID = bytes(16)
-NOT_ASKED = -(2**31)
 
 
 def handle(request: Struct, call: Call) -> Struct:
@@ -37,6 +37,10 @@ def handle(request: Struct, call: Call) -> Struct:
         topics = [_topic(topic, call) for topic in state.topics.values()]
     else:
         topics = list(_asked(request, state, call))
+    if call.version >= 8 and request.includeTopicAuthorizedOperations:
+        for row in topics:
+            if row.errorCode in (0, LeaderNotAvailable.code):
+                row.topicAuthorizedOperations = operations.TOPIC
     state = call.rooms.cluster()
     answer = call.answer()(
         brokers=_brokers(state, call),
@@ -44,6 +48,8 @@ def handle(request: Struct, call: Call) -> Struct:
         controllerId=-1 if state.controller_id is None else state.controller_id,
         topics=topics,
     )
+    if call.version >= 8 and request.includeClusterAuthorizedOperations:
+        answer.clusterAuthorizedOperations = operations.CLUSTER
     return answer
 
 
@@ -112,7 +118,6 @@ def _missing(name: str | None, topic_id: bytes, code: int, call: Call) -> Struct
         name=shown,
         topicId=topic_id,
         isInternal=name in INTERNAL,
-        topicAuthorizedOperations=NOT_ASKED,
     )
 
 
@@ -122,7 +127,6 @@ def _topic(topic: Topic, call: Call) -> Struct:
         topicId=uuid_bytes(topic.topic_id) if topic.topic_id else NO_ID,
         isInternal=topic.name in INTERNAL,
         partitions=list(_partitions(topic, call)),
-        topicAuthorizedOperations=NOT_ASKED,
     )
 
 

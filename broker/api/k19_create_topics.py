@@ -28,10 +28,12 @@ VERSIONS = (0, 7)
 def handle(request: Struct, call: Call) -> Struct:
     asked = Counter(topic.name for topic in request.topics)
     rows = []
-    for name, count in asked.items():
-        topic = next(topic for topic in request.topics if topic.name == name)
+    once = {topic.name: topic for topic in request.topics}
+    # A topic named twice is answered twice in the versions before 2, and once from there on.
+    for topic in request.topics if call.version < 2 else once.values():
+        name = topic.name
         try:
-            if count > 1:
+            if asked[name] > 1:
                 raise InvalidRequest("the topic stands twice in the request")
             rows.append(_create(topic, bool(call.version >= 1 and request.validateOnly), call))
         except KafkaError as error:
@@ -53,13 +55,13 @@ def _create(topic: Struct, validate_only: bool, call: Call) -> Struct:
     asked = _new_topic(topic, call)
     made = call.rooms.topics.create(asked, validate_only)
     assignment = made if isinstance(made, TopicAssignment) else made.assignment
-    row = call.struct("topics")(name=topic.name)
+    row = call.struct("topics")(name=topic.name, errorMessage=None)
     if call.version >= 5:
         replicas = assignment.partitions
         row.numPartitions = len(replicas)
         row.replicationFactor = len(replicas[0])
         row.configs = _configs(asked, call)
-    if call.version >= 7 and not validate_only and assignment.topic_id is not None:
+    if call.version >= 7 and assignment.topic_id is not None:
         row.topicId = uuid_bytes(assignment.topic_id)
     return row
 

@@ -35,6 +35,7 @@ VALUE_BYTES_MAX = 10 * 1024 * 1024
 # that retention by time would take them away.
 BROKER_SETTINGS = {
     "log.retention.ms": "-1",
+    "log.segment.bytes": "1073741824",
     "message.max.bytes": "12582912",
     "replica.fetch.max.bytes": "12582912",
     "auto.create.topics.enable": "false",

@@ -26,7 +26,12 @@ KAFKAS = ("kafka:4.3.1", "kafka:4.4.0", "kafka:3.9.2:zookeeper")
 PAGE = ROOT / "docs" / "answers.md"
 Answers = dict[tuple[int, int], dict[str, Any]]
 # What Barnabas says otherwise, on purpose: (key, version or None for all, case or None) -> why.
-ALLOWED: dict[tuple[int, int | None, str | None], str] = {}
+ALLOWED: dict[tuple[int, int | None, str | None], str] = {
+    (18, None, "plain"): "no features are offered before groups and transactions are there",
+}
+
+# KRaft keeps the broker's default of these in its metadata and calls it dynamic.
+SETTINGS_OF_ANOTHER_SOURCE = frozenset({"min.insync.replicas"})
 
 
 def file_of(kind: str) -> Path:

@@ -43,11 +43,31 @@ def differing(path: str, told: Any, wanted: Any) -> Iterator[str]:
     if isinstance(told, dict) and isinstance(wanted, dict):
         for name in sorted(told.keys() | wanted.keys()):
             yield from differing(f"{path} / {name}", told.get(name), wanted.get(name))
+    elif are_settings(told) and are_settings(wanted):
+        yield from differing_settings(path, told, wanted)
     elif isinstance(told, list) and isinstance(wanted, list) and len(told) == len(wanted):
         for index, (one, other) in enumerate(zip(told, wanted, strict=True)):
             yield from differing(f"{path}[{index}]", one, other)
     elif told != wanted:
         yield f"{path}: {told!r}, and Kafka says {wanted!r}"
+
+
+def are_settings(rows: Any) -> bool:
+    """Whether a list holds configuration entries (CreateTopics, DescribeConfigs)."""
+    return isinstance(rows, list) and bool(rows) and "configSource" in rows[0]
+
+
+def differing_settings(path: str, told: list, wanted: list) -> Iterator[str]:
+    """By name: we know the settings of all three generations, so ours may be more."""
+    ours = {row["name"]: row for row in told}
+    for row in wanted:
+        name = row["name"]
+        if name not in ours:
+            yield f"{path} / {name}: missing"
+        elif name in record.SETTINGS_OF_ANOTHER_SOURCE:
+            yield from differing(f"{path} / {name}", ours[name]["value"], row["value"])
+        else:
+            yield from differing(f"{path} / {name}", ours[name], row)
 
 
 @pytest.mark.parametrize("key, version", PAIRS)

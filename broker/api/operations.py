@@ -1,0 +1,20 @@
+"""The operations that a client may do, as the bit set that several answers carry (KIP-430).
+
+Bit n stands for Kafka's AclOperation n. There is no authorizer yet: everybody may do everything
+that a resource knows. A client that did not ask is told NOT_ASKED.
+"""
+
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = range(3, 9)
+CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = range(9, 13)
+
+NOT_ASKED = -(2**31)
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
+CLUSTER = _bits(
+    CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
+)
