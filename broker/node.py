@@ -68,7 +68,7 @@ class Node:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.listeners: tuple[Listener, ...] = ()  # as clients are told
-        self.bound_ports: dict[str, int] = {}
+        self.listening: tuple[Listener, ...] = ()  # as they are bound
         self._dirs: list[LogDir] = []
         self._tree: MetadataTree | None = None
         self._reactor: Reactor | None = None
@@ -188,8 +188,11 @@ class Node:
             flexible_from=flexible_from,
             limits={name: self.config.integer(name) for name in LIMITS},
         )
-        self.bound_ports = {row.name: self._bind(row) for row in self.config.listeners}
-        self.listeners = advertised(self.config.advertised_listeners, self.bound_ports)
+        self.listening = tuple(
+            Listener(row.name, row.host, self._bind(row), row.protocol)
+            for row in self.config.listeners
+        )
+        self.listeners = advertised(self.config.advertised_listeners, self.listening)
         register(self._tree, self.node_id, self.listeners, self.config, self.system.wall_ms())
         take_control(self._tree, self.node_id, self.system.wall_ms())
         reader.load()
