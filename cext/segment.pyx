@@ -97,7 +97,7 @@ cdef Segment* segment_new(SegmentPool* pool, const char* directory, int64_t base
     s.pool = pool
     pool_retain(pool)
     s.fd = s.offsets.fd = s.times.fd = -1
-    s.max_timestamp = s.first_timestamp = -1
+    s.max_timestamp = s.first_timestamp = s.corrupt_from = -1
     s.max_timestamp_offset = base_offset
     return s
 
@@ -328,6 +328,7 @@ cdef int segment_open_active(
         segment.created_ms = file_modified_ms(fd)
     segment.fd = fd
     atomic_store_i64(&segment.size_bytes, size_bytes)
+    atomic_store_i64(&segment.foreign_bytes, size_bytes)
     atomic_store_i32(&segment.active, 1)
     return 0
 
@@ -524,6 +525,7 @@ cdef int segment_cut(
            segment.times.reserved_bytes - times * TIME_ENTRY_BYTES)
     atomic_store_i64(&segment.size_bytes, size_bytes)
     atomic_store_i64(&segment.flushed_bytes, min(segment.flushed_bytes, size_bytes))
+    atomic_store_i64(&segment.foreign_bytes, min(segment.foreign_bytes, size_bytes))
     segment.unindexed_bytes = 0
     if size_bytes == 0:
         segment.first_timestamp = -1
