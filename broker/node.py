@@ -27,6 +27,10 @@ from barnabas.cext.sessions import FetchSessions
 from barnabas.cext.sys import SystemCalls
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.listeners import Listener
+from barnabas.controller import config_changes
+from barnabas.controller.config_changes import ConfigChanges
+from barnabas.controller.partition_growth import PartitionGrowth
+from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.embedded import EmbeddedTree
@@ -36,8 +40,8 @@ from barnabas.server.decode_pool import DecodePool
 from barnabas.server.listeners import advertised
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
-from barnabas.server.replica_manager import ReplicaManager, wanted_logs
-from barnabas.server.request_handlers import RequestHandlers
+from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
+from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
@@ -67,12 +71,13 @@ class Node:
         self.system = system or SystemCalls()
         self.node_id = config.node_id
         self.cluster_id = ""
-        self.listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[Listener, ...] = ()  # as clients are told
+        self.listening: tuple[Listener, ...] = ()  # as they are bound
         self._dirs: list[LogDir] = []
         self._tree: MetadataTree | None = None
         self._reactor: Reactor | None = None
         self._table: PartitionTable | None = None
-        self._logs: LogManager | None = None
+        self.logs: LogManager | None = None
         self._handlers: RequestHandlers | None = None
         self._decoders: DecodePool | None = None
         self._fetch: FetchLane | None = None
@@ -116,12 +121,12 @@ class Node:
         if self._table is not None:
             self._table.close()
         if self._decoders is not None:
-            self._decoders.join()
+            self._decoders.stop()
         clean = mark_clean
         if self._checkpoints is not None:
             clean = self._checkpoints.write_all_and_close() and clean
-        elif self._logs is not None:
-            clean = self._logs.close() and clean
+        elif self.logs is not None:
+            clean = self.logs.close() and clean
         if self._tree is not None:
             self._tree.close()
         for directory in self._dirs:
@@ -148,24 +153,28 @@ class Node:
         self.cluster_id = claim_cluster(self._tree, known, secrets.token_bytes)
         identities = [row.identity() for row in self._dirs]
         self.node_id = choose_node_id(self._tree, self.config, identities)
-        self.dynamic = DynamicConfig(self.config, self.node_id)
+        self.dynamic = DynamicConfig(self.config, self.node_id, on_error=_setting_failed)
         for directory in self._dirs:
             directory.claim(self.node_id, self.cluster_id)
-        return ClusterStateReader(self._tree)
+        reader = ClusterStateReader(self._tree)
+        config_changes.load(self.dynamic, reader.state)
+        return reader
 
     def _open_logs(self, reader: ClusterStateReader) -> None:
         epochs = Epochs()
         self._table = PartitionTable(
             self.system, epochs, node_id=self.node_id, durability=self.config.log_durability
         )
-        self._logs = LogManager(self._dirs, self.dynamic, self.system, epochs)
+        self.logs = LogManager(self._dirs, self.dynamic, self.system, epochs)
         for directory in self._dirs:
             self._table.add_directory(str(directory.path))
             directory.begin()
-        self._logs.load(wanted_logs(reader.state, self.node_id, self.dynamic))
+        self.logs.load(
+            wanted_logs(reader.state, self.node_id, self.dynamic), deleted_logs(reader.state)
+        )
 
     def _serve(self, reader: ClusterStateReader) -> None:
-        assert self._table is not None and self._logs is not None and self._tree is not None
+        assert self._table is not None and self.logs is not None and self._tree is not None
         produce = ProduceLane(self._table)
         self._fetch = FetchLane(
             self._table,
@@ -185,15 +194,23 @@ class Node:
             [produce, self._fetch],
             network_threads=self.config.integer("num.network.threads"),
             flexible_from=flexible_from,
-            limits={name: self.config.integer(name) for name in LIMITS},
+            limits={name: self.dynamic.integer(name) for name in LIMITS},
         )
-        bound = {row.name: self._bind(row) for row in self.config.listeners}
-        self.listeners = advertised(self.config.advertised_listeners, bound)
+        self.dynamic.on_change.append(self._limits_changed)
+        self.listening = tuple(
+            Listener(row.name, row.host, self._bind(row), row.protocol)
+            for row in self.config.listeners
+        )
+        self.listeners = advertised(self.config.advertised_listeners, self.listening)
         register(self._tree, self.node_id, self.listeners, self.config, self.system.wall_ms())
         take_control(self._tree, self.node_id, self.system.wall_ms())
         reader.load()
-        replicas = ReplicaManager(self.node_id, self._table, self._logs, self.dynamic)
+        replicas = ReplicaManager(self.node_id, self._table, self.logs, self.dynamic)
+        checkpoints = CheckpointWriter(self.logs, replicas.high_watermark)
+        deletion = TopicDeletion(self._tree, reader, checkpoints.write_all)
         replicas.lead(self._tree, reader, unclean=not all(row.was_clean for row in self._dirs))
+        deletion.finish()
+        self._checkpoints = checkpoints
         rooms = Rooms(
             node_id=self.node_id,
             cluster_id=self.cluster_id,
@@ -203,7 +220,12 @@ class Node:
             topics=TopicController(
                 self._tree, reader, self.dynamic, secrets.randbelow, secrets.token_bytes
             ),
+            deletion=deletion,
+            growth=PartitionGrowth(self._tree, reader, secrets.randbelow),
+            configs=ConfigChanges(self._tree, reader, self.dynamic),
             replicas=replicas,
+            logs=self.logs,
+            checkpoints=checkpoints,
             producer_ids=ProducerIds(self._tree, self.node_id),
             api_versions=advertised_versions(api_table()),
             wall_ms=self.system.wall_ms,
@@ -220,8 +242,7 @@ class Node:
         self._replicas = replicas
 
     def _start_background(self) -> None:
-        assert self._logs is not None and self._replicas is not None
-        self._checkpoints = CheckpointWriter(self._logs, self._replicas.high_watermark)
+        assert self._checkpoints is not None
         period = self.config.integer
         self._background.add(
             "high-watermarks",
@@ -247,7 +268,7 @@ class Node:
 
     def _retention(self) -> None:
         """The plugins are found at the first round: importing them would delay the start."""
-        assert self._logs is not None and self._replicas is not None
+        assert self.logs is not None and self._replicas is not None
         period = self.config.integer
         if self._cleanup is None:
             from barnabas.hooks.registry import Registry
@@ -258,7 +279,7 @@ class Node:
             registry.register(RetentionTime(), "retention_time")
             registry.register(RetentionSize(), "retention_size")
             self._cleanup = Cleanup(
-                self._logs,
+                self.logs,
                 registry.deletable_segments,
                 self._replicas.topic_config,
                 self._replicas.high_watermark,
@@ -266,6 +287,11 @@ class Node:
                 period("log.segment.delete.delay.ms"),
             )
         self._cleanup.run()
+
+    def _limits_changed(self, names: frozenset[str]) -> None:
+        assert self._reactor is not None
+        for name in names & LIMITS.keys():
+            self._reactor.set_limit(name, self.dynamic.integer(name))
 
     def _bind(self, listener: Listener) -> int:
         assert self._reactor is not None
@@ -279,7 +305,11 @@ class Node:
             ) from error
 
 
-def _answering(dispatcher: Dispatcher):  # type: ignore[no-untyped-def]
+def _setting_failed(error: Exception) -> None:
+    log.error("a changed setting did not take effect everywhere: %s", error, exc_info=error)
+
+
+def _answering(dispatcher: Dispatcher) -> Answer:
     def answer(pending: PendingRequest) -> bytes | None:
         try:
             return dispatcher.answer(pending.data, pending.listener, pending.peer)

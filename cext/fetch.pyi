@@ -1,3 +1,4 @@
+from barnabas.cext.lane import LaneHandle
 from barnabas.cext.sessions import FetchSessions
 
 class ParkedFetch:
@@ -7,7 +8,7 @@ class ParkedFetch:
     def wait(self) -> bytes: ...
     def abandon(self) -> None: ...
 
-class FetchLane:
+class FetchLane(LaneHandle):
     fetch_bytes_max: int
     def __init__(
         self,

@@ -12,7 +12,7 @@ from barnabas.api.call import Call
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import Api
 from barnabas.errors import KafkaError, UnknownServerError, UnsupportedVersion
-from barnabas.wire import MalformedMessage, request
+from barnabas.wire import MalformedMessage, Struct, request
 from barnabas.wire.api_keys import API_VERSIONS
 from barnabas.wire.headers import decode_request_header, encode_response
 
@@ -46,12 +46,12 @@ class Dispatcher:
         call = Call(self.rooms, key, answer_version, header.clientId, listener, peer)
         if not known:
             assert api.refuse is not None
-            body = api.refuse(None, UnsupportedVersion.code, call)
+            body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)
         else:
             body = self._handled(api, call, data, body_at)
         return encode_response(key, answer_version, header.correlationId, body)
 
-    def _handled(self, api: Api, call: Call, data: bytes, body_at: int) -> "object":
+    def _handled(self, api: Api, call: Call, data: bytes, body_at: int) -> Struct:
         try:
             asked = request(api.key).decode(data, call.version, body_at)
         except MalformedMessage as error:

@@ -26,7 +26,7 @@ def handle(request: Struct, call: Call) -> Struct:
     return _answer(0, call)
 
 
-def refuse(request: Struct | None, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call) -> Struct:
     return _answer(code, call, everything=code in (0, UnsupportedVersion.code))
 
 

@@ -74,7 +74,11 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse(str(error))
     say(f"data: {', '.join(config.log_dirs)}")
     for listener in node.listeners:
-        say(f"ready: {listener} (node {node.node_id}, {1e3 * (time.monotonic() - began):.0f} ms)")
+        if listener not in node.listening:
+            say(f"clients are told: {listener}")
+    took_ms = 1e3 * (time.monotonic() - began)
+    for listener in node.listening:
+        say(f"ready: {listener} (node {node.node_id}, {took_ms:.0f} ms)")
     stop.wait()
     say("stopping")
     node.stop()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -89,8 +89,15 @@ class LogManager:
 
     # -- start ------------------------------------------------------------------------------------
 
-    def load(self, wanted: dict[TopicPartition, WantedLog]) -> None:
-        """Opens what is on disk. Raises OSError or LogError when a log cannot be opened."""
+    def load(
+        self,
+        wanted: Mapping[TopicPartition, WantedLog],
+        deleted: Collection[tuple[str, int, bytes]] = (),
+    ) -> None:
+        """Opens what is on disk; `deleted` (topic, partition, topic id) is on its way out and is
+        removed. Raises OSError or LogError when a log cannot be opened."""
+        for topic, partition, topic_id in deleted:
+            self._remove_found(topic, partition, topic_id)
         threads = self._config.integer("num.recovery.threads.per.data.dir")
         with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
             opening = [
@@ -101,8 +108,21 @@ class LogManager:
             for done in opening:
                 self._keep(done.result())
 
+    def _remove_found(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """A deletion that a crash cut short: the directories of exactly this topic go."""
+        for state in self._dirs:
+            path = state.directory.path / partition_dirs.plain_name(topic, partition)
+            try:
+                if path.is_symlink() or files.read_topic_id(path) != topic_id:
+                    continue
+            except DamagedFile as error:
+                log.warning("%s; it is kept", error)
+                continue
+            _rename_deleted(path, topic, partition)
+            sync_directory(state.directory.path)
+
     def _found(
-        self, state: _DirState, wanted: dict[TopicPartition, WantedLog]
+        self, state: _DirState, wanted: Mapping[TopicPartition, WantedLog]
     ) -> list[tuple[Path, TopicPartition]]:
         """The partition directories to open; others are deleted or put aside."""
         found = []
@@ -141,7 +161,7 @@ class LogManager:
         state: _DirState,
         path: Path,
         name: TopicPartition,
-        wanted: dict[TopicPartition, WantedLog],
+        wanted: Mapping[TopicPartition, WantedLog],
     ) -> PartitionLog:
         want = wanted[name]
         try:
@@ -231,16 +251,19 @@ class LogManager:
                 opened.handle.set_config(log_settings(config))
 
     def delete_topic(self, topic: str) -> None:
-        """Takes the logs of a topic out of service and renames their directories to `-delete`."""
+        """Takes the logs of a topic out of service and renames their directories to `-delete`.
+        A directory that cannot be renamed keeps its name; the next start does it again."""
         with self._lock:
             gone = [row for (name, _), row in self._logs.items() if name == topic]
             for row in gone:
                 del self._logs[row.topic, row.partition]
                 self._per_dir[row.directory.parent] -= 1
         for row in gone:
-            row.handle.close(clean=False)
-            marked = partition_dirs.marked_name(row.topic, row.partition, "delete")
-            row.directory.rename(row.directory.with_name(marked))
+            try:
+                row.handle.close(clean=False)
+            except LogError as error:
+                log.warning("%s", error)
+            _rename_deleted(row.directory, row.topic, row.partition)
         for parent in {row.directory.parent for row in gone}:
             sync_directory(parent)
 
@@ -259,6 +282,13 @@ class LogManager:
                 log.error("%s", error)
                 clean = False
         return clean
+
+
+def _rename_deleted(path: Path, topic: str, partition: int) -> None:
+    try:
+        path.rename(path.with_name(partition_dirs.marked_name(topic, partition, "delete")))
+    except OSError as error:
+        log.error("%s is deleted and cannot be renamed: %s", path, error)
 
 
 def log_settings(config: TopicConfig) -> LogSettings:
