@@ -93,7 +93,7 @@ def batches(data: memoryview) -> Iterator[tuple[Row, Batch | None]]:
             yield row | _facts(batch), batch
         except CorruptRecords as error:
             offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-            yield row | {"baseOffset": offset, "problem": str(error)}, None
+            yield row | {"baseOffset": offset, "problem": error.reason}, None
         position += size_bytes
 
 

@@ -33,6 +33,7 @@ TIMEOUT_S = 30.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 1.0
 # A topic that was just created is known everywhere a moment later; one that does not exist never.
 UNKNOWN_TOPIC_S = 2.0
+CREATED_TOPIC_S = 6.0  # one that the broker makes when it is asked for
 CONNECTIONS_MAX = 1000  # a cluster that names more brokers is not believed
 
 T = TypeVar("T")
@@ -213,7 +214,7 @@ class Cluster:
         that a broker answers."""
         if name in self._topics:
             return self._topics[name]
-        wait_s = self.timeout_s if create else min(self.timeout_s, UNKNOWN_TOPIC_S)
+        wait_s = min(self.timeout_s, CREATED_TOPIC_S if create else UNKNOWN_TOPIC_S)
 
         def ask() -> Topic:
             for row in self.refresh([name], create=create):
