@@ -11,10 +11,8 @@ Next: checkpoint_writer.py, cleanup.py (what comes again while the broker runs).
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +58,20 @@ class _DirState:
         self.log_starts = _offsets(directory.path / files.LOG_START)
 
 
+def _are_saved(directory: Path, epochs: list[tuple[int, int]]) -> bool:
+    """Whether a log's checkpoint says so already, as after a clean stop: two fsyncs less."""
+    try:
+        return files.read_leader_epochs(directory) == epochs
+    except DamagedFile:
+        return False
+
+
+def _remove_tree(path: Path) -> None:
+    import shutil  # with its compressors it costs a start some milliseconds
+
+    shutil.rmtree(path)
+
+
 def _offsets(path: Path) -> dict[TopicPartition, int]:
     try:
         return files.read_offsets(path)
@@ -98,14 +110,19 @@ class LogManager:
         removed. Raises OSError or LogError when a log cannot be opened."""
         for topic, partition, topic_id in deleted:
             self._remove_found(topic, partition, topic_id)
+        found = [
+            (state, path, name) for state in self._dirs for path, name in self._found(state, wanted)
+        ]
+        if all(state.directory.was_clean for state, _, _ in found):
+            # A clean log opens faster than a thread is handed one; the import would cost as much.
+            for row in found:
+                self._keep(self._open_found(*row, wanted))
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
         threads = self._config.integer("num.recovery.threads.per.data.dir")
         with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
-            opening = [
-                pool.submit(self._open_found, state, path, name, wanted)
-                for state in self._dirs
-                for path, name in self._found(state, wanted)
-            ]
-            for done in opening:
+            for done in [pool.submit(self._open_found, *row, wanted) for row in found]:
                 self._keep(done.result())
 
     def _remove_found(self, topic: str, partition: int, topic_id: bytes) -> None:
@@ -131,7 +148,7 @@ class LogManager:
             if named is None or path.is_symlink() or not path.is_dir():
                 continue
             if named.mark == "delete":
-                shutil.rmtree(path)
+                _remove_tree(path)
             elif named.mark is None:
                 name = named.topic, named.partition
                 if self._is_wanted(path, wanted.get(name)):
@@ -242,7 +259,9 @@ class LogManager:
         if found is None:
             return
         found.handle.assign_epoch(epoch)
-        files.write_leader_epochs(found.directory, found.handle.leader_epochs())
+        epochs = found.handle.leader_epochs()
+        if not _are_saved(found.directory, epochs):
+            files.write_leader_epochs(found.directory, epochs)
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """A topic's configuration changed."""
