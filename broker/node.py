@@ -234,7 +234,7 @@ class Node:
         self._decoders = DecodePool(self._table, DECODE_THREADS)
         self._decoders.start()
         self._handlers = RequestHandlers(
-            self._reactor, _answering(dispatcher), self.config.integer("num.io.threads")
+            self._reactor, _answering(dispatcher), self.dynamic.integer("num.io.threads")
         )
         self._handlers.start()
         self._fetch.start()
@@ -269,7 +269,6 @@ class Node:
     def _retention(self) -> None:
         """The plugins are found at the first round: importing them would delay the start."""
         assert self.logs is not None and self._replicas is not None
-        period = self.config.integer
         if self._cleanup is None:
             from barnabas.hooks.registry import Registry
             from barnabas.plugins.retention_size import RetentionSize
@@ -285,7 +284,7 @@ class Node:
                 self._replicas.topic_config,
                 self._replicas.high_watermark,
                 self.system.wall_ms,
-                period("log.segment.delete.delay.ms"),
+                lambda: self.dynamic.integer("log.segment.delete.delay.ms"),
             )
         self._cleanup.run()
 
@@ -293,6 +292,8 @@ class Node:
         assert self._reactor is not None
         for name in names & LIMITS.keys():
             self._reactor.set_limit(name, self.dynamic.integer(name))
+        if "num.io.threads" in names and self._handlers is not None:
+            self._handlers.resize(self.dynamic.integer("num.io.threads"))
 
     def _bind(self, listener: Listener) -> int:
         assert self._reactor is not None
