@@ -100,6 +100,22 @@ class LogManager:
             ]
             for done in opening:
                 self._keep(done.result())
+        for state in self._dirs:
+            self._say_how_it_was_left(state.directory)
+
+    def _say_how_it_was_left(self, directory: LogDir) -> None:
+        if directory.was_clean:
+            log.info("%s was closed cleanly: no recovery was needed", directory.path)
+        elif not directory.is_new:
+            rows = [row for row in self.logs() if row.directory.parent == directory.path]
+            recovered = [row.handle.recovered for row in rows]
+            log.warning(
+                "%s was not closed cleanly: %d logs checked, %d batches read, %d bytes cut",
+                directory.path,
+                len(rows),
+                sum(row.batches for row in recovered),
+                sum(row.cut_bytes for row in recovered),
+            )
 
     def _found(
         self, state: _DirState, wanted: dict[TopicPartition, WantedLog]
