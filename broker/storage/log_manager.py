@@ -124,6 +124,22 @@ class LogManager:
         with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
             for done in [pool.submit(self._open_found, *row, wanted) for row in found]:
                 self._keep(done.result())
+        for state in self._dirs:
+            self._say_how_it_was_left(state.directory)
+
+    def _say_how_it_was_left(self, directory: LogDir) -> None:
+        if directory.was_clean:
+            log.info("%s was closed cleanly: no recovery was needed", directory.path)
+        elif not directory.is_new:
+            rows = [row for row in self.logs() if row.directory.parent == directory.path]
+            recovered = [row.handle.recovered for row in rows]
+            log.warning(
+                "%s was not closed cleanly: %d logs checked, %d batches read, %d bytes cut",
+                directory.path,
+                len(rows),
+                sum(row.batches for row in recovered),
+                sum(row.cut_bytes for row in recovered),
+            )
 
     def _remove_found(self, topic: str, partition: int, topic_id: bytes) -> None:
         """A deletion that a crash cut short: the directories of exactly this topic go."""
