@@ -19,6 +19,7 @@ cdef struct ColdJob:
     Segment* segment            # held
     int64_t position
     int64_t size_bytes
+    bint verify                 # check it too (verified.pyx)
 
 cdef struct ColdReads:
     Table* table                # whose system is read with and whose waker is told

@@ -22,6 +22,7 @@ from barnabas.cext.mutex cimport (
 from barnabas.cext.partitions cimport table_system, table_wake
 from barnabas.cext.segment cimport segment_fd, segment_release, segment_retain
 from barnabas.cext.sys cimport System
+from barnabas.cext.verified cimport slice_is_verified, slice_verify
 
 cdef enum:
     PROBE_BYTES = 262144        # what one turn of a connection sends
@@ -71,29 +72,34 @@ cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil:
 cdef bint cold_asked_all(ColdWait* wait) noexcept nogil:
     return atomic_add_i32(&wait.ranges_left, -1) == 0
 
+cdef void push_job(ColdReads* c, ColdJob* job) noexcept nogil:
+    """Under the lock."""
+    job.next = NULL
+    if c.tail != NULL:
+        c.tail.next = job
+    else:
+        c.head = job
+    c.tail = job
+    c.depth += 1
+    pthread_cond_signal(&c.work)
+
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil:
     cdef ColdJob* job = <ColdJob*>malloc(sizeof(ColdJob))
     cdef bint taken
     if job == NULL:
         return False
-    job.next = NULL
     job.wait = wait
     job.segment = slice.segment
     job.position = slice.position
     job.size_bytes = slice.size_bytes
+    job.verify = not slice_is_verified(slice)
     pthread_mutex_lock(&c.lock)
     taken = c.threads > 0 and not c.closed and c.depth < c.depth_max
     if taken:
         segment_retain(job.segment)
         atomic_add_i32(&wait.holders, 1)
         atomic_add_i32(&wait.ranges_left, 1)
-        if c.tail != NULL:
-            c.tail.next = job
-        else:
-            c.head = job
-        c.tail = job
-        c.depth += 1
-        pthread_cond_signal(&c.work)
+        push_job(c, job)
     else:
         c.refused += 1
     pthread_mutex_unlock(&c.lock)
@@ -142,6 +148,7 @@ cdef void cold_run(ColdReads* c) noexcept nogil:
     cdef void* scratch = malloc(PIECE_BYTES)
     cdef ColdJob* job
     cdef int64_t bytes_read
+    cdef bint ended
     pthread_mutex_lock(&c.lock)
     while scratch != NULL:
         job = next_job(c)
@@ -149,8 +156,15 @@ cdef void cold_run(ColdReads* c) noexcept nogil:
             break
         pthread_mutex_unlock(&c.lock)
         bytes_read = read_through(c, job, scratch)
-        end_job(c, job)
+        ended = not job.verify or slice_verify(
+            job.segment, table_system(c.table), job.position + job.size_bytes) != 0
+        if ended:
+            end_job(c, job)
         pthread_mutex_lock(&c.lock)
+        if not ended:
+            job.position += job.size_bytes      # it was read: what is left is the check
+            job.size_bytes = 0
+            push_job(c, job)
         c.ranges_read += 1
         c.bytes_read += bytes_read
     c.threads -= 1

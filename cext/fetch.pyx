@@ -61,6 +61,7 @@ from barnabas.cext.segment cimport segment_fd, segment_release
 from barnabas.cext.sessions cimport FetchSessions, session_begin, session_drop, session_finish
 from barnabas.cext.sys cimport System
 from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.verified cimport slice_end, slice_is_verified, slice_settle, slice_verify
 
 cdef enum:
     UNKNOWN_SERVER_ERROR = -1
@@ -289,6 +290,15 @@ cdef inline int64_t now_ns(FetchCore* core) noexcept nogil:
 
 # ---- answering
 
+cdef void settle_records(FetchRequest* r) noexcept nogil:
+    """Only verified bytes are sent."""
+    cdef int16_t error
+    cdef int32_t i
+    for i in range(r.part_count):
+        error = slice_settle(&r.parts[i].slice)
+        if error != 0:
+            refuse(&r.parts[i], error, NULL)
+
 cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error, Response* out) noexcept nogil:
     """Ends the request."""
     cdef int32_t session_id = 0
@@ -296,6 +306,7 @@ cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t e
     if error != 0:
         w.r.part_count = 0
     else:
+        settle_records(&w.r)
         error = session_finish(
             core.sessions, &w.r, now_ns(core) // NS_PER_MS, &w.use, &session_id)
     written = fetch_answer(&w.r, request.correlation_id, error, session_id, out)
@@ -308,15 +319,20 @@ cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t e
 cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
     """Whether some range must be read from the disk first; then w.cold is the wait for it."""
     cdef ColdWait* wait = NULL
+    cdef LogSlice* slice
     cdef int32_t i
     for i in range(w.r.part_count):
-        if w.r.parts[i].slice.size_bytes == 0 or not slice_is_cold(core.table, &w.r.parts[i].slice):
+        slice = &w.r.parts[i].slice
+        if slice.size_bytes == 0 or (
+            slice_is_verified(slice) and not slice_is_cold(core.table, slice)
+        ):
             continue
         if wait == NULL:
             wait = cold_wait_new(request.thread_index, request.connection_id)
             if wait == NULL:
                 return False
-        cold_ask(core.cold, wait, &w.r.parts[i].slice)
+        if not cold_ask(core.cold, wait, slice) and not slice_is_verified(slice):
+            slice_verify(slice.segment, table_system(core.table), slice_end(slice))
     if wait == NULL:
         return False
     if cold_asked_all(wait):  # refused, or read already

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from barnabas.cext.leader_epochs cimport LeaderEpochs
 from barnabas.cext.producers cimport Producers
+from barnabas.cext.records cimport BatchHeader
 from barnabas.cext.segment cimport BatchAt, Segment
 from barnabas.cext.sys cimport System
 
@@ -26,6 +27,9 @@ cdef void reader_init(BatchReader* r, System* system, int fd, int64_t end) noexc
 cdef void reader_free(BatchReader* r) noexcept nogil
 # 1 and the whole batch at `position`, good until the next call; 0 at the end; SEGMENT_CORRUPT; -errno.
 cdef int reader_next(BatchReader* r, int64_t position, BatchAt* at, const uint8_t** bytes) noexcept nogil
+
+# Whether frame and CRC of a whole batch or message are true; the header of a batch goes to `h`.
+cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil
 
 # Checks every batch of an active segment (its indexes open), rebuilds indexes, producer state,
 # leader epochs and the transaction index, and cuts the .log at the first bad byte. 0 or -errno.

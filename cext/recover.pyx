@@ -107,7 +107,7 @@ cdef int reader_next(
 
 # ---------------------------------------------------------------------------------------- recovery
 
-cdef bint _sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil:
+cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil:
     """Whether a batch's frame and CRC are true."""
     cdef MessageView m
     if at.magic == 2:
@@ -164,7 +164,7 @@ cdef int segment_recover(
     reader_init(&reader, system, segment.fd, segment.size_bytes)
     while True:
         status = reader_next(&reader, facts.valid_bytes, &at, &bytes)
-        if status <= 0 or not _sound(bytes, &at, &h) or at.base_offset < facts.end_offset or (
+        if status <= 0 or not batch_is_sound(bytes, &at, &h) or at.base_offset < facts.end_offset or (
             at.last_offset - segment.base_offset > INT32_MAX
         ):
             break
@@ -192,6 +192,7 @@ cdef int segment_recover(
         if status < 0:
             return status
         segment.size_bytes = facts.valid_bytes
+    segment.foreign_bytes = 0   # every byte was checked
     return 0
 
 

@@ -33,6 +33,11 @@ cdef struct Segment:
     int fd                      # of the .log; -1: not open. Use segment_fd()
     int64_t size_bytes          # of the .log, published
     int64_t flushed_bytes       # of it known to be on disk
+    int64_t foreign_bytes       # of the .log below here another process wrote: see verified.pyx
+    int64_t verified_bytes      # of those, checked from the first byte to here; published
+    int64_t corrupt_from        # where the bad bytes found begin, -1: none; published
+    int64_t corrupt_to          # and end, under the pool's lock
+    int32_t verify_failed       # the last look could not read the file
     IndexFile offsets
     IndexFile times
     int64_t max_timestamp       # largest so far, -1: none

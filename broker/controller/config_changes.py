@@ -105,7 +105,7 @@ class ConfigChanges:
             gone: dict[str, str | None] = dict.fromkeys(self._config.texts(broker_id))
             for name, text in texts.items():
                 _check_value(name, BROKER_SETTINGS.get(name), text)
-            self._store_broker(broker_id, gone | texts, validate_only)
+            self._store_broker(broker_id, {**gone, **texts}, validate_only)
 
     def _texts_of_topic(self, name: str) -> dict[str, str]:
         topic = self._reader.state.topic(name)

@@ -35,7 +35,7 @@ class TopicDeletion:
     """`logs_dropped` is called when the logs of topics left service, before their nodes go."""
 
     def __init__(
-        self, tree: MetadataTree, reader: ClusterStateReader, logs_dropped: Callable[[], None]
+        self, tree: MetadataTree, reader: ClusterStateReader, logs_dropped: Callable[[], object]
     ) -> None:
         self._tree = tree
         self._reader = reader

@@ -1,0 +1,74 @@
+"""A broker as a process of its own, to be killed, traced and started again on its directory."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+READY_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class BrokerProcess:
+    """`barnabas start` on a data directory. `lines` is what it said on standard error."""
+
+    def __init__(self, data: Path, port: int, settings=(), before=()) -> None:
+        self.data = data
+        self.port = port
+        self.address = f"127.0.0.1:{port}"
+        self.lines: list[str] = []
+        given = {"log.dirs": data, "listeners": f"PLAINTEXT://{self.address}"} | dict(settings)
+        words = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+        began = time.monotonic()
+        self.process = subprocess.Popen(
+            [*before, sys.executable, "-m", "barnabas", "start", *words],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        assert self._ready.wait(READY_S) and self.process.poll() is None, self.lines
+        self.ready_s = time.monotonic() - began
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if re.match(r"ready: ", line):
+                self._ready.set()
+        self._ready.set()
+
+    def kill(self) -> None:
+        """kill -9: nothing is closed, nothing is said."""
+        self.process.kill()
+        self._end()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self._end()
+
+    def _end(self) -> int:
+        status = self.process.wait(20)
+        self._reader.join(10)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return status
+
+    def __enter__(self) -> "BrokerProcess":
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        if self.process.poll() is None:
+            self.kill()

@@ -1,0 +1,142 @@
+"""`kill -9` under load, again and again: what was acknowledged is there, in order, and once."""
+
+import os
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from durability.broker_process import BrokerProcess, free_port
+
+SERVING_S_MAX = 5.0
+BETWEEN_KILLS_S = 1.0
+KINDS = {"plain": False, "idempotent": True}
+
+
+class Load:
+    """One producer with acks=all that numbers its records and remembers what was acknowledged."""
+
+    def __init__(self, address: str, topic: str, idempotent: bool) -> None:
+        self.topic = topic
+        self.acknowledged: dict[int, int] = {}  # number -> offset
+        self.failed = 0
+        self.sent = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": address,
+                "acks": "all",
+                "enable.idempotence": idempotent,
+                "max.in.flight.requests.per.connection": 5 if idempotent else 1,
+                "linger.ms": 2,
+                "message.timeout.ms": 60000,
+                "reconnect.backoff.max.ms": 200,
+                "retry.backoff.ms": 50,
+                "log_level": 0,
+            }
+        )
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _delivered(self, error, message) -> None:
+        if error is not None:
+            self.failed += 1
+        else:
+            self.acknowledged[int(message.value())] = message.offset()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            if self.sent - len(self.acknowledged) - self.failed < 2000:
+                value = b"%d" % self.sent
+                self._producer.produce(self.topic, value, partition=0, on_delivery=self._delivered)
+                self.sent += 1
+            else:
+                time.sleep(0.001)
+            self._producer.poll(0.0005 if self.sent % 20 == 0 else 0)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._thread.join(30)
+        assert self._producer.flush(60) == 0
+
+
+def read_all(address: str, topic: str) -> list[tuple[int, int]]:
+    """(offset, number) of every record."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "none", "log_level": 0})
+    found: list[tuple[int, int]] = []
+    try:
+        where = TopicPartition(topic, 0)
+        _, end = consumer.get_watermark_offsets(where, timeout=10)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        give_up = time.monotonic() + 30
+        while len(found) < end and time.monotonic() < give_up:
+            for message in consumer.consume(5000, timeout=1.0):
+                assert message.error() is None, message.error()
+                found.append((message.offset(), int(message.value())))
+        assert len(found) == end
+    finally:
+        consumer.close()
+    return found
+
+
+def create(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    made = admin.create_topics(
+        [NewTopic(name, 1, 1) for name in KINDS], operation_timeout=10
+    )
+    for future in made.values():
+        future.result(10)
+
+
+def check(load: Load, found: list[tuple[int, int]], idempotent: bool) -> None:
+    assert load.failed == 0
+    assert len(load.acknowledged) == load.sent > 0
+    at = dict(found)
+    wrong = {
+        number: offset for number, offset in load.acknowledged.items() if at.get(offset) != number
+    }
+    if idempotent:
+        assert [number for _, number in found] == list(range(load.sent))
+    else:
+        first_seen = list(dict.fromkeys(number for _, number in found))
+        assert first_seen == list(range(load.sent))
+    assert not wrong, f"{len(wrong)} acknowledged records are not at their offsets"
+
+
+def kill_again_and_again(tmp_path, kills: int) -> None:
+    port = free_port()
+    broker = BrokerProcess(tmp_path, port)
+    loads: dict[str, Load] = {}
+    took = []
+    try:
+        create(broker.address)
+        loads = {name: Load(broker.address, name, kind) for name, kind in KINDS.items()}
+        for _ in range(kills):
+            time.sleep(BETWEEN_KILLS_S)
+            broker.kill()
+            broker = BrokerProcess(tmp_path, port)
+            took.append(broker.ready_s)
+        time.sleep(BETWEEN_KILLS_S)
+        for load in loads.values():
+            load.stop()
+        for name, load in loads.items():
+            check(load, read_all(broker.address, name), KINDS[name])
+    finally:
+        for load in loads.values():
+            load._stopping = True
+        if broker.process.poll() is None:
+            broker.kill()
+    counts = {name: len(load.acknowledged) for name, load in loads.items()}
+    print(f"serving after {', '.join(f'{s:.2f}' for s in took)} s; acknowledged {counts}")
+    assert max(took) < SERVING_S_MAX
+
+
+def test_three_kills_lose_nothing(tmp_path):
+    kill_again_and_again(tmp_path, kills=3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("CI"), reason="ten kills run in CI; three run always")
+def test_ten_kills_lose_nothing(tmp_path):
+    kill_again_and_again(tmp_path, kills=10)
