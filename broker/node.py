@@ -38,6 +38,8 @@ from barnabas.metadata.tree import MetadataError, MetadataTree
 from barnabas.server.background import Background
 from barnabas.server.decode_pool import DecodePool
 from barnabas.server.listeners import advertised
+from barnabas.server.network_events import PERIOD_MS as EVENTS_PERIOD_MS
+from barnabas.server.network_events import write_events
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
 from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
@@ -242,8 +244,10 @@ class Node:
         self._replicas = replicas
 
     def _start_background(self) -> None:
-        assert self._checkpoints is not None
+        assert self._checkpoints is not None and self._reactor is not None
         period = self.config.integer
+        reactor = self._reactor
+        self._background.add("events", lambda: write_events(reactor), lambda: EVENTS_PERIOD_MS)
         self._background.add(
             "high-watermarks",
             self._checkpoints.write_high_watermarks,
