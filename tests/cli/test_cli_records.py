@@ -2,14 +2,12 @@
 
 import json
 import random
-import subprocess
 from pathlib import Path
 
 import pytest
-from cli.conftest import COMMAND, Run
+from cli.conftest import Run
 
 FIVE_MB = 5_000_000
-HUNDRED_MB = 100_000_000
 
 
 def machine_log() -> bytes:
@@ -43,20 +41,6 @@ def test_five_megabytes_of_text_come_back_byte_for_byte(barnabas: Run, topic: st
     path = large_file(tmp_path / "five.log", FIVE_MB)
     assert barnabas("produce", topic, str(path), "--codec", "zstd").status == 0
     assert barnabas("consume", topic, "--end").out == path.read_bytes()
-
-
-@pytest.mark.slow
-def test_a_hundred_megabytes_come_back_byte_for_byte(our_address: str, tmp_path: Path):
-    """The command of the README, with a pipe as there."""
-    path = large_file(tmp_path / "hundred.log", HUNDRED_MB)
-    at = ["--bootstrap-server", our_address]
-    subprocess.run([COMMAND, "produce", "hundred", path, "--codec", "zstd", *at], check=True)
-    consume = subprocess.Popen(
-        [COMMAND, "consume", "hundred", "--end", *at], stdout=subprocess.PIPE
-    )
-    compare = subprocess.run(["cmp", "-", path], stdin=consume.stdout, capture_output=True)
-    assert consume.wait() == 0
-    assert compare.returncode == 0, compare.stdout
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
