@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -43,6 +44,7 @@ RECORDS = 595  # of 100 bytes: with their framing just below 64 KiB
 BULK = {"records": RECORDS, "in-flight": 5}
 MANY = {"connections": 50, "partitions": 10}
 IDLE_S = 3
+STARTS = 3
 PARTITIONS_AT_START = 100
 
 
@@ -111,9 +113,10 @@ def rows(size: Size) -> list[Row]:
 class Bench:
     """The brokers by durability, and the figures so far."""
 
-    def __init__(self, size: Size, data: Path, version: str) -> None:
+    def __init__(self, size: Size, data: Path, version: str, save: Callable[[], None]) -> None:
         self.size, self.data, self.version = size, data, version
         self.generator = data / "loadgen"
+        self.save = save
         self.found: dict[str, dict[str, dict[str, list[float]]]] = {}
         self.runs: list[dict[str, object]] = []
 
@@ -184,6 +187,7 @@ class Bench:
                     for side in order:
                         self.measure(row, side)
             print(f"{clock()} {durability}: round {turn + 1} of {self.size.repeats}", flush=True)
+            self.save()
 
     # ---- start and memory ----
     def sides(self, name: str, durability: str) -> tuple[Ours, Theirs]:
@@ -212,10 +216,11 @@ class Bench:
                         },
                     )
                     side.stop()
-            for _ in range(self.size.repeats):
+            for _ in range(min(self.size.repeats, STARTS)):
                 for side in pair:
                     self.one_start(side, partitions)
         print(f"{clock()} start-up measured", flush=True)
+        self.save()
 
     def one_start(self, side: Side, partitions: int) -> None:
         load_average = os.getloadavg()[0]
@@ -233,8 +238,7 @@ class Bench:
 
     def run(self) -> None:
         self.build()
-        self.start_up()
-        for durability in ("fsync", "os"):
+        for durability in ("os", "fsync"):
             ours, theirs = self.sides(durability, durability)
             try:
                 for side in (ours, theirs):
@@ -253,6 +257,8 @@ class Bench:
             finally:
                 ours.stop()
                 theirs.stop()
+
+        self.start_up()
 
     def warm_elsewhere(self, side: Side) -> None:
         """The request path of a flushing Kafka, warmed on a topic that does not flush."""
@@ -299,7 +305,9 @@ def table(found: dict[str, dict[str, dict[str, list[float]]]], size: Size) -> st
     for row, figures in found.items():
         for figure, by_side in figures.items():
             name, show = UNITS[figure]
-            ours, theirs = by_side["barnabas"], by_side["kafka"]
+            ours, theirs = by_side.get("barnabas"), by_side.get("kafka")
+            if not ours or not theirs:
+                continue  # the run was stopped between the two
             cells = [row, durability.get(row, "os"), name, cell(ours, show), cell(theirs, show)]
             lines.append(f"| {' | '.join(cells)} | {ratio(ours, theirs)} |")
     return "\n".join(lines)
@@ -330,6 +338,24 @@ def about(arguments: argparse.Namespace, size: Size) -> dict[str, object]:
     }
 
 
+def written(bench: Bench, header: dict[str, object]) -> str:
+    lines = [f"- {key}: {value}" for key, value in header.items()]
+    if header["quick"]:
+        lines.insert(
+            0, "**Quick run: Kafka's JIT is cold, one round; no basis for a comparison.**\n"
+        )
+    return "\n".join([*lines, "", table(bench.found, bench.size), ""])
+
+
+def write(bench: Bench, header: dict[str, object], folder: Path | None) -> None:
+    """What there is so far: a run that is stopped has left its rounds."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "broker.md").write_text(written(bench, header))
+        result = {"about": header, "figures": bench.found, "runs": bench.runs}
+        (folder / "broker.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a short run; Kafka stays cold")
@@ -343,24 +369,18 @@ def main(words: list[str]) -> int:
         size.repeats = arguments.repeats
     header = about(arguments, size) | {"load_average_at_start": os.getloadavg()}
     data = Path(tempfile.mkdtemp(prefix="barnabas-bench-", dir=arguments.data))
-    bench = Bench(size, data, arguments.kafka)
+
+    def save() -> None:
+        header["load_average_at_end"] = os.getloadavg()
+        write(bench, header, arguments.out)
+
+    bench = Bench(size, data, arguments.kafka, save)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are stopped then, too
     try:
         bench.run()
     finally:
         shutil.rmtree(data, ignore_errors=True)
-    header["load_average_at_end"] = os.getloadavg()
-    lines = [f"- {key}: {value}" for key, value in header.items()]
-    if arguments.quick:
-        lines.insert(
-            0, "**Quick run: Kafka's JIT is cold, one round; no basis for a comparison.**\n"
-        )
-    written = "\n".join([*lines, "", table(bench.found, size), ""])
-    print(written)
-    if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        (arguments.out / "broker.md").write_text(written)
-        result = {"about": header, "figures": bench.found, "runs": bench.runs}
-        (arguments.out / "broker.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(written(bench, header))
     return 0
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.rooms import Rooms
@@ -38,15 +38,19 @@ from barnabas.metadata.tree import MetadataError, MetadataTree
 from barnabas.server.background import Background
 from barnabas.server.decode_pool import DecodePool
 from barnabas.server.listeners import advertised
+from barnabas.server.network_events import PERIOD_MS as EVENTS_PERIOD_MS
+from barnabas.server.network_events import write_events
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
 from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
-from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 from barnabas.storage.log_manager import LogManager
 from barnabas.wire.api_keys import api_keys
+
+if TYPE_CHECKING:
+    from barnabas.storage.cleanup import Cleanup
 
 log = logging.getLogger("barnabas.node")
 
@@ -150,7 +154,7 @@ class Node:
         path = self._dirs[0].path / METADATA_DIRECTORY
         self._tree = EmbeddedTree(path, clock_ms=self.system.wall_ms)
         known = {found for row in self._dirs if (found := row.identity().get("cluster.id"))}
-        self.cluster_id = claim_cluster(self._tree, known, secrets.token_bytes)
+        self.cluster_id = claim_cluster(self._tree, known, os.urandom)
         identities = [row.identity() for row in self._dirs]
         self.node_id = choose_node_id(self._tree, self.config, identities)
         self.dynamic = DynamicConfig(self.config, self.node_id, on_error=_setting_failed)
@@ -180,7 +184,7 @@ class Node:
             self._table,
             FetchSessions(
                 self.config.integer("max.incremental.fetch.session.cache.slots"),
-                seed=secrets.randbits(64),
+                seed=int.from_bytes(os.urandom(8), "big"),
             ),
             fetch_bytes_max=self.config.integer("fetch.max.bytes"),
         )
@@ -217,11 +221,9 @@ class Node:
             config=self.config,
             dynamic=self.dynamic,
             cluster=lambda: reader.state,
-            topics=TopicController(
-                self._tree, reader, self.dynamic, secrets.randbelow, secrets.token_bytes
-            ),
+            topics=TopicController(self._tree, reader, self.dynamic, _random_below, os.urandom),
             deletion=deletion,
-            growth=PartitionGrowth(self._tree, reader, secrets.randbelow),
+            growth=PartitionGrowth(self._tree, reader, _random_below),
             configs=ConfigChanges(self._tree, reader, self.dynamic),
             replicas=replicas,
             logs=self.logs,
@@ -234,7 +236,7 @@ class Node:
         self._decoders = DecodePool(self._table, DECODE_THREADS)
         self._decoders.start()
         self._handlers = RequestHandlers(
-            self._reactor, _answering(dispatcher), self.config.integer("num.io.threads")
+            self._reactor, _answering(dispatcher), self.dynamic.integer("num.io.threads")
         )
         self._handlers.start()
         self._fetch.start()
@@ -242,8 +244,10 @@ class Node:
         self._replicas = replicas
 
     def _start_background(self) -> None:
-        assert self._checkpoints is not None
+        assert self._checkpoints is not None and self._reactor is not None
         period = self.config.integer
+        reactor = self._reactor
+        self._background.add("events", lambda: write_events(reactor), lambda: EVENTS_PERIOD_MS)
         self._background.add(
             "high-watermarks",
             self._checkpoints.write_high_watermarks,
@@ -269,11 +273,11 @@ class Node:
     def _retention(self) -> None:
         """The plugins are found at the first round: importing them would delay the start."""
         assert self.logs is not None and self._replicas is not None
-        period = self.config.integer
         if self._cleanup is None:
             from barnabas.hooks.registry import Registry
             from barnabas.plugins.retention_size import RetentionSize
             from barnabas.plugins.retention_time import RetentionTime
+            from barnabas.storage.cleanup import Cleanup
 
             registry = Registry()
             registry.register(RetentionTime(), "retention_time")
@@ -284,7 +288,7 @@ class Node:
                 self._replicas.topic_config,
                 self._replicas.high_watermark,
                 self.system.wall_ms,
-                period("log.segment.delete.delay.ms"),
+                lambda: self.dynamic.integer("log.segment.delete.delay.ms"),
             )
         self._cleanup.run()
 
@@ -292,6 +296,8 @@ class Node:
         assert self._reactor is not None
         for name in names & LIMITS.keys():
             self._reactor.set_limit(name, self.dynamic.integer(name))
+        if "num.io.threads" in names and self._handlers is not None:
+            self._handlers.resize(self.dynamic.integer("num.io.threads"))
 
     def _bind(self, listener: Listener) -> int:
         assert self._reactor is not None
@@ -307,6 +313,11 @@ class Node:
 
 def _setting_failed(error: Exception) -> None:
     log.error("a changed setting did not take effect everywhere: %s", error, exc_info=error)
+
+
+def _random_below(limit: int) -> int:
+    """Evenly enough for the choice of a broker, without the import of `secrets` and OpenSSL."""
+    return int.from_bytes(os.urandom(8), "big") % limit
 
 
 def _answering(dispatcher: Dispatcher) -> Answer:

@@ -38,6 +38,16 @@ from barnabas.metadata.tree import (
 log = logging.getLogger("barnabas.controller")
 
 
+# Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
+THREAD_COUNTS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+THREADS_MAX = 1000
 OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
 
 
@@ -131,6 +141,9 @@ class ConfigChanges:
             texts = self._config.alter(broker_id, changes, validate_only=True)
         except ConfigError as error:
             raise InvalidConfig(" ".join(error.problems)) from error
+        for setting_name, text in changes.items():
+            if setting_name in THREAD_COUNTS and text is not None:
+                _check_thread_count(setting_name, int(text), self._config.integer(setting_name))
         if validate_only:
             return
         node = znodes.DEFAULT_ENTITY if broker_id is None else str(broker_id)
@@ -178,6 +191,15 @@ def _changed(change: Change, setting: Setting | None, in_force: str | None) -> s
     if text is not None:
         _check_value(change.name, setting, text)
     return text
+
+
+def _check_thread_count(name: str, asked: int, now: int) -> None:
+    least, most = now // 2, min(now * 2, THREADS_MAX)
+    if not least <= asked <= most:
+        raise InvalidConfig(
+            f"Invalid value {asked} for configuration {name}: there are {now} threads, and one"
+            f" change may make them {least} to {most}"
+        )
 
 
 def _check_value(name: str, setting: Setting | None, text: str) -> None:

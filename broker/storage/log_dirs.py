@@ -29,11 +29,13 @@ class UnusableDirectory(Exception):
 
 
 class LogDir:
-    """A locked log directory. `was_clean`: the last stop was a clean one."""
+    """A locked log directory. `was_clean`: the last stop was a clean one; `is_new`:
+    no broker was here before."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.was_clean = False
+        self.is_new = False
         self._lock_fd = -1
 
     def open(self) -> None:
@@ -51,6 +53,7 @@ class LogDir:
                 " it) and cannot be taken over. Set log.dirs to another directory."
             )
         self._lock()
+        self.is_new = not (self.path / META).exists()
         self.was_clean = (self.path / CLEAN_SHUTDOWN).exists()
 
     def _lock(self) -> None:

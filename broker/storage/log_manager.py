@@ -11,10 +11,8 @@ Next: checkpoint_writer.py, cleanup.py (what comes again while the broker runs).
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +58,20 @@ class _DirState:
         self.log_starts = _offsets(directory.path / files.LOG_START)
 
 
+def _are_saved(directory: Path, epochs: list[tuple[int, int]]) -> bool:
+    """Whether a log's checkpoint says so already, as after a clean stop: two fsyncs less."""
+    try:
+        return files.read_leader_epochs(directory) == epochs
+    except DamagedFile:
+        return False
+
+
+def _remove_tree(path: Path) -> None:
+    import shutil  # with its compressors it costs a start some milliseconds
+
+    shutil.rmtree(path)
+
+
 def _offsets(path: Path) -> dict[TopicPartition, int]:
     try:
         return files.read_offsets(path)
@@ -98,15 +110,36 @@ class LogManager:
         removed. Raises OSError or LogError when a log cannot be opened."""
         for topic, partition, topic_id in deleted:
             self._remove_found(topic, partition, topic_id)
+        found = [
+            (state, path, name) for state in self._dirs for path, name in self._found(state, wanted)
+        ]
+        if all(state.directory.was_clean for state, _, _ in found):
+            # A clean log opens faster than a thread is handed one; the import would cost as much.
+            for row in found:
+                self._keep(self._open_found(*row, wanted))
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
         threads = self._config.integer("num.recovery.threads.per.data.dir")
         with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
-            opening = [
-                pool.submit(self._open_found, state, path, name, wanted)
-                for state in self._dirs
-                for path, name in self._found(state, wanted)
-            ]
-            for done in opening:
+            for done in [pool.submit(self._open_found, *row, wanted) for row in found]:
                 self._keep(done.result())
+        for state in self._dirs:
+            self._say_how_it_was_left(state.directory)
+
+    def _say_how_it_was_left(self, directory: LogDir) -> None:
+        if directory.was_clean:
+            log.info("%s was closed cleanly: no recovery was needed", directory.path)
+        elif not directory.is_new:
+            rows = [row for row in self.logs() if row.directory.parent == directory.path]
+            recovered = [row.handle.recovered for row in rows]
+            log.warning(
+                "%s was not closed cleanly: %d logs checked, %d batches read, %d bytes cut",
+                directory.path,
+                len(rows),
+                sum(row.batches for row in recovered),
+                sum(row.cut_bytes for row in recovered),
+            )
 
     def _remove_found(self, topic: str, partition: int, topic_id: bytes) -> None:
         """A deletion that a crash cut short: the directories of exactly this topic go."""
@@ -131,7 +164,7 @@ class LogManager:
             if named is None or path.is_symlink() or not path.is_dir():
                 continue
             if named.mark == "delete":
-                shutil.rmtree(path)
+                _remove_tree(path)
             elif named.mark is None:
                 name = named.topic, named.partition
                 if self._is_wanted(path, wanted.get(name)):
@@ -242,7 +275,9 @@ class LogManager:
         if found is None:
             return
         found.handle.assign_epoch(epoch)
-        files.write_leader_epochs(found.directory, found.handle.leader_epochs())
+        epochs = found.handle.leader_epochs()
+        if not _are_saved(found.directory, epochs):
+            files.write_leader_epochs(found.directory, epochs)
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """A topic's configuration changed."""

@@ -1,7 +1,7 @@
 """Topics are deleted whole, whatever a crash leaves behind."""
 
 import pytest
-from api.admin_calls import admin_on
+from api.admin_calls import BROKER, SET, admin_on
 
 from barnabas.metadata import znodes
 from barnabas.metadata.embedded import EmbeddedTree
@@ -38,6 +38,17 @@ def test_a_deleted_topic_is_gone_from_everything(tmp_path):
     assert nodes_about(tmp_path, "t") == []
     with admin_on(tmp_path) as a:
         assert a.names() == ["other"] and a.directories("t") == []
+
+
+def test_directories_go_after_log_segment_delete_delay_ms(tmp_path):
+    with admin_on(tmp_path) as a:
+        a.create("t", 2)
+        a.delete("t")
+        a.broker.node._retention()
+        assert len(a.directories("t")) == 2
+        assert a.alter(BROKER, "", ("log.segment.delete.delay.ms", SET, "0")) == (0, None)
+        a.broker.node._retention()
+        assert a.directories("t") == []
 
 
 def test_a_topic_of_the_same_name_starts_afresh(tmp_path):

@@ -5,9 +5,13 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from compat.support import Wire
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.broker_process import BrokerProcess, free_port
+from node.test_settings import fetch
+
+from barnabas.wire.batches import decode_batches
 
 SERVING_S_MAX = 5.0
 BETWEEN_KILLS_S = 1.0
@@ -62,22 +66,17 @@ class Load:
 
 
 def read_all(address: str, topic: str) -> list[tuple[int, int]]:
-    """(offset, number) of every record."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "none", "log_level": 0})
+    """(offset, number) of every record, as one connection fetches them."""
     found: list[tuple[int, int]] = []
-    try:
-        where = TopicPartition(topic, 0)
-        _, end = consumer.get_watermark_offsets(where, timeout=10)
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        give_up = time.monotonic() + 30
-        while len(found) < end and time.monotonic() < give_up:
-            for message in consumer.consume(5000, timeout=1.0):
-                assert message.error() is None, message.error()
-                found.append((message.offset(), int(message.value())))
-        assert len(found) == end
-    finally:
-        consumer.close()
-    return found
+    with Wire(address) as wire:
+        while True:
+            offset = found[-1][0] + 1 if found else 0
+            [row] = fetch(wire, topic, offset=offset).responses[0].partitions
+            assert row.errorCode == 0
+            if offset >= row.highWatermark:
+                return found
+            for batch in decode_batches(bytes(row.records), size_max=1 << 26, partial_tail=True):
+                found += [(row.offset, int(row.value)) for row in batch.records]
 
 
 def create(address: str) -> None:
