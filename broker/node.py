@@ -45,7 +45,6 @@ from barnabas.server.registration import choose_node_id, claim_cluster, register
 from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
-from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 from barnabas.storage.log_manager import LogManager, PartitionLog
@@ -62,6 +61,7 @@ SWITCH_INTERVAL_S = 0.0005
 METADATA_DIRECTORY = "metadata"
 DECODE_THREADS = 2
 FLUSH_TIMEOUT_MS = 30_000
+PRODUCER_EXPIRY_PERIOD_MS = 600_000  # as Kafka
 RETENTION_FIRST_MS = 30_000  # as Kafka: a start is busy enough without deleting files
 
 
@@ -248,6 +248,7 @@ class Node:
 
     def _start_background(self) -> None:
         assert self._checkpoints is not None and self._reactor is not None
+        assert self.logs is not None and self._replicas is not None
         period = self.config.integer
         reactor = self._reactor
         self._background.add("events", lambda: write_events(reactor), lambda: EVENTS_PERIOD_MS)
@@ -271,6 +272,11 @@ class Node:
         )
         self._background.add(
             "flush", flusher.run, lambda: period("log.flush.scheduler.interval.ms")
+        )
+        self._background.add(
+            "producer-expiry",
+            self.logs.expire_producers,
+            lambda: PRODUCER_EXPIRY_PERIOD_MS,
         )
         self._background.add(
             "retention",

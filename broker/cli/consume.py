@@ -138,7 +138,7 @@ def _starts(cluster: Cluster, arguments: argparse.Namespace) -> dict[int, int]:
 
 def _write_all(reader: Reader, arguments: argparse.Namespace) -> None:
     out = sys.stdout.buffer
-    progress = Progress("consumed")
+    progress = Progress("consumed", is_shown=not sys.stdout.isatty())
     separator = unescaped(arguments.separator)
     plain = not (arguments.json or arguments.key or arguments.headers or arguments.offsets)
     left = arguments.count

@@ -97,15 +97,17 @@ def iso_time(timestamp_ms: int) -> str | None:
 
 
 class Progress:
-    """A line on standard error that counts, when it is a terminal and the work takes long."""
+    """A line on standard error that counts, when it is a terminal and the work takes long.
 
-    def __init__(self, verb: str) -> None:
+    It stays away (`is_shown` False) where the data itself goes to the terminal."""
+
+    def __init__(self, verb: str, is_shown: bool = True) -> None:
         self.verb = verb
         self.count, self.size_bytes = 0, 0
         self._began = time.monotonic()
         self._next = self._began + PROGRESS_AFTER_S
         self._shown = False
-        self._to_terminal = sys.stderr.isatty()
+        self._to_terminal = is_shown and sys.stderr.isatty()
 
     def add(self, count: int, size_bytes: int) -> None:
         self.count += count

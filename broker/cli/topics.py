@@ -163,7 +163,8 @@ def _describe_one(cluster: Cluster, name: str, as_json: bool) -> dict[str, Any]:
     ]
     if not as_json:
         settings = ", ".join(f"{key}={value}" for key, value in sorted(configs.items()))
-        print(f"topic {name}: {len(rows)} partitions{', ' if settings else ''}{settings}")
+        count = "1 partition" if len(rows) == 1 else f"{len(rows)} partitions"
+        print(f"topic {name}: {count}{', ' if settings else ''}{settings}")
         table(
             ("partition", "leader", "replicas", "in sync", "earliest", "latest"),
             [

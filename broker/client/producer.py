@@ -5,7 +5,8 @@ Sending waits for the answer, so at most one request is on its way and order is 
 sent again after a broken connection is stored once. A batch that the broker finds too large is sent
 again as two halves, down to one record.
 
-Limits: batch_bytes for each partition before compression, and a record more.
+Limits: batch_bytes for each partition before compression and PENDING_BYTES_MAX for all, and a
+record more.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
 BATCH_BYTES = 512 * 1024  # below the 1 MiB that brokers take unless told otherwise
+PENDING_BYTES_MAX = 64 * 1024 * 1024  # of all partitions together
 RECORD_OVERHEAD_BYTES = 24  # lengths, deltas and counts around a record, at most
 RECORD_V2, ZSTD_FROM = 3, 7  # versions of Produce
 SEQUENCE_MASK = 2**31 - 1
@@ -76,6 +78,7 @@ class Producer:
         if idempotent and self.acks == -1:
             self.producer_id, self.producer_epoch = self._identity()
         self._pending: dict[int, _Pending] = {}
+        self._pending_bytes = 0
         self._sequences: dict[int, int] = {}
         self._sticky = random.randrange(self.partition_count)
 
@@ -103,29 +106,39 @@ class Producer:
         """Put a record into its partition's batch; a full batch is sent, and waited for.
 
         Records without a key go to one partition until its batch is full, then to another."""
-        if partition is None:
-            by_key = key is not None
-            partition = partition_of(key, self.partition_count) if key is not None else self._sticky
-        else:
-            by_key = True
-            if not 0 <= partition < self.partition_count:
-                raise UnknownTopicOrPartition(
-                    f"topic {self.topic} has no partition {partition}, it has"
-                    f" {self.partition_count}"
-                )
         at = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         record = Record(value, key, timestamp=at, headers=headers)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        for name, content in record.headers:
-            size_bytes += RECORD_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
-        pending = self._pending.setdefault(partition, _Pending())
-        if pending.records and pending.size_bytes + size_bytes > self.batch_bytes:
-            self._send_pending(partition)
-            if not by_key:
-                self._sticky = random.randrange(self.partition_count)
-            pending = self._pending.setdefault(partition, _Pending())
+        if headers:
+            for name, content in record.headers:
+                size_bytes += RECORD_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
+        is_free = partition is None and key is None
+        place = self._sticky if is_free else self._place(partition, key)
+        pending = self._pending.get(place)
+        if pending is not None and pending.size_bytes + size_bytes > self.batch_bytes:
+            self._send_pending(place)
+            pending = None
+            if is_free:
+                place = self._sticky = random.randrange(self.partition_count)
+                pending = self._pending.get(place)
+        if pending is None:
+            pending = self._pending[place] = _Pending()
         pending.records.append(record)
         pending.size_bytes += size_bytes
+        self._pending_bytes += size_bytes
+        if self._pending_bytes > PENDING_BYTES_MAX:
+            self.flush()
+
+    def _place(self, partition: int | None, key: bytes | None) -> int:
+        """The partition asked for, or the key's."""
+        if partition is None:
+            assert key is not None
+            return partition_of(key, self.partition_count)
+        if not 0 <= partition < self.partition_count:
+            raise UnknownTopicOrPartition(
+                f"topic {self.topic} has no partition {partition}, it has {self.partition_count}"
+            )
+        return partition
 
     def flush(self) -> None:
         """Returns when all records are acknowledged."""
@@ -135,6 +148,7 @@ class Producer:
     def _send_pending(self, partition: int) -> None:
         pending = self._pending.pop(partition, None)
         if pending is not None:
+            self._pending_bytes -= pending.size_bytes
             self._send_records(partition, pending.records)
 
     def _send_records(self, partition: int, records: list[Record]) -> None:

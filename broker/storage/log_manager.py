@@ -117,13 +117,13 @@ class LogManager:
             # A clean log opens faster than a thread is handed one; the import would cost as much.
             for row in found:
                 self._keep(self._open_found(*row, wanted))
-            return
-        from concurrent.futures import ThreadPoolExecutor
+        else:
+            from concurrent.futures import ThreadPoolExecutor
 
-        threads = self._config.integer("num.recovery.threads.per.data.dir")
-        with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
-            for done in [pool.submit(self._open_found, *row, wanted) for row in found]:
-                self._keep(done.result())
+            threads = self._config.integer("num.recovery.threads.per.data.dir")
+            with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
+                for done in [pool.submit(self._open_found, *row, wanted) for row in found]:
+                    self._keep(done.result())
         for state in self._dirs:
             self._say_how_it_was_left(state.directory)
 
@@ -207,7 +207,7 @@ class LogManager:
             system=self._system,
             epochs=self._epochs,
             cache=self._cache,
-            settings=log_settings(want.config),
+            settings=self._settings(want.config),
             recovery_point=state.recovery_points.get(name, 0),
             log_start_offset=state.log_starts.get(name, 0),
             clean=state.directory.was_clean,
@@ -260,7 +260,7 @@ class LogManager:
             system=self._system,
             epochs=self._epochs,
             cache=self._cache,
-            settings=log_settings(config),
+            settings=self._settings(config),
             clean=True,
         )
         sync_directory(parent)
@@ -283,7 +283,7 @@ class LogManager:
         """A topic's configuration changed."""
         for opened in self.logs():
             if opened.topic == topic:
-                opened.handle.set_config(log_settings(config))
+                opened.handle.set_config(self._settings(config))
 
     def delete_topic(self, topic: str) -> None:
         """Takes the logs of a topic out of service and renames their directories to `-delete`.
@@ -301,6 +301,23 @@ class LogManager:
             _rename_deleted(row.directory, row.topic, row.partition)
         for parent in {row.directory.parent for row in gone}:
             sync_directory(parent)
+
+    def expire_producers(self) -> int:
+        """Forgets idempotent producers that were quiet for producer.id.expiration.ms; how many."""
+        return sum(row.handle.expire_producers() for row in self.logs())
+
+    def _settings(self, config: TopicConfig) -> LogSettings:
+        """A topic's configuration, and what the broker's own adds, as the log takes it."""
+        return LogSettings(
+            segment_bytes=config.integer("segment.bytes"),
+            segment_ms=config.integer("segment.ms"),
+            segment_jitter_ms=config.integer("segment.jitter.ms"),
+            index_interval_bytes=config.integer("index.interval.bytes"),
+            segment_index_bytes=config.integer("segment.index.bytes"),
+            producer_id_expiration_ms=self._config.integer("producer.id.expiration.ms"),
+            preallocate=config.boolean("preallocate"),
+            flush_messages=config.integer("flush.messages"),
+        )
 
     # -- stop -------------------------------------------------------------------------------------
 
@@ -324,16 +341,3 @@ def _rename_deleted(path: Path, topic: str, partition: int) -> None:
         path.rename(path.with_name(partition_dirs.marked_name(topic, partition, "delete")))
     except OSError as error:
         log.error("%s is deleted and cannot be renamed: %s", path, error)
-
-
-def log_settings(config: TopicConfig) -> LogSettings:
-    """A topic's configuration as the log takes it."""
-    return LogSettings(
-        segment_bytes=config.integer("segment.bytes"),
-        segment_ms=config.integer("segment.ms"),
-        segment_jitter_ms=config.integer("segment.jitter.ms"),
-        index_interval_bytes=config.integer("index.interval.bytes"),
-        segment_index_bytes=config.integer("segment.index.bytes"),
-        preallocate=config.boolean("preallocate"),
-        flush_messages=config.integer("flush.messages"),
-    )

@@ -121,6 +121,17 @@ def test_a_batch_that_is_too_large_is_sent_in_halves(cluster: Cluster):
             producer.send(b"y" * 2000)
 
 
+def test_what_waits_in_many_partitions_has_one_limit(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("barnabas.client.producer.PENDING_BYTES_MAX", 1000)
+    producer = Producer(cluster, topic)
+    for i in range(100):
+        producer.send(b"z" * 100, partition=i % 2)
+        assert sum(row.size_bytes for row in producer._pending.values()) <= 1000
+    assert 80 < producer.record_count < 100
+
+
 def test_keys_stay_in_their_partition(cluster: Cluster, topic: str):
     with Producer(cluster, topic) as producer:
         for i in range(200):

@@ -105,3 +105,18 @@ def test_a_transactional_id_is_told_that_there_is_no_coordinator(tmp_path):
         ask = request(22).cls(transactionalId="x", transactionTimeoutMs=1)
         assert wire.call(22, 4, ask).errorCode == 15
         assert wire.call(10, 3, request(10).cls(key="g", keyType=0)).errorCode == 15
+
+
+def test_a_quiet_producer_is_forgotten_after_producer_id_expiration_ms(tmp_path):
+    settings = {
+        "log.dirs": str(tmp_path),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "producer.id.expiration.ms": "300",
+    }
+    with Broker(settings) as broker:
+        create_topic(broker.bootstrap_servers, "t")
+        assert send(broker, 9, 0) == (0, 0)
+        assert send(broker, 9, 5)[0] == OUT_OF_ORDER
+        time.sleep(0.4)
+        assert broker.node.logs.expire_producers() == 1  # comes by itself every ten minutes
+        assert send(broker, 9, 5) == (0, 1)  # nothing is known that it could be out of order with
