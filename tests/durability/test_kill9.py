@@ -81,9 +81,7 @@ def read_all(address: str, topic: str) -> list[tuple[int, int]]:
 
 def create(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    made = admin.create_topics(
-        [NewTopic(name, 1, 1) for name in KINDS], operation_timeout=10
-    )
+    made = admin.create_topics([NewTopic(name, 1, 1) for name in KINDS], operation_timeout=10)
     for future in made.values():
         future.result(10)
 

@@ -143,9 +143,7 @@ INDEX_DAMAGE = {
     "odd length": lambda path, other: path.write_bytes(path.read_bytes() + b"\1\2\3"),
     "zeroed": lambda path, other: path.write_bytes(bytes(path.stat().st_size)),
     "of another segment": lambda path, other: shutil.copyfile(other, path),
-    "noise": lambda path, other: path.write_bytes(
-        random.Random(2).randbytes(path.stat().st_size)
-    ),
+    "noise": lambda path, other: path.write_bytes(random.Random(2).randbytes(path.stat().st_size)),
 }
 
 
