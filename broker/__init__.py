@@ -48,7 +48,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of the first listener, the port that was bound."""
-        first = self.node.listeners[0]
+        first = self.node.listening[0]
         return f"{first.host}:{first.port}"
 
     def __enter__(self) -> Broker:

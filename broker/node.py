@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.rooms import Rooms
@@ -27,6 +27,10 @@ from barnabas.cext.sessions import FetchSessions
 from barnabas.cext.sys import SystemCalls
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.listeners import Listener
+from barnabas.controller import config_changes
+from barnabas.controller.config_changes import ConfigChanges
+from barnabas.controller.partition_growth import PartitionGrowth
+from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.embedded import EmbeddedTree
@@ -34,16 +38,20 @@ from barnabas.metadata.tree import MetadataError, MetadataTree
 from barnabas.server.background import Background
 from barnabas.server.decode_pool import DecodePool
 from barnabas.server.listeners import advertised
+from barnabas.server.network_events import PERIOD_MS as EVENTS_PERIOD_MS
+from barnabas.server.network_events import write_events
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import choose_node_id, claim_cluster, register, take_control
-from barnabas.server.replica_manager import ReplicaManager, wanted_logs
+from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
-from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 from barnabas.storage.log_manager import LogManager, PartitionLog
 from barnabas.wire.api_keys import api_keys
+
+if TYPE_CHECKING:
+    from barnabas.storage.cleanup import Cleanup
 
 log = logging.getLogger("barnabas.node")
 
@@ -70,7 +78,7 @@ class Node:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.listeners: tuple[Listener, ...] = ()  # as clients are told
-        self.bound_ports: dict[str, int] = {}
+        self.listening: tuple[Listener, ...] = ()  # as they are bound
         self._dirs: list[LogDir] = []
         self._tree: MetadataTree | None = None
         self._reactor: Reactor | None = None
@@ -148,13 +156,15 @@ class Node:
         path = self._dirs[0].path / METADATA_DIRECTORY
         self._tree = EmbeddedTree(path, clock_ms=self.system.wall_ms)
         known = {found for row in self._dirs if (found := row.identity().get("cluster.id"))}
-        self.cluster_id = claim_cluster(self._tree, known, secrets.token_bytes)
+        self.cluster_id = claim_cluster(self._tree, known, os.urandom)
         identities = [row.identity() for row in self._dirs]
         self.node_id = choose_node_id(self._tree, self.config, identities)
-        self.dynamic = DynamicConfig(self.config, self.node_id)
+        self.dynamic = DynamicConfig(self.config, self.node_id, on_error=_setting_failed)
         for directory in self._dirs:
             directory.claim(self.node_id, self.cluster_id)
-        return ClusterStateReader(self._tree)
+        reader = ClusterStateReader(self._tree)
+        config_changes.load(self.dynamic, reader.state)
+        return reader
 
     def _open_logs(self, reader: ClusterStateReader) -> None:
         epochs = Epochs()
@@ -165,7 +175,9 @@ class Node:
         for directory in self._dirs:
             self._table.add_directory(str(directory.path))
             directory.begin()
-        self.logs.load(wanted_logs(reader.state, self.node_id, self.dynamic))
+        self.logs.load(
+            wanted_logs(reader.state, self.node_id, self.dynamic), deleted_logs(reader.state)
+        )
 
     def _serve(self, reader: ClusterStateReader) -> None:
         assert self._table is not None and self.logs is not None and self._tree is not None
@@ -174,7 +186,7 @@ class Node:
             self._table,
             FetchSessions(
                 self.config.integer("max.incremental.fetch.session.cache.slots"),
-                seed=secrets.randbits(64),
+                seed=int.from_bytes(os.urandom(8), "big"),
             ),
             fetch_bytes_max=self.config.integer("fetch.max.bytes"),
         )
@@ -188,25 +200,36 @@ class Node:
             [produce, self._fetch],
             network_threads=self.config.integer("num.network.threads"),
             flexible_from=flexible_from,
-            limits={name: self.config.integer(name) for name in LIMITS},
+            limits={name: self.dynamic.integer(name) for name in LIMITS},
         )
-        self.bound_ports = {row.name: self._bind(row) for row in self.config.listeners}
-        self.listeners = advertised(self.config.advertised_listeners, self.bound_ports)
+        self.dynamic.on_change.append(self._limits_changed)
+        self.listening = tuple(
+            Listener(row.name, row.host, self._bind(row), row.protocol)
+            for row in self.config.listeners
+        )
+        self.listeners = advertised(self.config.advertised_listeners, self.listening)
         register(self._tree, self.node_id, self.listeners, self.config, self.system.wall_ms())
         take_control(self._tree, self.node_id, self.system.wall_ms())
         reader.load()
         replicas = ReplicaManager(self.node_id, self._table, self.logs, self.dynamic)
+        checkpoints = CheckpointWriter(self.logs, replicas.high_watermark)
+        deletion = TopicDeletion(self._tree, reader, checkpoints.write_all)
         replicas.lead(self._tree, reader, unclean=not all(row.was_clean for row in self._dirs))
+        deletion.finish()
+        self._checkpoints = checkpoints
         rooms = Rooms(
             node_id=self.node_id,
             cluster_id=self.cluster_id,
             config=self.config,
             dynamic=self.dynamic,
             cluster=lambda: reader.state,
-            topics=TopicController(
-                self._tree, reader, self.dynamic, secrets.randbelow, secrets.token_bytes
-            ),
+            topics=TopicController(self._tree, reader, self.dynamic, _random_below, os.urandom),
+            deletion=deletion,
+            growth=PartitionGrowth(self._tree, reader, _random_below),
+            configs=ConfigChanges(self._tree, reader, self.dynamic),
             replicas=replicas,
+            logs=self.logs,
+            checkpoints=checkpoints,
             producer_ids=ProducerIds(self._tree, self.node_id),
             api_versions=advertised_versions(api_table()),
             wall_ms=self.system.wall_ms,
@@ -215,7 +238,7 @@ class Node:
         self._decoders = DecodePool(self._table, DECODE_THREADS)
         self._decoders.start()
         self._handlers = RequestHandlers(
-            self._reactor, _answering(dispatcher), self.config.integer("num.io.threads")
+            self._reactor, _answering(dispatcher), self.dynamic.integer("num.io.threads")
         )
         self._handlers.start()
         self._fetch.start()
@@ -223,9 +246,10 @@ class Node:
         self._replicas = replicas
 
     def _start_background(self) -> None:
-        assert self.logs is not None and self._replicas is not None
-        self._checkpoints = CheckpointWriter(self.logs, self._replicas.high_watermark)
+        assert self._checkpoints is not None and self._reactor is not None
         period = self.config.integer
+        reactor = self._reactor
+        self._background.add("events", lambda: write_events(reactor), lambda: EVENTS_PERIOD_MS)
         self._background.add(
             "high-watermarks",
             self._checkpoints.write_high_watermarks,
@@ -266,11 +290,11 @@ class Node:
     def _retention(self) -> None:
         """The plugins are found at the first round: importing them would delay the start."""
         assert self.logs is not None and self._replicas is not None
-        period = self.config.integer
         if self._cleanup is None:
             from barnabas.hooks.registry import Registry
             from barnabas.plugins.retention_size import RetentionSize
             from barnabas.plugins.retention_time import RetentionTime
+            from barnabas.storage.cleanup import Cleanup
 
             registry = Registry()
             registry.register(RetentionTime(), "retention_time")
@@ -281,9 +305,16 @@ class Node:
                 self._replicas.topic_config,
                 self._replicas.high_watermark,
                 self.system.wall_ms,
-                period("log.segment.delete.delay.ms"),
+                lambda: self.dynamic.integer("log.segment.delete.delay.ms"),
             )
         self._cleanup.run()
+
+    def _limits_changed(self, names: frozenset[str]) -> None:
+        assert self._reactor is not None
+        for name in names & LIMITS.keys():
+            self._reactor.set_limit(name, self.dynamic.integer(name))
+        if "num.io.threads" in names and self._handlers is not None:
+            self._handlers.resize(self.dynamic.integer("num.io.threads"))
 
     def _bind(self, listener: Listener) -> int:
         assert self._reactor is not None
@@ -295,6 +326,15 @@ class Node:
                 f" {os.strerror(error.errno or 0)}. Stop what uses that port, or take another one:"
                 f" --set listeners={listener.name}://{listener.host}:PORT"
             ) from error
+
+
+def _setting_failed(error: Exception) -> None:
+    log.error("a changed setting did not take effect everywhere: %s", error, exc_info=error)
+
+
+def _random_below(limit: int) -> int:
+    """Evenly enough for the choice of a broker, without the import of `secrets` and OpenSSL."""
+    return int.from_bytes(os.urandom(8), "big") % limit
 
 
 def _answering(dispatcher: Dispatcher) -> Answer:

@@ -30,7 +30,7 @@ from barnabas.cext.local_log cimport (
 )
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.producers cimport (
-    Producers, producers_expire, producers_first_open, producers_free, producers_init,
+    Producer, Producers, producers_expire, producers_first_open, producers_free, producers_init,
     snapshot_read,
 )
 from barnabas.cext.records cimport BatchHeader, RECORDS_OK, batch_header
@@ -61,6 +61,9 @@ LogSettings = namedtuple(
 AppendResult = namedtuple("AppendResult", "first_offset last_offset log_start_offset duplicate")
 SegmentInfo = namedtuple(
     "SegmentInfo", "base_offset size_bytes flushed_bytes largest_timestamp active")
+ProducerState = namedtuple(
+    "ProducerState",
+    "producer_id epoch last_sequence last_timestamp coordinator_epoch txn_first_offset")
 Recovered = namedtuple(
     "Recovered", "segments_walked batches records cut_bytes segments_dropped messages")
 
@@ -668,6 +671,34 @@ cdef class LogHandle:
         cdef int64_t end_offset
         log_epoch_end(_open_log(self), epoch, &found_epoch, &end_offset)
         return found_epoch, end_offset
+
+    def producers(self) -> list:
+        """A ProducerState of each that the log remembers; last_sequence -1: none of its batches."""
+        cdef Log* log = _open_log(self)
+        cdef Producer* copy
+        cdef Producer* p
+        cdef int64_t i, count
+        cdef int32_t sequence
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            count = log.producers.count
+            copy = <Producer*>malloc((count + 1) * sizeof(Producer))
+            if copy != NULL and count:
+                memcpy(copy, log.producers.entries, count * sizeof(Producer))
+            pthread_mutex_unlock(&log.lock)
+        if copy == NULL:
+            raise MemoryError
+        try:
+            found = []
+            for i in range(count):
+                p = &copy[i]
+                sequence = -1 if p.batch_count == 0 else p.batches[p.batch_count - 1].last_sequence
+                found.append(ProducerState(
+                    p.producer_id, p.epoch, sequence, p.last_timestamp, p.coordinator_epoch,
+                    p.txn_first_offset))
+            return found
+        finally:
+            free(copy)
 
     def counters(self) -> dict[str, int]:
         cdef Log* log = _open_log(self)

@@ -57,6 +57,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "filemap.h" nogil:
     int64_t file_size(int fd)
+    int64_t file_data_end(int fd, int64_t size_bytes)
     int64_t file_modified_ms(int fd)
     uint8_t* map_file(int fd, int64_t size_bytes, int writable)
     void unmap_file(uint8_t* map, int64_t size_bytes)
@@ -237,15 +238,24 @@ cdef int segment_fd(Segment* segment, System* system) noexcept nogil:
     return fd
 
 
-cdef int64_t _sound(const Segment* s, const IndexFile* index, bint by_time) noexcept nogil:
-    """Entries of a mapped index, from the first, that can be true."""
+cdef int64_t _sound(
+    const Segment* s, const IndexFile* index, bint by_time, int64_t written_bytes
+) noexcept nogil:
+    """Entries of a mapped index, from the first, that can be true; behind written_bytes it is
+    zeros, which are better not read: each page of them would be fetched and kept in memory."""
     cdef int64_t end_offset = s.base_offset + <int64_t>INT32_MAX + 1
     if by_time:
         return time_index_check(
-            index.map, time_index_used(index.map, index.map_bytes), s.base_offset, end_offset)
+            index.map, time_index_used(index.map, written_bytes), s.base_offset, end_offset)
     return offset_index_check(
-        index.map, offset_index_used(index.map, index.map_bytes), s.base_offset, end_offset,
+        index.map, offset_index_used(index.map, written_bytes), s.base_offset, end_offset,
         s.size_bytes)
+
+
+cdef inline int64_t _written(int fd, int64_t found_bytes, int entry_bytes) noexcept nogil:
+    """Whole entries of a file of found_bytes up to its last written byte, in bytes."""
+    cdef int64_t end = file_data_end(fd, found_bytes) + entry_bytes - 1
+    return min(end, found_bytes) // entry_bytes * entry_bytes
 
 
 cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time) noexcept nogil:
@@ -274,7 +284,9 @@ cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time)
             found.map = map_file(fd, size_bytes, False)
             if found.map != NULL:
                 found.map_bytes = size_bytes
-                found.entries = _sound(s, &found, by_time)
+                found.entries = _sound(
+                    s, &found, by_time,
+                    _written(fd, size_bytes, TIME_ENTRY_BYTES if by_time else OFFSET_ENTRY_BYTES))
         close_descriptor(fd)
     found.mapped = True
     pthread_mutex_lock(&s.pool.lock)
@@ -327,6 +339,7 @@ cdef int _open_index(
     cdef int entry_bytes = TIME_ENTRY_BYTES if by_time else OFFSET_ENTRY_BYTES
     cdef int64_t size_bytes = index_bytes // entry_bytes * entry_bytes
     cdef int64_t found_bytes
+    cdef int64_t written_bytes = 0
     cdef int fd = _open(s, system, ".timeindex" if by_time else ".index", O_RDWR | O_CREAT)
     cdef int status = 0
     if fd < 0:
@@ -334,6 +347,8 @@ cdef int _open_index(
     if empty:
         status = system.ftruncate(system, fd, 0)
     found_bytes = file_size(fd)
+    if found_bytes > 0:
+        written_bytes = _written(fd, found_bytes, entry_bytes)
     if status == 0 and found_bytes != size_bytes:
         if found_bytes > size_bytes:
             size_bytes = found_bytes // entry_bytes * entry_bytes
@@ -348,7 +363,7 @@ cdef int _open_index(
     index.fd = fd
     index.map_bytes = size_bytes
     index.mapped = True
-    atomic_store_i64(&index.entries, _sound(s, index, by_time))
+    atomic_store_i64(&index.entries, _sound(s, index, by_time, written_bytes))
     index.reserved_bytes = index.entries * entry_bytes
     return 0
 

@@ -185,8 +185,7 @@ class Rival:
                 self._start_zookeeper()
             elif not (self.log_dir / "meta.properties").exists():
                 self._format(file)
-            command = [*java(self.version, self._log("server"), BROKER_HEAP), "kafka.Kafka"]
-            self._broker = self._spawn([*command, str(file)], "broker.out")
+            self._broker = self._spawn(self._command(), "broker.out")
             self._wait_for_port(self._broker, self.port, "broker.out")
             self._wait_for_log(self._broker, "started (kafka.server.")
         except BaseException:
@@ -206,6 +205,10 @@ class Rival:
         if self._broker is not None:
             self._broker.wait()
         self._broker = None
+
+    def _command(self) -> list[str]:
+        command = [*java(self.version, self._log("server"), BROKER_HEAP), "kafka.Kafka"]
+        return [*command, str(self.data_dir / "server.properties")]
 
     def _all_settings(self) -> dict[str, str]:
         found = {**SHIPPED, "log.dirs": str(self.log_dir)}

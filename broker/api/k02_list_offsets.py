@@ -107,7 +107,7 @@ def log_of(partition: PartitionHandle) -> LogHandle:
     return partition.log
 
 
-def _visible_end(partition: PartitionHandle) -> int:
+def visible_end(partition: PartitionHandle) -> int:
     """The end that readers see, after a commit of what was appended before this request."""
     log = log_of(partition)
     if partition.high_watermark < log.end_offset and not partition.commit(COMMIT_WAIT_MS):
@@ -124,7 +124,7 @@ def _found(partition: PartitionHandle, time: int, request: Struct, call: Call) -
         return start, -1, _epoch_at(log, start)
     if time in (LATEST_TIERED, PENDING_UPLOAD):
         return NOTHING
-    end = _visible_end(partition)
+    end = visible_end(partition)
     if time == LATEST:
         return end, -1, partition.leader_epoch
     hit = log.offset_for_time(max(time, 0), limit_offset=end, largest=time == MAX_TIMESTAMP)
@@ -161,7 +161,7 @@ def _old_style(partition: PartitionHandle, time: int, count_max: int) -> Iterato
     """Version 0: segment starts (and the end) at or before a time, newest first."""
     log = log_of(partition)
     segments = log.segments()
-    end = _visible_end(partition)
+    end = visible_end(partition)
     starts = [max(segment.base_offset, log.start_offset) for segment in segments]
     if time == EARLIEST:
         candidates = [starts[0]]

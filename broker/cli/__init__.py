@@ -6,6 +6,7 @@ is imported when it is used, so that `barnabas start` pays for nothing else.
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,13 +14,27 @@ from barnabas import __version__
 
 COMMANDS = {
     "start": "run a broker here: one process, one node, no configuration needed",
+    "topics": "list, create, describe, alter and delete topics",
+    "produce": "send lines of standard input or of files as records",
+    "consume": "print the records of a topic, byte for byte",
+    "offsets": "where partitions begin and end, and the offset of a time",
+    "configs": "show and change settings of topics and brokers",
+    "log": "look into the files of a log directory",
 }
 
 DESCRIPTION = """\
 A Kafka-compatible message broker in one process. Any Kafka client can use it.
 
   barnabas start                          a broker on 127.0.0.1:9092
+  barnabas topics create news
+  echo hello | barnabas produce news
+  barnabas consume news --end
+
+All but `start` speak to any Kafka broker: --bootstrap-server HOST:PORT.
 """
+
+# Set to see where in the program an error comes from that should have been a plain line.
+DEBUG = "BARNABAS_DEBUG"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,8 +59,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return int(parsed.run(parsed))
+        status = int(parsed.run(parsed))
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
+        # Whoever read our output has enough. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(
+            f"barnabas: unexpected {reason}. This is a fault of barnabas;"
+            f" {DEBUG}=1 shows where it happens.",
+            file=sys.stderr,
+        )
         return 1

@@ -71,7 +71,7 @@ class TopicController:
             self._tree.multi(self._operations(topic.name, assignment, configs, state))
         except MultiFailed as failed:
             if isinstance(failed.error, NodeExists):
-                raise TopicAlreadyExists(f"topic {topic.name} exists") from failed
+                raise TopicAlreadyExists(f"Topic '{topic.name}' already exists.") from failed
             raise
         if configs:
             self._reader.refresh_config([f"topics/{topic.name}"])
@@ -82,7 +82,7 @@ class TopicController:
     def _assignment_of(self, topic: NewTopic, state: ClusterState) -> TopicAssignment:
         check_topic_name(topic.name)
         if state.topic(topic.name) is not None:
-            raise TopicAlreadyExists(f"topic {topic.name} exists")
+            raise TopicAlreadyExists(f"Topic '{topic.name}' already exists.")
         check_collision(topic.name, state.topics)
         if topic.assignments:
             if topic.partition_count != DEFAULT or topic.replication_factor != DEFAULT:

@@ -83,15 +83,15 @@ class ReplicaManager:
         with self._lock:
             before = self._applied
             for name in before.topics.keys() - state.topics.keys():
-                self._drop(name)
+                self._drop(before.topics[name])
             for name, topic in state.topics.items():
                 known = before.topics.get(name)
                 if known is not None and known.topic_id != topic.topic_id:
-                    self._drop(name)
+                    self._drop(known)
                     known = None
                 if topic.deleting:
                     if known is not None:
-                        self._drop(name)
+                        self._drop(known)
                     continue
                 if known is None or known.deleting:
                     self._host(topic, state)
@@ -191,10 +191,12 @@ class ReplicaManager:
             self._failed.add((topic.name, index))
             return None
 
-    def _drop(self, name: str) -> None:
-        self._table.remove_topic(name)
-        self._logs.delete_topic(name)
-        self._failed = {pair for pair in self._failed if pair[0] != name}
+    def _drop(self, topic: Topic) -> None:
+        if topic.deleting:
+            return  # it was dropped when it was marked
+        self._table.remove_topic(topic.name)
+        self._logs.delete_topic(topic.name)
+        self._failed = {pair for pair in self._failed if pair[0] != topic.name}
 
     def _configure(self, name: str, state: ClusterState) -> None:
         config = self.topic_config(name, state)
@@ -207,6 +209,16 @@ class ReplicaManager:
             for name, topic in self._applied.topics.items():
                 if not topic.deleting:
                     self._configure(name, self._applied)
+
+
+def deleted_logs(state: ClusterState) -> set[tuple[str, int, bytes]]:
+    """Topic, partition and topic id of what is marked for deletion."""
+    return {
+        (topic.name, index, uuid_bytes(topic.topic_id))
+        for topic in state.topics.values()
+        if topic.deleting and topic.topic_id is not None
+        for index in topic.partitions
+    }
 
 
 def wanted_logs(

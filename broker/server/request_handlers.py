@@ -1,7 +1,7 @@
 """The Python lane's threads: take a request from the reactor, dispatch it, send the answer.
 
-`num.io.threads` of them; a handler may wait (for a commit, for a log to open) without holding up
-the network threads, which never run Python.
+`num.io.threads` of them, which may change while they run; a handler may wait (for a commit, for a
+log to open) without holding up the network threads, which never run Python.
 """
 
 import logging
@@ -23,19 +23,41 @@ class RequestHandlers:
     def __init__(self, reactor: Reactor, answer: Answer, thread_count: int) -> None:
         self._reactor = reactor
         self._answer = answer
-        self._threads = [
-            threading.Thread(target=self._run, name=f"request-handler-{number}", daemon=True)
-            for number in range(thread_count)
-        ]
+        self._wanted_count = thread_count
+        self._lock = threading.Lock()  # of the list below
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self.resize(self._wanted_count)
+
+    def resize(self, thread_count: int) -> None:
+        """More threads begin at once; one too many ends after its next request."""
+        with self._lock:
+            self._wanted_count = thread_count
+            while len(self._threads) < thread_count:
+                name = f"request-handler-{len(self._threads)}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    @property
+    def thread_count(self) -> int:
+        with self._lock:
+            return len(self._threads)
 
     def join(self, timeout_s: float) -> None:
         """After the reactor was stopped: next_request gives None then."""
-        for thread in self._threads:
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
             thread.join(timeout_s)
+
+    def _is_one_too_many(self) -> bool:
+        with self._lock:
+            if len(self._threads) <= self._wanted_count:
+                return False
+            self._threads.remove(threading.current_thread())
+            return True
 
     def _run(self) -> None:
         while (pending := self._reactor.next_request()) is not None:
@@ -49,3 +71,5 @@ class RequestHandlers:
                 log.exception("request of key %d from %s", pending.api_key, pending.peer)
                 pending.close()
             del pending  # or its connection would wait for the next request
+            if self._is_one_too_many():
+                return

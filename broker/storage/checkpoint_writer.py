@@ -5,10 +5,12 @@
     log-start-offset   starts that lie above the first segment's base
 
 A checkpoint that is old is harmless: more is walked, or a deletion of records is seen later again.
-A log start is written before DeleteRecords is answered.
+A log start is written before DeleteRecords is answered, and all three when topics were deleted: a
+later topic of the same name must not find their offsets.
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,19 +28,32 @@ class CheckpointWriter:
     def __init__(self, logs: LogManager, high_watermark: Callable[[str, int], int]) -> None:
         self._logs = logs
         self._high_watermark = high_watermark
+        self._lock = threading.Lock()  # one writer at a time, so that no older offsets overtake
 
-    def write_recovery_points(self) -> None:
-        self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset)
+    def write_recovery_points(self) -> bool:
+        return self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset)
 
-    def write_high_watermarks(self) -> None:
-        self._write(files.HIGH_WATERMARK, lambda r: self._high_watermark(r.topic, r.partition))
+    def write_high_watermarks(self) -> bool:
+        return self._write(
+            files.HIGH_WATERMARK, lambda r: self._high_watermark(r.topic, r.partition)
+        )
 
-    def write_log_starts(self) -> None:
+    def write_log_starts(self) -> bool:
+        """Whether all were written."""
+
         def start(row: PartitionLog) -> int | None:
             start = int(row.handle.start_offset)
             return start if start > row.handle.segments()[0].base_offset else None
 
-        self._write(files.LOG_START, start)
+        return self._write(files.LOG_START, start)
+
+    def write_all(self) -> bool:
+        written = [
+            self.write_high_watermarks(),
+            self.write_log_starts(),
+            self.write_recovery_points(),
+        ]
+        return all(written)
 
     def write_all_and_close(self) -> bool:
         """At the stop: high watermarks, each log closed, then how far each is on disk. Whether
@@ -55,16 +70,26 @@ class CheckpointWriter:
         self.write_recovery_points()
         return self._logs.close() and clean
 
-    def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+    def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> bool:
+        with self._lock:
+            return self._write_alone(name, value)
+
+    def _write_alone(self, name: str, value: Callable[[PartitionLog], int | None]) -> bool:
         offsets: dict[Path, dict[TopicPartition, int]] = {
             directory.path: {} for directory in self._logs.directories()
         }
         for row in self._logs.logs():
-            found = value(row)
+            try:
+                found = value(row)
+            except LogError:
+                continue  # closed meanwhile: its topic was deleted
             if found is not None:
                 offsets[row.directory.parent][row.topic, row.partition] = found
+        complete = True
         for path, rows in offsets.items():
             try:
                 files.write_offsets(path / name, rows)
             except OSError as error:
                 log.error("%s/%s was not written: %s", path, name, error)
+                complete = False
+        return complete

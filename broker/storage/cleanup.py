@@ -34,7 +34,7 @@ class Cleanup:
         topic_config: Callable[[str], TopicConfig],
         high_watermark: Callable[[str, int], int],
         wall_ms: Callable[[], int],
-        delete_delay_ms: int,
+        delete_delay_ms: Callable[[], int],
     ) -> None:
         self._logs = logs
         self._policies = policies
@@ -106,7 +106,7 @@ class Cleanup:
             del self._due[directory]
             if directory in by_path:
                 by_path[directory].unlink_deleted()
-        delay_ms = self._delete_delay_ms
+        delay_ms = self._delete_delay_ms()
         for parent in self._logs.directories():
             for path in parent.path.iterdir():
                 named = partition_dirs.parse(path.name)

@@ -8,9 +8,9 @@
 HEX32 is a random uuid without dashes; the topic is cut so that a name keeps within 255 letters.
 """
 
+import os
 import re
 from typing import NamedTuple
-from uuid import uuid4
 
 NAME_LETTERS_MAX = 255
 _PLAIN = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
@@ -41,5 +41,5 @@ def plain_name(topic: str, partition: int) -> str:
 
 def marked_name(topic: str, partition: int, mark: str) -> str:
     """A new name for a directory that is deleted or put aside."""
-    tail = f"-{partition}.{uuid4().hex}-{mark}"
+    tail = f"-{partition}.{os.urandom(16).hex()}-{mark}"
     return topic[: NAME_LETTERS_MAX - len(tail)] + tail

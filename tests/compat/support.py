@@ -87,7 +87,9 @@ class Broker:
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(self.log_dir),
-            "broker.id": "1",  # as rival.py's
+            "broker.id": "1",  # this and the next two as rival.py's
+            "num.partitions": "1",
+            "log.segment.bytes": "1073741824",
             **self.settings,
         }
         command = [str(Path(sys.executable).parent / "barnabas"), "start"]

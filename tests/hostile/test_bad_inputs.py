@@ -228,7 +228,7 @@ BOMB_BYTES = 128 << 20
 
 
 def bomb(codec: int) -> bytes:
-    """128 MiB of zeros as one record, compressed."""
+    """128 MiB of zeros as one record, in less than max.message.bytes where the codec can."""
     if codec == 1:
         return gzip.compress(bytes(BOMB_BYTES), 6)
     if codec == 2:

@@ -120,8 +120,7 @@ def test_advertised_listeners(tmp_path):
         tmp_path,
         {"advertised.listeners": "PLAINTEXT://broker.example:9999", "listeners": "PLAINTEXT://:0"},
     ) as b:
-        port = b.node.bound_ports["PLAINTEXT"]
-        with closing(Wire(f"127.0.0.1:{port}")) as wire:
+        with wire_to(b) as wire:
             [row] = metadata(wire).brokers
     assert (row.host, row.port) == ("broker.example", 9999), "advertised.listeners"
 

@@ -54,7 +54,9 @@ def differing(path: str, told: Any, wanted: Any) -> Iterator[str]:
 
 def are_settings(rows: Any) -> bool:
     """Whether a list holds configuration entries (CreateTopics, DescribeConfigs)."""
-    return isinstance(rows, list) and bool(rows) and "configSource" in rows[0]
+    if not (isinstance(rows, list) and rows and isinstance(rows[0], dict)):
+        return False
+    return "configSource" in rows[0]
 
 
 def differing_settings(path: str, told: list, wanted: list) -> Iterator[str]:

@@ -1,0 +1,47 @@
+"""What DescribeConfigs and the two kinds of AlterConfigs have in common: naming a resource."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from barnabas.api.call import Call
+from barnabas.errors import BrokerIdNotRegistered, InvalidRequest, KafkaError
+from barnabas.wire import Struct
+
+TOPIC = 2
+BROKER = 4
+
+
+def broker_of(name: str, call: Call) -> int | None:
+    """The broker that a resource names; None for "", which is all of them. Raises InvalidRequest,
+    BrokerIdNotRegistered."""
+    if not name:
+        return None
+    if not (name.isascii() and name.isdecimal() and len(name) <= 10):
+        raise InvalidRequest(f"{name[:60]!r} is no broker id")
+    if int(name) not in call.rooms.cluster().brokers:
+        raise BrokerIdNotRegistered(f"there is no broker {name}")
+    return int(name)
+
+
+def each_resource(
+    request: Struct, call: Call, alter: Callable[[Struct, Call], None]
+) -> list[Struct]:
+    """The answers of an alteration: one resource's trouble is not the others'."""
+    asked = Counter((row.resourceType, row.resourceName) for row in request.resources)
+    rows = []
+    for (kind, name), count in asked.items():
+        resource = next(
+            row for row in request.resources if (row.resourceType, row.resourceName) == (kind, name)
+        )
+        answer = call.struct("responses")(resourceType=kind, resourceName=name, errorMessage=None)
+        try:
+            if count > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            names = Counter(config.name for config in resource.configs)
+            if names and max(names.values()) > 1:
+                raise InvalidRequest("Error due to duplicate config keys")
+            alter(resource, call)
+        except KafkaError as error:
+            answer.errorCode, answer.errorMessage = error.code, error.message
+        rows.append(answer)
+    return rows

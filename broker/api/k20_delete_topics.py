@@ -1,0 +1,99 @@
+"""DeleteTopics (20), versions 0-6: topics and all their records go.
+
+When it is answered the topic is gone: no request finds it, its directories are renamed to
+`-delete` and go after `log.segment.delete.delay.ms`, and a topic of the same name may be made. A
+crash in between leaves a topic that is there or one that the next start finishes deleting.
+
+v1 throttle time; v3 TOPIC_DELETION_DISABLED (before it: INVALID_REQUEST); v4 flexible; v5
+messages; v6 by topic id.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from barnabas.api.call import Call
+from barnabas.errors import (
+    InvalidRequest,
+    KafkaError,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+)
+from barnabas.metadata.znodes import uuid_bytes, uuid_text
+from barnabas.wire import Struct
+
+KEY = 20
+VERSIONS = (0, 6)
+NO_ID = bytes(16)
+
+
+class _Asked(NamedTuple):
+    name: str | None
+    topic_id: bytes
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    if not call.rooms.dynamic.boolean("delete.topic.enable"):
+        raise TopicDeletionDisabled() if call.version >= 3 else InvalidRequest()
+    asked = _asked(request, call)
+    found: dict[_Asked, str | KafkaError] = {}
+    for row, count in Counter(asked).items():
+        try:
+            found[row] = _name_of(row, count, call)
+        except KafkaError as error:
+            found[row] = error
+    names = Counter(name for name in found.values() if isinstance(name, str))
+    twice = {name for name, count in names.items() if count > 1}  # by its name and by its id
+    state = call.rooms.cluster()  # which still knows their ids
+    missing = call.rooms.deletion.delete([name for name in names if name not in twice])
+    rows = []
+    for row, name in found.items():
+        if isinstance(name, KafkaError):
+            rows.append(_row(row.name, row.topic_id, name, call))
+        elif name in twice:
+            rows.append(_row(row.name, row.topic_id, InvalidRequest("named twice"), call))
+        elif name in missing:
+            rows.append(_row(row.name, row.topic_id, missing[name], call))
+        else:
+            topic = state.topic(name)
+            known = topic.topic_id if topic is not None else None
+            topic_id = uuid_bytes(known) if known is not None else row.topic_id
+            rows.append(_row(name, topic_id, None, call))
+    return call.answer()(responses=rows)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row = call.struct("responses")
+    return call.answer()(
+        responses=[
+            row(name=asked.name, topicId=asked.topic_id, errorCode=code)
+            for asked in _asked(request, call)
+        ]
+    )
+
+
+def _asked(request: Struct, call: Call) -> list[_Asked]:
+    if call.version >= 6:
+        return [_Asked(topic.name, topic.topicId) for topic in request.topics]
+    return [_Asked(name, NO_ID) for name in request.topicNames]
+
+
+def _name_of(asked: _Asked, count: int, call: Call) -> str:
+    if count > 1:
+        raise InvalidRequest("the topic stands twice in the request")
+    if asked.topic_id == NO_ID:
+        if asked.name is None:
+            raise InvalidRequest("neither a name nor an id is given")
+        return asked.name
+    if asked.name is not None:
+        raise InvalidRequest("a name and an id are given; one says which topic is meant")
+    topic = call.rooms.cluster().topic_by_id(uuid_text(asked.topic_id))
+    if topic is None:
+        raise UnknownTopicId()
+    return topic.name
+
+
+def _row(name: str | None, topic_id: bytes, error: KafkaError | None, call: Call) -> Struct:
+    row = call.struct("responses")(name=name, topicId=topic_id)
+    if error is not None:
+        row.errorCode, row.errorMessage = error.code, error.message
+    return row

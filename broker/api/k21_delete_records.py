@@ -1,0 +1,90 @@
+"""DeleteRecords (21), versions 0-2: the log's start moves up; what lies before it is gone.
+
+Offset -1 is the high watermark. The new start is in the checkpoint file before it is answered, so
+that no restart shows the records again; whole segments go at the next round of retention. An
+offset below the start changes nothing and tells the start. A topic that is only compacted keeps
+its records: POLICY_VIOLATION.
+
+v1 nothing on the wire; v2 flexible.
+"""
+
+from collections import Counter
+
+from barnabas.api.call import Call
+from barnabas.api.k02_list_offsets import log_of, visible_end
+from barnabas.cext.log import LogError
+from barnabas.errors import (
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    PolicyViolation,
+)
+from barnabas.wire import Struct
+
+KEY = 21
+VERSIONS = (0, 2)
+HIGH_WATERMARK = -1
+UNKNOWN = -1
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    asked = Counter(
+        (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
+    )
+    topic_of = call.struct("topics")
+    topics = []
+    for topic in request.topics:
+        rows = [_row(topic.name, row, asked, call) for row in topic.partitions]
+        topics.append(topic_of(name=topic.name, partitions=rows))
+    moved = any(row.errorCode == 0 for topic in topics for row in topic.partitions)
+    if moved and not call.rooms.checkpoints.write_log_starts():
+        raise KafkaStorageError()
+    return call.answer()(topics=topics)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    topic_of, row_of = call.struct("topics"), call.struct("topics.partitions")
+    return call.answer()(
+        topics=[
+            topic_of(
+                name=topic.name,
+                partitions=[
+                    row_of(partitionIndex=row.partitionIndex, lowWatermark=UNKNOWN, errorCode=code)
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _row(topic: str, row: Struct, asked: Counter, call: Call) -> Struct:
+    answer = call.struct("topics.partitions")(partitionIndex=row.partitionIndex)
+    try:
+        if asked[topic, row.partitionIndex] > 1:
+            raise InvalidRequest("a partition stands twice in the request")
+        answer.lowWatermark = _deleted(topic, row.partitionIndex, row.offset, call)
+    except (KafkaError, LogError) as error:
+        answer.lowWatermark, answer.errorCode = UNKNOWN, error.code
+    return answer
+
+
+def _deleted(topic: str, index: int, offset: int, call: Call) -> int:
+    """Moves the start; where it is now."""
+    partition = call.rooms.replicas.partition(topic, index)
+    if "delete" not in (policy := _policy(topic, call)) and "compact" in policy:
+        raise PolicyViolation()
+    if offset < HIGH_WATERMARK:
+        raise OffsetOutOfRange()
+    end = int(partition.high_watermark)
+    if offset > end:
+        end = visible_end(partition)  # after a commit of what was appended before
+    if offset > end:
+        raise OffsetOutOfRange()
+    return int(log_of(partition).advance_log_start(end if offset == HIGH_WATERMARK else offset))
+
+
+def _policy(topic: str, call: Call) -> tuple[str, ...]:
+    overrides = call.rooms.cluster().config("topics", topic)
+    return call.rooms.config_of_topic(overrides).names("cleanup.policy")

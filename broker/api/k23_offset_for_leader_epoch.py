@@ -1,0 +1,59 @@
+"""OffsetForLeaderEpoch (23), versions 0-4: where a leader epoch's records end.
+
+The answer is the largest epoch at or below the one asked for that the log knows, and the first
+offset after its records: the log's end for the newest. -1 and -1 when the log knows none such. A
+reader that holds records of that epoch beyond this offset has records that were lost.
+
+v1 the epoch in the answer; v2 throttle time, the client's own epoch (FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH); v3 replica id; v4 flexible.
+"""
+
+from barnabas.api.call import Call
+from barnabas.api.k02_list_offsets import check_leader_epoch, log_of
+from barnabas.cext.log import LogError
+from barnabas.errors import KafkaError
+from barnabas.wire import Struct
+
+KEY = 23
+VERSIONS = (0, 4)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    topic_of = call.struct("topics")
+    return call.answer()(
+        topics=[
+            topic_of(
+                topic=topic.topic,
+                partitions=[_row(topic.topic, row, call) for row in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    topic_of, row_of = call.struct("topics"), call.struct("topics.partitions")
+    return call.answer()(
+        topics=[
+            topic_of(
+                topic=topic.topic,
+                partitions=[
+                    row_of(partition=row.partition, errorCode=code) for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _row(topic: str, row: Struct, call: Call) -> Struct:
+    answer = call.struct("topics.partitions")(partition=row.partition)
+    try:
+        partition = call.rooms.replicas.partition(topic, row.partition)
+        check_leader_epoch(row.currentLeaderEpoch, partition)
+        epoch, answer.endOffset = log_of(partition).epoch_end(row.leaderEpoch)
+        if call.version >= 1:
+            answer.leaderEpoch = epoch
+    except (KafkaError, LogError) as error:
+        answer.errorCode = error.code
+    return answer

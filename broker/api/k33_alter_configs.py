@@ -1,0 +1,34 @@
+"""AlterConfigs (33), versions 0-2: the whole configuration of topics and brokers.
+
+What a request does not name is deleted, which is why clients prefer IncrementalAlterConfigs (44).
+The broker named "" stands for every broker.
+
+v1 nothing on the wire; v2 flexible.
+"""
+
+from barnabas.api.call import Call
+from barnabas.api.config_resources import BROKER, TOPIC, broker_of, each_resource
+from barnabas.api.k44_incremental_alter_configs import refuse as refuse
+from barnabas.errors import InvalidRequest
+from barnabas.wire import Struct
+
+KEY = 33
+VERSIONS = (0, 2)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    def alter(resource: Struct, call: Call) -> None:
+        for row in resource.configs:
+            if row.value is None:
+                raise InvalidRequest(f"Null value not supported for : {row.name}")
+        texts = {row.name: row.value for row in resource.configs}
+        name = resource.resourceName
+        if resource.resourceType == TOPIC:
+            call.rooms.configs.replace_topic(name, texts, request.validateOnly)
+        elif resource.resourceType == BROKER:
+            broker_id = broker_of(name, call)
+            call.rooms.configs.replace_broker(broker_id, texts, request.validateOnly)
+        else:
+            raise InvalidRequest(f"resources of type {resource.resourceType} are not altered here")
+
+    return call.answer()(responses=each_resource(request, call, alter))

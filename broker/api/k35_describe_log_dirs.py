@@ -1,0 +1,67 @@
+"""DescribeLogDirs (35), versions 0-5: what lies in each log directory, and how much room it has.
+
+A size is that of the segments' log files; the lag is what a copy in the making (isFutureKey) or a
+follower has not got yet, 0 for a leader. Topics null means all; none of a directory's partitions
+need be asked for to hear of the directory.
+
+v1 nothing on the wire; v2 flexible; v3 an error for all; v4 the volume's total and usable bytes;
+v5 whether new partitions are kept off the directory, which cannot be asked of this build.
+"""
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from barnabas.api.call import Call
+from barnabas.cext.log import LogError
+from barnabas.errors import KafkaStorageError
+from barnabas.storage.log_manager import PartitionLog
+from barnabas.wire import Struct
+
+KEY = 35
+VERSIONS = (0, 5)
+UNKNOWN = -1
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    found: dict[Path, list[PartitionLog]] = defaultdict(list)
+    for row in call.rooms.logs.logs():
+        if wanted is None or (row.topic, row.partition) in wanted:
+            found[row.directory.parent].append(row)
+    directories = call.rooms.logs.directories()
+    return call.answer()(results=[_result(row.path, found[row.path], call) for row in directories])
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(errorCode=code, results=[])
+
+
+def _result(path: Path, logs: list[PartitionLog], call: Call) -> Struct:
+    row = call.struct("results")(logDir=str(path), topics=_topics(logs, call))
+    if call.version >= 4:
+        row.totalBytes = row.usableBytes = UNKNOWN
+        try:
+            volume = os.statvfs(path)
+        except OSError:
+            row.errorCode = KafkaStorageError.code
+        else:
+            row.totalBytes = volume.f_blocks * volume.f_frsize
+            row.usableBytes = volume.f_bavail * volume.f_frsize
+    return row
+
+
+def _topics(logs: list[PartitionLog], call: Call) -> list[Struct]:
+    topic_of, row_of = call.struct("results.topics"), call.struct("results.topics.partitions")
+    partitions: dict[str, list[Struct]] = defaultdict(list)
+    for log in sorted(logs, key=lambda log: (log.topic, log.partition)):
+        try:
+            size_bytes = sum(segment.size_bytes for segment in log.handle.segments())
+        except LogError:
+            continue  # its topic was deleted a moment ago
+        partitions[log.topic].append(
+            row_of(partitionIndex=log.partition, partitionSize=size_bytes, offsetLag=0)
+        )
+    return [topic_of(name=name, partitions=rows) for name, rows in partitions.items()]

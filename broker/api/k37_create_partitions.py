@@ -1,0 +1,45 @@
+"""CreatePartitions (37), versions 0-3: more partitions for topics.
+
+The new partitions can be written to when it is answered. Where they go is said by `assignments`
+(the replicas of each new one), or chosen. validateOnly checks and adds nothing.
+
+v2 flexible; v3 nothing on the wire (quotas).
+"""
+
+from collections import Counter
+
+from barnabas.api.call import Call
+from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from barnabas.wire import Struct
+
+KEY = 37
+VERSIONS = (0, 3)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    asked = Counter(topic.name for topic in request.topics)
+    once = {topic.name: topic for topic in request.topics}
+    rows = []
+    for name, topic in once.items():
+        row = call.struct("results")(name=name)
+        try:
+            if asked[name] > 1:
+                raise InvalidRequest("Duplicate topic name.")
+            assignments = topic.assignments
+            call.rooms.growth.grow(
+                name,
+                topic.count,
+                None if assignments is None else [tuple(each.brokerIds) for each in assignments],
+                request.validateOnly,
+            )
+        except UnknownTopicOrPartition as error:
+            row.errorCode = error.code  # Kafka gives it no message
+        except KafkaError as error:
+            row.errorCode, row.errorMessage = error.code, error.message
+        rows.append(row)
+    return call.answer()(results=rows)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row = call.struct("results")
+    return call.answer()(results=[row(name=topic.name, errorCode=code) for topic in request.topics])

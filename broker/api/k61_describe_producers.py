@@ -1,0 +1,66 @@
+"""DescribeProducers (61), version 0: the idempotent producers whose records a partition remembers.
+
+A producer that wrote nothing for `producer.id.expiration.ms` may be absent.
+"""
+
+from barnabas.api.call import Call
+from barnabas.api.k02_list_offsets import log_of
+from barnabas.cext.log import LogError, ProducerState
+from barnabas.errors import KafkaError, UnknownTopicOrPartition
+from barnabas.wire import Struct
+
+KEY = 61
+VERSIONS = (0, 0)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    topic_of = call.struct("topics")
+    return call.answer()(
+        topics=[
+            topic_of(
+                name=topic.name,
+                partitions=[_row(topic.name, index, call) for index in topic.partitionIndexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    topic_of, row_of = call.struct("topics"), call.struct("topics.partitions")
+    return call.answer()(
+        topics=[
+            topic_of(
+                name=topic.name,
+                partitions=[
+                    row_of(partitionIndex=index, errorCode=code) for index in topic.partitionIndexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _row(topic: str, index: int, call: Call) -> Struct:
+    answer = call.struct("topics.partitions")(partitionIndex=index)
+    try:
+        if call.rooms.cluster().topic(topic) is None:
+            # Kafka has a message for an unknown topic, and none for an unknown partition.
+            answer.errorMessage = UnknownTopicOrPartition.meaning
+        partition = call.rooms.replicas.partition(topic, index)
+        producers = log_of(partition).producers()
+        answer.activeProducers = [_producer(row, call) for row in producers]
+    except (KafkaError, LogError) as error:
+        answer.errorCode = error.code
+    return answer
+
+
+def _producer(row: ProducerState, call: Call) -> Struct:
+    return call.struct("topics.partitions.activeProducers")(
+        producerId=row.producer_id,
+        producerEpoch=row.epoch,
+        lastSequence=row.last_sequence,
+        lastTimestamp=row.last_timestamp,
+        coordinatorEpoch=row.coordinator_epoch,
+        currentTxnStartOffset=row.txn_first_offset,
+    )

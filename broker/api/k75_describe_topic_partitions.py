@@ -1,0 +1,115 @@
+"""DescribeTopicPartitions (75), version 0: topics page by page, however many partitions they have.
+
+Topics come by name, partitions by number, at most `max.request.partition.size.limit` in an answer
+(fewer when the client says so); nextCursor is where the next request begins. No topics means all.
+An unknown topic is told when it was asked for and not when the cursor is already past it.
+"""
+
+from collections.abc import Iterator
+
+from barnabas.api.call import Call
+from barnabas.controller.topic_names import INTERNAL, check_topic_name
+from barnabas.errors import (
+    InvalidRequest,
+    InvalidTopicException,
+    LeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from barnabas.metadata.cluster_state import ClusterState, Topic
+from barnabas.metadata.znodes import uuid_bytes
+from barnabas.wire import Struct
+
+KEY = 75
+VERSIONS = (0, 0)
+NO_ID = bytes(16)
+# Bits by the numbers of AclOperation: read 3, write 4, create 5, delete 6, alter 7, describe 8,
+# describe configs 10, alter configs 11. There is no authorizer: everything is allowed.
+ALL_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    state = call.rooms.cluster()
+    cursor = request.cursor
+    if cursor is not None and cursor.partitionIndex < 0:
+        raise InvalidRequest("a cursor's partition is 0 or more")
+    if request.responsePartitionLimit < 1:
+        raise InvalidRequest("an answer has room for 1 partition or more")
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or state.topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topicName]
+    room = min(
+        request.responsePartitionLimit,
+        call.rooms.config.integer("max.request.partition.size.limit"),
+    )
+    rows = []
+    following = None
+    for name in names:
+        topic = state.topic(name)
+        if topic is None or topic.deleting:
+            if asked:
+                rows.append(_missing(name, call))
+            continue
+        first = cursor.partitionIndex if cursor is not None and name == cursor.topicName else 0
+        indexes = [index for index in topic.partitions if index >= first]
+        if indexes and room == 0:
+            following = call.struct("nextCursor")(topicName=name, partitionIndex=indexes[0])
+            break
+        rows.append(_topic(topic, indexes[:room], state, call))
+        if len(indexes) > room:
+            following = call.struct("nextCursor")(topicName=name, partitionIndex=indexes[room])
+            break
+        room -= len(indexes)
+    return call.answer()(topics=rows, nextCursor=following)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row = call.struct("topics")
+    return call.answer()(topics=[row(name=topic.name, errorCode=code) for topic in request.topics])
+
+
+def _missing(name: str, call: Call) -> Struct:
+    code = UnknownTopicOrPartition.code
+    try:
+        check_topic_name(name)
+    except InvalidTopicException as error:
+        code = error.code
+    return call.struct("topics")(
+        errorCode=code,
+        name=name,
+        isInternal=name in INTERNAL,
+        topicAuthorizedOperations=ALL_OPERATIONS,
+    )
+
+
+def _topic(topic: Topic, indexes: list[int], state: ClusterState, call: Call) -> Struct:
+    return call.struct("topics")(
+        name=topic.name,
+        topicId=uuid_bytes(topic.topic_id) if topic.topic_id else NO_ID,
+        isInternal=topic.name in INTERNAL,
+        partitions=list(_partitions(topic, indexes, state, call)),
+        topicAuthorizedOperations=ALL_OPERATIONS,
+    )
+
+
+def _partitions(
+    topic: Topic, indexes: list[int], state: ClusterState, call: Call
+) -> Iterator[Struct]:
+    row = call.struct("topics.partitions")
+    for index in indexes:
+        partition = topic.partitions[index]
+        known = partition.state
+        leader = known.leader if known is not None and known.leader in state.brokers else -1
+        if leader == call.rooms.node_id and call.rooms.replicas.is_offline(topic.name, index):
+            leader = -1
+        yield row(
+            errorCode=0 if leader >= 0 else LeaderNotAvailable.code,
+            partitionIndex=index,
+            leaderId=leader,
+            leaderEpoch=known.leader_epoch if known is not None else -1,
+            replicaNodes=list(partition.replicas),
+            isrNodes=list(known.isr) if known is not None else [],
+            eligibleLeaderReplicas=[],
+            lastKnownElr=[],
+            offlineReplicas=[each for each in partition.replicas if each not in state.brokers],
+        )

@@ -1,0 +1,182 @@
+"""`barnabas configs`: the settings of topics and brokers, and changing them while they run."""
+
+import argparse
+from typing import Any
+
+from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
+from barnabas.cli.output import fail, json_document, say, table
+from barnabas.cli.topics import key_and_value
+from barnabas.client import ConfigChange, Resource, alter_configs, describe_configs
+from barnabas.client.admin import APPEND, BROKER, DELETE, SET, SOURCES, SUBTRACT, TOPIC
+
+KINDS = ("topic", "broker", "default")
+UNKNOWN, DEFAULT = -1, 5  # sources: a broker before Kafka 1.1 tells only whether it is the default
+
+EPILOG = """\
+KIND is topic (with a name), broker (with its id), or default (what all brokers share).
+
+examples:
+  barnabas configs describe topic news           what somebody set
+  barnabas configs describe broker 0 --all       every setting, and where it comes from
+  barnabas configs alter topic news --add retention.ms=3600000
+  barnabas configs alter topic news --append cleanup.policy=compact
+  barnabas configs alter topic news --delete retention.ms
+  barnabas configs alter default --add log.cleaner.threads=2
+  barnabas configs describe --unsupported        what this build accepts without effect
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in (
+        ("describe", "show settings"),
+        ("alter", "change settings; those not named stay"),
+    ):
+        sub = actions.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=EPILOG,
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+        sub.add_argument("kind", metavar="KIND", nargs="?", choices=KINDS, help=", ".join(KINDS))
+        sub.add_argument("name", metavar="NAME", nargs="?", help="topic, or broker id")
+        sub.set_defaults(act=_describe if name == "describe" else _alter)
+        if name == "describe":
+            sub.add_argument("--all", action="store_true", help="those at their default too")
+            sub.add_argument(
+                "--unsupported",
+                action="store_true",
+                help="the settings that this build of barnabas accepts without effect",
+            )
+            json_option(sub)
+        else:
+            _change_options(sub)
+        connection_options(sub)
+
+
+def _change_options(parser: argparse.ArgumentParser) -> None:
+    for flag, meaning in (
+        ("--add", "set it"),
+        ("--append", "add items to a list"),
+        ("--subtract", "take items off a list"),
+    ):
+        parser.add_argument(
+            flag,
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            type=key_and_value,
+            help=f"{meaning}; may be repeated",
+        )
+    parser.add_argument(
+        "--delete", metavar="KEY", action="append", default=[], help="back to the default"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only ask whether it would be taken")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "describe" and arguments.unsupported:
+        return _list_unsupported(arguments)
+    return _run_connected(arguments)
+
+
+@speaks_to_broker
+def _run_connected(arguments: argparse.Namespace) -> int:
+    resource = _resource(arguments)
+    if isinstance(resource, str):
+        return fail(resource)
+    return int(arguments.act(resource, arguments))
+
+
+def _resource(arguments: argparse.Namespace) -> Resource | str:
+    """What is meant, or what is wrong with how it was said."""
+    kind, name = arguments.kind, arguments.name
+    if kind is None:
+        return "say whose settings: `topic NAME`, `broker ID` or `default`."
+    if kind == "default":
+        return Resource(BROKER, "") if name is None else "`default` takes no name. Leave it out."
+    if not name:
+        return f"name the {kind}: `barnabas configs {arguments.action} {kind} NAME`."
+    if kind == "broker" and not name.isdecimal():
+        return f"{name!r} is not a broker's id. Give its number, or use `default` for all brokers."
+    return Resource(TOPIC if kind == "topic" else BROKER, name)
+
+
+def _describe(resource: Resource, arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        found = describe_configs(cluster, resource)
+    rows: list[dict[str, Any]] = [
+        {
+            "name": row.name,
+            "value": row.value,
+            "source": SOURCES.get(row.configSource, "default" if row.isDefault else "set"),
+            "readOnly": row.readOnly,
+            "sensitive": row.isSensitive,
+        }
+        for row in found
+        if arguments.all or not _is_default(row.configSource, row.isDefault)
+    ]
+    if arguments.json:
+        json_document(rows)
+    elif rows:
+        table(
+            ("name", "value", "source", "change"),
+            [
+                (
+                    row["name"],
+                    "(hidden)" if row["sensitive"] else row["value"],
+                    row["source"],
+                    "restart" if row["readOnly"] else "live",
+                )
+                for row in rows
+            ],
+        )
+    else:
+        say(f"{resource}: everything is at its default (--all shows it)")
+    return 0
+
+
+def _is_default(source: int, is_default: bool) -> bool:
+    return is_default if source == UNKNOWN else source == DEFAULT
+
+
+def _alter(resource: Resource, arguments: argparse.Namespace) -> int:
+    changes = [
+        ConfigChange(operation, key, value)
+        for operation, pairs in (
+            (SET, arguments.add),
+            (APPEND, arguments.append),
+            (SUBTRACT, arguments.subtract),
+        )
+        for key, value in pairs
+    ]
+    changes += [ConfigChange(DELETE, key) for key in arguments.delete]
+    if not changes:
+        return fail("nothing to alter. Give --add, --delete, --append or --subtract.")
+    names = [change.name for change in changes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        return fail(f"{', '.join(twice)}: named twice. Do one change of a setting at a time.")
+    with cluster_of(arguments) as cluster:
+        alter_configs(cluster, resource, changes, validate_only=arguments.dry_run)
+    say(f"{'would alter' if arguments.dry_run else 'altered'} {resource}: {', '.join(names)}")
+    return 0
+
+
+def _list_unsupported(arguments: argparse.Namespace) -> int:
+    """Of this installation, not of a broker somewhere: other brokers have other lists."""
+    from barnabas.config.settings import unsupported
+
+    scope = {"topic": "topic", "broker": "broker", "default": "broker"}.get(arguments.kind)
+    rows = [
+        {"scope": setting.scope, "name": setting.name, "meaning": setting.meaning}
+        for setting in sorted(unsupported(), key=lambda found: (found.scope, found.name))
+        if scope in (None, setting.scope)
+    ]
+    if arguments.json:
+        json_document(rows)
+    else:
+        table(("of", "name", "meaning"), [list(row.values()) for row in rows])
+    return 0

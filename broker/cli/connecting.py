@@ -1,0 +1,90 @@
+"""What the commands that speak to a broker have in common: options, and errors as plain lines."""
+
+import argparse
+from collections.abc import Callable
+from functools import wraps
+
+from barnabas.cli.output import fail
+from barnabas.client import CannotConnect, ClientError, Cluster, NotSpokenByBroker
+from barnabas.errors import (
+    InvalidReplicationFactor,
+    KafkaError,
+    MessageTooLarge,
+    RecordListTooLarge,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+
+BOOTSTRAP = "127.0.0.1:9092"
+TIMEOUT_S = 30.0
+
+Command = Callable[[argparse.Namespace], int]
+
+ADVICE: dict[type[Exception], str] = {
+    CannotConnect: "Start a broker with `barnabas start`, or name one with --bootstrap-server.",
+    NotSpokenByBroker: "Use a broker that has it.",
+    UnknownTopicOrPartition: "`barnabas topics list` shows what there is.",
+    TopicAlreadyExists: "Choose another name, or delete it with `barnabas topics delete`.",
+    MessageTooLarge: "Raise the topic's max.message.bytes (`barnabas configs alter topic`).",
+    RecordListTooLarge: "Raise the topic's segment.bytes, or send smaller records.",
+    InvalidReplicationFactor: "It can be no more than the number of brokers.",
+}
+
+
+def connection_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("broker")
+    group.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=BOOTSTRAP,
+        help=f"any broker of the cluster; several with commas (default {BOOTSTRAP})",
+    )
+    group.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=positive_seconds,
+        default=TIMEOUT_S,
+        help=f"give up after this time without success (default {TIMEOUT_S:g})",
+    )
+
+
+def json_option(parser: argparse.ArgumentParser, form: str = "one JSON document") -> None:
+    parser.add_argument("--json", action="store_true", help=f"print {form}")
+
+
+def positive_seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError("give seconds above 0")
+    return seconds
+
+
+def cluster_of(arguments: argparse.Namespace) -> Cluster:
+    timeout_s = float(arguments.timeout)
+    return Cluster(
+        arguments.bootstrap_server,
+        timeout_s=timeout_s,
+        connect_timeout_s=min(timeout_s, 10.0),
+        answer_timeout_s=timeout_s + 10.0,
+    )
+
+
+def speaks_to_broker(command: Command) -> Command:
+    """The command, its errors one plain line and exit status 1."""
+
+    @wraps(command)
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return command(arguments)
+        except KafkaError as error:
+            return fail(_advised(error, f"{error} ({error.name})"))
+        except ClientError as error:
+            return fail(_advised(error, str(error)))
+
+    return run
+
+
+def _advised(error: Exception, text: str) -> str:
+    advice = next((line for kind, line in ADVICE.items() if isinstance(error, kind)), "")
+    return f"{text.rstrip('.')}. {advice}"

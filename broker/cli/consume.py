@@ -1,0 +1,200 @@
+"""`barnabas consume`: records of a topic, their values as they are, byte for byte.
+
+Each record is written as its value and the separator (a newline). Without --end or --count it waits
+for more until Ctrl-C. Where partitions are several, each is in order and they take turns.
+"""
+
+import argparse
+import datetime
+import sys
+
+from barnabas.cext.records import Record
+from barnabas.cli.connecting import cluster_of, connection_options, speaks_to_broker
+from barnabas.cli.output import Progress, fail, iso_time, json_bytes, json_line, say
+from barnabas.client import EARLIEST, LATEST, Cluster, Reader, list_offsets
+from barnabas.client.offsets import COMMITTED, UNCOMMITTED
+from barnabas.errors import UnknownTopicOrPartition
+
+WRITE_BYTES = 256 * 1024  # gathered before they are written, while more is coming
+
+EPILOG = """\
+examples:
+  barnabas consume news                          what comes from now on, until Ctrl-C
+  barnabas consume news --from-beginning         all there is, and what comes
+  barnabas consume news --end                    all there is, then stop
+  barnabas consume news --offset 100 --count 5 --partitions 0
+  barnabas consume news --offset -10 --end       the last ten of each partition
+  barnabas consume news --time 2026-01-31T12:00:00Z --end
+  barnabas consume photos --end --separator '' > photo.jpg
+  barnabas consume news --end --json             one JSON document a line
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("topic", metavar="TOPIC")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--from-beginning", action="store_true", help="from the oldest record")
+    start.add_argument(
+        "--offset", type=int, metavar="N", help="from this offset; below 0: so many before the end"
+    )
+    start.add_argument(
+        "--time", type=moment, metavar="TIME", help="from this time: ISO 8601, or ms since 1970"
+    )
+    parser.add_argument(
+        "--end",
+        action="store_true",
+        help="stop at the end as it is now; begins at the oldest unless told otherwise",
+    )
+    parser.add_argument("--count", type=int, metavar="N", help="stop after so many records")
+    parser.add_argument(
+        "--partitions", type=numbers, metavar="N,N", help="these alone (default: all)"
+    )
+    parser.add_argument("--key", action="store_true", help="the key and a tab before the value")
+    parser.add_argument("--headers", action="store_true", help="key=value,... and a tab before it")
+    parser.add_argument(
+        "--offsets", action="store_true", help="partition, offset and time and tabs before it"
+    )
+    parser.add_argument("--separator", default="\\n", metavar="TEXT", help="after each (newline)")
+    parser.add_argument(
+        "--committed", action="store_true", help="no records of open or aborted transactions"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines, one a record")
+    connection_options(parser)
+
+
+def moment(text: str) -> int:
+    """Milliseconds since 1970. A time without a zone is this machine's."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return round(1000 * datetime.datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time: write 2026-01-31T12:00:00Z, or milliseconds since 1970"
+        ) from None
+
+
+def numbers(text: str) -> list[int]:
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers: 0,1,2") from None
+
+
+def unescaped(text: str) -> bytes:
+    """The text with \\n, \\t, \\r, \\0 and \\\\ taken as the shell user means them."""
+    found, rest = [], iter(text)
+    meant = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+    for char in rest:
+        if char == "\\":
+            following = next(rest, "\\")
+            char = meant.get(following, "\\" + following)
+        found.append(char)
+    return "".join(found).encode()
+
+
+@speaks_to_broker
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.count is not None and arguments.count < 0:
+        return fail("--count is below 0. Give how many records to read.")
+    isolation = COMMITTED if arguments.committed else UNCOMMITTED
+    with cluster_of(arguments) as cluster:
+        offsets = _starts(cluster, arguments)
+        reader = Reader(
+            cluster, arguments.topic, offsets, to_end=arguments.end, isolation=isolation
+        )
+        if not arguments.end and arguments.count is None and sys.stderr.isatty():
+            say("waiting for records; Ctrl-C ends")
+        _write_all(reader, arguments)
+    return 0
+
+
+def _starts(cluster: Cluster, arguments: argparse.Namespace) -> dict[int, int]:
+    name = arguments.topic
+    known = list(cluster.topic(name).partitions)
+    wanted = known if arguments.partitions is None else arguments.partitions
+    for index in wanted:
+        if index not in known:
+            raise UnknownTopicOrPartition(
+                f"topic {name} has no partition {index}, it has {len(known)}"
+            )
+    earliest = list_offsets(cluster, name, dict.fromkeys(wanted, EARLIEST))
+    starts = {index: row.offset for index, row in earliest.items()}
+    from_start = arguments.from_beginning or (arguments.end and arguments.offset is None)
+    if from_start and arguments.time is None:
+        return starts
+    latest = list_offsets(cluster, name, dict.fromkeys(wanted, LATEST))
+    ends = {index: row.offset for index, row in latest.items()}
+    if arguments.time is not None:
+        found = list_offsets(cluster, name, dict.fromkeys(wanted, arguments.time))
+        return {i: row.offset if row.offset >= 0 else ends[i] for i, row in found.items()}
+    if arguments.offset is None:
+        return ends
+    if arguments.offset < 0:
+        return {index: max(ends[index] + arguments.offset, starts[index]) for index in wanted}
+    return {index: min(max(arguments.offset, starts[index]), ends[index]) for index in wanted}
+
+
+def _write_all(reader: Reader, arguments: argparse.Namespace) -> None:
+    out = sys.stdout.buffer
+    progress = Progress("consumed")
+    separator = unescaped(arguments.separator)
+    plain = not (arguments.json or arguments.key or arguments.headers or arguments.offsets)
+    left = arguments.count
+    waiting: list[bytes] = []
+    size_bytes = 0
+    try:
+        if left == 0:
+            return
+        for portion in reader.portions():
+            for partition, record in portion:
+                value = record.value or b""
+                if plain:
+                    waiting.append(value)
+                    waiting.append(separator)
+                else:
+                    waiting.append(_line(partition, record, arguments, separator))
+                size_bytes += len(value)
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        return
+                if size_bytes >= WRITE_BYTES:
+                    out.write(b"".join(waiting))
+                    waiting.clear()
+                    progress.add(0, size_bytes)
+                    size_bytes = 0
+                progress.count += 1
+            out.write(b"".join(waiting))
+            waiting.clear()
+            out.flush()
+    finally:
+        progress.end()
+        out.write(b"".join(waiting))
+        out.flush()
+
+
+def _line(partition: int, record: Record, arguments: argparse.Namespace, separator: bytes) -> bytes:
+    if arguments.json:
+        return json_line(_document(partition, record)).encode() + b"\n"
+    parts = []
+    if arguments.offsets:
+        at = iso_time(record.timestamp) or "-"
+        parts.append(f"{partition}\t{record.offset}\t{at}".encode())
+    if arguments.headers:
+        parts.append(b",".join(name.encode() + b"=" + (v or b"") for name, v in record.headers))
+    if arguments.key:
+        parts.append(record.key or b"")
+    return b"\t".join([*parts, record.value or b""]) + separator
+
+
+def _document(partition: int, record: Record) -> dict[str, object]:
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
+    }

@@ -1,0 +1,173 @@
+"""`barnabas log dump`: what the files of a log directory say, of barnabas's and of Kafka's."""
+
+import argparse
+import base64
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from barnabas.cext.records import CorruptRecords
+from barnabas.cli import log_files
+from barnabas.cli.log_files import Row, UnknownFile
+from barnabas.cli.output import fail, iso_time, json_line, table
+from barnabas.wire.batches import Batch
+
+TABLE_ROWS = 1000  # drawn at a time, so that a long file needs no memory
+
+EPILOG = """\
+Exit status 1 when something is damaged; the damage is named where it is.
+
+examples:
+  barnabas log dump data/news-0/00000000000000000000.log
+  barnabas log dump data/news-0/00000000000000000000.log --records --keys-as text
+  barnabas log dump data/news-0/*.timeindex data/news-0/*.snapshot
+  barnabas log dump data/meta.properties --json
+"""
+
+
+def _as_text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _as_integer(data: bytes) -> str:
+    return str(int.from_bytes(data, "big", signed=True))
+
+
+def _as_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+FORMS: dict[str, Callable[[bytes], str]] = {
+    "text": _as_text,
+    "hex": bytes.hex,
+    "base64": _as_base64,
+    "int": _as_integer,
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    dump = actions.add_parser(
+        "dump",
+        help="show what is in a file",
+        description="show what is in a file of a log directory",
+        epilog=EPILOG,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    dump.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    dump.add_argument("--records", action="store_true", help="the records of each batch too")
+    for what in ("keys", "values"):
+        dump.add_argument(
+            f"--{what}-as", choices=list(FORMS), default="text", help=f"how {what} are shown"
+        )
+    dump.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    damaged = False
+    for path in arguments.files:
+        try:
+            damaged |= _dump(path, arguments)
+        except UnknownFile as error:
+            return fail(str(error))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            return fail(f"cannot read {path}: {error.strerror}. Give a file of a log directory.")
+    return 1 if damaged else 0
+
+
+def _dump(path: Path, arguments: argparse.Namespace) -> bool:
+    """Whether something in the file is damaged."""
+    kind = log_files.kind_of(path)
+    if len(arguments.files) > 1 and not arguments.json:
+        print(f"{path}:")
+    if kind == "log":
+        return _dump_log(path, arguments)
+    return _show(_rows(path, kind), path, arguments)
+
+
+def _rows(path: Path, kind: str) -> Iterator[Row]:
+    base_offset = log_files.base_offset_of(path)
+    if kind == "index":
+        return log_files.offset_index(log_files.mapped(path), base_offset)
+    if kind == "timeindex":
+        return log_files.time_index(log_files.mapped(path), base_offset)
+    if kind == "txnindex":
+        return log_files.aborted_transactions(log_files.mapped(path))
+    if kind == "snapshot":
+        return log_files.producer_snapshot(log_files.mapped(path))
+    return log_files.text_file(path, kind)
+
+
+def _dump_log(path: Path, arguments: argparse.Namespace) -> bool:
+    batches = log_files.batches(log_files.mapped(path))
+    if not arguments.records:
+        return _show((row for row, _ in batches), path, arguments)
+    damaged = False
+    for row, batch in batches:
+        records, problem = _records(batch, arguments)
+        if problem:
+            row["problem"] = problem
+        damaged |= "problem" in row
+        if arguments.json:
+            print(json_line({"file": str(path), **row, "records": records}))
+            continue
+        print(", ".join(f"{name} {_cell(name, value)}" for name, value in row.items()))
+        for record in records:
+            print("  " + ", ".join(f"{name} {_cell(name, v)}" for name, v in record.items()))
+    return damaged
+
+
+def _records(batch: Batch | None, arguments: argparse.Namespace) -> tuple[list[Row], str | None]:
+    if batch is None:
+        return [], None
+    key_form, value_form = FORMS[arguments.keys_as], FORMS[arguments.values_as]
+    found: list[Row] = []
+    try:
+        for record in batch.records:
+            row: Row = {"offset": record.offset, "timestamp": record.timestamp}
+            if batch.control:
+                row["control"] = log_files.control_kind(record.key)
+            else:
+                row["key"] = None if record.key is None else key_form(record.key)
+                row["value"] = None if record.value is None else value_form(record.value)
+            row["headers"] = [
+                [name, None if value is None else _as_text(value)] for name, value in record.headers
+            ]
+            found.append(row)
+    except CorruptRecords as error:
+        return found, str(error)
+    return found, None
+
+
+def _show(rows: Iterator[Row], path: Path, arguments: argparse.Namespace) -> bool:
+    damaged = False
+    waiting: list[Row] = []
+    for row in rows:
+        damaged |= "problem" in row
+        if arguments.json:
+            print(json_line({"file": str(path), **row}))
+            continue
+        waiting.append(row)
+        if len(waiting) == TABLE_ROWS:
+            _draw(waiting)
+            waiting.clear()
+    if waiting:
+        _draw(waiting)
+    elif not arguments.json and not damaged:
+        print("(empty)", file=sys.stderr)
+    return damaged
+
+
+def _draw(rows: list[Row]) -> None:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    table(columns, [[_cell(name, row.get(name)) for name in columns] for row in rows])
+
+
+def _cell(name: str, value: Any) -> Any:
+    if name.lower().endswith("timestamp") and isinstance(value, int):
+        return iso_time(value) or value
+    return value

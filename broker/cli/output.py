@@ -1,0 +1,130 @@
+"""How the commands speak: data on standard output, everything else on standard error.
+
+On a terminal tables have lines and colour (rich, imported then only); into a file or a pipe they
+are columns of plain text. With --json data is JSON: bytes that are UTF-8 as text, others as
+{"base64": ...}.
+"""
+
+import base64
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+PROGRESS_AFTER_S = 1.0
+PROGRESS_EVERY_S = 0.2
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> int:
+    """One plain line that says what is wrong and what to do; the exit status."""
+    say(f"barnabas: {' '.join(text.split())}")
+    return 1
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Numbers stand to the right, None is a dash."""
+    found = [list(row) for row in rows]
+    if sys.stdout.isatty():
+        _rich_table(columns, found)
+        return
+    texts = [[_text(cell) for cell in row] for row in found]
+    numeric = [all(_is_number(row[i]) for row in found) for i in range(len(columns))]
+    lines = [list(columns), *texts]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _rich_table(columns: Sequence[str], rows: list[list[Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(header_style="bold")
+    for i, column in enumerate(columns):
+        numeric = all(_is_number(row[i]) for row in rows)
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(_text(cell)) for cell in row))
+    Console().print(drawn)
+
+
+def _is_number(cell: Any) -> bool:
+    return cell is None or isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return str(cell)
+
+
+def json_document(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def json_bytes(data: bytes | None) -> Any:
+    """Bytes as a JSON value that they can be told from."""
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def iso_time(timestamp_ms: int) -> str | None:
+    """UTC, to the millisecond; None for no time and for years that nobody writes."""
+    if not 0 <= timestamp_ms < 253_402_300_800_000:
+        return None
+    seconds, ms = divmod(timestamp_ms, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{ms:03d}Z"
+
+
+class Progress:
+    """A line on standard error that counts, when it is a terminal and the work takes long."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        self.count, self.size_bytes = 0, 0
+        self._began = time.monotonic()
+        self._next = self._began + PROGRESS_AFTER_S
+        self._shown = False
+        self._to_terminal = sys.stderr.isatty()
+
+    def add(self, count: int, size_bytes: int) -> None:
+        self.count += count
+        self.size_bytes += size_bytes
+        if self._to_terminal and time.monotonic() >= self._next:
+            self._next = time.monotonic() + PROGRESS_EVERY_S
+            self._shown = True
+            print(f"\r{self.summary()}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def summary(self) -> str:
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        megabytes = self.size_bytes / 1e6
+        return (
+            f"{self.verb} {self.count} records, {megabytes:.1f} MB in {seconds:.1f} s"
+            f" ({megabytes / seconds:.1f} MB/s)"
+        )
+
+    def end(self) -> None:
+        """Takes the counting line away."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = False

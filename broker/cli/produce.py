@@ -1,0 +1,147 @@
+"""`barnabas produce`: lines of standard input or of files become records.
+
+A line ends with a newline, and with nothing else; what follows the last newline is a record too.
+Bytes are taken as they are, whatever their encoding.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
+from barnabas.cli.output import Progress, fail, json_document, say
+from barnabas.client import Producer
+from barnabas.client.producer import ACKS
+from barnabas.wire.compression import CODECS
+
+LINE_BYTES_MAX = 128 * 1024 * 1024  # a line longer than any broker takes is refused unread
+
+EPILOG = """\
+examples:
+  echo hello | barnabas produce news
+  barnabas produce news /var/log/dpkg.log --codec zstd      one record a line
+  barnabas produce news --file photo.jpg --key-text photo   the whole file as one record
+  printf 'k1:v1\\nk2:v2\\n' | barnabas produce news --key-separator :
+  barnabas produce news --header source=cli --partition 2 < lines.txt
+"""
+
+
+class BadInput(Exception):
+    """A file or line that cannot be sent: one plain line."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("topic", metavar="TOPIC", help="created if the broker is set to do so")
+    parser.add_argument(
+        "inputs", metavar="INPUT", nargs="*", help="files of lines; `-` or none: standard input"
+    )
+    parser.add_argument(
+        "--file", metavar="PATH", action="append", default=[], help="a file that is one record"
+    )
+    parser.add_argument(
+        "--key-separator", metavar="TEXT", help="each line is KEY, this text, and VALUE"
+    )
+    parser.add_argument("--key-text", metavar="KEY", help="one key for all records")
+    parser.add_argument(
+        "--header",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        type=header,
+        help="on every record; may be repeated",
+    )
+    parser.add_argument("--codec", choices=list(CODECS), default="none", help="compression")
+    parser.add_argument(
+        "--acks", choices=list(ACKS), default="all", help="who has to have the records (all)"
+    )
+    parser.add_argument("--partition", type=int, help="default: by key, or any")
+    parser.add_argument("--quiet", action="store_true", help="no summary")
+    json_option(parser)
+    connection_options(parser)
+
+
+def header(text: str) -> tuple[str, bytes]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value.encode()
+
+
+@speaks_to_broker
+def run(arguments: argparse.Namespace) -> int:
+    separator = None
+    if arguments.key_separator is not None:
+        separator = arguments.key_separator.encode()
+        if not separator:
+            return fail("--key-separator is empty. Give the text between key and value.")
+        if arguments.key_text is not None:
+            return fail("--key-text and --key-separator exclude each other. Leave one out.")
+    progress = Progress("produced")
+    try:
+        with (
+            cluster_of(arguments) as cluster,
+            Producer(
+                cluster, arguments.topic, codec=arguments.codec, acks=arguments.acks
+            ) as producer,
+        ):
+            for key, value in _records(arguments, separator):
+                producer.send(value, key, headers=arguments.header, partition=arguments.partition)
+                progress.add(1, len(value))
+    except BadInput as error:
+        return fail(str(error))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return fail(f"cannot read {error.filename or 'the input'}: {error.strerror}")
+    finally:
+        progress.end()
+    if arguments.json:
+        offsets = {str(index): at for index, at in sorted(producer.last_offsets.items())}
+        json_document(
+            {"topic": arguments.topic, "records": producer.record_count, "lastOffsets": offsets}
+        )
+    elif not arguments.quiet:
+        say(progress.summary())
+    return 0
+
+
+def _records(
+    arguments: argparse.Namespace, separator: bytes | None
+) -> Iterator[tuple[bytes | None, bytes]]:
+    fixed = None if arguments.key_text is None else arguments.key_text.encode()
+    for path in arguments.file:
+        with open(path, "rb") as file:
+            value = file.read(LINE_BYTES_MAX + 1)
+        if len(value) > LINE_BYTES_MAX:
+            raise BadInput(f"{path} is larger than {LINE_BYTES_MAX} bytes. Send it as lines.")
+        yield fixed, value
+    inputs = arguments.inputs or ([] if arguments.file else ["-"])
+    for path in inputs:
+        for number, line in enumerate(_lines_of(path), 1):
+            if separator is None:
+                yield fixed, line
+                continue
+            key, found, value = line.partition(separator)
+            if not found:
+                raise BadInput(
+                    f"line {number} of {path} has no {separator.decode()!r}. Records before it"
+                    " may have been sent; give each line a key, or leave --key-separator out."
+                )
+            yield key, value
+
+
+def _lines_of(path: str) -> Iterator[bytes]:
+    if path == "-":
+        yield from _lines(sys.stdin.buffer, "standard input")
+        return
+    with open(path, "rb") as file:
+        yield from _lines(file, path)
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    while line := file.readline(LINE_BYTES_MAX):
+        if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
+            raise BadInput(f"a line of {name} is longer than {LINE_BYTES_MAX} bytes. Split it.")
+        yield line[:-1] if line.endswith(b"\n") else line

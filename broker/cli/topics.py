@@ -1,0 +1,212 @@
+"""`barnabas topics`: list, create, describe, alter and delete topics."""
+
+import argparse
+from typing import Any
+
+from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
+from barnabas.cli.output import fail, json_document, say, table
+from barnabas.client import (
+    Cluster,
+    ConfigChange,
+    NewTopic,
+    Resource,
+    Topic,
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    list_offsets,
+)
+from barnabas.client.admin import DELETE, SET, TOPIC
+from barnabas.client.offsets import EARLIEST, LATEST
+from barnabas.errors import TopicAlreadyExists
+
+EPILOG = """\
+examples:
+  barnabas topics list
+  barnabas topics create news --partitions 3 --config retention.ms=3600000
+  barnabas topics describe news
+  barnabas topics alter news --partitions 6 --config retention.ms=7200000
+  barnabas topics alter news --delete-config retention.ms
+  barnabas topics delete news
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        sub = actions.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=EPILOG,
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+        connection_options(sub)
+        sub.set_defaults(act=ACTIONS[name])
+        return sub
+
+    found = action("list", "the topics there are")
+    found.add_argument("--internal", action="store_true", help="those of the broker itself too")
+    json_option(found)
+    create = action("create", "make topics")
+    create.add_argument("topics", metavar="TOPIC", nargs="+")
+    create.add_argument("--partitions", type=int, default=-1, help="default: the broker's")
+    create.add_argument(
+        "--replication-factor", type=int, default=-1, metavar="COUNT", help="default: the broker's"
+    )
+    _config_option(create)
+    create.add_argument("--if-not-exists", action="store_true", help="an existing one is no error")
+    describe = action("describe", "partitions, leaders, offsets and settings of topics")
+    describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+    json_option(describe)
+    alter = action("alter", "add partitions, change settings")
+    alter.add_argument("topics", metavar="TOPIC", nargs="+")
+    alter.add_argument("--partitions", type=int, help="how many there shall be: more than now")
+    _config_option(alter)
+    alter.add_argument(
+        "--delete-config", metavar="KEY", action="append", default=[], help="back to the default"
+    )
+    delete = action("delete", "delete topics and all their records")
+    delete.add_argument("topics", metavar="TOPIC", nargs="+")
+    delete.add_argument("--if-exists", action="store_true", help="a missing one is no error")
+
+
+def _config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        type=key_and_value,
+        help="a setting of the topic; may be repeated",
+    )
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+@speaks_to_broker
+def run(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        return int(arguments.act(cluster, arguments))
+
+
+def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    topics = [t for t in cluster.topics().values() if arguments.internal or not t.is_internal]
+    rows = sorted((t.name, len(t.partitions), _replication(t)) for t in topics)
+    if arguments.json:
+        keys = ("topic", "partitions", "replicationFactor")
+        json_document([dict(zip(keys, row, strict=True)) for row in rows])
+    elif rows:
+        table(("topic", "partitions", "replicas"), rows)
+    else:
+        say("there are no topics. Make one with `barnabas topics create NAME`")
+    return 0
+
+
+def _replication(topic: Topic) -> int:
+    return max((len(p.replicas) for p in topic.partitions.values()), default=0)
+
+
+def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    configs = dict(arguments.config)
+    for name in arguments.topics:
+        topic = NewTopic(name, arguments.partitions, arguments.replication_factor, configs)
+        try:
+            create_topics(cluster, [topic])
+        except TopicAlreadyExists:
+            if not arguments.if_not_exists:
+                raise
+            say(f"topic {name} exists already")
+            continue
+        say(f"created topic {name}")
+    return 0
+
+
+def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    names = arguments.topics or sorted(cluster.topics())
+    documents = [_describe_one(cluster, name, arguments.json) for name in names]
+    if arguments.json:
+        json_document(documents)
+    return 0
+
+
+def _describe_one(cluster: Cluster, name: str, as_json: bool) -> dict[str, Any]:
+    cluster.forget(name)
+    topic = cluster.topic(name)
+    configs = {}
+    if 32 in cluster.any_connection().versions:
+        for row in describe_configs(cluster, Resource(TOPIC, name)):
+            if row.configSource == 1 or (row.configSource == -1 and not row.isDefault):
+                configs[row.name] = row.value
+    led = [p.index for p in topic.partitions.values() if p.leader >= 0]
+    starts = list_offsets(cluster, name, dict.fromkeys(led, EARLIEST))
+    ends = list_offsets(cluster, name, dict.fromkeys(led, LATEST))
+    rows = [
+        {
+            "partition": p.index,
+            "leader": p.leader if p.leader >= 0 else None,
+            "replicas": list(p.replicas),
+            "inSync": list(p.in_sync),
+            "earliest": starts[p.index].offset if p.index in starts else None,
+            "latest": ends[p.index].offset if p.index in ends else None,
+        }
+        for p in topic.partitions.values()
+    ]
+    if not as_json:
+        settings = ", ".join(f"{key}={value}" for key, value in sorted(configs.items()))
+        print(f"topic {name}: {len(rows)} partitions{', ' if settings else ''}{settings}")
+        table(
+            ("partition", "leader", "replicas", "in sync", "earliest", "latest"),
+            [
+                [
+                    ",".join(map(str, cell)) if isinstance(cell, list) else cell
+                    for cell in row.values()
+                ]
+                for row in rows
+            ],
+        )
+    return {"topic": name, "isInternal": topic.is_internal, "configs": configs, "partitions": rows}
+
+
+def _alter(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    changes = [ConfigChange(SET, key, value) for key, value in arguments.config]
+    changes += [ConfigChange(DELETE, key) for key in arguments.delete_config]
+    if arguments.partitions is None and not changes:
+        return fail("nothing to alter. Give --partitions, --config or --delete-config.")
+    for name in arguments.topics:
+        if arguments.partitions is not None:
+            create_partitions(cluster, {name: arguments.partitions})
+        if changes:
+            alter_configs(cluster, Resource(TOPIC, name), changes)
+        say(f"altered topic {name}")
+    return 0
+
+
+def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    if arguments.if_exists:
+        existing = cluster.topics()
+        for name in (n for n in arguments.topics if n not in existing):
+            say(f"there is no topic {name}")
+        arguments.topics = [name for name in arguments.topics if name in existing]
+    for name in arguments.topics:
+        delete_topics(cluster, [name])
+        say(f"deleted topic {name}")
+    return 0
+
+
+ACTIONS = {
+    "list": _list,
+    "create": _create,
+    "describe": _describe,
+    "alter": _alter,
+    "delete": _delete,
+}

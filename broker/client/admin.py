@@ -1,0 +1,281 @@
+"""Changes and questions of administration: topics, settings, records, cluster, log directories.
+
+Each function waits for the broker's answer and raises what it refuses, naming the topic or
+resource; what takes several items raises the first refusal after all were tried.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connection
+from barnabas.client.failures import raise_for
+from barnabas.errors import KafkaError, UnknownTopicOrPartition
+from barnabas.wire import Struct, request
+
+CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS = 19, 20, 21, 32
+DESCRIBE_LOG_DIRS, CREATE_PARTITIONS, ALTER_CONFIGS, DESCRIBE_CLUSTER = 35, 37, 44, 60
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+SOURCES = {
+    0: "unknown",
+    1: "topic",
+    2: "broker",
+    3: "all brokers",
+    4: "file",
+    5: "default",
+    6: "logger",
+    7: "client metrics",
+    8: "group",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 for what the broker is to decide (Kafka 2.4 and later)."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What settings belong to: a topic, or a broker by id; the empty name is all brokers."""
+
+    kind: int
+    name: str
+
+    def __str__(self) -> str:
+        if self.kind == TOPIC:
+            return f"topic {self.name}"
+        return f"broker {self.name}" if self.name else "all brokers"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    operation: int
+    name: str
+    value: str | None = None
+
+
+def _timeout_ms(cluster: Cluster) -> int:
+    return round(1000 * cluster.timeout_s)
+
+
+def _first_refusal(refusals: Iterable[KafkaError]) -> None:
+    for error in refusals:
+        raise error
+
+
+def _refusals(rows: Iterable[Struct], what: Callable[[Struct], str]) -> list[KafkaError]:
+    found = []
+    for row in rows:
+        try:
+            raise_for(row.errorCode, what(row), getattr(row, "errorMessage", None))
+        except KafkaError as error:
+            found.append(error)
+    return found
+
+
+def _change(
+    cluster: Cluster,
+    key: int,
+    body: Callable[[Connection], Struct],
+    rows: Callable[[Struct], list[Struct]],
+    *,
+    what: Callable[[Struct], str],
+    high: int | None = None,
+) -> list[Struct]:
+    """A request to the controller, again when it moved; the answer's rows, none of them refused."""
+
+    def step() -> list[Struct]:
+        controller = cluster.controller()
+        found = rows(controller.call(key, body(controller), high=high))
+        refusals = _refusals(found, what)
+        for error in refusals:
+            # Of several items, those that are done would be refused when tried again; and the
+            # controller knows every topic, so that one it does not know will not appear.
+            if len(found) > 1 or isinstance(error, UnknownTopicOrPartition):
+                error.retriable = False
+        _first_refusal(refusals)
+        return found
+
+    return cluster.retrying(step)
+
+
+def create_topics(
+    cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False
+) -> list[Struct]:
+    """The answer's rows: numPartitions, replicationFactor and topicId from newer brokers."""
+    message = request(CREATE_TOPICS)
+    config = message.struct("topics.configs")
+    asked = [
+        message.struct("topics")(
+            name=topic.name,
+            numPartitions=topic.partition_count,
+            replicationFactor=topic.replication_factor,
+            configs=[config(name=name, value=value) for name, value in topic.configs.items()],
+        )
+        for topic in topics
+    ]
+
+    def body(controller: Connection) -> Struct:
+        if controller.version_of(CREATE_TOPICS) < 4:  # older brokers do not decide by themselves
+            for row in asked:
+                row.numPartitions = max(row.numPartitions, 1)
+                row.replicationFactor = max(row.replicationFactor, 1)
+        fields = {"validateOnly": True} if validate_only else {}
+        return message.cls(topics=asked, timeoutMs=_timeout_ms(cluster), **fields)
+
+    rows = _change(
+        cluster, CREATE_TOPICS, body, lambda a: list(a.topics), what=lambda r: f"topic {r.name}"
+    )
+    for topic in rows:
+        cluster.forget(topic.name)
+    return rows
+
+
+def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
+    body = request(DELETE_TOPICS).cls(topicNames=list(names), timeoutMs=_timeout_ms(cluster))
+    rows = _change(
+        cluster,
+        DELETE_TOPICS,
+        lambda _: body,
+        lambda answer: list(answer.responses),
+        what=lambda row: f"topic {row.name}",
+        high=5,
+    )
+    for row in rows:
+        cluster.forget(row.name)
+
+
+def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
+    """counts: how many partitions each topic is to have."""
+    message = request(CREATE_PARTITIONS)
+    row = message.struct("topics")
+    body = message.cls(
+        topics=[row(name=name, count=count, assignments=None) for name, count in counts.items()],
+        timeoutMs=_timeout_ms(cluster),
+    )
+    _change(
+        cluster,
+        CREATE_PARTITIONS,
+        lambda _: body,
+        lambda answer: list(answer.results),
+        what=lambda row: f"topic {row.name}",
+    )
+    for name in counts:
+        cluster.forget(name)
+
+
+def describe_configs(
+    cluster: Cluster, resource: Resource, *, synonyms: bool = False, documentation: bool = False
+) -> list[Struct]:
+    """The settings of a topic or broker as the answer has them, by name."""
+    message = request(DESCRIBE_CONFIGS)
+
+    def body(version: int) -> Struct:
+        row = message.struct("resources")(
+            resourceType=resource.kind, resourceName=resource.name, configurationKeys=None
+        )
+        fields = {"includeSynonyms": synonyms} if version >= 1 else {}
+        if version >= 3:
+            fields["includeDocumentation"] = documentation
+        return message.cls(resources=[row], **fields)
+
+    def step() -> list[Struct]:
+        answer = _owner(cluster, resource).call(DESCRIBE_CONFIGS, body)
+        _first_refusal(_refusals(answer.results, lambda _: str(resource)))
+        configs = [config for result in answer.results for config in result.configs]
+        return sorted(configs, key=lambda config: str(config.name))
+
+    return cluster.retrying(step, timeout_s=min(2.0, cluster.timeout_s))
+
+
+def alter_configs(
+    cluster: Cluster,
+    resource: Resource,
+    changes: Iterable[ConfigChange],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Changes some settings and leaves the others (Kafka 2.3 and later)."""
+    message = request(ALTER_CONFIGS)
+    config = message.struct("resources.configs")
+    rows = [config(name=c.name, configOperation=c.operation, value=c.value) for c in changes]
+    row = message.struct("resources")(
+        resourceType=resource.kind, resourceName=resource.name, configs=rows
+    )
+    body = message.cls(resources=[row], validateOnly=validate_only)
+
+    def step() -> None:
+        to_broker = resource.kind == BROKER and resource.name
+        connection = _owner(cluster, resource) if to_broker else cluster.controller()
+        answer = connection.call(ALTER_CONFIGS, body)
+        _first_refusal(_refusals(answer.responses, lambda _: str(resource)))
+
+    cluster.retrying(step, timeout_s=min(2.0, cluster.timeout_s))
+
+
+def _owner(cluster: Cluster, resource: Resource) -> Connection:
+    """A broker answers for its own settings, any broker for the rest."""
+    if resource.kind == BROKER and resource.name.isdecimal():
+        return cluster.connection_to(int(resource.name))
+    return cluster.any_connection()
+
+
+def delete_records(cluster: Cluster, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+    """Takes away the records below an offset (-1: all there are); the new starts."""
+    message = request(DELETE_RECORDS)
+    row = message.struct("topics.partitions")
+    left = dict(offsets)
+    starts: dict[int, int] = {}
+
+    def step() -> None:
+        for index, offset in list(left.items()):
+            rows = [row(partitionIndex=index, offset=offset)]
+            body = message.cls(
+                topics=[message.struct("topics")(name=topic, partitions=rows)],
+                timeoutMs=_timeout_ms(cluster),
+            )
+            answer = cluster.leader(topic, index).call(DELETE_RECORDS, body)
+            for found in (p for t in answer.topics for p in t.partitions):
+                raise_for(found.errorCode, f"partition {index} of topic {topic}")
+                starts[index] = found.lowWatermark
+            del left[index]
+
+    cluster.retrying(step, topic=topic)
+    return starts
+
+
+def describe_cluster(cluster: Cluster) -> Struct:
+    """DescribeCluster's answer (Kafka 2.8 and later): clusterId, controllerId, brokers."""
+
+    def step() -> Struct:
+        answer = cluster.any_connection().call(DESCRIBE_CLUSTER, request(DESCRIBE_CLUSTER).cls())
+        raise_for(answer.errorCode, "cluster", answer.errorMessage)
+        return answer
+
+    return cluster.retrying(step)
+
+
+def describe_log_dirs(
+    cluster: Cluster, node_id: int, topics: Mapping[str, Iterable[int]] | None = None
+) -> list[Struct]:
+    """The log directories of a broker with the sizes of partitions (None: of all)."""
+    message = request(DESCRIBE_LOG_DIRS)
+    row = message.struct("topics")
+    asked = None
+    if topics is not None:
+        asked = [row(topic=name, partitions=list(found)) for name, found in topics.items()]
+    body = message.cls(topics=asked)
+
+    def step() -> list[Struct]:
+        answer = cluster.connection_to(node_id).call(DESCRIBE_LOG_DIRS, body)
+        raise_for(answer.errorCode, f"log directories of broker {node_id}")
+        _first_refusal(_refusals(answer.results, lambda r: f"log directory {r.logDir}"))
+        return list(answer.results)
+
+    return cluster.retrying(step)

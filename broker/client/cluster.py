@@ -1,0 +1,289 @@
+"""Which brokers there are, who leads which partition, and trying again.
+
+What is known is refreshed when a broker says that it changed or a connection breaks. `retrying`
+repeats a step on errors that may go away by themselves, with a growing pause and one total time.
+The first contact is not repeated: a broker that is not there is told at once.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from barnabas.client.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
+from barnabas.client.failures import (
+    BadAddress,
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    raise_for,
+)
+from barnabas.errors import (
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from barnabas.wire import Struct, request
+
+METADATA = 3
+PORT = 9092
+TIMEOUT_S = 30.0
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 1.0
+# A topic that was just created is known everywhere a moment later; one that does not exist never.
+UNKNOWN_TOPIC_S = 2.0
+CREATED_TOPIC_S = 6.0  # one that the broker makes when it is asked for
+CONNECTIONS_MAX = 1000  # a cluster that names more brokers is not believed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: dict[int, Partition]
+
+
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """HOST:PORT with commas between; the port may be left out. Raises BadAddress."""
+    found = []
+    for part in (piece.strip() for piece in text.split(",")):
+        bare = part.removeprefix("PLAINTEXT://")
+        host, colon, port = bare.rpartition(":")
+        if not colon or bare.endswith("]"):
+            host, port = bare, str(PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
+            raise BadAddress(f"{part!r} is not an address of a broker: write HOST:PORT")
+        found.append((host, int(port)))
+    return found
+
+
+class Cluster:
+    """A set of brokers, reached through any of `bootstrap_servers`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "barnabas",
+        timeout_s: float = TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> None:
+        self.bootstrap = parse_addresses(bootstrap_servers)
+        self.client_id = client_id
+        self.timeout_s = timeout_s
+        self.connect_timeout_s = connect_timeout_s
+        self.answer_timeout_s = answer_timeout_s
+        self.brokers: dict[int, Broker] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self._topics: dict[str, Topic] = {}
+        self._by_node: dict[int, Connection] = {}
+        self._first: Connection | None = None
+        self._was_reached = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in (self._first, *self._by_node.values()):
+            if connection is not None:
+                connection.close()
+        self._first = None
+        self._by_node.clear()
+
+    # ---------------------------------------------------------------------------- connections
+
+    def any_connection(self) -> Connection:
+        """An open connection to some broker. Raises CannotConnect."""
+        for connection in (self._first, *self._by_node.values()):
+            if connection is not None and connection.is_open:
+                return connection
+        places = list(self.bootstrap)
+        places += [(b.host, b.port) for b in self.brokers.values()]
+        reasons: list[str] = []
+        for host, port in dict.fromkeys(places):
+            try:
+                self._first = self._connect(host, port)
+            except ClientError as error:
+                reasons.append(str(error))
+                continue
+            self._was_reached = True
+            return self._first
+        raise CannotConnect("; ".join(reasons))
+
+    def connection_to(self, node_id: int) -> Connection:
+        """Raises CannotConnect, LeaderNotAvailable (no such broker now)."""
+        found = self._by_node.get(node_id)
+        if found is not None and found.is_open:
+            return found
+        if not self.brokers:
+            self.refresh([])
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            raise LeaderNotAvailable(f"broker {node_id} is not among the live brokers")
+        if len(self._by_node) >= CONNECTIONS_MAX:
+            self._by_node.pop(next(iter(self._by_node))).close()
+        self._by_node[node_id] = self._connect(broker.host, broker.port)
+        return self._by_node[node_id]
+
+    def controller(self) -> Connection:
+        """The broker that takes changes of topics; Kafka without ZooKeeper names any broker."""
+        self.refresh([])
+        if self.controller_id < 0:
+            return self.any_connection()
+        return self.connection_to(self.controller_id)
+
+    def _connect(self, host: str, port: int) -> Connection:
+        return Connection(
+            host,
+            port,
+            client_id=self.client_id,
+            connect_timeout_s=self.connect_timeout_s,
+            answer_timeout_s=self.answer_timeout_s,
+        )
+
+    # ------------------------------------------------------------------------------- metadata
+
+    def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> list[Struct]:
+        """Ask for brokers and for topics (None: all of them); the answer's topics, as they are.
+
+        `create` lets a broker that is configured so create topics that it does not know."""
+        message = request(METADATA)
+        row = message.struct("topics")
+        names = None if topics is None else list(topics)
+
+        def body(version: int) -> Struct:
+            # Before version 4 every question about a name may create it.
+            fields = {} if version < 4 else {"allowAutoTopicCreation": create}
+            asked = None if names is None else [row(name=name) for name in names]
+            return message.cls(topics=asked, **fields)
+
+        answer = self.any_connection().call(METADATA, body, low=1)
+        if answer.brokers:
+            self.brokers = {
+                b.nodeId: Broker(node_id=b.nodeId, host=b.host, port=b.port, rack=b.rack)
+                for b in answer.brokers
+            }
+        self.cluster_id, self.controller_id = answer.clusterId, answer.controllerId
+        for topic in answer.topics:
+            self._topics.pop(topic.name, None)
+            if not topic.errorCode:
+                self._topics[topic.name] = _topic_of(topic)
+        return list(answer.topics)
+
+    def topics(self) -> dict[str, Topic]:
+        """All topics there are."""
+        rows = self.retrying(lambda: self.refresh(None))
+        return {row.name: _topic_of(row) for row in rows if not row.errorCode}
+
+    def topic(self, name: str, *, create: bool = False) -> Topic:
+        """A topic whose partitions are known. Raises UnknownTopicOrPartition, and other errors
+        that a broker answers."""
+        if name in self._topics:
+            return self._topics[name]
+        wait_s = min(self.timeout_s, CREATED_TOPIC_S if create else UNKNOWN_TOPIC_S)
+
+        def ask() -> Topic:
+            for row in self.refresh([name], create=create):
+                if row.errorCode == UnknownTopicOrPartition.code:
+                    raise UnknownTopicOrPartition(f"there is no topic {name}")
+                raise_for(row.errorCode, f"topic {name}")
+            if name not in self._topics:
+                raise UnknownTopicOrPartition(f"there is no topic {name}")
+            return self._topics[name]
+
+        return self.retrying(ask, timeout_s=wait_s)
+
+    def leader(self, topic: str, partition: int) -> Connection:
+        """Raises UnknownTopicOrPartition, LeaderNotAvailable, CannotConnect."""
+        known = self.topic(topic)
+        row = known.partitions.get(partition)
+        if row is None:
+            raise UnknownTopicOrPartition(
+                f"topic {topic} has no partition {partition}, it has {len(known.partitions)}"
+            )
+        if row.leader < 0:
+            self.forget(topic)
+            raise LeaderNotAvailable(f"partition {partition} of topic {topic} has no leader now")
+        return self.connection_to(row.leader)
+
+    def forget(self, topic: str) -> None:
+        """What is known of a topic is old: ask again before the next use."""
+        self._topics.pop(topic, None)
+
+    # ---------------------------------------------------------------------------- trying again
+
+    def retrying(
+        self, step: Callable[[], T], *, topic: str | None = None, timeout_s: float | None = None
+    ) -> T:
+        """The step's result; it is done again while its error may go away, within the time.
+
+        The last error is raised. With a topic, its leaders are looked up anew each time."""
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                return step()
+            except (KafkaError, CannotConnect, ConnectionLost) as error:
+                passing = error.retriable if isinstance(error, KafkaError) else self._was_reached
+                wait_s = pause_s * random.uniform(0.8, 1.2)
+                if not passing or time.monotonic() + wait_s > deadline:
+                    raise
+            time.sleep(wait_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            if topic is not None:
+                self.forget(topic)
+
+
+def _topic_of(row: Struct) -> Topic:
+    partitions = {
+        p.partitionIndex: Partition(
+            index=p.partitionIndex,
+            leader=p.leaderId,
+            leader_epoch=p.leaderEpoch,
+            replicas=tuple(p.replicaNodes),
+            in_sync=tuple(p.isrNodes),
+            offline=tuple(p.offlineReplicas),
+            error_code=p.errorCode,
+        )
+        for p in row.partitions
+    }
+    return Topic(
+        name=row.name,
+        topic_id=bytes(row.topicId),
+        is_internal=row.isInternal,
+        partitions=dict(sorted(partitions.items())),
+    )

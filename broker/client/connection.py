@@ -1,0 +1,189 @@
+"""One connection to one broker: a request out, its answer back.
+
+The first thing said is ApiVersions. A broker that does not know the version we ask it in answers
+with error 35 in version 0's form, and is asked again in version 0. Each later request goes out in
+the newest version that both sides know.
+
+Limits: an answer is read piece by piece as it comes, up to answer_bytes_max; connecting and waiting
+for each answer have their own times. After any failure the connection is closed for good.
+"""
+
+import socket
+import time
+from collections.abc import Callable
+
+from barnabas.cext.wire import MalformedMessage
+from barnabas.client.failures import (
+    AnswerTooLarge,
+    CannotConnect,
+    ConnectionLost,
+    NotSpokenByBroker,
+    ProtocolViolation,
+)
+from barnabas.errors import UnsupportedVersion
+from barnabas.wire import Struct, request, response
+from barnabas.wire.api_keys import API_VERSIONS, api_key
+from barnabas.wire.headers import decode_response_header, encode_request
+
+CONNECT_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 40.0  # beyond the 30 s that requests with a timeout of their own ask for
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+PIECE_BYTES = 1024 * 1024  # memory grows by no more than this ahead of what was received
+API_VERSIONS_FIRST = 3
+CORRELATION_ID_MAX = 2**31 - 1
+
+# From these versions on topics go by id alone; the versions below are understood everywhere.
+NEWEST_BY_NAME = {0: 12, 1: 12}
+
+
+class Connection:
+    """Raises CannotConnect when made; `call` raises ConnectionLost, ProtocolViolation."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "barnabas",
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> None:
+        self.host, self.port = host, port
+        self.client_id = client_id
+        self.answer_timeout_s = answer_timeout_s
+        self.answer_bytes_max = answer_bytes_max
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout=connect_timeout_s)
+        except OSError as error:
+            reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
+            raise CannotConnect(f"cannot connect to {self.address}: {reason}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.is_open = True
+        self.versions = self._ask_versions()
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def close(self) -> None:
+        self.is_open = False
+        self._socket.close()
+
+    def version_of(self, key: int, low: int = 0, high: int | None = None) -> int:
+        """The newest version of a request that both sides know, within low to high.
+
+        Raises NotSpokenByBroker."""
+        row = api_key(key)
+        known = self.versions.get(key)
+        limit = min(row.version_max, NEWEST_BY_NAME.get(key, row.version_max))
+        high = limit if high is None else min(high, limit)
+        if known is None:
+            raise NotSpokenByBroker(f"the broker at {self.address} does not serve {row.name}")
+        lowest, newest = max(known[0], low, row.version_min), min(known[1], high)
+        if lowest > newest:
+            raise NotSpokenByBroker(
+                f"the broker at {self.address} serves {row.name} in versions {known[0]} to"
+                f" {known[1]}; versions {max(low, row.version_min)} to {high} are needed"
+            )
+        return newest
+
+    def call(
+        self,
+        key: int,
+        body: Struct | Callable[[int], Struct],
+        low: int = 0,
+        high: int | None = None,
+    ) -> Struct:
+        """The answer to one request. A callable body is given the version."""
+        version = self.version_of(key, low, high)
+        message = body if isinstance(body, Struct) else body(version)
+        return self._decode(key, version, self._exchange(key, version, message))
+
+    def tell(self, key: int, body: Struct, low: int = 0) -> None:
+        """A request that has no answer (Produce with acks 0)."""
+        self._send(key, self.version_of(key, low), body)
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        ask = request(API_VERSIONS).cls(
+            clientSoftwareName="barnabas", clientSoftwareVersion="client"
+        )
+        version = API_VERSIONS_FIRST
+        frame = self._exchange(API_VERSIONS, version, ask)
+        if frame[4:6] == UnsupportedVersion.code.to_bytes(2, "big"):
+            version = 0
+            frame = self._exchange(API_VERSIONS, version, ask)
+        answer = self._decode(API_VERSIONS, version, frame)
+        if answer.errorCode:
+            self.close()
+            raise ProtocolViolation(
+                f"the broker at {self.address} does not say what it serves: {answer.errorCode}"
+            )
+        return {row.apiKey: (row.minVersion, row.maxVersion) for row in answer.apiKeys}
+
+    def _send(self, key: int, version: int, body: Struct) -> int:
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
+        frame = encode_request(key, version, self._correlation_id, self.client_id, body)
+        self._socket.settimeout(self.answer_timeout_s)
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            raise self._lost(error) from error
+        return self._correlation_id
+
+    def _exchange(self, key: int, version: int, body: Struct) -> bytes:
+        correlation_id = self._send(key, version, body)
+        deadline = time.monotonic() + self.answer_timeout_s
+        try:
+            size_bytes = int.from_bytes(self._receive(4, deadline), "big", signed=True)
+            if not 4 <= size_bytes <= self.answer_bytes_max:
+                self.close()
+                kind = AnswerTooLarge if size_bytes > 4 else ProtocolViolation
+                raise kind(
+                    f"{self.address} announces an answer of {size_bytes} bytes (at most"
+                    f" {self.answer_bytes_max} are taken): is it a Kafka broker's plain port?"
+                )
+            frame = self._receive(size_bytes, deadline)
+        except OSError as error:
+            raise self._lost(error) from error
+        if int.from_bytes(frame[:4], "big", signed=True) != correlation_id:
+            self.close()
+            raise ProtocolViolation(f"{self.address} answers a request that was not sent")
+        return frame
+
+    def _receive(self, size_bytes: int, deadline: float) -> bytes:
+        parts = bytearray()
+        while len(parts) < size_bytes:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_s)
+            piece = self._socket.recv(min(size_bytes - len(parts), PIECE_BYTES))
+            if not piece:
+                raise ConnectionResetError(0, "the broker closed it")
+            parts += piece
+        return bytes(parts)
+
+    def _decode(self, key: int, version: int, frame: bytes) -> Struct:
+        try:
+            _, offset = decode_response_header(frame, key, version)
+            return response(key).decode(frame, version, offset)
+        except MalformedMessage as error:
+            self.close()
+            raise ProtocolViolation(f"{self.address}: {error}") from error
+
+    def _lost(self, error: OSError) -> ConnectionLost:
+        self.close()
+        if isinstance(error, TimeoutError):
+            return ConnectionLost(
+                f"no answer from {self.address} within {self.answer_timeout_s:g} s"
+            )
+        return ConnectionLost(f"lost the connection to {self.address}: {_reason(error)}")
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

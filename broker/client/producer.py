@@ -1,0 +1,210 @@
+"""Writing to one topic: records are gathered into batches, one a partition, and sent when full.
+
+Sending waits for the answer, so at most one request is on its way and order is kept. With acks
+"all" the producer takes an id from the broker where it can (Kafka 0.11 and later): a batch that is
+sent again after a broken connection is stored once. A batch that the broker finds too large is sent
+again as two halves, down to one record.
+
+Limits: batch_bytes for each partition before compression, and a record more.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from barnabas.cext.records import Record
+from barnabas.client.cluster import Cluster
+from barnabas.client.failures import ProtocolViolation, raise_for
+from barnabas.client.partitioner import partition_of
+from barnabas.errors import (
+    DuplicateSequenceNumber,
+    MessageTooLarge,
+    UnknownTopicOrPartition,
+    name_of,
+)
+from barnabas.wire import Struct, request
+from barnabas.wire.batches import encode_batch
+from barnabas.wire.compression import CODECS, ZSTD, UnknownCodec
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from barnabas.cext.records import Header
+
+PRODUCE, INIT_PRODUCER_ID = 0, 22
+ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
+BATCH_BYTES = 512 * 1024  # below the 1 MiB that brokers take unless told otherwise
+RECORD_OVERHEAD_BYTES = 24  # lengths, deltas and counts around a record, at most
+RECORD_V2, ZSTD_FROM = 3, 7  # versions of Produce
+SEQUENCE_MASK = 2**31 - 1
+
+
+@dataclass(slots=True)
+class _Pending:
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class Producer:
+    """Raises UnknownTopicOrPartition when made for a topic that is not there (and that the broker
+    does not create by itself)."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        batch_bytes: int = BATCH_BYTES,
+        idempotent: bool = True,
+    ) -> None:
+        if codec not in CODECS:
+            raise UnknownCodec(f"no codec {codec!r}; there are {', '.join(CODECS)}")
+        if acks not in ACKS:
+            raise ValueError(f"acks {acks!r} is none of 0, 1 and all")
+        self.cluster, self.topic = cluster, topic
+        self.codec, self.acks, self.batch_bytes = CODECS[codec], ACKS[acks], batch_bytes
+        self.record_count = 0  # acknowledged (with acks 0: sent)
+        self.last_offsets: dict[int, int] = {}  # of the newest batch in each partition
+        self.partition_count = len(cluster.topic(topic, create=True).partitions)
+        self.producer_id, self.producer_epoch = -1, -1
+        if idempotent and self.acks == -1:
+            self.producer_id, self.producer_epoch = self._identity()
+        self._pending: dict[int, _Pending] = {}
+        self._sequences: dict[int, int] = {}
+        self._sticky = random.randrange(self.partition_count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.flush()
+
+    def send(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Iterable[Header] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Put a record into its partition's batch; a full batch is sent, and waited for.
+
+        Records without a key go to one partition until its batch is full, then to another."""
+        if partition is None:
+            by_key = key is not None
+            partition = partition_of(key, self.partition_count) if key is not None else self._sticky
+        else:
+            by_key = True
+            if not 0 <= partition < self.partition_count:
+                raise UnknownTopicOrPartition(
+                    f"topic {self.topic} has no partition {partition}, it has"
+                    f" {self.partition_count}"
+                )
+        at = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        record = Record(value, key, timestamp=at, headers=headers)
+        size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        for name, content in record.headers:
+            size_bytes += RECORD_OVERHEAD_BYTES + len(name.encode()) + len(content or b"")
+        pending = self._pending.setdefault(partition, _Pending())
+        if pending.records and pending.size_bytes + size_bytes > self.batch_bytes:
+            self._send_pending(partition)
+            if not by_key:
+                self._sticky = random.randrange(self.partition_count)
+            pending = self._pending.setdefault(partition, _Pending())
+        pending.records.append(record)
+        pending.size_bytes += size_bytes
+
+    def flush(self) -> None:
+        """Returns when all records are acknowledged."""
+        for partition in sorted(self._pending):
+            self._send_pending(partition)
+
+    def _send_pending(self, partition: int) -> None:
+        pending = self._pending.pop(partition, None)
+        if pending is not None:
+            self._send_records(partition, pending.records)
+
+    def _send_records(self, partition: int, records: list[Record]) -> None:
+        sequence = self._sequences.get(partition, 0) if self.producer_id >= 0 else -1
+        batch = encode_batch(
+            records,
+            codec=self.codec,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+        )
+        try:
+            base_offset = self.cluster.retrying(
+                lambda: self._produce(partition, batch), topic=self.topic
+            )
+        except MessageTooLarge:
+            if len(records) == 1:
+                raise
+            middle = len(records) // 2
+            self._send_records(partition, records[:middle])
+            self._send_records(partition, records[middle:])
+            return
+        self.record_count += len(records)
+        if sequence >= 0:
+            self._sequences[partition] = (sequence + len(records)) & SEQUENCE_MASK
+        if base_offset >= 0:
+            self.last_offsets[partition] = base_offset + len(records) - 1
+
+    def _produce(self, partition: int, batch: bytes) -> int:
+        """The offset of the batch's first record; -1 where the broker does not tell."""
+        message = request(PRODUCE)
+        rows = [message.struct("topicData.partitionData")(index=partition, records=batch)]
+        body = message.cls(
+            acks=self.acks,
+            timeoutMs=round(1000 * self.cluster.timeout_s),
+            topicData=[message.struct("topicData")(name=self.topic, partitionData=rows)],
+        )
+        connection = self.cluster.leader(self.topic, partition)
+        low = ZSTD_FROM if self.codec == ZSTD else RECORD_V2
+        if self.acks == 0:
+            connection.tell(PRODUCE, body, low=low)
+            return -1
+        answer = connection.call(PRODUCE, body, low=low)
+        for row in (row for rows in answer.responses for row in rows.partitionResponses):
+            if row.errorCode == DuplicateSequenceNumber.code:
+                return -1
+            raise_for(row.errorCode, f"partition {partition} of topic {self.topic}", _why(row))
+            return int(row.baseOffset)
+        raise ProtocolViolation(f"{connection.address} answers Produce without a partition")
+
+    def _identity(self) -> tuple[int, int]:
+        """A producer id and epoch; -1 and -1 from a broker that has none to give."""
+        if INIT_PRODUCER_ID not in self.cluster.any_connection().versions:
+            return -1, -1
+        body = request(INIT_PRODUCER_ID).cls(transactionalId=None, transactionTimeoutMs=60_000)
+
+        def ask() -> Struct:
+            answer = self.cluster.any_connection().call(INIT_PRODUCER_ID, body, high=5)
+            raise_for(answer.errorCode, "producer id")
+            return answer
+
+        answer = self.cluster.retrying(ask)
+        return int(answer.producerId), int(answer.producerEpoch)
+
+
+def _why(row: Struct) -> str | None:
+    """What the broker says of a refused batch: its own words, or the first bad record's."""
+    if row.errorMessage:
+        return f"{row.errorMessage} ({name_of(row.errorCode)})"
+    for bad in row.recordErrors or ():
+        if bad.batchIndexErrorMessage:
+            return f"record {bad.batchIndex}: {bad.batchIndexErrorMessage}"
+    return None

@@ -1,0 +1,215 @@
+"""AlterConfigs and IncrementalAlterConfigs: checked, stored in the metadata tree, then in force.
+
+    /config/topics/T           what a topic overrides
+    /config/brokers/N          what was altered for one broker
+    /config/brokers/<default>  what was altered for every broker
+
+A change of a topic names the version of the topic's node, so that none can outlive its topic. A
+value is on disk before it counts: a start finds every change that was answered. `load` is that
+start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.config import ConfigError, DynamicConfig, TopicConfig, check_topic
+from barnabas.config.incremental import APPEND, DELETE, SET, SUBTRACT, apply_operation
+from barnabas.config.layers import value_in_force
+from barnabas.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
+from barnabas.config.values import parse_value, text_of
+from barnabas.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
+from barnabas.metadata.tree import (
+    CheckVersion,
+    CreateNode,
+    MetadataTree,
+    MultiFailed,
+    NoNode,
+    Operation,
+    SetData,
+    TooLarge,
+)
+
+log = logging.getLogger("barnabas.controller")
+
+
+# Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
+THREAD_COUNTS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+THREADS_MAX = 1000
+OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
+
+
+class Change(NamedTuple):
+    """One operation on one setting; the operations are those of barnabas.config.incremental."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class ConfigChanges:
+    """The configurations of topics and brokers, changed by one thread at a time."""
+
+    def __init__(
+        self, tree: MetadataTree, reader: ClusterStateReader, config: DynamicConfig
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._config = config
+        self._lock = threading.Lock()
+
+    def change_topic(
+        self, name: str, changes: Sequence[Change], validate_only: bool = False
+    ) -> None:
+        """Raises the KafkaError that the request answers with."""
+        with self._lock:
+            texts = self._texts_of_topic(name)
+            current = TopicConfig(texts, self._config)
+            for change in changes:
+                setting = TOPIC_SETTINGS.get(change.name)
+                in_force = text_of(current[change.name]) if setting is not None else None
+                text = _changed(change, setting, in_force)
+                texts.pop(change.name, None)
+                if text is not None:
+                    texts[change.name] = text
+            self._store_topic(name, texts, validate_only)
+
+    def replace_topic(
+        self, name: str, texts: Mapping[str, str], validate_only: bool = False
+    ) -> None:
+        with self._lock:
+            self._texts_of_topic(name)
+            for setting_name, text in texts.items():
+                _check_value(setting_name, TOPIC_SETTINGS.get(setting_name), text)
+            self._store_topic(name, dict(texts), validate_only)
+
+    def change_broker(
+        self, broker_id: int | None, changes: Sequence[Change], validate_only: bool = False
+    ) -> None:
+        """`broker_id` None: for every broker."""
+        with self._lock:
+            layers = self._config.layers_of(broker_id)
+            found: dict[str, str | None] = {}
+            for change in changes:
+                setting = BROKER_SETTINGS.get(change.name)
+                in_force = text_of(value_in_force(setting, layers)) if setting else None
+                found[change.name] = _changed(change, setting, in_force)
+            self._store_broker(broker_id, found, validate_only)
+
+    def replace_broker(
+        self, broker_id: int | None, texts: Mapping[str, str], validate_only: bool = False
+    ) -> None:
+        with self._lock:
+            gone: dict[str, str | None] = dict.fromkeys(self._config.texts(broker_id))
+            for name, text in texts.items():
+                _check_value(name, BROKER_SETTINGS.get(name), text)
+            self._store_broker(broker_id, {**gone, **texts}, validate_only)
+
+    def _texts_of_topic(self, name: str) -> dict[str, str]:
+        topic = self._reader.state.topic(name)
+        if topic is None or topic.deleting:
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+        return dict(self._reader.state.config("topics", name))
+
+    def _store_topic(self, name: str, texts: dict[str, str], validate_only: bool) -> None:
+        try:
+            check_topic(texts, self._config)
+        except ConfigError as error:
+            raise InvalidConfig(" ".join(error.problems)) from error
+        if not validate_only:
+            try:
+                self._write("topics", name, texts, [CheckVersion(znodes.topic_path(name))])
+            except NoNode as error:
+                raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.") from error
+
+    def _store_broker(
+        self, broker_id: int | None, changes: Mapping[str, str | None], validate_only: bool
+    ) -> None:
+        try:
+            texts = self._config.alter(broker_id, changes, validate_only=True)
+        except ConfigError as error:
+            raise InvalidConfig(" ".join(error.problems)) from error
+        for setting_name, text in changes.items():
+            if setting_name in THREAD_COUNTS and text is not None:
+                _check_thread_count(setting_name, int(text), self._config.integer(setting_name))
+        if validate_only:
+            return
+        node = znodes.DEFAULT_ENTITY if broker_id is None else str(broker_id)
+        self._write("brokers", node, texts, [])
+        self._config.replace(broker_id, texts)
+
+    def _write(
+        self, kind: str, name: str, texts: Mapping[str, str], also: Sequence[Operation]
+    ) -> None:
+        path = znodes.config_path(kind, name)
+        data = znodes.encode_config(texts)
+        is_new = self._tree.exists(path) is None
+        write: Operation = CreateNode(path, data) if is_new else SetData(path, data)
+        try:
+            self._tree.multi([*also, write])
+        except TooLarge as error:
+            raise InvalidConfig(f"the configuration is too large to be kept: {error}") from error
+        except MultiFailed as failed:
+            raise failed.error from failed
+        self._reader.refresh_config([f"{kind}/{name}"])
+
+
+def load(config: DynamicConfig, state: ClusterState) -> None:
+    """What was altered for brokers, from the tree, at start. A value that this build does not
+    take is said and left out."""
+    for path, texts in state.configs.items():
+        kind, _, name = path.partition("/")
+        if kind != "brokers":
+            continue
+        if name != znodes.DEFAULT_ENTITY and not name.isdecimal():
+            log.warning("/config/%s names no broker; it is left out", path)
+            continue
+        broker_id = None if name == znodes.DEFAULT_ENTITY else int(name)
+        for problem in config.replace(broker_id, texts):
+            log.warning("/config/%s: %s", path, problem)
+
+
+def _changed(change: Change, setting: Setting | None, in_force: str | None) -> str | None:
+    try:
+        text = apply_operation(change.name, setting, change.operation, in_force, change.value)
+    except ConfigError as error:
+        malformed = change.value is None or change.operation not in OPERATIONS
+        refusal = InvalidRequest if malformed else InvalidConfig
+        raise refusal(" ".join(error.problems)) from error
+    if text is not None:
+        _check_value(change.name, setting, text)
+    return text
+
+
+def _check_thread_count(name: str, asked: int, now: int) -> None:
+    least, most = now // 2, min(now * 2, THREADS_MAX)
+    if not least <= asked <= most:
+        raise InvalidConfig(
+            f"Invalid value {asked} for configuration {name}: there are {now} threads, and one"
+            f" change may make them {least} to {most}"
+        )
+
+
+def _check_value(name: str, setting: Setting | None, text: str) -> None:
+    """Kafka's words for a value that is not allowed, which its tools' users look for."""
+    if setting is None:
+        return  # who knows the scope says what an unknown name means
+    try:
+        parse_value(setting, text)
+    except ConfigError as error:
+        shown = "[hidden]" if setting.is_sensitive else text
+        raise InvalidConfig(
+            f"Invalid value {shown} for configuration {name}: {' '.join(error.problems)}"
+        ) from error

@@ -1,0 +1,126 @@
+"""CreatePartitions: more partitions for a topic, never fewer.
+
+The new assignment and the nodes of the new partitions go into one multi, which names the version
+of the assignment that it was worked out from: of two who add at once, one is told to ask again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from barnabas.controller.placement import place
+from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, partition_nodes
+from barnabas.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    ReassignmentInProgress,
+    UnknownTopicOrPartition,
+)
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
+from barnabas.metadata.tree import CreateNode, MetadataTree, MultiFailed, Operation, SetData
+
+
+class PartitionGrowth:
+    """Partitions are added by one thread at a time."""
+
+    def __init__(
+        self,
+        tree: MetadataTree,
+        reader: ClusterStateReader,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._random_below = random_below
+        self._lock = threading.Lock()
+
+    def grow(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Brings a topic to `count` partitions; `assignments` are the replicas of the new ones.
+        Raises the KafkaError that CreatePartitions answers with."""
+        with self._lock:
+            state = self._reader.state
+            topic = state.topic(name)
+            if topic is None or topic.deleting:
+                raise UnknownTopicOrPartition()
+            if topic.assignment.adding_replicas or topic.assignment.removing_replicas:
+                raise ReassignmentInProgress(f"{name} is being moved; add partitions after that")
+            added = self._added(topic, count, assignments, state)
+            if validate_only:
+                return
+            try:
+                self._tree.multi(_operations(topic, added, state))
+            except MultiFailed as failed:
+                raise failed.error from failed
+            self._reader.refresh_topics([name])
+
+    def _added(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        state: ClusterState,
+    ) -> dict[int, tuple[int, ...]]:
+        present = len(topic.partitions)
+        if count == present:
+            raise InvalidPartitions(f"Topic already has {present} partition(s).")
+        if count < present:
+            raise InvalidPartitions(
+                f"The topic {topic.name} currently has {present} partition(s);"
+                f" {count} would not be an increase."
+            )
+        if count > PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitions(f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions")
+        factor = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
+        if assignments is not None:
+            placed = _checked(assignments, count - present, factor, state)
+        else:
+            brokers = sorted(state.brokers)
+            if factor > len(brokers):
+                raise InvalidPartitions(
+                    f"replication factor {factor}, and {len(brokers)} broker(s) to place it on"
+                )
+            first = self._random_below(len(brokers))
+            placed = place(brokers, count - present, factor, first)
+        return dict(enumerate(placed, present))
+
+
+def _checked(
+    assignments: Sequence[Sequence[int]], wanted: int, factor: int, state: ClusterState
+) -> list[tuple[int, ...]]:
+    if len(assignments) != wanted:
+        raise InvalidReplicaAssignment(
+            f"{wanted} partition(s) are added, and replicas of {len(assignments)} are given"
+        )
+    for replicas in assignments:
+        if len(set(replicas)) != len(replicas):
+            raise InvalidReplicaAssignment(f"{list(replicas)} names a broker twice")
+        unknown = [broker for broker in replicas if broker not in state.brokers]
+        if unknown:
+            raise InvalidReplicaAssignment(f"brokers {unknown} are not known")
+        if len(replicas) != factor:
+            raise InvalidReplicaAssignment(f"the topic's partitions have {factor} replica(s) each")
+    return [tuple(replicas) for replicas in assignments]
+
+
+def _operations(
+    topic: Topic, added: dict[int, tuple[int, ...]], state: ClusterState
+) -> list[Operation]:
+    partitions = {index: row.replicas for index, row in topic.partitions.items()} | added
+    assignment = replace(topic.assignment, partitions=partitions)
+    operations: list[Operation] = [
+        SetData(znodes.topic_path(topic.name), assignment.encode(), topic.assignment_version)
+    ]
+    if not topic.partitions:
+        operations.append(CreateNode(znodes.partitions_path(topic.name)))
+    for index, replicas in added.items():
+        operations += partition_nodes(topic.name, index, replicas, state)
+    return operations

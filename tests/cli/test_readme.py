@@ -1,0 +1,78 @@
+"""What the README shows is run: its Python, its shell commands, and the file of 100 MB."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.conftest import COMMAND
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+ADDRESS = "127.0.0.1:9092"
+TIMEOUT_S = 250
+
+
+def blocks(language: str, section: str = "") -> list[str]:
+    text = README.read_text()
+    if section:
+        text = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def run_shell(block: str, address: str, folder: Path) -> str:
+    """The commands with their output; the broker of the test stands where the README's would."""
+    script = f'barnabas() {{ "{COMMAND}" "$@" --bootstrap-server {address}; }}\nset -e\n{block}'
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_there_is_python_to_run():
+    assert len(blocks("python")) >= 3
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.split("\n")[0])
+def test_the_python_prints_what_it_says(block: str, our_address: str, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", block.replace(ADDRESS, our_address)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"^ *print\(.*\)  # (.*)$", block, re.M)
+    assert told and done.stdout.splitlines() == told
+
+
+def test_first_records(our_address: str, tmp_path: Path):
+    [block] = blocks("sh", "First records")
+    printed = run_shell(block, our_address, tmp_path).splitlines()
+    assert printed[0] == "hello, world"
+    assert printed[1].startswith("topic news: 1 partition")
+
+
+@pytest.mark.slow
+def test_a_real_file(our_address: str, tmp_path: Path):
+    source = "/var/log/dpkg.log"
+    [block] = blocks("sh", "A real file")
+    assert source in block
+    if not Path(source).is_file():
+        block = block.replace(source, str(Path(__file__)))
+    assert "the same, byte for byte" in run_shell(block, our_address, tmp_path)
+    assert (tmp_path / "big.log").stat().st_size >= 100_000_000 or not Path(source).is_file()
+
+
+def test_the_two_commands_that_set_it_up():
+    text = README.read_text()
+    assert (
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/barnabas start" in text
+    ) and "`bash tests/run`" in text
+
+
+def test_the_files_it_names_exist():
+    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
+        assert (README.parent / target).exists(), target
