@@ -39,7 +39,8 @@ class BrokerProcess:
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._ready.wait(READY_S) and self.process.poll() is None, self.lines
+        assert self._ready.wait(READY_S), self.lines
+        assert any(line.startswith("ready: ") for line in self.lines), self.lines
         self.ready_s = time.monotonic() - began
 
     def _read(self) -> None:

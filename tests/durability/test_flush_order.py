@@ -17,7 +17,8 @@ LINE = re.compile(r"^(?:\d+ +)?(?P<name>\w+)\((?P<fd>\d+)<(?P<what>[^>]*)>.*$")
 def traced(tmp_path, durability: str) -> list[str]:
     """What one acks=all produce made the broker do: 'write', 'flush' of the .log, 'answer'."""
     out = tmp_path / "trace"
-    command = ["strace", "-f", "-qq", "-y", "-s", "16", "-e", f"trace={CALLS}", "-o", str(out)]
+    how = "strace -D -f --seccomp-bpf -qq -y -s 16"  # -D: the process started is the broker
+    command = [*how.split(), "-e", f"trace={CALLS}", "-o", str(out)]
     settings = {"log.durability": durability}
     data = tmp_path / "data"
     with BrokerProcess(data, free_port(), settings, before=command) as broker:
