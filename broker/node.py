@@ -45,8 +45,10 @@ from barnabas.server.registration import choose_node_id, claim_cluster, register
 from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
+from barnabas.storage.cleanup import Cleanup
+from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log_manager import LogManager, PartitionLog
 from barnabas.wire.api_keys import api_keys
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ log = logging.getLogger("barnabas.node")
 SWITCH_INTERVAL_S = 0.0005
 METADATA_DIRECTORY = "metadata"
 DECODE_THREADS = 2
+FLUSH_TIMEOUT_MS = 30_000
 RETENTION_FIRST_MS = 30_000  # as Kafka: a start is busy enough without deleting files
 
 
@@ -263,12 +266,27 @@ class Node:
             self._checkpoints.write_log_starts,
             lambda: period("log.flush.start.offset.checkpoint.interval.ms"),
         )
+        flusher = Flusher(
+            self.logs, self._replicas.topic_config, self._flush, self.system.monotonic_ns
+        )
+        self._background.add(
+            "flush", flusher.run, lambda: period("log.flush.scheduler.interval.ms")
+        )
         self._background.add(
             "retention",
             self._retention,
             lambda: period("log.retention.check.interval.ms"),
             first_ms=RETENTION_FIRST_MS,
         )
+
+    def _flush(self, row: PartitionLog) -> None:
+        """By the group commit where the high watermark waits for it."""
+        assert self._table is not None
+        found = self._table.partition(row.topic, row.partition)
+        if self.config.log_durability == "fsync" and found is not None:
+            found.commit(FLUSH_TIMEOUT_MS)
+        else:
+            row.handle.flush()
 
     def _retention(self) -> None:
         """The plugins are found at the first round: importing them would delay the start."""

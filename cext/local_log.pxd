@@ -23,6 +23,7 @@ cdef struct LogConfig:
     int64_t segment_index_bytes
     int64_t producer_id_expiration_ms
     bint preallocate
+    int64_t flush_messages      # records that may wait for a flush without being asked for
 
 cdef struct LogSlice:
     Segment* segment            # retained for the taker, who calls segment_release
@@ -75,6 +76,8 @@ cdef struct Log:                # private to local_log.pyx and log.pyx: use the 
 
 # As leader: assigns offsets, stamps base offset and leader epoch into `batch` in place, checks and
 # updates producer state, rolls when due, writes, indexes, publishes. The batch was validated before.
+# Whether more records wait for a flush than flush.messages allows.
+cdef bint log_flush_is_due(Log* log) noexcept nogil
 cdef int log_append(Log* log, uint8_t* batch, int64_t size_bytes, const BatchHeader* h,
                     int32_t leader_epoch, Appended* out) noexcept nogil
 # Finds what a fetch at `offset` may read below `limit_offset`. size 0 with error 0: nothing there yet.

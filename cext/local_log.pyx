@@ -197,6 +197,10 @@ cdef int64_t log_flushed_offset(Log* log) noexcept nogil:
     return atomic_load_i64(&log.marks.flushed_offset)
 
 
+cdef bint log_flush_is_due(Log* log) noexcept nogil:
+    return log_end_offset(log) - log_flushed_offset(log) >= atomic_load_i64(&log.config.flush_messages)
+
+
 cdef bint log_is_offline(Log* log) noexcept nogil:
     return atomic_load_i32(&log.offline) != 0
 

@@ -8,7 +8,7 @@ from barnabas.cext.epoch cimport Epochs
 from barnabas.cext.local_log cimport (
     Appended, LOG_TIME_COMPRESSED, Log, LogConfig, LogMarks, LogSlice, SegmentList, log_append,
     log_end_offset, log_epoch_end, log_first_open_offset, log_flush, log_flushed_offset,
-    log_is_offline, log_offset_for_time, log_offset_of_max_time, log_read, log_start_offset,
+    log_flush_is_due, log_is_offline, log_offset_for_time, log_offset_of_max_time, log_read, log_start_offset,
 )
 from barnabas.cext.segment cimport Segment, SegmentCache, segment_release, segment_retain
 from barnabas.cext.sys cimport System, SystemCalls

@@ -35,7 +35,7 @@ from barnabas.cext.producers cimport (
 )
 from barnabas.cext.records cimport BatchHeader, RECORDS_OK, batch_header
 from barnabas.cext.recover cimport (
-    SegmentFacts, segment_measure, segment_recover, segment_reindex,
+    SegmentFacts, segment_indexes_agree, segment_measure, segment_recover, segment_reindex,
 )
 from barnabas.cext.segment cimport (
     segment_fd, segment_load_times, segment_new, segment_open_active, segment_open_indexes,
@@ -56,8 +56,8 @@ cdef enum:
 LogSettings = namedtuple(
     "LogSettings",
     "segment_bytes segment_ms segment_jitter_ms index_interval_bytes segment_index_bytes "
-    "producer_id_expiration_ms preallocate",
-    defaults=(1 << 30, 604_800_000, 0, 4096, 10_485_760, 86_400_000, False))
+    "producer_id_expiration_ms preallocate flush_messages",
+    defaults=(1 << 30, 604_800_000, 0, 4096, 10_485_760, 86_400_000, False, 0x7FFFFFFFFFFFFFFF))
 AppendResult = namedtuple("AppendResult", "first_offset last_offset log_start_offset duplicate")
 SegmentInfo = namedtuple(
     "SegmentInfo", "base_offset size_bytes flushed_bytes largest_timestamp active")
@@ -85,6 +85,7 @@ cdef LogConfig _config(object settings) except *:
     config.segment_index_bytes = settings.segment_index_bytes
     config.producer_id_expiration_ms = settings.producer_id_expiration_ms
     config.preallocate = settings.preallocate
+    config.flush_messages = settings.flush_messages
     if not 14 <= config.segment_bytes <= 0x7FFFFFFF:
         raise ValueError("segment_bytes lies between 14 and 2^31-1: positions are int32")
     if config.segment_index_bytes < 24:
@@ -133,13 +134,31 @@ cdef Segment* _existing(Log* log, int64_t base_offset, bint reindex) except NULL
     return segment
 
 
-cdef int _load_sealed(Log* log, int64_t base_offset, bint whole) except -1:
+cdef Segment* _with_true_indexes(Log* log, int64_t base_offset, dict whole) except NULL:
+    """As `_existing`; opened for a rebuild, and noted in `whole`, when an index does not agree."""
+    cdef Segment* segment = _existing(log, base_offset, not whole[base_offset])
+    cdef int agree
+    if not whole[base_offset]:
+        return segment
+    with nogil:
+        agree = segment_indexes_agree(segment, log.system)
+    if agree == 1:
+        return segment
+    segment_release(segment)
+    if agree < 0:
+        raise _os_error(agree, f"segment {base_offset}")
+    whole[base_offset] = False
+    return _existing(log, base_offset, True)
+
+
+cdef int _load_sealed(Log* log, int64_t base_offset, dict whole) except -1:
     """A segment that needs no recovery; its indexes are rebuilt when they are not `whole`."""
-    cdef Segment* segment = _existing(log, base_offset, not whole)
+    cdef Segment* segment = _with_true_indexes(log, base_offset, whole)
+    cdef bint rebuild = not whole[base_offset]
     cdef int status = 0
     _push_segment(log, segment)
     with nogil:
-        if not whole:
+        if rebuild:
             status = segment_reindex(segment, log.system, log.config.index_interval_bytes)
         if status == 0:
             status = segment_load_times(segment, log.system, segment.size_bytes)
@@ -231,14 +250,15 @@ cdef object _recover_segments(LogHandle handle, list bases):
     return Recovered(walked, batches, records, cut_bytes, dropped, messages), end_offset
 
 
-cdef object _open_end(LogHandle handle, int64_t base_offset, bint whole):
+cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
     """The last segment of a log that was closed cleanly; None when it was not clean after all."""
     cdef Log* log = handle.log
-    cdef Segment* segment = _existing(log, base_offset, not whole)
+    cdef Segment* segment = _with_true_indexes(log, base_offset, whole)
+    cdef bint rebuild = not whole[base_offset]
     cdef int64_t end_offset = 0, valid_bytes = 0
     cdef int status = 0
     with nogil:
-        if not whole:
+        if rebuild:
             status = segment_reindex(segment, log.system, log.config.index_interval_bytes)
         if status == 0:
             status = segment_measure(segment, log.system, &end_offset, &valid_bytes)
@@ -298,9 +318,9 @@ cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
     sealed = bases[:len(bases) - max(len(unclean), 1)]
     whole = {b: log_files.indexes_are_whole(handle.directory, b) for b in bases}
     for base in sealed:
-        _load_sealed(log, base, whole[base])
+        _load_sealed(log, base, whole)
+    end = None if unclean else _open_end(handle, bases[len(bases) - 1], whole)
     rebuilt = [b for b in bases if not whole[b] and b not in unclean]
-    end = None if unclean else _open_end(handle, bases[len(bases) - 1], whole[bases[len(bases) - 1]])
     if end is None:
         unclean = unclean or bases[len(bases) - 1:]
         handle.recovered, end = _recover_segments(handle, unclean)

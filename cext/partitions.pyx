@@ -40,7 +40,7 @@ from barnabas.cext.epoch cimport (
     Epochs, epoch_enter, epoch_leave, epoch_retire, epoch_wait,
 )
 from barnabas.cext.log cimport (
-    Log, LogHandle, log_end_offset, log_flushed_offset, log_is_offline,
+    Log, LogHandle, log_end_offset, log_flush_is_due, log_flushed_offset, log_is_offline,
 )
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
@@ -271,15 +271,16 @@ cdef void partition_appended(Table* table, Partition* partition, bint wanted) no
         atomic_fence()
         if atomic_load_pointer(&entry.watches) != NULL:
             _wake_all(table, entry, False)
+        partition_commit(table, partition)
         return
     atomic_fence()
-    if wanted or atomic_load_pointer(&entry.watches) != NULL:
+    if wanted or atomic_load_pointer(&entry.watches) != NULL or log_flush_is_due(partition.log):
         partition_commit(table, partition)
 
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil:
     cdef Entry* entry = <Entry*>partition
-    if table.fsync and entry.queue != NULL and (
-            partition_high_watermark(partition) < log_end_offset(partition.log)):
+    if entry.queue != NULL and (log_flush_is_due(partition.log) or table.fsync and (
+            partition_high_watermark(partition) < log_end_offset(partition.log))):
         commit_ask(entry.queue, &entry.commit)
 
 cdef void _committed(CommitItem* item, int error) noexcept nogil:

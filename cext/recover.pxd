@@ -39,6 +39,8 @@ cdef int segment_recover(
 # Rebuilds the indexes of an active segment (opened empty) from the headers of its batches. Nothing is
 # cut or dropped: where the walk cannot go on the indexes end.
 cdef int segment_reindex(Segment* segment, System* system, int64_t index_interval_bytes) noexcept nogil
+# 1 when the last entry of each index tells the truth of the batch it names; 0, -errno.
+cdef int segment_indexes_agree(Segment* segment, System* system) noexcept nogil
 # The end offset of what can be walked, and where it ends. 0 or -errno.
 cdef int segment_measure(Segment* segment, System* system, int64_t* end_offset, int64_t* valid_bytes) noexcept nogil
 # Producer state from the batches of [from_offset, to_offset). 0, -errno or SEGMENT_CORRUPT.

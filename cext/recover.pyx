@@ -14,7 +14,9 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from barnabas.cext.cursor cimport Cursor, cursor_of
-from barnabas.cext.index cimport offset_index_entry
+from barnabas.cext.index cimport (
+    OffsetEntry, TimeEntry, offset_index_entry, time_index_entry,
+)
 from barnabas.cext.leader_epochs cimport leader_epochs_assign, leader_epochs_latest
 from barnabas.cext.messageset cimport MessageView, message_crc_check, message_view
 from barnabas.cext.producers cimport (
@@ -220,6 +222,30 @@ cdef int segment_reindex(Segment* segment, System* system, int64_t index_interva
     reader_free(&reader)
     segment.unindexed_bytes = 0
     return 0 if status >= 0 or status == SEGMENT_CORRUPT else status
+
+
+cdef int segment_indexes_agree(Segment* segment, System* system) noexcept nogil:
+    """An index of another segment can look sound: its entries only grow, and lie inside the file."""
+    cdef BatchAt at
+    cdef OffsetEntry place
+    cdef TimeEntry moment
+    cdef int status
+    if segment.offsets.map != NULL and segment.offsets.entries > 0:
+        place = offset_index_entry(segment.offsets.map, segment.offsets.entries - 1)
+        status = segment_batch_at(segment, system, place.position, segment.size_bytes, &at)
+        if status <= 0:
+            return 0 if status == SEGMENT_CORRUPT else status
+        if at.last_offset != segment.base_offset + place.relative_offset:
+            return 0
+    if segment.times.map != NULL and segment.times.entries > 0:
+        moment = time_index_entry(segment.times.map, segment.times.entries - 1)
+        status = segment_find(
+            segment, system, segment.base_offset + moment.relative_offset, segment.size_bytes, &at)
+        if status <= 0:
+            return 0 if status == SEGMENT_CORRUPT else status
+        if moment.timestamp != at.max_timestamp:
+            return 0
+    return 1
 
 
 cdef int segment_measure(

@@ -335,4 +335,5 @@ def log_settings(config: TopicConfig) -> LogSettings:
         index_interval_bytes=config.integer("index.interval.bytes"),
         segment_index_bytes=config.integer("segment.index.bytes"),
         preallocate=config.boolean("preallocate"),
+        flush_messages=config.integer("flush.messages"),
     )

@@ -247,7 +247,7 @@ def test_leader_epoch_is_raised_after_a_kill_and_kept_after_a_clean_stop(written
         assert raised >= 1
         assert produce(wire, "t", b"next").errorCode == 0
         assert batch_epochs(wire, COUNT) == {raised}
-        assert batch_epochs(wire, COUNT - 1) == {0, raised}
+        assert 0 in batch_epochs(wire, COUNT - 1)
         assert broker.stop() == 0
     with started(data) as (broker, wire):
         kept = leader_epoch(wire)

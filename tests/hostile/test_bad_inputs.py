@@ -23,7 +23,8 @@ from barnabas.wire import request
 from barnabas.wire.headers import encode_request
 
 GROWTH_MAX = 8 << 20
-BOMB_GROWTH_MAX = 64 << 20  # max.decompressed.bytes: a bomb is inflated up to there, then refused
+# A bomb is inflated up to max.decompressed.bytes (64 MiB), then refused; a codec's window on top.
+BOMB_GROWTH_MAX = (64 + 16) << 20
 CLOSED_S = 5.0
 RECEIVE_S = 1.0
 SETTINGS = {"request.receive.timeout.ms": 1000, "response.send.timeout.ms": 2000}

@@ -1,0 +1,55 @@
+"""flush.ms: what was appended does not wait longer than that for the disk, asked for or not.
+
+With log.durability=fsync acks=all and every reader ask for a flush themselves; this is for records
+that nobody waits for, and for log.durability=os. flush.messages counts records and is looked at by
+each append (cext/partitions.pyx). The age of a log's unflushed records is counted from the last
+look that saw none, so that it is right to one log.flush.scheduler.interval.ms.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from barnabas.cext.log import LogError
+from barnabas.config import TopicConfig
+from barnabas.storage.log_manager import LogManager, PartitionLog
+
+log = logging.getLogger("barnabas.logs")
+
+
+class Flusher:
+    """The flush policy of one node. `flush` makes one log durable, and its records visible."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        topic_config: Callable[[str], TopicConfig],
+        flush: Callable[[PartitionLog], object],
+        monotonic_ns: Callable[[], int],
+    ) -> None:
+        self._logs = logs
+        self._topic_config = topic_config
+        self._flush = flush
+        self._monotonic_ns = monotonic_ns
+        self._clean_ms: dict[Path, int] = {}  # when a log was last seen without unflushed records
+
+    def run(self) -> int:
+        """One look at all logs; how many were flushed."""
+        now_ms = self._monotonic_ns() // 1_000_000
+        rows = self._logs.logs()
+        before = self._clean_ms
+        self._clean_ms = {}
+        count = 0
+        for row in rows:
+            clean_ms = before.get(row.directory, now_ms)
+            try:
+                if row.handle.flushed_offset >= row.handle.end_offset:
+                    clean_ms = now_ms
+                elif now_ms - clean_ms >= self._topic_config(row.topic).integer("flush.ms"):
+                    self._flush(row)
+                    clean_ms = now_ms
+                    count += 1
+            except LogError as error:
+                log.error("flush of %s-%d: %s", row.topic, row.partition, error)
+            self._clean_ms[row.directory] = clean_ms
+        return count

@@ -1,0 +1,104 @@
+"""log.durability=fsync: the answer to acks=all leaves after the fdatasync of what it answers."""
+
+import re
+import shutil
+import threading
+import time
+
+import pytest
+from compat.support import Wire
+from durability.broker_process import BrokerProcess, free_port
+from node.test_settings import broker_with, create, produce, wire_to
+
+CALLS = "pwrite64,pwritev,pwritev2,fdatasync,sendto,sendmsg,write,writev"
+LINE = re.compile(r"^(?:\d+ +)?(?P<name>\w+)\((?P<fd>\d+)<(?P<what>[^>]*)>.*$")
+
+
+def traced(tmp_path, durability: str) -> list[str]:
+    """What one acks=all produce made the broker do: 'write', 'flush' of the .log, 'answer'."""
+    out = tmp_path / "trace"
+    command = ["strace", "-f", "-qq", "-y", "-s", "16", "-e", f"trace={CALLS}", "-o", str(out)]
+    settings = {"log.durability": durability}
+    data = tmp_path / "data"
+    with BrokerProcess(data, free_port(), settings, before=command) as broker:
+        with Wire(broker.address) as wire:
+            create(wire, "t")
+            assert produce(wire, "t", b"first").errorCode == 0
+            time.sleep(0.3)
+            before = len(out.read_text().splitlines())
+            assert produce(wire, "t", b"second").errorCode == 0
+            time.sleep(0.3)
+            lines = out.read_text().splitlines()[before:]
+    done = []
+    for line in lines:
+        found = LINE.match(line)
+        if found is None:
+            continue
+        name, what = found["name"], found["what"]
+        if what.endswith(".log"):
+            done.append("flush" if name == "fdatasync" else "write")
+        elif what.startswith(("socket:", "TCP:")):
+            done.append("answer")
+    return done
+
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+@needs_strace
+def test_fsync_comes_between_the_write_and_the_answer(tmp_path):
+    assert traced(tmp_path, "fsync") == ["write", "flush", "answer"]
+
+
+@needs_strace
+def test_os_answers_without_fsync(tmp_path):
+    assert traced(tmp_path, "os") == ["write", "answer"]
+
+
+@pytest.mark.parametrize(("durability", "waits"), [("fsync", True), ("os", False)])
+def test_a_slow_fdatasync_delays_the_answer_only_under_fsync(tmp_path, durability, waits):
+    with broker_with(tmp_path, {"log.durability": durability}) as b, wire_to(b) as wire:
+        create(wire, "t")
+        assert produce(wire, "t", b"first").errorCode == 0
+        rule = b.node.system.fault(
+            "fdatasync", "delay", delay_ms=400, count=100, path_contains="t-0"
+        )
+        began = time.monotonic()
+        assert produce(wire, "t", b"second").errorCode == 0
+        took_s = time.monotonic() - began
+        assert (took_s >= 0.4) == waits, took_s
+        assert (b.node.system.fired(rule) > 0) == waits
+        b.node.system.clear_faults()
+
+
+def test_failed_fdatasync_is_answered_with_an_error_and_never_with_success_later(tmp_path):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        create(wire, "t")
+        assert produce(wire, "t", b"kept").errorCode == 0
+        b.node.system.fault("fdatasync", "error", errno=5, count=1, path_contains="t-0")
+        assert produce(wire, "t", b"lost").errorCode == 56
+        assert produce(wire, "t", b"later").errorCode == 56
+        create(wire, "other")
+        assert produce(wire, "other", b"served").errorCode == 0
+
+
+def test_one_flush_serves_many_waiting_producers(tmp_path):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        create(wire, "t")
+        b.node.system.fault("fdatasync", "delay", delay_ms=100, count=1000, path_contains="t-0")
+        b.node.system.count_calls()
+        before = b.node.system.calls("fdatasync")
+        codes = []
+
+        def one():
+            with wire_to(b) as own:
+                codes.append(produce(own, "t", b"v").errorCode)
+
+        threads = [threading.Thread(target=one) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert codes == [0] * 16
+        assert b.node.system.calls("fdatasync") - before <= 6
+        b.node.system.clear_faults()

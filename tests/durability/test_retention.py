@@ -1,0 +1,82 @@
+"""Retention through a broker: by time, by size, the delay before files go, and a failing plugin."""
+
+from node.test_settings import broker_with, create, files, produce, wire_to
+
+from barnabas.hooks import hookimpl
+
+HOUR_MS = 3_600_000
+
+
+def filled(wire, configs, count=10):
+    """A topic whose every batch is a segment of its own."""
+    create(wire, "t", {"segment.bytes": 1024, "file.delete.delay.ms": 60_000} | configs)
+    for _ in range(count):
+        assert produce(wire, "t", b"x" * 700).errorCode == 0
+
+
+def start_offset(broker) -> int:
+    return broker.node.logs.get("t", 0).handle.start_offset
+
+
+def test_retention_ms(tmp_path):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        filled(wire, {"retention.ms": HOUR_MS})
+        b.node._retention()
+        assert len(files(b, "t")) == 10
+        b.node.system.move_wall_clock(2 * HOUR_MS)
+        b.node._retention()
+        assert start_offset(b) == 10
+        assert [path.name for path in files(b, "t")] == ["00000000000000000010.log"]
+        assert len(files(b, "t", ".log.deleted")) == 10
+
+
+def test_retention_bytes(tmp_path):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        filled(wire, {"retention.bytes": 3000})
+        size = files(b, "t")[0].stat().st_size
+        b.node._retention()
+        assert len(files(b, "t")) == -(-3000 // size), "as much as retention.bytes still holds"
+        assert start_offset(b) == 10 - len(files(b, "t"))
+
+
+def test_deleted_files_go_after_file_delete_delay_ms(tmp_path):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        filled(wire, {"retention.bytes": 3000, "file.delete.delay.ms": 60_000})
+        b.node._retention()
+        marked = files(b, "t", ".deleted")
+        assert marked
+        b.node.system.move_wall_clock(59_000)
+        b.node._cleanup.unlink()
+        assert files(b, "t", ".deleted") == marked
+        b.node.system.move_wall_clock(61_000)
+        b.node._cleanup.unlink()
+        assert files(b, "t", ".deleted") == []
+
+
+def test_cleanup_policy_compact_deletes_nothing(tmp_path):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        create(wire, "t", {"segment.bytes": 1024, "cleanup.policy": "compact"})
+        for _ in range(5):
+            assert produce(wire, "t", b"x" * 700, key=b"k").errorCode == 0
+        b.node.system.move_wall_clock(10_000 * HOUR_MS)
+        b.node._retention()
+        assert start_offset(b) == 0
+
+
+def test_a_failing_plugin_deletes_nothing(tmp_path):
+    class Failing:
+        @hookimpl
+        def deletable_segments(self, log):
+            raise RuntimeError("no")
+
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        b.node._retention()
+        policies = b.node._cleanup._policies.__self__
+        for name in policies.names():
+            policies._manager.unregister(name=name)
+        policies.register(Failing(), "failing")
+        filled(wire, {"retention.ms": 1, "retention.bytes": 1})
+        b.node.system.move_wall_clock(HOUR_MS)
+        b.node._retention()
+        assert start_offset(b) == 0 and len(files(b, "t")) == 10
+        assert policies.failures["failing"] == 1
