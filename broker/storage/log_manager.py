@@ -117,13 +117,16 @@ class LogManager:
             # A clean log opens faster than a thread is handed one; the import would cost as much.
             for row in found:
                 self._keep(self._open_found(*row, wanted))
-            return
+            return self._say_how_all_were_left()
         from concurrent.futures import ThreadPoolExecutor
 
         threads = self._config.integer("num.recovery.threads.per.data.dir")
         with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
             for done in [pool.submit(self._open_found, *row, wanted) for row in found]:
                 self._keep(done.result())
+        self._say_how_all_were_left()
+
+    def _say_how_all_were_left(self) -> None:
         for state in self._dirs:
             self._say_how_it_was_left(state.directory)
 
