@@ -45,7 +45,6 @@ from barnabas.server.registration import choose_node_id, claim_cluster, register
 from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import Answer, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
-from barnabas.storage.cleanup import Cleanup
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 from barnabas.storage.log_manager import LogManager, PartitionLog
