@@ -191,7 +191,7 @@ cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, co
     elif status == INFLATE_NO_MEMORY:
         verdict_of(&s.verdict, ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
     else:
-        verdict_of(&s.verdict, ERROR_INVALID_RECORD, COUNT_REJECTED_INVALID, NULL)
+        verdict_of(&s.verdict, ERROR_CORRUPT_MESSAGE, COUNT_REJECTED_CORRUPT, NULL)
     inflated_reset(s.scratch, SCRATCH_KEEP_BYTES)
 
 

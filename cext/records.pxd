@@ -3,7 +3,7 @@
 The bytes are described in records.pyx. Every function here takes plain pointers and gives a
 RecordsStatus; records_kind() says which of three sorts a status is, for the mapping to wire codes.
 """
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from barnabas.cext.cursor cimport (
     Cursor, cursor_i8, cursor_left, cursor_of, cursor_take, cursor_varint, cursor_varlong,
@@ -39,7 +39,7 @@ cdef enum:  # what the checks answer, called a RecordsStatus here
     RECORDS_OK = 0
     # The frame of a batch or message is damaged: KIND_CORRUPT.
     BATCH_CUT_OFF = 1           # fewer bytes are left than the batch says it has
-    BATCH_BAD_LENGTH = 2        # a length below the smallest batch, or negative
+    BATCH_BAD_LENGTH = 2        # a length below the smallest batch, negative, or a size beyond int32
     BATCH_BAD_MAGIC = 3
     BATCH_BAD_CRC = 4
     # The frame is whole and its content breaks a rule: KIND_INVALID.
@@ -127,7 +127,7 @@ cdef inline int batch_header(const uint8_t* p, int64_t left, BatchHeader* h) noe
     h.magic = <int>p[AT_MAGIC]
     if h.magic != 2:
         return BATCH_BAD_MAGIC
-    if h.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
+    if h.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD or batch_size(h) > INT32_MAX:
         return BATCH_BAD_LENGTH
     if left < batch_size(h):
         return BATCH_CUT_OFF

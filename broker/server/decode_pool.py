@@ -13,7 +13,7 @@ from barnabas.cext.partitions import PartitionTable
 from barnabas.wire import compression
 
 UNKNOWN_SERVER_ERROR = -1
-INVALID_RECORD = 87
+CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
 UNSUPPORTED_COMPRESSION_TYPE = 76
 
@@ -27,8 +27,7 @@ def answer_job(job: DecodeJob) -> None:
     except compression.DecompressedTooLarge:
         job.failed(MESSAGE_TOO_LARGE)
     except compression.CorruptCompressedData:
-        # The checksum was right, so the producer made it like that: no use to send it again.
-        job.failed(INVALID_RECORD)
+        job.failed(CORRUPT_MESSAGE)
     except compression.UnknownCodec:
         job.failed(UNSUPPORTED_COMPRESSION_TYPE)
     else:

@@ -284,6 +284,9 @@ def _zstd_decompress(view: memoryview, inflated: _Inflated) -> None:
         at = _zstd_frame_end(view, at)
     decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
     try:
+        announced = zstandard.frame_content_size(view)
+        if announced > 0:  # -1: not said; what a frame says is refused before it costs anything
+            inflated.reserve(announced)
         with decoder.stream_reader(view, read_across_frames=True) as reader:
             while chunk := reader.read(inflated.ask()):
                 inflated.add(chunk)

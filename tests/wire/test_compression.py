@@ -220,3 +220,12 @@ def test_the_packages_are_not_imported_at_start():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_zstd_frame_that_announces_too_much_is_refused_before_it_is_read():
+    import zstandard
+
+    whole = zstandard.compress(bytes(1 << 20))
+    with pytest.raises(compression.DecompressedTooLarge):
+        compression.decompress(compression.ZSTD, whole, size_max=(1 << 20) - 1)
+    assert len(compression.decompress(compression.ZSTD, whole, size_max=1 << 20)) == 1 << 20
