@@ -1,7 +1,10 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from barnabas.config import BrokerConfig
-from barnabas.config.environment import is_setting, setting_name, settings_from
+from barnabas.config.environment import OWN_SWITCHES, is_setting, setting_name, settings_from
 
 
 @pytest.mark.parametrize(
@@ -64,3 +67,16 @@ def test_file_then_environment_then_command_line(tmp_path):
 def test_the_process_environment_is_read_by_default(monkeypatch):
     monkeypatch.setenv("BARNABAS_NUM_PARTITIONS", "7")
     assert BrokerConfig.load()["num.partitions"] == 7
+
+
+def test_every_switch_of_our_own_is_no_setting():
+    """What the build, the tests and the commands read must not be taken for a broker setting."""
+    root = Path(__file__).resolve().parents[2]
+    files = [root / "setup.py", root / "tests" / "run", *root.glob("bench/**/*.py")]
+    files += [p for room in ("broker", "tests") for p in (root / room).rglob("*.py")]
+    named = set()
+    for path in files:
+        named |= set(re.findall(r"""environ[^\n]*?["'](BARNABAS_[A-Z_]+)["']""", path.read_text()))
+    named |= set(re.findall(r"\b(BARNABAS_[A-Z_]+)=", (root / "tests" / "run").read_text()))
+    assert {"BARNABAS_C_DIR", "BARNABAS_TEST_HOME"} <= named
+    assert named - OWN_SWITCHES == set()

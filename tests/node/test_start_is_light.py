@@ -37,7 +37,6 @@ NEVER_AT_START = {
     "ssl",
     "subprocess",
     "tempfile",
-    "urllib.parse",
     "uuid",
     "xml",
     "zstandard",
