@@ -41,9 +41,9 @@ NEVER_AT_START = {
     "xml",
     "zstandard",
 }
-# Imported before the broker by an editable install's finder and by site; not the broker's doing.
+# What an editable install's finder imports before anything else is taken out of both counts.
 STARTED = """
-import json, sys
+import json, pathlib, sys
 before = set(sys.modules)
 import barnabas.cli.start
 from barnabas import Broker
