@@ -156,9 +156,9 @@ class Node:
     def _open_metadata(self) -> ClusterStateReader:
         path = self._dirs[0].path / METADATA_DIRECTORY
         self._tree = EmbeddedTree(path, clock_ms=self.system.wall_ms)
-        known = {found for row in self._dirs if (found := row.identity().get("cluster.id"))}
-        self.cluster_id = claim_cluster(self._tree, known, os.urandom)
         identities = [row.identity() for row in self._dirs]
+        known = {found for row in identities if (found := row.get("cluster.id"))}
+        self.cluster_id = claim_cluster(self._tree, known, os.urandom)
         self.node_id = choose_node_id(self._tree, self.config, identities)
         self.dynamic = DynamicConfig(self.config, self.node_id, on_error=_setting_failed)
         for directory in self._dirs:
@@ -211,13 +211,15 @@ class Node:
         self.listeners = advertised(self.config.advertised_listeners, self.listening)
         register(self._tree, self.node_id, self.listeners, self.config, self.system.wall_ms())
         take_control(self._tree, self.node_id, self.system.wall_ms())
-        reader.load()
+        reader.refresh_brokers()
+        reader.refresh_controller()
         replicas = ReplicaManager(self.node_id, self._table, self.logs, self.dynamic)
         checkpoints = CheckpointWriter(self.logs, replicas.high_watermark)
         deletion = TopicDeletion(self._tree, reader, checkpoints.write_all)
         replicas.lead(self._tree, reader, unclean=not all(row.was_clean for row in self._dirs))
         deletion.finish()
         self._checkpoints = checkpoints
+        table = api_table()
         rooms = Rooms(
             node_id=self.node_id,
             cluster_id=self.cluster_id,
@@ -232,10 +234,10 @@ class Node:
             logs=self.logs,
             checkpoints=checkpoints,
             producer_ids=ProducerIds(self._tree, self.node_id),
-            api_versions=advertised_versions(api_table()),
+            api_versions=advertised_versions(table),
             wall_ms=self.system.wall_ms,
         )
-        dispatcher = Dispatcher(rooms, api_table())
+        dispatcher = Dispatcher(rooms, table)
         self._decoders = DecodePool(self._table, DECODE_THREADS)
         self._decoders.start()
         self._handlers = RequestHandlers(

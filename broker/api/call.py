@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from barnabas.cext.wire_struct import Struct
+from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.api.rooms import Rooms
@@ -24,12 +24,8 @@ class Call:
 
     def answer(self) -> type[Struct]:
         """The class of the response."""
-        from barnabas.wire import response
-
         return response(self.key).cls
 
     def struct(self, path: str) -> type[Struct]:
         """The class of a struct inside the response: "topics.partitions"."""
-        from barnabas.wire import response
-
         return response(self.key).struct(path)

@@ -37,6 +37,7 @@ NEVER_AT_START = {
     "ssl",
     "subprocess",
     "tempfile",
+    "urllib.parse",
     "uuid",
     "xml",
     "zstandard",
