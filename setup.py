@@ -5,6 +5,7 @@
 and that tree is the include path: cimport by full name only.
 """
 
+import compileall
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ if not sys.platform.startswith("linux"):
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 ROOMS = {
     "barnabas": "broker",
@@ -86,6 +88,19 @@ def cythonized(extensions: list[Extension]) -> list[Extension]:
     )
 
 
+class BuildExt(build_ext):
+    """In place, the bytecode is made too, as pip does for an installed wheel: where
+    PYTHONDONTWRITEBYTECODE is set, as in many containers, every start of a checkout would compile
+    all its sources anew, which takes as long as the rest of the start. What is edited later is
+    compiled by Python as ever."""
+
+    def run(self) -> None:
+        super().run()
+        if self.inplace or self.editable_mode:
+            for room in ROOMS.values():
+                compileall.compile_dir(room, quiet=1)
+
+
 if __name__ == "__main__":
     setup(
         packages=[p for name, room in ROOMS.items() for p in packages(name, room)],
@@ -95,5 +110,6 @@ if __name__ == "__main__":
         include_package_data=False,
         zip_safe=False,
         ext_modules=cythonized(extensions()),
+        cmdclass={"build_ext": BuildExt},
         options={"build_ext": {"parallel": os.cpu_count() or 1}},
     )

@@ -1,11 +1,25 @@
-// One thread of load for a Kafka-compatible broker: produce or fetch over raw sockets, JSON out.
+// One thread of load for a Kafka-compatible broker over raw sockets, JSON out.
 //
 //   loadgen produce --port P --topic T [--connections 1] [--in-flight 1] [--records 1]
-//           [--record-bytes 100] [--requests N] [--seconds S] [--rate PER_S] [--acks 1]
-//   loadgen fetch   --port P --topic T [--connections 1] [--in-flight 1] [--max-bytes 1048576]
-//           [--requests N] [--seconds S] [--partitions 1]
+//           [--record-bytes 100 | --batch FILE] [--requests N] [--seconds S] [--rate PER_S]
+//           [--acks 1] [--partitions 1]
+//   loadgen fetch   --port P --topic T [--connections 1] [--max-bytes 1048576]
+//           [--requests N] [--seconds S] [--partitions 1] [--seek OFFSETS]
+//   loadgen through --port P --topic T --start OFFSET --rate PER_S [--seconds S] [--acks 1] ...
+//   loadgen ask     --port P --topic - --request FILE [--each BYTES] [--wants FILE]
+//           [--connections 1] [--requests N] [--seconds S] [--rate PER_S]
 //
-// Connection i speaks to partition i % partitions. Without --rate the loop is closed: each
+// `fetch` reads on from the beginning and again from there; with --seek each request asks for an
+// offset below OFFSETS, all over the place but the same ones in every run.
+// `through` produces on one connection and reads on a second one, from OFFSET (the end of a partition
+// nobody else writes to); latency counts from when a record was due until its fetch answer is here.
+// `ask` sends the bytes of FILE (a request without its size, the correlation id at byte 4) and wants
+// every answer as long as the first, or with --wants to be the bytes of that FILE after its
+// correlation id. With --each the file holds several requests of so many bytes, and connection i
+// sends the i-th again and again. --batch sends the one batch of FILE instead of making one.
+//
+// Connection i speaks to partition i % partitions; with more partitions than connections each
+// request of a producer goes to the next. Without --rate the loop is closed: each
 // connection has up to --in-flight requests out, and an answer sends the next. With --rate the
 // times to send are fixed beforehand, and latency counts from them: a request that waited here for
 // a slow broker counts its wait. The topic must exist. An answer with an error code, a wrong
@@ -28,19 +42,24 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { IN_FLIGHT_MAX = 64, EVENTS = 128, BATCH_HEADER = 61, STALL_S = 30 };
-enum { UNKNOWN_CODE = -1000, BAD_ANSWER = -1001 };
+enum { IN_FLIGHT_MAX = 64, EVENTS = 128, BATCH_HEADER = 61, STALL_S = 30, FILE_MAX = 1 << 20 };
+enum { BAD_ANSWER = -1001 };
+enum mode { PRODUCE, FETCH, THROUGH, ASK };
+static const char *const MODES[] = {"produce", "fetch", "through", "ask"};
 
 struct options {
-    const char *mode, *host, *topic;
-    int port, connections, in_flight, records, record_bytes, acks, partitions, max_bytes;
-    int64_t requests;
+    enum mode mode;
+    const char *host, *topic, *batch, *request, *wants;
+    int port, connections, in_flight, records, record_bytes, acks, partitions, max_bytes, each;
+    int64_t requests, start, seek;
     double seconds, rate;
 };
 
 struct connection {
     int fd, partition, out;     // out: requests sent, or being sent, and not answered
+    int reads;                  // fetches; the others produce or ask
     uint8_t *request;           // own copy, so that a half-sent one can be continued
+    size_t request_size;
     size_t unsent;              // bytes of `request` still to send; 0: none under way
     int backlog;                // fixed rate: requests due while another was half-sent
     int64_t started[IN_FLIGHT_MAX];
@@ -61,7 +80,11 @@ static struct options opt = {.host = "127.0.0.1", .connections = 1, .in_flight =
                              .record_bytes = 100, .acks = 1, .partitions = 1,
                              .max_bytes = 1 << 20, .requests = INT64_MAX, .seconds = 1e9};
 static struct totals sum;
-static size_t request_size, partition_at, offset_at;
+static size_t partition_at, fetch_partition_at, offset_at;
+static int64_t answer_bytes;    // ask: the size of the first answer
+static const uint8_t *wanted;   // ask: what every answer is to be
+static int64_t *due_ns;         // through: when the record of each offset was due
+static int64_t due_count, due_space;
 static int poller;
 
 static void fail(const char *what) {
@@ -164,8 +187,19 @@ static uint8_t *put_batch(uint8_t *start) {
     return p;
 }
 
+static uint8_t *read_file(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    uint8_t *data = malloc(FILE_MAX);
+    if (!file || !data) fail(path);
+    *size = fread(data, 1, FILE_MAX, file);
+    if (!*size || !feof(file)) { errno = EFBIG; fail(path); }
+    fclose(file);
+    return data;
+}
+
 static uint8_t *make_produce(uint8_t *buffer) {
     uint8_t *p = put_header(buffer, 0, 7);
+    size_t file_size;
     p = put(p, (uint64_t)-1, 2);                   // no transactional id
     p = put(p, (uint64_t)opt.acks, 2);
     p = put(p, 30000, 4);
@@ -175,7 +209,15 @@ static uint8_t *make_produce(uint8_t *buffer) {
     partition_at = (size_t)(p - buffer);
     p = put(p, 0, 4);
     uint8_t *size_at = p;
-    p = put_batch(p + 4);
+    if (opt.batch) {
+        const uint8_t *batch = read_file(opt.batch, &file_size);
+        memcpy(p + 4, batch, file_size);
+        struct reader count = {batch + 57, batch + file_size, file_size < BATCH_HEADER};
+        opt.records = (int)take(&count, 4);
+        p += 4 + file_size;
+    } else {
+        p = put_batch(p + 4);
+    }
     put(size_at, (uint64_t)(p - size_at - 4), 4);
     return p;
 }
@@ -190,7 +232,7 @@ static uint8_t *make_fetch(uint8_t *buffer) {
     p = put(p, 1, 4);
     p = put_text(p, opt.topic);
     p = put(p, 1, 4);
-    partition_at = (size_t)(p - buffer);
+    fetch_partition_at = (size_t)(p - buffer);
     p = put(p, 0, 4);
     offset_at = (size_t)(p - buffer);
     p = put(p, 0, 8);
@@ -211,10 +253,15 @@ static void push(struct connection *c) {
             if (!c->backlog) break;
             c->backlog--;
             put(c->request + 8, c->head - (uint32_t)c->backlog - 1, 4);
-            if (offset_at) put(c->request + offset_at, (uint64_t)c->offset, 8);
-            c->unsent = request_size;
+            if (c->reads) {
+                put(c->request + offset_at, (uint64_t)c->offset, 8);
+            } else if (opt.partitions > opt.connections) {
+                put(c->request + partition_at, (uint64_t)c->partition, 4);
+                c->partition = (c->partition + opt.connections) % opt.partitions;
+            }
+            c->unsent = c->request_size;
         }
-        const uint8_t *from = c->request + request_size - c->unsent;
+        const uint8_t *from = c->request + c->request_size - c->unsent;
         ssize_t sent = send(c->fd, from, c->unsent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0) {
             if (errno == EAGAIN) { watch_out(c, 1); return; }
@@ -227,6 +274,14 @@ static void push(struct connection *c) {
 }
 
 static void start_request(struct connection *c, int64_t counted_from) {
+    if (opt.mode == THROUGH && !c->reads) {
+        if (due_count == due_space) {
+            due_space = due_space ? due_space * 2 : 1 << 16;
+            due_ns = realloc(due_ns, (size_t)due_space * sizeof(int64_t));
+            if (!due_ns) fail("memory");
+        }
+        due_ns[due_count++] = counted_from;
+    }
     c->started[c->head % IN_FLIGHT_MAX] = counted_from;
     c->head++;
     c->out++;
@@ -236,6 +291,23 @@ static void start_request(struct connection *c, int64_t counted_from) {
 }
 
 // ---- answers ----
+// A latency in ns; those of `through` are counted where its records arrive.
+static void sample(int64_t latency_ns) {
+    if (sum.samples == sum.samples_space) {
+        sum.samples_space = sum.samples_space ? sum.samples_space * 2 : 1 << 20;
+        sum.latency_ns = realloc(sum.latency_ns, (size_t)sum.samples_space * sizeof(int64_t));
+        if (!sum.latency_ns) fail("memory");
+    }
+    sum.latency_ns[sum.samples++] = latency_ns;
+}
+
+static void arrived(int64_t from, int64_t until, int64_t now) {
+    for (int64_t i = from; i < until; i++) {
+        if (i - opt.start < 0 || i - opt.start >= due_count) { sum.errors++; return; }
+        sample(now - due_ns[i - opt.start]);
+    }
+}
+
 static int produce_answer(struct reader *r, struct connection *c) {
     (void)c;
     if (take(r, 4) != 1) return BAD_ANSWER;
@@ -248,7 +320,7 @@ static int produce_answer(struct reader *r, struct connection *c) {
     return base_offset < 0 ? BAD_ANSWER : 0;
 }
 
-static int fetch_answer(struct reader *r, struct connection *c) {
+static int fetch_answer(struct reader *r, struct connection *c, int64_t now) {
     take(r, 4);                                    // throttle time
     if (take(r, 4) != 1) return BAD_ANSWER;
     skip(r, take(r, 2));
@@ -275,16 +347,37 @@ static int fetch_answer(struct reader *r, struct connection *c) {
         skip(&records, rest);
     }
     sum.bytes += size > 0 ? size : 0;
+    if (opt.mode == THROUGH) {                     // the end is waited at, an answer may be empty
+        arrived(c->offset, next, now);
+        c->offset = next;
+        return 0;
+    }
+    if (opt.seek) {
+        static uint64_t state = 1;
+        if (next == c->offset) return BAD_ANSWER;
+        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+        c->offset = (int64_t)((state >> 16) % (uint64_t)opt.seek);
+        return 0;
+    }
     if (next == c->offset && c->offset == 0) return BAD_ANSWER;  // an empty topic is no load
     c->offset = next == c->offset || next >= high_watermark ? 0 : next;
     return 0;
+}
+
+static int asked_answer(struct reader *r) {
+    int64_t size = r->end - r->p;
+    if (!answer_bytes) answer_bytes = size;
+    sum.bytes += size;
+    if (size != answer_bytes) return BAD_ANSWER;
+    return wanted && memcmp(r->p, wanted, (size_t)size) ? BAD_ANSWER : 0;
 }
 
 static void one_answer(struct connection *c, const uint8_t *frame, size_t size, int64_t now) {
     struct reader r = {frame, frame + size, 0};
     int code = BAD_ANSWER;
     if ((uint32_t)take(&r, 4) == c->tail && c->out > 0)
-        code = offset_at ? fetch_answer(&r, c) : produce_answer(&r, c);
+        code = c->reads ? fetch_answer(&r, c, now)
+            : opt.mode == ASK ? asked_answer(&r) : produce_answer(&r, c);
     int64_t from = c->started[c->tail % IN_FLIGHT_MAX];
     c->tail++;
     c->out--;
@@ -293,16 +386,11 @@ static void one_answer(struct connection *c, const uint8_t *frame, size_t size, 
         return;
     }
     sum.done++;
-    if (!offset_at) {
-        sum.bytes += (int64_t)request_size;
-        sum.records += opt.records;
+    if (!c->reads && opt.mode != ASK) {
+        sum.bytes += (int64_t)c->request_size;
+        sum.records += opt.mode == THROUGH ? 0 : opt.records;
     }
-    if (sum.samples == sum.samples_space) {
-        sum.samples_space = sum.samples_space ? sum.samples_space * 2 : 1 << 20;
-        sum.latency_ns = realloc(sum.latency_ns, (size_t)sum.samples_space * sizeof(int64_t));
-        if (!sum.latency_ns) fail("memory");
-    }
-    sum.latency_ns[sum.samples++] = now - from;
+    if (opt.mode != THROUGH) sample(now - from);
 }
 
 // Returns how many answers were complete.
@@ -330,26 +418,59 @@ static int receive(struct connection *c) {
 }
 
 // ---- the run ----
-static struct connection *connect_all(const uint8_t *request) {
-    struct connection *all = calloc((size_t)opt.connections, sizeof *all);
-    if (!all) fail("memory");
+static void connect_one(struct connection *c, const uint8_t *request, size_t size, int reads) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)opt.port)};
+    int on = 1;
+    if (inet_pton(AF_INET, opt.host, &to.sin_addr) != 1) fail("--host wants an IPv4 address");
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(c->fd, (struct sockaddr *)&to, sizeof to)) fail("connect");
+    c->reads = reads;
+    c->request_size = size;
+    c->request = malloc(size);
+    c->answer_space = (reads ? (size_t)opt.max_bytes : 0) + (1 << 20);
+    c->answer = malloc(c->answer_space);
+    if (!c->request || !c->answer) fail("memory");
+    memcpy(c->request, request, size);
+    put(c->request, size - 4, 4);
+    if (opt.mode != ASK)
+        put(c->request + (reads ? fetch_partition_at : partition_at), (uint64_t)c->partition, 4);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event)) fail("epoll_ctl");
+}
+
+// The connections, and for `through` one more at the end, which reads.
+static struct connection *connect_all(void) {
+    struct connection *all = calloc((size_t)opt.connections + 1, sizeof *all);
+    uint8_t *request = malloc(FILE_MAX + 1024 + (size_t)opt.records * ((size_t)opt.record_bytes + 32));
+    uint8_t *fetch = malloc(1024);
+    if (!all || !request || !fetch) fail("memory");
+    size_t fetch_size = (size_t)(make_fetch(fetch) - fetch), size, count = 1, wanted_size;
+    const uint8_t *asked = NULL;
+    if (opt.mode == ASK) {
+        asked = read_file(opt.request, &size);
+        if (opt.each > 0) {
+            count = size / (size_t)opt.each;
+            size = (size_t)opt.each;
+        }
+        if (!count) { errno = EINVAL; fail("--each is more than the file has"); }
+        if (opt.wants) {
+            wanted = read_file(opt.wants, &wanted_size);
+            answer_bytes = (int64_t)wanted_size;
+        }
+        size += 4;
+    } else {
+        size = (size_t)(make_produce(request) - request);
+    }
     for (int i = 0; i < opt.connections; i++) {
-        struct connection *c = &all[i];
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)opt.port)};
-        int on = 1;
-        if (inet_pton(AF_INET, opt.host, &to.sin_addr) != 1) fail("--host wants an IPv4 address");
-        c->fd = socket(AF_INET, SOCK_STREAM, 0);
-        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        if (connect(c->fd, (struct sockaddr *)&to, sizeof to)) fail("connect");
-        c->partition = i % opt.partitions;
-        c->request = malloc(request_size);
-        c->answer_space = offset_at ? (size_t)opt.max_bytes + (1 << 20) : 1 << 16;
-        c->answer = malloc(c->answer_space);
-        if (!c->request || !c->answer) fail("memory");
-        memcpy(c->request, request, request_size);
-        put(c->request + partition_at, (uint64_t)c->partition, 4);
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-        if (epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event)) fail("epoll_ctl");
+        all[i].partition = i % opt.partitions;
+        if (asked) memcpy(request + 4, asked + ((size_t)i % count) * (size - 4), size - 4);
+        if (opt.mode == FETCH) connect_one(&all[i], fetch, fetch_size, 1);
+        else connect_one(&all[i], request, size, 0);
+    }
+    if (opt.mode == THROUGH) {
+        connect_one(&all[1], fetch, fetch_size, 1);
+        all[1].offset = opt.start;
     }
     return all;
 }
@@ -371,6 +492,13 @@ static int64_t send_due(struct connection *all, int64_t due, int64_t gap_ns, int
     return due;
 }
 
+static int finished(int more) {
+    if (sum.errors && opt.mode == THROUGH) return 1;
+    if (more) return 0;
+    if (opt.mode == THROUGH) return sum.samples == due_count;
+    return sum.done + sum.errors == sum.started;
+}
+
 static void run(struct connection *all, int64_t begin) {
     int64_t last = begin + (int64_t)(opt.seconds * 1e9), due = begin, heard = begin;
     int64_t gap_ns = opt.rate > 0 ? (int64_t)(1e9 / opt.rate) : 0;
@@ -378,11 +506,12 @@ static void run(struct connection *all, int64_t begin) {
         for (int k = 0; k < opt.in_flight; k++)
             for (int i = 0; i < opt.connections && sum.started < opt.requests; i++)
                 start_request(&all[i], now_ns());
+    if (opt.mode == THROUGH) start_request(&all[1], now_ns());
     for (;;) {
         if (gap_ns) due = send_due(all, due, gap_ns, last);
-        int64_t now = now_ns(), answered = sum.done + sum.errors;
+        int64_t now = now_ns();
         int more = sum.started < opt.requests && (gap_ns ? due < last : now < last);
-        if (!more && answered == sum.started) return;
+        if (finished(more)) return;
         if (now - heard > STALL_S * 1000000000LL) { errno = ETIMEDOUT; fail("no answer"); }
         int64_t wait = gap_ns && more ? (due > now ? due - now : 1000000) : 1000000000;
         struct timespec limit = {wait / 1000000000, wait % 1000000000};
@@ -396,6 +525,10 @@ static void run(struct connection *all, int64_t begin) {
             int answers = receive(c);
             if (!answers) continue;
             heard = now_ns();
+            if (opt.mode == THROUGH) {
+                if (c->reads) start_request(c, heard);
+                continue;
+            }
             while (!gap_ns && answers-- && sum.started < opt.requests && heard < last)
                 start_request(c, now_ns());
         }
@@ -419,7 +552,7 @@ static void report(double seconds) {
     if (sum.samples) qsort(sum.latency_ns, (size_t)sum.samples, sizeof(int64_t), by_size);
     printf("{\"mode\": \"%s\", \"requests\": %lld, \"errors\": %lld, \"first_error\": %d, "
            "\"seconds\": %.6f, \"requests_per_s\": %.1f, \"bytes\": %lld, \"mb_per_s\": %.2f, "
-           "\"records\": %lld, ", opt.mode, (long long)sum.done, (long long)sum.errors,
+           "\"records\": %lld, ", MODES[opt.mode], (long long)sum.done, (long long)sum.errors,
            sum.first_error, seconds, (double)sum.done / seconds, (long long)sum.bytes,
            (double)sum.bytes / seconds / 1e6, (long long)sum.records);
     printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f, "
@@ -428,13 +561,15 @@ static void report(double seconds) {
 }
 
 static void parse(int count, char **words) {
-    if (count < 2) { errno = EINVAL; fail("usage: loadgen produce|fetch --port P --topic T ..."); }
-    opt.mode = words[1];
+    int known_mode = 0;
+    for (enum mode m = PRODUCE; m <= ASK; m++)
+        if (count > 1 && !strcmp(words[1], MODES[m])) { opt.mode = m; known_mode = 1; }
+    if (!known_mode) { errno = EINVAL; fail("loadgen produce|fetch|through|ask --port P ..."); }
     struct { const char *name; int *whole; } numbers[] = {
         {"--port", &opt.port}, {"--connections", &opt.connections}, {"--acks", &opt.acks},
         {"--in-flight", &opt.in_flight}, {"--records", &opt.records},
         {"--record-bytes", &opt.record_bytes}, {"--partitions", &opt.partitions},
-        {"--max-bytes", &opt.max_bytes}};
+        {"--max-bytes", &opt.max_bytes}, {"--each", &opt.each}};
     for (int i = 2; i < count; i += 2) {
         const char *name = words[i], *value = i + 1 < count ? words[i + 1] : NULL;
         int known = 0;
@@ -443,6 +578,11 @@ static void parse(int count, char **words) {
             if (!strcmp(name, numbers[k].name)) { *numbers[k].whole = atoi(value); known = 1; }
         if (!strcmp(name, "--host")) { opt.host = value; known = 1; }
         if (!strcmp(name, "--topic")) { opt.topic = value; known = 1; }
+        if (!strcmp(name, "--batch")) { opt.batch = value; known = 1; }
+        if (!strcmp(name, "--request")) { opt.request = value; known = 1; }
+        if (!strcmp(name, "--wants")) { opt.wants = value; known = 1; }
+        if (!strcmp(name, "--start")) { opt.start = atoll(value); known = 1; }
+        if (!strcmp(name, "--seek")) { opt.seek = atoll(value); known = 1; }
         if (!strcmp(name, "--requests")) { opt.requests = atoll(value); known = 1; }
         if (!strcmp(name, "--seconds")) { opt.seconds = atof(value); known = 1; }
         if (!strcmp(name, "--rate")) { opt.rate = atof(value); known = 1; }
@@ -460,17 +600,15 @@ static void parse(int count, char **words) {
 int main(int count, char **words) {
     prctl(PR_SET_TIMERSLACK, 1);  // the default of 50 us would be larger than the broker's own time
     parse(count, words);
-    int fetches = !strcmp(opt.mode, "fetch");
-    if (!fetches && strcmp(opt.mode, "produce")) { errno = EINVAL; fail(opt.mode); }
-    if (fetches) opt.in_flight = 1;  // the next offset is known from the answer only
-    size_t space = 1024 + (fetches ? 0 : (size_t)opt.records * ((size_t)opt.record_bytes + 32));
-    uint8_t *request = malloc(space);
+    if (opt.mode == FETCH) opt.in_flight = 1;  // the next offset is known from the answer only
+    if (opt.mode == THROUGH) opt.connections = opt.records = 1;
+    if ((opt.mode == THROUGH && opt.rate <= 0) || (opt.mode == ASK && !opt.request)) {
+        errno = EINVAL;
+        fail("through needs --rate, ask needs --request");
+    }
     poller = epoll_create1(0);
-    if (!request || poller < 0) fail("memory or epoll");
-    uint8_t *end = fetches ? make_fetch(request) : make_produce(request);
-    request_size = (size_t)(end - request);
-    put(request, request_size - 4, 4);
-    struct connection *all = connect_all(request);
+    if (poller < 0) fail("epoll");
+    struct connection *all = connect_all();
     int64_t begin = now_ns();
     run(all, begin);
     report((double)(now_ns() - begin) / 1e9);

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "kafka"))
 from rival import Rival, end, free_ports
 
 CPU_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 300  # Kafka with thousands of partitions takes its time
 POLL_S = 0.002
 
 
@@ -37,6 +37,8 @@ class Ours:
     def __init__(self, data_dir: Path, durability: str) -> None:
         self.data_dir, self.durability = data_dir, durability
         self.port = free_ports(1)[0]
+        self.command: list[str] | None = None  # another program that takes our command line
+        self.settings: dict[str, str] = {}  # on top of those that every run has
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -46,25 +48,37 @@ class Ours:
 
     def spawn(self) -> None:
         """Starts the process and does not wait."""
-        command = Path(sys.executable).parent / "barnabas"
-        found = str(command) if command.exists() else shutil.which("barnabas")
-        if found is None:
-            raise SideError("barnabas is not installed for this Python: pip install -e .")
+        command = self.command or self._installed()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         settings = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.data_dir / "data"),
             "log.durability": self.durability,
+            **self.settings,
         }
         words = [word for item in settings.items() for word in ("--set", "=".join(item))]
         with open(self.data_dir / "broker.out", "wb") as out:
             self._process = subprocess.Popen(
-                [found, "start", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                [*command, "start", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
+
+    @staticmethod
+    def _installed() -> list[str]:
+        command = Path(sys.executable).parent / "barnabas"
+        found = str(command) if command.exists() else shutil.which("barnabas")
+        if found is None:
+            raise SideError("barnabas is not installed for this Python: pip install -e .")
+        return [found]
 
     def start(self) -> None:
         self.spawn()
         wait_for_metadata(self.port, partitions=0)
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         if self._process is not None:
@@ -167,7 +181,11 @@ def wait_for_metadata(port: int, partitions: int) -> None:
 
 
 def create_topic(
-    port: int, name: str, partitions: int, settings: dict[str, str] | None = None
+    port: int,
+    name: str,
+    partitions: int,
+    settings: dict[str, str] | None = None,
+    timeout_ms: int = 30_000,
 ) -> None:
     """CreateTopics 2; returns when every partition can be used."""
     rows = b"".join(text(key) + text(value) for key, value in (settings or {}).items())
@@ -177,14 +195,25 @@ def create_topic(
         + struct.pack(">ihi", partitions, 1, 0)
         + struct.pack(">i", len(settings or {}))
         + rows
-        + struct.pack(">ib", 30000, 0)
+        + struct.pack(">ib", timeout_ms, 0)
     )
-    reader = Reader(ask(port, 19, 2, body))
+    reader = Reader(ask(port, 19, 2, body, timeout_s=timeout_ms / 1000 + 10))
     reader.number("i"), reader.number("i"), reader.text()
     code = reader.number("h")
     if code:
         raise SideError(f"topic {name} was refused with error {code}: {reader.text()}")
     wait_until_usable(port, name, partitions)
+
+
+def end_offset(port: int, topic: str) -> int:
+    """Of partition 0."""
+    body = struct.pack(">ii", -1, 1) + text(topic) + struct.pack(">iiq", 1, 0, -1)
+    reader = Reader(ask(port, 2, 1, body))
+    reader.number("i"), reader.text(), reader.number("i"), reader.number("i")
+    code, _time, offset = reader.number("h"), reader.number("q"), reader.number("q")
+    if code:
+        raise SideError(f"ListOffsets of {topic}: error {code}")
+    return offset
 
 
 def wait_until_usable(port: int, name: str, partitions: int) -> None:

@@ -7,6 +7,15 @@ A retriable error may go away by itself: clients try again after refreshing what
 NONE = 0  # the code of success; no exception carries it
 
 
+class _NameOnTheWire:
+    """UNKNOWN_TOPIC_OR_PARTITION of UnknownTopicOrPartition; made when it is asked for, as a start
+    asks for none of the hundred and more."""
+
+    def __get__(self, error: object, cls: type) -> str:
+        capitals = [f"_{c}" if c.isupper() else c.upper() for c in cls.__name__]
+        return "".join(capitals).removeprefix("_")
+
+
 class KafkaError(Exception):
     """Base of all errors that the wire has a code for. `str` gives what was passed, or the
     meaning of the code."""
@@ -14,11 +23,7 @@ class KafkaError(Exception):
     code: int
     meaning: str
     retriable: bool = False
-    name: str  # as Kafka writes it: UNKNOWN_TOPIC_OR_PARTITION
-
-    def __init_subclass__(cls) -> None:
-        capitals = [f"_{c}" if c.isupper() else c.upper() for c in cls.__name__]
-        cls.name = "".join(capitals).removeprefix("_")
+    name = _NameOnTheWire()  # as Kafka writes it
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.meaning)

@@ -8,6 +8,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from barnabas.cext.condition cimport pthread_cond_t
 from barnabas.cext.epoch cimport EpochDomain, Epochs
+from barnabas.cext.histogram cimport Histogram
 from barnabas.cext.log cimport Log
 from barnabas.cext.mutex cimport pthread_mutex_t
 
@@ -39,6 +40,7 @@ cdef struct CommitQueue:
     int64_t flushes
     int64_t failures
     int64_t flush_ns
+    Histogram times         # of flushes
 
 cdef void commit_item_init(CommitItem* item, Log* log, void* owner, void (*done)(CommitItem*, int) noexcept nogil) noexcept nogil
 # Never blocks for longer than the queue's short lock. After close nothing is queued any more.

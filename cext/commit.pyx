@@ -20,6 +20,7 @@ from barnabas.cext.condition cimport (
     pthread_cond_signal, pthread_cond_wait,
 )
 from barnabas.cext.epoch cimport Epochs, epoch_enter, epoch_leave
+from barnabas.cext.histogram cimport Histogram, histogram_add, histogram_sum
 from barnabas.cext.log cimport log_flush
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
@@ -89,7 +90,7 @@ cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil:
 cdef void _flush_until_closed(CommitQueue* queue) noexcept nogil:
     cdef CommitItem* item
     cdef Log* log
-    cdef int64_t began_ns
+    cdef int64_t began_ns, took_ns
     cdef int error, slot
     pthread_mutex_lock(&queue.lock)
     while True:
@@ -113,7 +114,9 @@ cdef void _flush_until_closed(CommitQueue* queue) noexcept nogil:
         pthread_mutex_lock(&queue.lock)
         queue.flushes += 1
         queue.failures += error != 0
-        queue.flush_ns += monotonic_now_ns() - began_ns
+        took_ns = monotonic_now_ns() - began_ns
+        queue.flush_ns += took_ns
+        histogram_add(&queue.times, took_ns)
         if item.state == COMMIT_AGAIN and error == 0:
             _push(queue, item)
         else:
@@ -181,6 +184,11 @@ cdef class GroupCommit:
             "asked": seen.asked, "flushes": seen.flushes, "failures": seen.failures,
             "flush_ns": seen.flush_ns, "depth": seen.depth,
         }
+
+    def flush_times(self):
+        """(sum in ns, {bucket of cext.histogram: flushes})."""
+        cdef const Histogram* times = &self.queue.times
+        return histogram_sum(&times, 1)
 
     def __dealloc__(self):
         if self.queue != NULL:

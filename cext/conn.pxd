@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from barnabas.cext.buffer cimport Buffer
-from barnabas.cext.network cimport Connection, NetThread
+from barnabas.cext.network cimport Connection, Mail, NetThread
 from barnabas.cext.sockets cimport net_peer
 
 # Takes over the descriptor, also when it fails.
@@ -13,8 +13,11 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
 # The deadline of the connection's timer has come.
 cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil
-# Python's answer, which is taken over, or NULL when it has none.
-cdef void conn_replied(NetThread* t, Connection* c, Buffer* reply) noexcept nogil
+# Python's answer, whose bytes are taken over, or MAIL_SILENT when it has none.
+cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil
+# A gated request goes to its lane after all. Takes over the frame. `muffled`: it is carried out, and
+# the connection closes in place of the answer.
+cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil
 # There is room for request bytes again.
 cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil
 # Arms epoll and the timer for what the connection waits for now; closes it when draining and done.

@@ -18,8 +18,12 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_cas_i64, atomic_load_i64
-from barnabas.cext.buffer cimport Buffer, buffer_bytes, buffer_free
-from barnabas.cext.conntable cimport table_add, table_remove, timer_move, timer_not_after
+from barnabas.cext.buffer cimport Buffer, buffer_free
+from barnabas.cext.conn_figures cimport (
+    answers_dropped, answers_left, answers_sent, count_parked, read_clock, request_begins,
+    request_done, request_done_by_python, request_parks, work_begins,
+)
+from barnabas.cext.conntable cimport paused_add, paused_remove, table_add, table_remove, timer_move, timer_not_after
 from barnabas.cext.cursor cimport (
     Cursor,
     cursor_i16,
@@ -39,14 +43,16 @@ from barnabas.cext.lane cimport (
     Request,
     Response,
     ResponseSlice,
-    response_add_slice,
+    response_append as _append,
     response_free,
     response_init,
+    response_reset as _response_reset,
 )
 from barnabas.cext.network cimport *
 from barnabas.cext.segment cimport segment_fd, segment_release
 from barnabas.cext.sockets cimport (
     EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
     EPOLL_CTL_MOD,
     EPOLLERR,
     EPOLLHUP,
@@ -70,7 +76,6 @@ cdef enum:
     # A larger one stays in the scratch buffer, which the connection then takes along.
     SMALL_REQUEST_BYTES = 16384
     GATHER_BYTES = 65536            # answers that go out together
-    KEPT_BUFFER_BYTES = 65536       # a thread's response buffer is given back beyond this
     TURN_BYTES = 262144             # sent to one connection before others have their turn
     RECEIVE_TURNS = 4
     SLICE_SENDFILE_MIN = 4096
@@ -110,8 +115,10 @@ cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t conne
 cdef void _uncount(NetThread* t, int32_t listener_index, const net_peer* peer, int why) noexcept nogil:
     t.counters.closed[why] += 1
     atomic_add_i64(&t.connection_count, -1)
+    atomic_add_i64(&t.network.listeners[listener_index].connection_count, -1)
     atomic_add_i64(&t.network.connection_count, -1)
     address_leave(t.network, peer)
+    slot_came_free(t.network)
 
 
 cdef bint _worth_noting(int why) noexcept nogil:
@@ -122,10 +129,12 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     """Everything but the struct itself goes now; the struct at the end of the turn."""
     if c.fd < 0:
         return
+    # A forked child may hold a copy of the descriptor, which would keep it in our epoll for ever.
+    net_epoll(t.epoll_fd, EPOLL_CTL_DEL, c.fd, 0, NULL)
     close(c.fd)
     c.fd = -1
     if c.work == WORK_PARKED:
-        t.counters.parked -= 1
+        count_parked(t, c, -1)
         c.lane.abandon(c.lane.context, &c.parked)
     c.work = WORK_NONE
     _release_block(t, c)
@@ -133,12 +142,12 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     _give_overdraft_back(t, c)
     response_free(&c.out)
     if c.paused:
-        _unlink_paused(t, c)
+        paused_remove(t, c)
     table_remove(t, c)
     t.counters.connections[c.listener_index] -= 1
-    _uncount(t, c.listener_index, &c.peer, why)
     if _worth_noting(why):
         ring_note(t.network, why, c.listener_index, &c.peer, detail, t.now_ns)
+    _uncount(t, c.listener_index, &c.peer, why)
     c.next_paused = t.dead
     t.dead = c
 
@@ -166,6 +175,7 @@ cdef void _release_input(NetThread* t, Connection* c) noexcept nogil:
 cdef void _give_overdraft_back(NetThread* t, Connection* c) noexcept nogil:
     if atomic_load_i64(&t.network.overdraft_id) == <int64_t>c.id:
         atomic_cas_i64(&t.network.overdraft_id, <int64_t>c.id, 0)
+        room_came_free(t.network)
 
 
 # ------------------------------------------------------------------ what happens to a connection
@@ -207,7 +217,8 @@ cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:
     cdef uint32_t want
     if c.fd < 0:
         return
-    if t.draining and _ready(c):
+    if _ready(c) and (
+            t.draining or atomic_load_i64(&t.network.listeners[c.listener_index].removed)):
         conn_close(t, c, WHY_STOP, 0)
         return
     want = 0 if c.half_closed else EPOLLRDHUP
@@ -268,7 +279,8 @@ cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
             c.parked.deadline_ns = t.now_ns + RETRY_NS
         conn_settle(t, c)
         return
-    t.counters.parked -= 1
+    read_clock(t)
+    count_parked(t, c, -1)
     c.work = WORK_NONE
     c.active_ns = t.now_ns
     _outcome(t, c, c.lane, outcome)
@@ -279,16 +291,16 @@ cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
         conn_settle(t, c)
 
 
-cdef void conn_replied(NetThread* t, Connection* c, Buffer* reply) noexcept nogil:
+cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
     if c.work != WORK_PYTHON:
-        if reply != NULL:
-            buffer_free(reply)
+        buffer_free(&mail.bytes)
         return
     c.work = WORK_NONE
     c.active_ns = t.now_ns
-    if reply != NULL:
+    request_done_by_python(t, c, mail)
+    if mail.kind != MAIL_SILENT:
         response_free(&t.gathered)
-        t.gathered.bytes = reply[0]
+        t.gathered.bytes = mail.bytes
         _send_gathered(t, c)
     _go_on(t, c)
     conn_settle(t, c)
@@ -315,7 +327,11 @@ cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
     cdef int turn
     cdef ssize_t got
     cdef int64_t room
+    work_begins(t)
     for turn in range(RECEIVE_TURNS):
+        if queue_is_full(t.network):
+            paused_add(t, c, 1)
+            return
         if c.input != NULL:
             room = _room(t, c)
             if room == 0:
@@ -323,7 +339,7 @@ cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
             got = net_recv(c.fd, c.input + c.input_end, room)
         else:
             if atomic_load_i64(&t.network.held_bytes) >= atomic_load_i64(&t.network.limits[LIMIT_QUEUED_BYTES]):
-                _pause(t, c)
+                paused_add(t, c, 1)
                 return
             room = SCRATCH_BYTES
             got = net_recv(c.fd, t.scratch, SCRATCH_BYTES)
@@ -360,7 +376,7 @@ cdef int64_t _room(NetThread* t, Connection* c) noexcept nogil:
         if capacity > total:
             capacity = total
         if not budget_take(t.network, c.id, capacity - c.input_capacity):
-            _pause(t, c)
+            paused_add(t, c, capacity - c.input_capacity)
             return 0
         grown = <uint8_t*>realloc(c.input, capacity)
         if grown == NULL:
@@ -463,22 +479,8 @@ cdef void _keep_scratch(NetThread* t, Connection* c, int64_t at, int64_t end) no
 
 # ------------------------------------------------------------------ pausing
 
-cdef void _pause(NetThread* t, Connection* c) noexcept nogil:
-    c.paused = True
-    c.next_paused = t.paused
-    t.paused = c
-
-
-cdef void _unlink_paused(NetThread* t, Connection* c) noexcept nogil:
-    cdef Connection** link = &t.paused
-    while link[0] != c:
-        link = &link[0].next_paused
-    link[0] = c.next_paused
-    c.paused = False
-
-
 cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil:
-    _unlink_paused(t, c)
+    paused_remove(t, c)
     c.active_ns = t.now_ns
     if c.frame_began_ns:
         c.frame_began_ns = t.now_ns
@@ -516,7 +518,14 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
     return not c.bad
 
 
-cdef Lane* _lane_for(Network* n, const Request* q) noexcept nogil:
+cdef Lane* _lane_for(Network* n, Request* q) noexcept nogil:
+    """The lane that answers; NULL for Python, which may want to see a lane's request first."""
+    cdef int64_t gate = atomic_load_i64(&n.gate[(q.api_key >> 6) & 1])
+    q.gated = gate != 0 and 0 <= q.api_key < GATE_KEYS and (gate >> (q.api_key & 63)) & 1
+    return NULL if q.gated else _lane_of(n, q)
+
+
+cdef Lane* _lane_of(Network* n, const Request* q) noexcept nogil:
     cdef int i
     for i in range(n.lane_count):
         if n.lanes[i].takes(n.lanes[i].context, q.api_key, q.api_version):
@@ -530,6 +539,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     cdef Request* q = &c.request
     cdef Lane* lane
     cdef uint8_t* block = NULL
+    cdef int outcome
     if not _header(t, q, frame, size_bytes):
         _send_gathered(t, c)
         conn_close(t, c, WHY_BAD_HEADER, size_bytes)
@@ -538,6 +548,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     q.thread_index = t.index
     q.listener_index = c.listener_index
     q.received_ns = t.now_ns
+    request_begins(t, c)
     t.counters.requests += 1
     lane = _lane_for(t.network, q)
     if lane == NULL:
@@ -552,7 +563,9 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         q.data = block
         if q.client_id != NULL:
             q.client_id = block + (q.client_id - frame)
-    _outcome(t, c, lane, lane.handle(lane.context, q, &t.response, &c.parked))
+    outcome = lane.handle(lane.context, q, &t.response, &c.parked)
+    read_clock(t)
+    _outcome(t, c, lane, outcome)
     if block != NULL and c.work == WORK_PARKED:
         c.block = block
         c.block_bytes = size_bytes
@@ -561,13 +574,48 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         free(block)
 
 
+cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil:
+    cdef Request* q = &c.request
+    cdef Lane* lane
+    cdef int outcome
+    if c.work != WORK_PYTHON or not _header(t, q, frame.data, frame.size):
+        buffer_free(frame)
+        return
+    c.work = WORK_NONE
+    c.muffled = muffled
+    q.gated = False
+    lane = _lane_of(t.network, q)
+    if lane == NULL:
+        conn_close(t, c, WHY_HANDLER, 0)
+    else:
+        c.began_ns = t.figures.clock_ns     # what Python did before counts as waiting for it
+        outcome = lane.handle(lane.context, q, &t.response, &c.parked)
+        read_clock(t)
+        _outcome(t, c, lane, outcome)
+    if c.work == WORK_PARKED:
+        c.block = frame.data
+        c.block_bytes = frame.size
+        budget_force(t.network, frame.size)
+    else:
+        buffer_free(frame)
+    _send_gathered(t, c)
+    _go_on(t, c)
+    conn_settle(t, c)
+
+
 cdef void _outcome(NetThread* t, Connection* c, Lane* lane, int outcome) noexcept nogil:
+    if c.muffled and outcome != LANE_PARKED:
+        _response_reset(&t.response)
+        conn_close(t, c, WHY_HANDLER, 0)
+        return
     if outcome == LANE_DONE:
         if t.response.bytes.failed or t.response.bytes.size < HEADER_BYTES_MIN:
             _response_reset(&t.response)
             conn_close(t, c, WHY_MEMORY, 0)
             return
+        request_done(t, c, True)
         if not _append(&t.gathered, &t.response):
+            answers_dropped(t)
             _response_reset(&t.gathered)
             conn_close(t, c, WHY_MEMORY, 0)
         return
@@ -575,62 +623,28 @@ cdef void _outcome(NetThread* t, Connection* c, Lane* lane, int outcome) noexcep
     if outcome == LANE_PARKED:
         c.work = WORK_PARKED
         c.lane = lane
-        t.counters.parked += 1
+        request_parks(t, c)
     elif outcome == LANE_PYTHON:
         if not queue_push(t.network, &c.request, &c.peer):
             conn_close(t, c, WHY_MEMORY, c.request.size_bytes)
             return
         c.work = WORK_PYTHON
         t.counters.python_requests += 1
-    elif outcome != LANE_SILENT:
+    elif outcome == LANE_SILENT:
+        request_done(t, c, False)
+    else:
         _send_gathered(t, c)
         conn_close(t, c, WHY_LANE, c.request.api_key)
 
 
 # ------------------------------------------------------------------ bytes out
 
-cdef void _response_reset(Response* r) noexcept nogil:
-    """Empties a response and keeps its memory for the next, unless it has grown large."""
-    cdef uint8_t* data = r.bytes.data
-    cdef int64_t capacity = r.bytes.capacity
-    r.bytes.data = NULL
-    response_free(r)
-    if capacity > KEPT_BUFFER_BYTES:
-        free(data)
-    else:
-        r.bytes.data = data
-        r.bytes.capacity = capacity
-
-
-cdef bint _append(Response* to, Response* more) noexcept nogil:
-    """Moves `more` behind `to`; `more` is empty afterwards. False when memory ran out."""
-    cdef Response swap
-    cdef int64_t shift = to.bytes.size
-    cdef int32_t i
-    cdef bint added
-    if shift == 0:
-        swap = to[0]
-        to[0] = more[0]
-        more[0] = swap
-        return True
-    buffer_bytes(&to.bytes, more.bytes.data, more.bytes.size)
-    added = not to.bytes.failed
-    for i in range(more.slice_count):
-        if not added:
-            break
-        added = response_add_slice(to, &more.slices[i].slice)
-        more.slices[i].slice.segment = NULL         # the other response's, or released
-        if added:
-            to.slices[to.slice_count - 1].after_byte = shift + more.slices[i].after_byte
-    _response_reset(more)
-    return added
-
-
 cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
     """Sends the gathered answers, behind what still waits to go out."""
     if t.gathered.bytes.size == 0:
         return
     if c.fd < 0:
+        answers_dropped(t)
         _response_reset(&t.gathered)
     elif _out_pending(c):
         if not _append(&c.out, &t.gathered):
@@ -642,13 +656,16 @@ cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
         c.out_sent = c.out_slice_sent = 0
         c.out_slice = 0
         c.progress_ns = t.now_ns
+        c.sending_ns = t.figures.clock_ns
         _flush(t, c)
+    answers_left(t, c)
 
 
 cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
     """Sends until all is out, the socket is full, or the connection's turn is over."""
     cdef int64_t turn_bytes = TURN_BYTES
     cdef int64_t sent
+    work_begins(t)
     while turn_bytes > 0:
         _skip_done_slices(c)
         if c.out_slice == c.out.slice_count and c.out_sent == c.out.bytes.size:
@@ -659,6 +676,7 @@ cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
             else:
                 response_free(&c.out)
             c.active_ns = t.now_ns
+            answers_sent(t, c)
             return
         sent = _send_some(t, c, turn_bytes)
         if sent == -EAGAIN:

@@ -1,4 +1,5 @@
-"""A network thread's connections: a hash map by id and a heap of deadlines, one entry each.
+"""A network thread's connections: a hash map by id and a heap of deadlines, one entry each; and
+the list of those that wait for room, the longest waiting first.
 
 Only the owning thread comes here. Next on the data path: cext/conn.pyx.
 """
@@ -130,3 +131,26 @@ cdef void _down(NetThread* t, Connection* c) noexcept nogil:
         i = below
     t.heap[i] = c
     c.heap_index = i
+
+
+cdef void paused_add(NetThread* t, Connection* c, int64_t wanted_bytes) noexcept nogil:
+    c.paused = True
+    c.wanted_bytes = wanted_bytes
+    c.next_paused = NULL
+    if t.paused == NULL:
+        t.paused = c
+    else:
+        t.paused_last.next_paused = c
+    t.paused_last = c
+
+
+cdef void paused_remove(NetThread* t, Connection* c) noexcept nogil:
+    cdef Connection** link = &t.paused
+    cdef Connection* before = NULL
+    while link[0] != c:
+        before = link[0]
+        link = &before.next_paused
+    link[0] = c.next_paused
+    if t.paused_last == c:
+        t.paused_last = before
+    c.paused = False

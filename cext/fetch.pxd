@@ -5,12 +5,14 @@ from barnabas.cext.cold_reads cimport ColdReads, ColdWait
 from barnabas.cext.fetch_request cimport FetchRequest
 from barnabas.cext.lane cimport Lane, LaneHandle, Response, Waker
 from barnabas.cext.partitions cimport Table, Watch
+from barnabas.cext.rewrite cimport RewriteQueue, Rewrites
 from barnabas.cext.sessions cimport SessionCache, SessionUse
 
 cdef struct FetchCore:
     Table* table
     SessionCache* sessions
     ColdReads* cold
+    Rewrites* rewrites          # ranges that plugins look at
     int32_t fetch_bytes_max     # fetch.max.bytes; live
     int64_t requests            # counters: atomic
     int64_t bytes_out           # of records
@@ -24,6 +26,7 @@ cdef struct FetchWait:          # a request in work; what Parked.state points at
     Watch* watches              # one a partition; NULL until the request had to wait
     int32_t watch_count
     ColdWait* cold              # waiting for the disk: slices are chosen, nothing is looked at again
+    bint rewrites               # waiting for plugins, after that
     int64_t deadline_ns
 
 cdef class FetchLane(LaneHandle):
@@ -31,6 +34,7 @@ cdef class FetchLane(LaneHandle):
     cdef Lane functions
     cdef object table_owner
     cdef object sessions_owner
+    cdef readonly RewriteQueue rewrites
     cdef list threads
     cdef void bind(self, Waker* waker)
     cdef object answer_of(self, int status, Response* out)

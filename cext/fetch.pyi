@@ -1,4 +1,5 @@
 from barnabas.cext.lane import LaneHandle
+from barnabas.cext.rewrite import RewriteQueue
 from barnabas.cext.sessions import FetchSessions
 
 class ParkedFetch:
@@ -10,6 +11,7 @@ class ParkedFetch:
 
 class FetchLane(LaneHandle):
     fetch_bytes_max: int
+    rewrites: RewriteQueue
     def __init__(
         self,
         table: object,

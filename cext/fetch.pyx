@@ -15,6 +15,9 @@ Under fsync durability the high watermark is what is on disk. A fetch that stand
 appended behind asks for a commit and, when it may wait, waits: it is woken when the watermark
 moves. With maxWaitMs 0 it answers at once and the next fetch sees the records.
 
+A reader of committed records stops at the last stable offset, and is told the aborted transactions
+that reach into what it is given (cext/log_transactions.pyx).
+
 Replicas are not served yet. A replica id >= 0 is answered as Kafka answers a replica that is not
 assigned: UNKNOWN_LEADER_EPOCH where the request names an epoch, else NOT_LEADER_OR_FOLLOWER.
 
@@ -24,16 +27,22 @@ their segments; they are given back when a request goes on waiting.
 """
 import threading
 
+cimport cython
 from libc.stdint cimport int16_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32
+from barnabas.cext.atomics cimport (
+    atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_load_pointer, atomic_store_i32,
+)
 from barnabas.cext.cold_reads cimport (
     cold_ask, cold_asked_all, cold_close, cold_expect_thread, cold_reads_free, cold_reads_new, cold_run, cold_wait_is_over,
     cold_wait_new, cold_wait_release, slice_is_cold,
+)
+from barnabas.cext.counters cimport (
+    COUNT_BYTES_OUT, COUNT_FETCHES, COUNT_FETCHES_FAILED, count, fetch_error_is_expected,
 )
 from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_of, cursor_take, cursor_uvarint,
@@ -46,17 +55,21 @@ from barnabas.cext.fetch_request cimport (
     PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_parse, fetch_request_clear, fetch_request_free, fetch_request_init,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, Parked, Request, Response, response_free, response_init,
+    LANE_CLOSE, LANE_DONE, LANE_PARKED, Parked, Request, Response, request_error, response_free,
+    response_init,
 )
 from barnabas.cext.log cimport (
-    LogSlice, log_end_offset, log_epoch_end, log_read, log_start_offset,
+    LogSlice, log_aborted_txns, log_end_offset, log_epoch_end, log_read, log_start_offset,
 )
 from barnabas.cext.partitions cimport (
-    LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
+    LOCAL_THREAD, Partition, ProducePolicy, partition_commit, partition_error, partition_find, partition_find_id,
     partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
     table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
 )
 from barnabas.cext.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
+from barnabas.cext.rewrite cimport (
+    Rewrite, RewriteQueue, rewrite_ask, rewrite_drop, rewrite_is_done,
+)
 from barnabas.cext.segment cimport segment_fd, segment_release
 from barnabas.cext.sessions cimport FetchSessions, session_begin, session_drop, session_finish
 from barnabas.cext.sys cimport System
@@ -74,8 +87,13 @@ cdef enum:
     UNKNOWN_TOPIC_ID = 100
     FETCH_KEY = 1
     INT32_LAST = 0x7FFFFFFF
+    NOT_COUNTED = -2            # no thread index
+    ABORTED_ANSWER_BYTES = 17   # of an aborted transaction in the answer
+    REQUEST_TIMED_OUT = 7
+    REWRITES_MAX = 1024         # ranges that wait for plugins
 
 cdef int64_t COLD_WAIT_NS = 30000000000     # then the range is sent, read or not
+cdef int64_t REWRITE_WAIT_NS = 30000000000  # then a range that plugins still hold is an error
 cdef int64_t NS_PER_MS = 1000000
 
 cdef struct Budget:             # what one look found, and what is left of the limits
@@ -146,14 +164,14 @@ cdef void drop_partial_batch(FetchCore* core, LogSlice* slice) noexcept nogil:
     segment_release(slice.segment)
     memset(slice, 0, sizeof(LogSlice))
 
-cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, int64_t limit, int64_t log_end, Budget* budget) noexcept nogil:
+cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, int64_t limit, int64_t log_end, bint committed_only, Budget* budget) noexcept nogil:
     cdef int64_t size_max = budget.bytes_left
     cdef bint whole_first = budget.bytes_found == 0
     cdef int error
     if part.bytes_max < size_max:
         size_max = part.bytes_max
     if part.offset >= limit:
-        if part.offset >= part.high_watermark and log_end > part.high_watermark:
+        if log_end > part.high_watermark:
             partition_commit(core.table, p)
         return 0
     if size_max < 0:
@@ -163,14 +181,29 @@ cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, i
     error = log_read(p.log, part.offset, size_max, limit, whole_first, &part.slice)
     if error == 0 and not whole_first and 0 < size_max <= part.slice.size_bytes:
         drop_partial_batch(core, &part.slice)
+    if error == 0 and committed_only and part.slice.size_bytes > 0:
+        error = log_aborted_txns(p.log, part.offset, limit, &part.slice, &part.aborted)
+        if error != 0:
+            segment_release(part.slice.segment)
+            memset(&part.slice, 0, sizeof(LogSlice))
     return <int16_t>error
 
-cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget) noexcept nogil:
+cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget, int32_t counted_by) noexcept nogil:
+    """counted_by: a thread index when this is the first look at the partition, else NOT_COUNTED."""
     cdef int16_t error
-    cdef int64_t log_start, log_end
     cdef Partition* p = find(core, part, &error)
     if p == NULL:
         return refuse(part, error, NULL)
+    error = look_into(core, r, part, p, budget)
+    if counted_by != NOT_COUNTED:
+        count(p.counters, counted_by, COUNT_FETCHES, 1)
+        if error != 0 and not fetch_error_is_expected(error):
+            count(p.counters, counted_by, COUNT_FETCHES_FAILED, 1)
+    return error
+
+cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* part, Partition* p, Budget* budget) noexcept nogil:
+    cdef int16_t error
+    cdef int64_t log_start, log_end
     error = check_leader(core, r, part, p)
     if error != 0:
         return refuse(part, error, p)
@@ -189,12 +222,16 @@ cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* par
         return refuse(part, OFFSET_OUT_OF_RANGE, NULL)
     error = read_records(
         core, part, p, part.last_stable_offset if r.isolation == 1 else part.high_watermark,
-        log_end, budget)
+        log_end, r.isolation == 1, budget)
+    part.intercepted = part.slice.size_bytes > 0 and fetch_is_intercepted(p)
     return refuse(part, error, NULL) if error != 0 else 0
+
+cdef inline bint fetch_is_intercepted(Partition* p) noexcept nogil:
+    return (<ProducePolicy*>atomic_load_pointer(<void**>&p.policy)).fetch_intercepted
 
 # ---- all partitions
 
-cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget) noexcept nogil:
+cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget, int32_t thread_index) noexcept nogil:
     """What a partition is that does not exist is settled the first time, as in Kafka."""
     cdef FetchPartition* part
     cdef int32_t i
@@ -213,7 +250,7 @@ cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget
         part = &r.parts[i]
         if part.absent != PART_PRESENT:
             continue
-        look_at(core, r, part, budget)
+        look_at(core, r, part, budget, thread_index if first_time else NOT_COUNTED)
         if first_time and part.error != 0:
             if part.error == UNKNOWN_TOPIC_ID:
                 part.absent = PART_OF_UNKNOWN_ID
@@ -228,7 +265,7 @@ cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget
             budget.hurry = budget.hurry or part.error != 0 or part.diverging
         budget.bytes_found += part.slice.size_bytes
         if part.slice.size_bytes > 0:
-            budget.bytes_left -= part.slice.size_bytes
+            budget.bytes_left -= part.slice.size_bytes + part.aborted.count * ABORTED_ANSWER_BYTES
             if budget.bytes_left < 0:
                 budget.bytes_left = 0
     epoch_leave(table_epochs(core.table), slot)
@@ -299,6 +336,26 @@ cdef void settle_records(FetchRequest* r) noexcept nogil:
         if error != 0:
             refuse(&r.parts[i], error, NULL)
 
+cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error) noexcept nogil:
+    """Errors of the partitions that are answered, and bytes by topic."""
+    cdef FetchPartition* part
+    cdef Partition* p
+    cdef int16_t absent
+    cdef int32_t i
+    cdef int slot
+    if error != 0 or w.r.part_count == 0:
+        request_error(request, error)
+        return
+    slot = epoch_enter(table_epochs(core.table))
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        request_error(request, part.error)
+        if part.slice.size_bytes:
+            p = find(core, part, &absent)
+            if p != NULL:
+                count(p.counters, request.thread_index, COUNT_BYTES_OUT, part.slice.size_bytes)
+    epoch_leave(table_epochs(core.table), slot)
+
 cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error, Response* out) noexcept nogil:
     """Ends the request."""
     cdef int32_t session_id = 0
@@ -309,12 +366,86 @@ cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t e
         settle_records(&w.r)
         error = session_finish(
             core.sessions, &w.r, now_ns(core) // NS_PER_MS, &w.use, &session_id)
+    count_answer(core, w, request, error)
     written = fetch_answer(&w.r, request.correlation_id, error, session_id, out)
     atomic_add_i64(&core.requests, 1)
     if out.slice_bytes:
         atomic_add_i64(&core.bytes_out, out.slice_bytes)
     wait_free(core, w)
     return LANE_DONE if written else LANE_CLOSE
+
+cdef bint hand_to_plugins(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
+    """Whether some range goes through plugins first. They see what is verified only; a range that
+    there is no room for is an error, and the consumer asks again."""
+    cdef FetchPartition* part
+    cdef Partition* p
+    cdef int16_t error
+    cdef int32_t i
+    cdef int slot
+    cdef bint asked = False
+    for i in range(w.r.part_count):
+        asked |= w.r.parts[i].intercepted
+    if not asked:
+        return False
+    settle_records(&w.r)
+    asked = False
+    slot = epoch_enter(table_epochs(core.table))
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        if not part.intercepted or part.slice.size_bytes == 0:
+            continue
+        p = find(core, part, &error)
+        if p != NULL:
+            part.rewrite = rewrite_ask(
+                core.rewrites, request.thread_index, request.connection_id, p, &part.slice)
+        if part.rewrite == NULL:
+            refuse_records(part, REQUEST_TIMED_OUT)
+        asked |= part.rewrite != NULL
+    epoch_leave(table_epochs(core.table), slot)
+    return asked
+
+cdef void refuse_records(FetchPartition* part, int16_t error) noexcept nogil:
+    rewrite_drop(part.rewrite)
+    part.rewrite = NULL
+    if part.slice.segment != NULL:
+        segment_release(part.slice.segment)
+    memset(&part.slice, 0, sizeof(LogSlice))
+    refuse(part, error, NULL)
+
+cdef bint plugins_are_done(FetchWait* w) noexcept nogil:
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        if w.r.parts[i].rewrite != NULL and not rewrite_is_done(w.r.parts[i].rewrite):
+            return False
+    return True
+
+cdef int take_rewritten(FetchCore* core, FetchWait* w, const Request* request, Response* out) noexcept nogil:
+    """The plugins are done, or have had their time: the answer with what they made."""
+    cdef Rewrite* rewrite
+    cdef int64_t left = INT32_LAST - fetch_answer_frame_bytes(&w.r)
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        rewrite = w.r.parts[i].rewrite
+        if rewrite == NULL:
+            left -= w.r.parts[i].slice.size_bytes
+        elif not rewrite_is_done(rewrite):
+            refuse_records(&w.r.parts[i], REQUEST_TIMED_OUT)
+        elif rewrite.error != 0:
+            refuse_records(&w.r.parts[i], rewrite.error)
+        elif rewrite.made_bytes > left:
+            refuse_records(&w.r.parts[i], MESSAGE_TOO_LARGE)
+        else:
+            left -= rewrite.made_bytes
+    return answer(core, w, request, 0, out)
+
+cdef int finish(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+    """The records are in memory: through plugins, where a topic has such, and out."""
+    if not hand_to_plugins(core, w, request):
+        return answer(core, w, request, 0, out)
+    w.rewrites = True
+    parked.state = w
+    parked.deadline_ns = now_ns(core) + REWRITE_WAIT_NS
+    return LANE_PARKED
 
 cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
     """Whether some range must be read from the disk first; then w.cold is the wait for it."""
@@ -346,21 +477,21 @@ cdef int settle(FetchCore* core, FetchWait* w, const Request* request, Response*
     """The records are chosen: answer, as soon as they are in memory."""
     unwatch_all(core, w)
     if not warm(core, w, request):
-        return answer(core, w, request, 0, out)
+        return finish(core, w, request, out, parked)
     parked.state = w
     parked.deadline_ns = now_ns(core) + COLD_WAIT_NS
     return LANE_PARKED
 
 cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked, bint first_time, bint expired) noexcept nogil:
     cdef Budget found
-    look(core, &w.r, first_time, &found)
+    look(core, &w.r, first_time, &found, request.thread_index)
     if expired or is_enough(core, &w.r, &found):
         return settle(core, w, request, out, parked)
     fetch_request_clear(&w.r)
     if not watch_all(core, w, request):
         wait_free(core, w)
         return LANE_CLOSE
-    look(core, &w.r, False, &found)
+    look(core, &w.r, False, &found, request.thread_index)
     if is_enough(core, &w.r, &found):
         return settle(core, w, request, out, parked)
     fetch_request_clear(&w.r)
@@ -384,12 +515,13 @@ cdef int lane_handle(void* context, Request* request, Response* out, Parked* par
     status = fetch_parse(
         &w.r, request.data + request.body_at, request.size_bytes - request.body_at, request.api_version)
     if status == FETCH_OK:
-        status = session_begin(core.sessions, &w.r, now_ns(core) // NS_PER_MS, &w.use)
+        status = session_begin(core.sessions, &w.r, request.received_ns // NS_PER_MS, &w.use)
         if status > 0:
             return answer(core, w, request, <int16_t>status, out)
     if status < 0:
         wait_free(core, w)
         return LANE_CLOSE
+    request.from_follower = w.r.replica_id >= 0
     w.deadline_ns = request.received_ns + w.r.max_wait_ms * NS_PER_MS
     status = look_or_wait(core, w, request, out, parked, True, False)
     if status == LANE_PARKED:
@@ -399,10 +531,14 @@ cdef int lane_handle(void* context, Request* request, Response* out, Parked* par
 cdef int lane_resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
     cdef FetchCore* core = <FetchCore*>context
     cdef FetchWait* w = <FetchWait*>parked.state
+    if w.rewrites:
+        if not expired and not plugins_are_done(w):
+            return LANE_PARKED
+        return take_rewritten(core, w, request, out)
     if w.cold != NULL:
         if not expired and not cold_wait_is_over(w.cold):
             return LANE_PARKED
-        return answer(core, w, request, 0, out)
+        return finish(core, w, request, out, parked)
     if expired:
         atomic_add_i64(&core.expired, 1)
     return look_or_wait(core, w, request, out, parked, False, expired)
@@ -460,6 +596,7 @@ cdef bytes whole_response(Response* out, System* system):
         response_free(out)
     return b"".join(parts)
 
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ParkedFetch:
     """A request that waits. Its frame is kept here, because the request points into it."""
     cdef FetchLane lane
@@ -508,6 +645,7 @@ cdef class ParkedFetch:
         if self.parked.state != NULL:
             lane_abandon(&self.lane.core, &self.parked)
 
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class FetchLane(LaneHandle):
     """The lane of one broker. `table` and `sessions` are kept while it lives."""
 
@@ -520,6 +658,8 @@ cdef class FetchLane(LaneHandle):
         if self.core.cold == NULL:
             raise MemoryError
         self.table_owner, self.sessions_owner, self.threads = table, sessions, []
+        self.rewrites = RewriteQueue(REWRITES_MAX)
+        self.core.rewrites = self.rewrites.serve(table)
         self.functions.context = &self.core
         self.functions.takes = lane_takes
         self.functions.handle = lane_handle
@@ -547,6 +687,7 @@ cdef class FetchLane(LaneHandle):
 
     def stop(self):
         """Ends the threads; ranges asked for are read first. After the reactor, before the table."""
+        self.rewrites.close()
         cold_close(self.core.cold)
         for thread in self.threads:
             thread.join()

@@ -8,14 +8,15 @@
             partitionIndex int32, errorCode int16, highWatermark int64, lastStableOffset int64
             logStartOffset int64                            from 5
             abortedTransactions [] or null                  see below
+                producerId int64, firstOffset int64
             preferredReadReplica int32                      from 11
             records: length and bytes                       never null, as in Kafka
             tags from 12: 0 divergingEpoch, 1 currentLeader (from 16 in use)
     tags from 12
 
 Kafka answers partitions that it does not know after all others, unknown ids first, and gives a topic one group per
-run of its partitions. abortedTransactions is empty for read_committed and for partitions that do
-not exist, else null. Next: fetch.pyx.
+run of its partitions. abortedTransactions is null for who reads everything, and empty for
+partitions that do not exist. Next: fetch.pyx.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memset
@@ -118,27 +119,43 @@ cdef void write_partition_tags(Buffer* b, int16_t version, const FetchPartition*
         buffer_i32(b, part.leader_now_epoch)
         buffer_uvarint(b, 0)
 
+cdef void write_aborted(Buffer* b, const FetchRequest* r, const FetchPartition* part) noexcept nogil:
+    """Null for who reads everything."""
+    cdef bint flexible = r.version >= FETCH_FLEXIBLE_FROM
+    cdef int64_t count = -1, i
+    if part.absent != PART_PRESENT:
+        count = 0
+    elif r.isolation == READ_COMMITTED and part.error == 0:
+        count = part.aborted.count
+    write_count(b, flexible, <int32_t>count)
+    for i in range(count):
+        buffer_i64(b, part.aborted.items[i].producer_id)
+        buffer_i64(b, part.aborted.items[i].first_offset)
+        if flexible:
+            buffer_uvarint(b, 0)
+
 cdef void write_partition(Response* out, const FetchRequest* r, FetchPartition* part) noexcept nogil:
     cdef Buffer* b = &out.bytes
     cdef bint flexible = r.version >= FETCH_FLEXIBLE_FROM
-    cdef bint no_aborted = part.absent != PART_PRESENT or (r.isolation == READ_COMMITTED and part.error == 0)
+    cdef int64_t size_bytes = part.slice.size_bytes
     buffer_i32(b, part.key.index)
     buffer_i16(b, part.error)
     buffer_i64(b, part.high_watermark)
     buffer_i64(b, part.last_stable_offset)
     if r.version >= 5:
         buffer_i64(b, part.log_start_offset)
-    if flexible:
-        buffer_uvarint(b, 1 if no_aborted else 0)
-    else:
-        buffer_i32(b, 0 if no_aborted else -1)
+    write_aborted(b, r, part)
     if r.version >= 11:
         buffer_i32(b, -1)       # no replica is preferred: this one leads
+    if part.rewrite != NULL:    # what plugins made stands in place of the slice
+        size_bytes = part.rewrite.made_bytes
     if flexible:
-        buffer_uvarint(b, part.slice.size_bytes + 1)
+        buffer_uvarint(b, size_bytes + 1)
     else:
-        buffer_i32(b, <int32_t>part.slice.size_bytes)
-    if part.slice.size_bytes > 0:
+        buffer_i32(b, <int32_t>size_bytes)
+    if part.rewrite != NULL:
+        buffer_bytes(b, part.rewrite.made, size_bytes)
+    elif part.slice.size_bytes > 0:
         response_add_slice(out, &part.slice)
         memset(&part.slice, 0, sizeof(part.slice))
     if flexible:

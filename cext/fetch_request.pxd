@@ -4,6 +4,8 @@ from libc.string cimport memcmp
 
 from barnabas.cext.buffer cimport Buffer
 from barnabas.cext.log cimport LogSlice
+from barnabas.cext.rewrite cimport Rewrite
+from barnabas.cext.txn_index cimport AbortedTxns
 
 cdef enum:
     FETCH_VERSION_MIN = 4
@@ -49,7 +51,10 @@ cdef struct FetchPartition:
     int64_t high_watermark
     int64_t last_stable_offset
     int64_t log_start_offset
+    AbortedTxns aborted         # for readers of committed records
     LogSlice slice              # size 0: no records; else a reference is held
+    Rewrite* rewrite            # plugins look at the records before they are sent (rewrite.pxd)
+    bint intercepted            # the topic's policy says so
     void* entry                 # the session's entry of this partition (sessions.pxd), or NULL
 
 cdef struct FetchRequest:

@@ -26,7 +26,9 @@ from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of, cursor_take,
     cursor_uvarint,
 )
+from barnabas.cext.rewrite cimport rewrite_drop
 from barnabas.cext.segment cimport segment_release
+from barnabas.cext.txn_index cimport aborted_txns_free
 
 cdef void fetch_request_init(FetchRequest* r) noexcept nogil:
     memset(r, 0, sizeof(FetchRequest))
@@ -43,6 +45,8 @@ cdef inline void forget_found(FetchPartition* part) noexcept nogil:
     part.high_watermark = -1
     part.last_stable_offset = -1
     part.log_start_offset = -1
+    part.rewrite = NULL
+    part.intercepted = False
     memset(&part.slice, 0, sizeof(LogSlice))
 
 cdef void fetch_request_clear(FetchRequest* r) noexcept nogil:
@@ -50,6 +54,8 @@ cdef void fetch_request_clear(FetchRequest* r) noexcept nogil:
     for i in range(r.part_count):
         if r.parts[i].slice.segment != NULL:
             segment_release(r.parts[i].slice.segment)
+        aborted_txns_free(&r.parts[i].aborted)
+        rewrite_drop(r.parts[i].rewrite)
         if r.parts[i].absent == PART_PRESENT:
             forget_found(&r.parts[i])
 

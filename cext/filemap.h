@@ -2,6 +2,7 @@
 #ifndef BARNABAS_FILEMAP_H
 #define BARNABAS_FILEMAP_H
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -28,6 +29,23 @@ static inline int64_t file_data_end(int fd, int64_t size) {
     return size;
 }
 
+/* A wish; where the system knows no such thing the pages come and stay. */
+static inline void file_read_without_ahead(int fd) {
+#ifdef POSIX_FADV_RANDOM
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+#else
+    (void)fd;
+#endif
+}
+
+static inline void file_drop_pages(int fd, int64_t position, int64_t size) {
+#ifdef POSIX_FADV_DONTNEED
+    (void)posix_fadvise(fd, position, size, POSIX_FADV_DONTNEED);
+#else
+    (void)fd, (void)position, (void)size;
+#endif
+}
+
 static inline int64_t file_modified_ms(int fd) {
     struct stat s;
     return fstat(fd, &s) < 0 ? -errno : (int64_t)s.st_mtim.tv_sec * 1000 + s.st_mtim.tv_nsec / 1000000;
@@ -36,6 +54,30 @@ static inline int64_t file_modified_ms(int fd) {
 static inline uint8_t *map_file(int fd, int64_t size, int writable) {
     void *p = mmap(0, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
     return p == MAP_FAILED ? 0 : (uint8_t *)p;
+}
+
+/* For large buffers: a fault gives 2 MiB then, where the system knows such pages. The wish covers
+   the first and last page whole, so that neighbours that wish the same become one area, and a page
+   may reach from one into the other. */
+static inline void memory_wants_huge_pages(void *p, int64_t size) {
+#ifdef MADV_HUGEPAGE
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)p & ~(page - 1), to = ((uintptr_t)p + size + page - 1) & ~(page - 1);
+    (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
+#else
+    (void)p, (void)size;
+#endif
+}
+
+/* The pages of a map that are about to be read, in one go instead of a fault every few. */
+static inline void map_read_ahead(const uint8_t *map, int64_t from, int64_t to) {
+#ifdef MADV_POPULATE_READ
+    int64_t page = sysconf(_SC_PAGESIZE);
+    from &= ~(page - 1);
+    if (to > from) (void)madvise((void *)(map + from), to - from, MADV_POPULATE_READ);
+#else
+    (void)map, (void)from, (void)to;
+#endif
 }
 
 static inline void unmap_file(uint8_t *p, int64_t size) { munmap(p, size); }

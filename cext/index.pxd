@@ -59,15 +59,20 @@ cdef inline void time_index_put(
     be64_store(base + slot * TIME_ENTRY_BYTES, <uint64_t>timestamp)
     be32_store(base + slot * TIME_ENTRY_BYTES + 8, <uint32_t>relative_offset)
 
-# The steps halve what is left without a branch on what was read, and fetch both places where the
-# next step may look: 120 ns in 1 M entries at random, against 230 without the prefetch and 230 with
-# a branch (which guesses right half the time).
+# The steps halve what is left without a branch on what was read, and fetch the four places where
+# the step after the next may look: 125 ns in 1 M entries at random, against 155 with the two places
+# of the next step, and 230 without a prefetch or with a branch (which guesses right half the time).
+# Dropped: 4-ary and 8-ary steps (250), interpolation (100 on even offsets, 350 when each search
+# waits for the one before it), and a sorted copy in memory, since the file itself is what is mapped.
+#
+# The fetches stand in the loops themselves: GCC takes a function that only prefetches for one
+# without effects and drops its calls.
 cdef inline int64_t offset_index_floor(
     const uint8_t* base, int64_t entries, int32_t relative_offset
 ) noexcept nogil:
     cdef int64_t low = 0
     cdef int64_t left = entries
-    cdef int64_t half
+    cdef int64_t half, step, after
     if entries > WARM_ENTRIES and offset_at(base, entries - WARM_ENTRIES) <= relative_offset:
         low = entries - WARM_ENTRIES
         left = WARM_ENTRIES
@@ -76,8 +81,12 @@ cdef inline int64_t offset_index_floor(
     while left > 1:
         half = left >> 1
         left -= half
-        __builtin_prefetch(base + (low + (left >> 1)) * OFFSET_ENTRY_BYTES)
-        __builtin_prefetch(base + (low + half + (left >> 1)) * OFFSET_ENTRY_BYTES)
+        step = left >> 1
+        after = low + ((left - step) >> 1)      # of the two steps to come, when both stay low
+        __builtin_prefetch(base + after * OFFSET_ENTRY_BYTES)
+        __builtin_prefetch(base + (after + step) * OFFSET_ENTRY_BYTES)
+        __builtin_prefetch(base + (after + half) * OFFSET_ENTRY_BYTES)
+        __builtin_prefetch(base + (after + half + step) * OFFSET_ENTRY_BYTES)
         low += half * (offset_at(base, low + half) <= relative_offset)
     return low
 
@@ -86,7 +95,7 @@ cdef inline int64_t time_index_floor(
 ) noexcept nogil:
     cdef int64_t low = 0
     cdef int64_t left = entries
-    cdef int64_t half
+    cdef int64_t half, step, after
     if entries > WARM_ENTRIES and timestamp_at(base, entries - WARM_ENTRIES) <= timestamp:
         low = entries - WARM_ENTRIES
         left = WARM_ENTRIES
@@ -95,8 +104,12 @@ cdef inline int64_t time_index_floor(
     while left > 1:
         half = left >> 1
         left -= half
-        __builtin_prefetch(base + (low + (left >> 1)) * TIME_ENTRY_BYTES)
-        __builtin_prefetch(base + (low + half + (left >> 1)) * TIME_ENTRY_BYTES)
+        step = left >> 1
+        after = low + ((left - step) >> 1)      # of the two steps to come, when both stay low
+        __builtin_prefetch(base + after * TIME_ENTRY_BYTES)
+        __builtin_prefetch(base + (after + step) * TIME_ENTRY_BYTES)
+        __builtin_prefetch(base + (after + half) * TIME_ENTRY_BYTES)
+        __builtin_prefetch(base + (after + half + step) * TIME_ENTRY_BYTES)
         low += half * (timestamp_at(base, low + half) <= timestamp)
     return low
 

@@ -11,6 +11,11 @@ announce, and never past size_max. All return an InflateStatus; on anything but 
         ...  # out.data, out.size_bytes: good until the next decode or inflated_free
     inflated_reset(&out, 1 << 20)  # gives memory back after an unusually large batch
     inflated_free(&out)
+
+With out.take set, lz4_frame_decode and snappy_framed_decode hand the content over in pieces and
+keep only what later blocks may refer to: memory is a piece and a block then. `take` is called with
+out.context, and also for the last piece, which may be empty. A frame that ends in a checksum of its
+whole content is the exception: it is handed over as one piece, at most size_max.
 """
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -20,10 +25,16 @@ cdef enum InflateStatus:
     INFLATE_TOO_LARGE = 2
     INFLATE_NO_MEMORY = 3
 
+ctypedef void (*PieceTaker)(void* context, const uint8_t* piece, int64_t size) noexcept nogil
+
 cdef struct Inflated:
     uint8_t* data
     int64_t size_bytes
     int64_t capacity_bytes
+    int64_t taken_bytes         # of `data`: handed over already, kept for references
+    int64_t gone_bytes          # handed over, and no longer in `data`
+    PieceTaker take             # NULL: everything is kept
+    void* context
     int64_t position
     const char* reason
 

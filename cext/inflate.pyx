@@ -22,7 +22,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from barnabas.cext.cursor cimport (
     Cursor,
@@ -38,6 +38,8 @@ cdef enum:
     LZ4_EXPANSION_MAX = 255  # a length byte of 255 stands for 255 bytes of a match
     SNAPPY_EXPANSION_MAX = 22  # a copy of 64 bytes in 3
     CAPACITY_MIN = 4096
+    PIECE_BYTES = 256 * 1024  # handed over at once, as soon as there are so many
+    LZ4_WINDOW_BYTES = 64 * 1024  # how far back a linked block may refer
 
 cdef uint8_t* LZ4_MAGIC = b"\x04\x22\x4d\x18"
 cdef uint8_t* XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -53,6 +55,11 @@ class TooLarge(ValueError):
 
 # -- the buffer -----------------------------------------------------------------------------------
 
+cdef inline void _begin(Inflated* out) noexcept nogil:
+    out.size_bytes = 0
+    out.taken_bytes = 0
+    out.gone_bytes = 0
+
 cdef void inflated_init(Inflated* out) noexcept nogil:
     memset(out, 0, sizeof(Inflated))
 
@@ -62,7 +69,7 @@ cdef void inflated_free(Inflated* out) noexcept nogil:
 
 cdef void inflated_reset(Inflated* out, int64_t keep_bytes_max) noexcept nogil:
     """Empties the buffer and frees it if it holds more than keep_bytes_max."""
-    out.size_bytes = 0
+    _begin(out)
     if out.capacity_bytes > keep_bytes_max:
         inflated_free(out)
 
@@ -85,6 +92,30 @@ cdef int _reserve(Inflated* out, int64_t extra_bytes, int64_t size_max) noexcept
         return INFLATE_NO_MEMORY
     out.data = <uint8_t*>grown
     out.capacity_bytes = capacity
+    return INFLATE_OK
+
+
+cdef inline void _hand_over(Inflated* out) noexcept nogil:
+    """What nobody has taken yet."""
+    out.take(out.context, out.data + out.taken_bytes, out.size_bytes - out.taken_bytes)
+    out.taken_bytes = out.size_bytes
+
+cdef void _drain(Inflated* out, int64_t keep_bytes) noexcept nogil:
+    """Hands a full piece over and keeps the end of it."""
+    cdef int64_t gone
+    if out.take == NULL or out.size_bytes - out.taken_bytes < PIECE_BYTES:
+        return
+    _hand_over(out)
+    gone = out.size_bytes - keep_bytes
+    if gone > 0:
+        memmove(out.data, out.data + gone, <size_t>keep_bytes)
+        out.gone_bytes += gone
+        out.size_bytes = keep_bytes
+        out.taken_bytes = keep_bytes
+
+cdef inline int _end(Inflated* out) noexcept nogil:
+    if out.take != NULL:
+        _hand_over(out)
     return INFLATE_OK
 
 
@@ -217,7 +248,7 @@ cdef int lz4_block_decode(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size_max
 ) noexcept nogil:
     """A bare block, without frame or size."""
-    out.size_bytes = 0
+    _begin(out)
     return _lz4_block(out, src, n, False, <int64_t>1 << 62, size_max)
 
 cdef struct _Frame:
@@ -278,7 +309,7 @@ cdef int _lz4_tail(Inflated* out, Cursor* c, const uint8_t* src, _Frame* frame) 
         sum = cursor_take(c, 4)
         if sum == NULL or _le32(sum) != xxh32(out.data, out.size_bytes):
             return _fail(out, INFLATE_CORRUPT, c.p - src, "lz4: wrong content checksum")
-    if frame.content_size >= 0 and frame.content_size != out.size_bytes:
+    if frame.content_size >= 0 and frame.content_size != out.gone_bytes + out.size_bytes:
         return _fail(out, INFLATE_CORRUPT, c.p - src, "lz4: not of the announced size")
     if cursor_left(c) != 0:
         return _fail(out, INFLATE_CORRUPT, c.p - src, "lz4: bytes after the frame")
@@ -294,7 +325,7 @@ cdef int lz4_frame_decode(
     cdef uint32_t word
     cdef int64_t size
     cdef int status
-    out.size_bytes = 0
+    _begin(out)
     status = _lz4_header(out, &c, &frame)
     if status != INFLATE_OK:
         return status
@@ -306,7 +337,8 @@ cdef int lz4_frame_decode(
             return _fail(out, INFLATE_CORRUPT, n, "lz4: the data ends inside the frame")
         word = _le32(at)
         if word == 0:
-            return _lz4_tail(out, &c, src, &frame)
+            status = _lz4_tail(out, &c, src, &frame)
+            return _end(out) if status == INFLATE_OK else status
         size = word & 0x7FFFFFFF
         at = cursor_take(&c, size)
         if at == NULL or size > frame.block_max:
@@ -315,10 +347,13 @@ cdef int lz4_frame_decode(
             sum = cursor_take(&c, 4)
             if sum == NULL or _le32(sum) != xxh32(at, size):
                 return _fail(out, INFLATE_CORRUPT, c.p - src, "lz4: wrong block checksum")
+        if not frame.content_sum:
+            _drain(out, LZ4_WINDOW_BYTES if frame.linked else 0)
         if word >> 31:
-            status = _lz4_stored(out, at, size, size_max)
+            status = _lz4_stored(out, at, size, size_max - out.gone_bytes)
         else:
-            status = _lz4_block(out, at, size, frame.linked, frame.block_max, size_max)
+            status = _lz4_block(
+                out, at, size, frame.linked, frame.block_max, size_max - out.gone_bytes)
         if status != INFLATE_OK:
             out.position += at - src
             return status
@@ -408,7 +443,7 @@ cdef int _snappy_block(
 cdef int snappy_block_decode(
     Inflated* out, const uint8_t* src, int64_t n, int64_t size_max
 ) noexcept nogil:
-    out.size_bytes = 0
+    _begin(out)
     return _snappy_block(out, src, n, size_max)
 
 cdef int snappy_framed_decode(
@@ -418,10 +453,11 @@ cdef int snappy_framed_decode(
     cdef const uint8_t* at
     cdef int64_t size
     cdef int status
-    out.size_bytes = 0
+    _begin(out)
     # No raw block begins like the framing: it would be a copy of bytes before the first.
     if n < 8 or memcmp(src, XERIAL_MAGIC, 8) != 0:
-        return _snappy_block(out, src, n, size_max)
+        status = _snappy_block(out, src, n, size_max)
+        return _end(out) if status == INFLATE_OK else status
     while cursor_left(&c) > 0:
         # A header may stand before any chunk: streams written one after another are one stream.
         if cursor_left(&c) >= 8 and memcmp(c.p, XERIAL_MAGIC, 8) == 0:
@@ -433,11 +469,12 @@ cdef int snappy_framed_decode(
         at = cursor_take(&c, size)
         if c.bad or size == 0:
             return _fail(out, INFLATE_CORRUPT, c.p - src, "snappy: no whole chunk")
-        status = _snappy_block(out, at, size, size_max)
+        _drain(out, 0)
+        status = _snappy_block(out, at, size, size_max - out.gone_bytes)
         if status != INFLATE_OK:
             out.position += at - src
             return status
-    return INFLATE_OK
+    return _end(out)
 
 
 # -- xxHash32, seed 0 (the checksum of the lz4 frame) ---------------------------------------------

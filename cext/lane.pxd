@@ -6,7 +6,14 @@ without the GIL. Neither imports the other: both see these structures.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 
-from barnabas.cext.buffer cimport Buffer, buffer_free, buffer_i8, buffer_i32, buffer_init
+from barnabas.cext.buffer cimport (
+    Buffer,
+    buffer_bytes,
+    buffer_free,
+    buffer_i8,
+    buffer_i32,
+    buffer_init,
+)
 from barnabas.cext.endian cimport be32_store
 from barnabas.cext.log cimport LogSlice
 from barnabas.cext.segment cimport segment_release
@@ -31,6 +38,9 @@ cdef struct Request:
     int32_t thread_index
     int32_t listener_index
     int64_t received_ns         # monotonic, when the frame was complete
+    int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
+    bint from_follower          # a lane found that another broker asks
+    bint gated                  # Python wanted to see it before its lane (Reactor.set_gate)
 
 cdef struct ResponseSlice:
     int64_t after_byte          # goes out after this many bytes of `bytes`
@@ -66,6 +76,15 @@ cdef class LaneHandle:
     cdef Lane* lane
     cdef object owner           # kept alive while the reactor runs
     cdef void bind(self, Waker* waker)   # called once by the reactor before its threads start
+
+cdef enum:
+    ERROR_CODES_MAX = 160       # beyond Kafka's highest
+    KEPT_BUFFER_BYTES = 65536   # an emptied response gives its memory back beyond this
+
+cdef inline void request_error(const Request* request, int error) noexcept nogil:
+    """One more answer (of a partition, say) with this error code; 0 counts too."""
+    if request.errors != NULL and -1 <= error < ERROR_CODES_MAX:
+        request.errors[error] += 1
 
 cdef inline void response_init(Response* r) noexcept nogil:
     buffer_init(&r.bytes)
@@ -112,3 +131,38 @@ cdef inline void response_free(Response* r) noexcept nogil:
     free(r.slices)
     buffer_free(&r.bytes)
     response_init(r)
+
+cdef inline void response_reset(Response* r) noexcept nogil:
+    """Empties a response and keeps its memory for the next, unless it has grown large."""
+    cdef uint8_t* data = r.bytes.data
+    cdef int64_t capacity = r.bytes.capacity
+    r.bytes.data = NULL
+    response_free(r)
+    if capacity > KEPT_BUFFER_BYTES:
+        free(data)
+    else:
+        r.bytes.data = data
+        r.bytes.capacity = capacity
+
+cdef inline bint response_append(Response* to, Response* more) noexcept nogil:
+    """Moves `more` behind `to`; `more` is empty afterwards. False when memory ran out."""
+    cdef Response swap
+    cdef int64_t shift = to.bytes.size
+    cdef int32_t i
+    cdef bint added
+    if shift == 0:
+        swap = to[0]
+        to[0] = more[0]
+        more[0] = swap
+        return True
+    buffer_bytes(&to.bytes, more.bytes.data, more.bytes.size)
+    added = not to.bytes.failed
+    for i in range(more.slice_count):
+        if not added:
+            break
+        added = response_add_slice(to, &more.slices[i].slice)
+        more.slices[i].slice.segment = NULL         # the other response's, or released
+        if added:
+            to.slices[to.slice_count - 1].after_byte = shift + more.slices[i].after_byte
+    response_reset(more)
+    return added

@@ -48,6 +48,13 @@ cdef struct LogMarks:           # two offsets, each with its place in a segment
     int64_t flushed_base
     int64_t flushed_position
 
+cdef struct Verification:       # a producer whose transaction is being asked for; see log_transactions.pyx
+    Verification* next
+    int64_t producer_id
+    int64_t number
+    bint overtaken              # a marker came meanwhile
+    bint from_zero              # a producer that is not known here begins with sequence 0
+
 cdef struct Log:                # private to local_log.pyx and log.pyx: use the functions
     pthread_mutex_t lock        # appends and all other changes
     pthread_mutex_t flushing    # one flush at a time; taken before `lock`
@@ -68,7 +75,11 @@ cdef struct Log:                # private to local_log.pyx and log.pyx: use the 
     LeaderEpochs leader_epochs
     uint64_t random
     int64_t snapshot_offset     # of the newest producer snapshot
-    int64_t first_open_offset   # atomic: of the earliest open transaction, -1
+    int64_t first_open_offset   # atomic: of the earliest transaction without a marker, -1
+    int64_t first_unstable_offset   # atomic: or whose marker is above the high watermark, -1
+    int64_t unsettled           # atomic: whether a marker waits for the high watermark
+    Verification* verifications
+    int64_t verification_number
     int64_t appended_batches
     int64_t appended_bytes
     int64_t flushes
@@ -95,8 +106,16 @@ cdef bint log_is_offline(Log* log) noexcept nogil
 # The end offset of the largest epoch <= `epoch` (KIP-101): found_epoch -1 and end_offset -1 when none.
 cdef void log_epoch_end(Log* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
 
-# The first offset of the earliest open transaction, -1 when none is open.
+# The first offset of the earliest transaction without a marker, -1 when there is none.
 cdef int64_t log_first_open_offset(Log* log) noexcept nogil
+# The same for a client's batch: a transactional one must belong to a transaction that is open here,
+# or to a verification (log_transactions.pxd; 0: none) that no marker has overtaken: else
+# INVALID_TXN_STATE. Instead of a verification stands:
+cdef enum:
+    TRUSTED = -1                # no client's batch
+    BUMPING_MARKER = -2         # a marker of an epoch of its own, above its transaction's
+cdef int log_append_verified(Log* log, uint8_t* batch, int64_t size_bytes, const BatchHeader* h,
+                             int32_t leader_epoch, int64_t verification, Appended* out) noexcept nogil
 
 # The first record at or after a time, below limit_offset; exact for plain batches. *offset -1: none.
 # LOG_TIME_COMPRESSED: the record is inside the compressed batch that begins at *offset (of a message
@@ -113,6 +132,7 @@ cdef int log_offset_of_max_time(Log* log, int64_t limit_offset, int64_t* offset,
 
 cdef Log* log_new(System* system, EpochDomain* epochs, SegmentPool* pool, const char* directory, const LogConfig* config, uint64_t seed) noexcept nogil
 cdef void log_free(Log* log) noexcept nogil
+cdef void log_note_transactions(Log* log) noexcept nogil
 cdef LogMarks log_marks(Log* log) noexcept nogil
 cdef Segment* log_new_active(Log* log, int64_t base_offset, int* status) noexcept nogil
 cdef int log_roll(Log* log) noexcept nogil

@@ -23,10 +23,12 @@ from libc.string cimport memcpy, strdup
 
 from barnabas.cext.atomics cimport (
     atomic_fence_acquire, atomic_fence_release, atomic_load_i32, atomic_load_i64,
-    atomic_load_pointer, atomic_peek_i64, atomic_poke_i64, atomic_store_i32, atomic_store_i64,
+    atomic_load_pointer, atomic_peek_i64, atomic_poke_i64, atomic_store_i64,
     atomic_store_pointer,
 )
+from barnabas.cext.batch_at cimport BatchAt, SEGMENT_CORRUPT
 from barnabas.cext.buffer cimport Buffer, buffer_free, buffer_init
+from barnabas.cext.damage cimport damage_note
 from barnabas.cext.endian cimport be64_load
 from barnabas.cext.epoch cimport epoch_retire
 from barnabas.cext.leader_epochs cimport (
@@ -37,22 +39,27 @@ from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
     sched_yield,
 )
+from barnabas.cext.offline cimport mark_offline
+from barnabas.cext.open_txns cimport (
+    OpenTxns, open_txns_first_open, open_txns_first_unstable, open_txns_unsettled,
+)
 from barnabas.cext.producers cimport (
-    ABORTED_TXN_BYTES, AbortedTxn, Marker, Producer, ProducerBatch, aborted_txn_write,
-    batch_marker, producer_check, producer_check_marker, producer_duplicate, producer_note,
-    producer_note_marker, producers_add, producers_find, producers_first_open, producers_free,
-    producers_init, snapshot_write,
+    AbortedTxn, Marker, Producer, ProducerBatch, batch_marker, producer_aborts, producer_check,
+    producer_check_marker, producer_duplicate, producer_in_transaction, producer_note,
+    producer_note_marker, producers_add, producers_find, producers_free, producers_init,
+    snapshot_write,
 )
 from barnabas.cext.records cimport (
-    ATTR_CONTROL, AT_MAX_TIMESTAMP, BatchHeader, batch_size, batch_stamp,
+    ATTR_CONTROL, ATTR_TRANSACTIONAL, AT_MAX_TIMESTAMP, BatchHeader, batch_size, batch_stamp,
 )
-from barnabas.cext.recover cimport segment_find_time, segment_note_aborted
+from barnabas.cext.recover cimport segment_find_time
 from barnabas.cext.segment cimport (
-    BatchAt, SEGMENT_CORRUPT, pool_release, pool_retain, segment_fd, segment_find,
-    segment_indexes_full, segment_new, segment_note_batch, segment_open_active,
-    segment_open_indexes, segment_release, segment_reserve_entries, segment_retain, segment_seal,
+    pool_release, pool_retain, segment_fd, segment_find, segment_indexes_full, segment_new,
+    segment_note_batch, segment_open_active, segment_open_indexes, segment_release,
+    segment_reserve_entries, segment_retain, segment_seal,
 )
 from barnabas.cext.sys cimport write_whole
+from barnabas.cext.txn_index cimport txn_index_append, txn_index_sync
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR, O_CREAT, O_TRUNC
@@ -65,6 +72,8 @@ cdef enum:                      # Kafka error codes
     CORRUPT_MESSAGE = 2
     RECORD_LIST_TOO_LARGE = 18
     STORAGE_ERROR = 56
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_TXN_STATE = 48
     INVALID_RECORD = 87
 
 cdef enum:
@@ -96,7 +105,7 @@ cdef Log* log_new(
     pool_retain(pool)
     log.config = config[0]
     log.random = seed | 1
-    log.first_open_offset = -1
+    log.first_open_offset = log.first_unstable_offset = -1
     producers_init(&log.producers)
     leader_epochs_init(&log.leader_epochs)
     return log
@@ -104,9 +113,15 @@ cdef Log* log_new(
 
 cdef void log_free(Log* log) noexcept nogil:
     """When nobody can see it any more; slices on their way keep their segments."""
+    cdef Verification* verification = log.verifications
+    cdef Verification* following
     cdef int64_t i
     for i in range(log.segments.count):
         segment_release(log.segments.items[i])
+    while verification != NULL:
+        following = verification.next
+        free(verification)
+        verification = following
     free(log.segments)
     producers_free(&log.producers)
     leader_epochs_free(&log.leader_epochs)
@@ -207,6 +222,14 @@ cdef bint log_is_offline(Log* log) noexcept nogil:
 
 cdef int64_t log_first_open_offset(Log* log) noexcept nogil:
     return atomic_load_i64(&log.first_open_offset)
+
+
+cdef void log_note_transactions(Log* log) noexcept nogil:
+    """Under the lock: publishes what holds readers of committed records back."""
+    cdef const OpenTxns* open_txns = &log.producers.open
+    atomic_store_i64(&log.first_open_offset, open_txns_first_open(open_txns))
+    atomic_store_i64(&log.first_unstable_offset, open_txns_first_unstable(open_txns))
+    atomic_store_i64(&log.unsettled, open_txns_unsettled(open_txns))
 
 
 cdef void log_epoch_end(Log* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
@@ -317,10 +340,10 @@ cdef int log_roll(Log* log) noexcept nogil:
 
 cdef int _check_producer(
     Log* log, const uint8_t* batch, int64_t size_bytes, const BatchHeader* h, Marker* marker,
-    bint* ends_txn, const ProducerBatch** duplicate
+    int64_t verification, bint* ends_txn, const ProducerBatch** duplicate
 ) noexcept nogil:
     cdef Producer* entry
-    cdef int kind
+    cdef int kind, status
     if h.producer_id < 0:
         return 0
     entry = producers_find(&log.producers, h.producer_id)
@@ -329,9 +352,39 @@ cdef int _check_producer(
         if kind < 0:
             return INVALID_RECORD
         ends_txn[0] = kind == 1
-        return producer_check_marker(entry, h, marker) if kind == 1 else 0
+        if kind != 1:
+            return 0
+        return producer_check_marker(entry, h, marker, verification == BUMPING_MARKER)
     duplicate[0] = producer_duplicate(entry, h)
-    return 0 if duplicate[0] != NULL else producer_check(entry, h)
+    if duplicate[0] != NULL:
+        return 0
+    status = producer_check(entry, h)
+    if status == 0 and verification >= 0 and h.attributes & ATTR_TRANSACTIONAL and (
+            not producer_in_transaction(entry, h)):
+        return _check_verification(log, entry, h, verification)
+    return status
+
+
+cdef int _check_verification(
+    Log* log, const Producer* entry, const BatchHeader* h, int64_t number
+) noexcept nogil:
+    cdef const Verification* at = log.verifications
+    while at != NULL and at.number != number:
+        at = at.next
+    if at == NULL or at.producer_id != h.producer_id or at.overtaken:
+        return INVALID_TXN_STATE
+    if at.from_zero and h.base_sequence > 0 and (entry == NULL or entry.epoch < 0):
+        return OUT_OF_ORDER_SEQUENCE_NUMBER
+    return 0
+
+
+cdef void _overtake(Log* log, int64_t producer_id) noexcept nogil:
+    """A marker came: who asked the coordinator before it asks about a transaction that is over."""
+    cdef Verification* at = log.verifications
+    while at != NULL:
+        if at.producer_id == producer_id:
+            at.overtaken = True
+        at = at.next
 
 
 cdef int _write(Log* log, Segment* active, const uint8_t* batch, int64_t size_bytes) noexcept nogil:
@@ -346,7 +399,7 @@ cdef int _write(Log* log, Segment* active, const uint8_t* batch, int64_t size_by
 cdef void _cut_back(Log* log, Segment* active, int64_t position) noexcept nogil:
     log.failed_writes += 1
     if log.system.ftruncate(log.system, active.fd, position) < 0:
-        atomic_store_i32(&log.offline, 1)
+        mark_offline(&log.offline)
 
 
 cdef int _note_producer(
@@ -355,25 +408,26 @@ cdef int _note_producer(
 ) noexcept nogil:
     """Updates the producer's state; of an abort the index entry is written before. -errno when
     that fails, and nothing was changed."""
-    cdef uint8_t bytes[ABORTED_TXN_BYTES]
     cdef AbortedTxn aborted
-    cdef Producer before
     cdef Producer* entry = producers_add(&log.producers, h.producer_id)
+    cdef bint was_open
     cdef int status
     if entry == NULL:
         return -ENOMEM
+    was_open = entry.txn_first_offset >= 0
     if not ends_txn:
-        producer_note(entry, h, first_offset, last_offset)
+        if not producer_note(&log.producers, entry, h, first_offset, last_offset):
+            return -ENOMEM
     else:
-        before = entry[0]
-        if producer_note_marker(&log.producers, entry, h, marker, last_offset, &aborted):
-            aborted_txn_write(bytes, &aborted)
-            status = segment_note_aborted(active, log.system, bytes)
+        if producer_aborts(&log.producers, entry, marker, last_offset, &aborted):
+            status = txn_index_append(active, log.system, &aborted)
             if status < 0:
-                entry[0] = before
                 return status
             log.new_files = True
-    atomic_store_i64(&log.first_open_offset, producers_first_open(&log.producers, -1))
+        producer_note_marker(&log.producers, entry, h, marker, last_offset)
+        _overtake(log, h.producer_id)
+    if was_open != (entry.txn_first_offset >= 0):
+        log_note_transactions(log)
     return 0
 
 
@@ -399,7 +453,7 @@ cdef Segment* _ready_to_append(
 
 cdef int _append(
     Log* log, uint8_t* batch, int64_t size_bytes, const BatchHeader* h, int32_t leader_epoch,
-    Appended* out
+    int64_t verification, Appended* out
 ) noexcept nogil:
     cdef const ProducerBatch* duplicate = NULL
     cdef Marker marker
@@ -411,7 +465,8 @@ cdef int _append(
     cdef int status
     if log.offline or log.closed:
         return STORAGE_ERROR
-    status = _check_producer(log, batch, size_bytes, h, &marker, &ends_txn, &duplicate)
+    status = _check_producer(
+        log, batch, size_bytes, h, &marker, verification, &ends_txn, &duplicate)
     if status != 0:
         return status
     out.log_start_offset = log.start_offset
@@ -448,9 +503,9 @@ cdef int _append(
     return 0
 
 
-cdef int log_append(
+cdef int log_append_verified(
     Log* log, uint8_t* batch, int64_t size_bytes, const BatchHeader* h, int32_t leader_epoch,
-    Appended* out
+    int64_t verification, Appended* out
 ) noexcept nogil:
     cdef int status
     if h.magic != 2 or size_bytes != batch_size(h) or h.last_offset_delta < 0:
@@ -458,9 +513,16 @@ cdef int log_append(
     if size_bytes > log.config.segment_bytes:
         return RECORD_LIST_TOO_LARGE
     pthread_mutex_lock(&log.lock)
-    status = _append(log, batch, size_bytes, h, leader_epoch, out)
+    status = _append(log, batch, size_bytes, h, leader_epoch, verification, out)
     pthread_mutex_unlock(&log.lock)
     return status
+
+
+cdef int log_append(
+    Log* log, uint8_t* batch, int64_t size_bytes, const BatchHeader* h, int32_t leader_epoch,
+    Appended* out
+) noexcept nogil:
+    return log_append_verified(log, batch, size_bytes, h, leader_epoch, TRUSTED, out)
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -481,6 +543,7 @@ cdef int _read_segment(
         end = marks.end_position
     status = segment_find(segment, log.system, offset, end, &first)
     if status < 0:
+        out.position = first.position
         return status
     if status == 0 or first.base_offset >= limit_offset:
         return 0 if limit_inside or status == 1 else 2
@@ -491,6 +554,7 @@ cdef int _read_segment(
         else:
             status = segment_find(segment, log.system, limit_offset, end, &past)
             if status < 0:
+                out.position = past.position
                 return status
             limit = past.position if status == 1 else end
     if first.position >= limit:
@@ -524,11 +588,17 @@ cdef int _read(
         segment_retain(segments.items[i])
         status = _read_segment(
             log, segments, i, offset, size_max, limit_offset, whole_first, &marks, out)
+        if status < 0 and (
+            atomic_load_i64(&log.truncations) & 1 or _segments(log) != segments
+        ):
+            segment_release(segments.items[i])
+            return -1
+        if status == SEGMENT_CORRUPT:
+            damage_note(segments.items[i], out.position, segments.items[i].size_bytes)
+            out.position = 0
         if status != 1:
             segment_release(segments.items[i])
         if status < 0:
-            if _segments(log) != segments:
-                return -1
             return CORRUPT_MESSAGE if status == SEGMENT_CORRUPT else STORAGE_ERROR
         if status != 2:
             return 0
@@ -619,6 +689,9 @@ cdef int _sync_dirty(Log* log, SegmentList* dirty) noexcept nogil:
     cdef int fd, status
     for i in range(dirty.count):
         segment = dirty.items[i]
+        status = txn_index_sync(segment, log.system)
+        if status < 0:
+            return status
         size_bytes = atomic_load_i64(&segment.size_bytes)
         if atomic_load_i64(&segment.flushed_bytes) >= size_bytes:
             continue
@@ -630,6 +703,12 @@ cdef int _sync_dirty(Log* log, SegmentList* dirty) noexcept nogil:
             return status
         atomic_store_i64(&segment.flushed_bytes, size_bytes)
     return 0
+
+
+cdef inline bint _is_unwritten(Log* log) noexcept nogil:
+    """Nothing was ever in it: its files are worth no sync, they are made again when they are lost."""
+    return (log.segments.count == 1 and log.marks.end_offset == 0 and log.start_offset == 0
+            and log.truncations == 0)
 
 
 cdef int _flush(Log* log) noexcept nogil:
@@ -647,7 +726,7 @@ cdef int _flush(Log* log) noexcept nogil:
     if log.offline or log.closed:
         pthread_mutex_unlock(&log.lock)
         return STORAGE_ERROR
-    if target.flushed_offset >= target.end_offset and not new_files:
+    if target.flushed_offset >= target.end_offset and (not new_files or _is_unwritten(log)):
         pthread_mutex_unlock(&log.lock)
         return 0
     first = max(segment_list_floor(log.segments, target.flushed_base), <int64_t>0)
@@ -668,7 +747,7 @@ cdef int _flush(Log* log) noexcept nogil:
     free(dirty)
     pthread_mutex_lock(&log.lock)
     if status < 0:
-        atomic_store_i32(&log.offline, 1)
+        mark_offline(&log.offline)
     elif log.truncations == truncations:
         marks = log.marks
         marks.flushed_offset = target.end_offset

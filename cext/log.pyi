@@ -8,6 +8,9 @@ from barnabas.cext.epoch import Epochs
 from barnabas.cext.segment import SegmentCache
 from barnabas.cext.sys import SystemCalls
 
+TRUSTED: int
+BUMPING_MARKER: int
+
 class LogSettings(NamedTuple):
     segment_bytes: int = ...
     segment_ms: int = ...
@@ -46,6 +49,7 @@ class ProducerState(NamedTuple):
     last_timestamp: int
     coordinator_epoch: int
     txn_first_offset: int
+    last_offset: int
 
 class LogError(Exception):
     code: int
@@ -54,6 +58,7 @@ class LogError(Exception):
 class LogHandle:
     directory: str
     recovered: Recovered
+    holds_deleted: bool
     @classmethod
     def open(
         cls,
@@ -70,7 +75,11 @@ class LogHandle:
         seed: int = 1,
     ) -> LogHandle: ...
     def close(self, *, clean: bool = True) -> None: ...
-    def append(self, batch: Buffer, *, leader_epoch: int = 0) -> AppendResult: ...
+    def append(
+        self, batch: Buffer, *, leader_epoch: int = 0, verification: int = ...
+    ) -> AppendResult: ...
+    def begin_verification(self, producer_id: int) -> int: ...
+    def end_verification(self, number: int) -> None: ...
     def read(
         self,
         offset: int,

@@ -5,8 +5,8 @@ cext/log_files.py. Every method that touches the disk gives up the GIL. A failur
 a code for is a LogError with that code; broker/errors.py names it.
 
 Opening: leftovers of a crash are tidied; after an unclean stop every segment from the recovery
-point on is recovered (cext/recover.pyx), else the end is found in the last one. Missing indexes
-are rebuilt either way. Producer state comes from the newest whole snapshot and the batches after.
+point on is recovered (cext/recover.pyx), else the end is found in the last one. Missing and damaged
+indexes are rebuilt either way. Producer state: the newest whole snapshot and the batches after it.
 
 Next on the data path: cext/local_log.pyx.
 """
@@ -21,37 +21,45 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from barnabas.cext.atomics cimport atomic_store_i64
+from barnabas.cext.batch_at cimport SEGMENT_CORRUPT
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave, epoch_wait
 from barnabas.cext.leader_epochs cimport (
     EpochEntry, leader_epochs_assign, leader_epochs_cut_end, leader_epochs_cut_start, leader_epochs_latest,
 )
 from barnabas.cext.local_log cimport (
-    log_free, log_new, log_new_active, log_publish, log_roll, log_write_snapshot, segment_list_of,
+    BUMPING_MARKER as LOG_BUMPING_MARKER, TRUSTED as LOG_TRUSTED,
+    log_free, log_new, log_new_active, log_publish, log_roll, log_write_snapshot,
+    segment_list_of,
 )
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.producers cimport (
-    Producer, Producers, producers_expire, producers_first_open, producers_free, producers_init,
+    Producer, Producers, producers_expire, producers_free, producers_init,
     snapshot_read,
 )
 from barnabas.cext.records cimport BatchHeader, RECORDS_OK, batch_header
 from barnabas.cext.recover cimport (
     SegmentFacts, segment_indexes_agree, segment_measure, segment_recover, segment_reindex,
+    segment_reindex_aborts,
 )
 from barnabas.cext.segment cimport (
-    segment_fd, segment_load_times, segment_new, segment_open_active, segment_open_indexes,
-    segment_seal,
+    segment_fd, segment_indexes_fit, segment_load_times, segment_new, segment_open_active,
+    segment_open_indexes, segment_open_sealed, segment_seal,
 )
 from barnabas.cext.sys cimport read_whole
 from barnabas.cext.truncation cimport (
     log_begin_truncation, log_cut_to, log_delete_before, log_end_truncation, log_replace_all,
     log_restore_producers,
 )
+from barnabas.cext.txn_index cimport txn_index_agrees
 
 from barnabas.cext import log_files
 
 cdef enum:
     STORAGE_ERROR = 56
     CORRUPT_MESSAGE = 2
+
+TRUSTED = LOG_TRUSTED
+BUMPING_MARKER = LOG_BUMPING_MARKER
 
 LogSettings = namedtuple(
     "LogSettings",
@@ -63,7 +71,7 @@ SegmentInfo = namedtuple(
     "SegmentInfo", "base_offset size_bytes flushed_bytes largest_timestamp active")
 ProducerState = namedtuple(
     "ProducerState",
-    "producer_id epoch last_sequence last_timestamp coordinator_epoch txn_first_offset")
+    "producer_id epoch last_sequence last_timestamp coordinator_epoch txn_first_offset last_offset")
 Recovered = namedtuple(
     "Recovered", "segments_walked batches records cut_bytes segments_dropped messages")
 
@@ -118,14 +126,17 @@ cdef int _push_segment(Log* log, Segment* segment) except -1:
 
 
 cdef Segment* _existing(Log* log, int64_t base_offset, bint reindex) except NULL:
-    """A segment on disk as an active one; with reindex its indexes are opened empty."""
+    """A segment on disk as an active one; with reindex its indexes are opened empty. Of one that
+    needs no index yet they wait for the next append: a node has thousands of small partitions."""
     cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
+    cdef int64_t needs_none_bytes
     cdef int status
     if segment == NULL:
         raise MemoryError
     with nogil:
         status = segment_open_active(segment, log.system, False, 0)
-        if status == 0:
+        needs_none_bytes = 0 if reindex else log.config.index_interval_bytes
+        if status == 0 and segment.size_bytes > needs_none_bytes:
             status = segment_open_indexes(
                 segment, log.system, log.config.segment_index_bytes, reindex)
     if status < 0:
@@ -151,8 +162,34 @@ cdef Segment* _with_true_indexes(Log* log, int64_t base_offset, dict whole) exce
     return _existing(log, base_offset, True)
 
 
+cdef bint _opens_sealed(Log* log, int64_t base_offset) except -1:
+    """Takes in a sealed segment whose indexes are as its broker left them; else nothing is done."""
+    cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
+    cdef int status
+    cdef bint fit = False
+    if segment == NULL:
+        raise MemoryError
+    with nogil:
+        status = segment_open_sealed(segment, log.system)
+        if status == 0 and segment_indexes_fit(segment):
+            status = segment_indexes_agree(segment, log.system)
+            fit = status == 1
+        if fit:
+            status = segment_load_times(segment, log.system, segment.size_bytes)
+    if status < 0 or not fit:
+        segment_release(segment)
+        if status < 0 and status != SEGMENT_CORRUPT:
+            raise _os_error(status, f"segment {base_offset}")
+        return False
+    _push_segment(log, segment)
+    return True
+
+
 cdef int _load_sealed(Log* log, int64_t base_offset, dict whole) except -1:
-    """A segment that needs no recovery; its indexes are rebuilt when they are not `whole`."""
+    """A segment that needs no recovery. Its indexes are mended when they were left as by a crash,
+    rebuilt when they are not `whole`."""
+    if whole[base_offset] and _opens_sealed(log, base_offset):
+        return 0
     cdef Segment* segment = _with_true_indexes(log, base_offset, whole)
     cdef bint rebuild = not whole[base_offset]
     cdef int status = 0
@@ -169,34 +206,21 @@ cdef int _load_sealed(Log* log, int64_t base_offset, dict whole) except -1:
     return 0
 
 
-cdef tuple _newest_snapshot(LogHandle handle, int64_t offset):
-    """(offset, content) of the newest whole producer snapshot at or below `offset`, (0, b"") without
-    one. Damaged ones, and those above, are removed."""
+def _is_whole_snapshot(bytes content) -> bool:
     cdef Producers probe
-    cdef bytes content
-    cdef int status
-    for at in log_files.snapshots(handle.directory):
-        path = log_files.snapshot_path(handle.directory, at)
-        with open(path, "rb") as file:
-            content = file.read()
-        if at <= offset:
-            producers_init(&probe)
-            status = snapshot_read(
-                &probe, <const uint8_t*>PyBytes_AS_STRING(content), len(content), 0, 1)
-            producers_free(&probe)
-            if status == 0:
-                return at, content
-        os.unlink(path)
-    return 0, b""
+    producers_init(&probe)
+    cdef int status = snapshot_read(&probe, <const uint8_t*>PyBytes_AS_STRING(content), len(content), 0, 1)
+    producers_free(&probe)
+    return status == 0
 
 
-cdef int _rebuild_producers(LogHandle handle, int64_t offset) except -1:
+cdef int _rebuild_producers(LogHandle handle, int64_t offset, bint keeps_above=False) except -1:
     """Before the log is shared."""
     cdef Log* log = handle.log
     cdef bytes content  # holds the bytes that `snapshot` points into
     cdef int64_t at
     cdef int status
-    at, content = _newest_snapshot(handle, offset)
+    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot, keeps_above)
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
     with nogil:
@@ -204,6 +228,27 @@ cdef int _rebuild_producers(LogHandle handle, int64_t offset) except -1:
     if status < 0:
         raise _os_error(status, f"producer state of {handle.directory}")
     return 0
+
+
+cdef list _mend_aborts(LogHandle handle):
+    """Transaction indexes, of the segments so far, that are not true are made anew; messages."""
+    cdef Log* log = handle.log
+    cdef Segment* segment
+    cdef int64_t i
+    cdef int status
+    mended = []
+    for i in range(log.segments.count):
+        segment = log.segments.items[i]
+        with nogil:
+            status = txn_index_agrees(segment, log.system)
+        if status == 0:
+            mended.append(f"segment {segment.base_offset}: transaction index rebuilt")
+            _rebuild_producers(handle, segment.base_offset, True)
+            with nogil:
+                status = segment_reindex_aborts(segment, log.system, &log.producers)
+        if status < 0:
+            raise _os_error(status, f"transaction index of segment {segment.base_offset}")
+    return mended
 
 
 cdef object _recover_segments(LogHandle handle, list bases):
@@ -246,7 +291,7 @@ cdef object _recover_segments(LogHandle handle, list bases):
         if facts.cut_bytes:
             messages.append(
                 f"segment {base}: {facts.cut_bytes} bytes after offset {end_offset} are no batch")
-    atomic_store_i64(&log.first_open_offset, producers_first_open(&log.producers, -1))
+    log_transactions_restored(log)
     return Recovered(walked, batches, records, cut_bytes, dropped, messages), end_offset
 
 
@@ -295,9 +340,8 @@ cdef int _set_marks(Log* log, int64_t end_offset, int64_t flushed_offset, int64_
     marks.end_position = active.size_bytes
     marks.flushed_offset = flushed_offset
     marks.flushed_base = flushed_base
-    marks.flushed_position = active.size_bytes if flushed_base == marks.end_base else 0
-    if flushed_offset < end_offset:
-        marks.flushed_position = 0
+    marks.flushed_position = (
+        active.size_bytes if flushed_base == marks.end_base and flushed_offset >= end_offset else 0)
     log_publish(log, &marks)
     return 0
 
@@ -320,17 +364,17 @@ cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
     for base in sealed:
         _load_sealed(log, base, whole)
     end = None if unclean else _open_end(handle, bases[len(bases) - 1], whole)
-    rebuilt = [b for b in bases if not whole[b] and b not in unclean]
+    mended = _mend_aborts(handle)
+    rebuilt = [f"segment {b}: indexes rebuilt" for b in bases if not whole[b] and b not in unclean]
     if end is None:
         unclean = unclean or bases[len(bases) - 1:]
         handle.recovered, end = _recover_segments(handle, unclean)
-        end_offset = end
-        _set_marks(log, end_offset, min(unclean[0], end_offset), unclean[0])
+        _set_marks(log, end, min(unclean[0], end), unclean[0])
     else:
-        end_offset = end
-        _set_marks(log, end_offset, end_offset, bases[len(bases) - 1])
-        _rebuild_producers(handle, end_offset)
-    handle.recovered.messages.extend(f"segment {b}: indexes rebuilt" for b in rebuilt)
+        _set_marks(log, end, end, bases[len(bases) - 1])
+        _rebuild_producers(handle, end)
+    end_offset = end
+    handle.recovered.messages.extend(rebuilt + mended)
     leader_epochs_cut_end(&log.leader_epochs, end_offset)
     leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
     if end_offset < log.start_offset:
@@ -356,7 +400,7 @@ cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
         log_end_truncation(log, status)
         if status < 0:
             free(empty)
-    log_files.unlink_deleted(handle.directory)
+    handle.holds_deleted = True
     if status < 0:
         raise LogError(STORAGE_ERROR, str(_os_error(status, f"segment {offset}")))
     return 0
@@ -368,7 +412,7 @@ cdef int _truncate(LogHandle handle, int64_t offset) except -1:
     cdef int64_t at
     cdef int status
     # Snapshots beyond the new end go first: left behind by a crash they would be believed.
-    at, content = _newest_snapshot(handle, offset)
+    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot)
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
     with nogil:
@@ -377,7 +421,7 @@ cdef int _truncate(LogHandle handle, int64_t offset) except -1:
         if status == 0:
             status = log_restore_producers(log, at, snapshot, snapshot_bytes, offset)
         log_end_truncation(log, status)
-    log_files.unlink_deleted(handle.directory)
+    handle.holds_deleted = True
     if status < 0:
         raise LogError(STORAGE_ERROR, str(_os_error(status, f"truncation to {offset}")))
     return 0
@@ -429,7 +473,7 @@ cdef class LogHandle:
             leader_epochs_assign(&handle.log.leader_epochs, epoch, start)
         _load(handle, recovery_point, clean)
         with nogil:
-            status = log_flush(handle.log)
+            status = log_flush(handle.log)  # of what recovery changed
         if status != 0:
             raise LogError(status, f"{handle.directory} cannot be flushed")
         return handle
@@ -464,9 +508,11 @@ cdef class LogHandle:
 
     # -- records ----------------------------------------------------------------------------------
 
-    def append(self, batch not None, *, int32_t leader_epoch=0):
+    def append(self, batch not None, *, int32_t leader_epoch=0, int64_t verification=LOG_TRUSTED):
         """Appends one batch v2, a bytearray or other writable buffer: offset and epoch are stamped
-        into it. Bytes are copied first. Raises LogError with the code a producer is answered."""
+        into it. Bytes are copied first. verification: of begin_verification, for records of a
+        transaction; or BUMPING_MARKER, for a marker whose epoch is above its transaction's. Raises
+        LogError with the code a producer is answered."""
         cdef Log* log = _open_log(self)
         cdef Py_buffer view
         cdef BatchHeader header
@@ -480,14 +526,26 @@ cdef class LogHandle:
                 if status != RECORDS_OK:
                     status = CORRUPT_MESSAGE
                 else:
-                    status = log_append(
-                        log, <uint8_t*>view.buf, view.len, &header, leader_epoch, &appended)
+                    status = log_append_verified(
+                        log, <uint8_t*>view.buf, view.len, &header, leader_epoch, verification,
+                        &appended)
         finally:
             PyBuffer_Release(&view)
         if status != 0:
             raise LogError(status, f"append to {self.directory}")
         return AppendResult(appended.first_offset, appended.last_offset,
                             appended.log_start_offset, bool(appended.duplicate))
+
+    def begin_verification(self, int64_t producer_id) -> int:
+        """To be taken before the coordinator is asked whether this partition belongs to the
+        producer's transaction; a marker that comes before the append overtakes it."""
+        cdef int64_t number = log_begin_verification(_open_log(self), producer_id, False)
+        if number == 0:
+            raise MemoryError
+        return number
+
+    def end_verification(self, int64_t number) -> None:
+        log_end_verification(_open_log(self), number)
 
     def read(self, int64_t offset, int64_t size_max=1048576, *, limit_offset=None,
              bint whole_first=True) -> bytes:
@@ -549,7 +607,8 @@ cdef class LogHandle:
         return base_offset
 
     def truncate_to(self, int64_t offset) -> None:
-        """The log ends at `offset` afterwards, if it was longer; a batch across it goes whole."""
+        """The log ends at `offset` afterwards, if it was longer; a batch across it goes whole.
+        Files of whole segments are renamed to .deleted, for unlink_deleted() later."""
         cdef Log* log = _open_log(self)
         if offset < log.segments.items[0].base_offset:
             _start_anew(self, offset)
@@ -584,11 +643,13 @@ cdef class LogHandle:
             pthread_mutex_unlock(&log.lock)
         if dropped < 0:
             raise LogError(STORAGE_ERROR, str(_os_error(<int>dropped, "deletion")))
+        self.holds_deleted = self.holds_deleted or dropped > 0
         log_files.drop_snapshots(self.directory, below=log_start_offset(log))
         return before[:dropped]
 
     def unlink_deleted(self) -> int:
         """Unlinks all .deleted files of the directory; how many."""
+        self.holds_deleted = False
         return log_files.unlink_deleted(self.directory)
 
     def assign_epoch(self, int32_t epoch) -> None:
@@ -673,12 +734,14 @@ cdef class LogHandle:
         return found_epoch, end_offset
 
     def producers(self) -> list:
-        """A ProducerState of each that the log remembers; last_sequence -1: none of its batches."""
+        """A ProducerState of each that the log remembers; last_sequence and last_offset are those of
+        its last batch of data, -1: none is known."""
         cdef Log* log = _open_log(self)
         cdef Producer* copy
         cdef Producer* p
         cdef int64_t i, count
         cdef int32_t sequence
+        cdef int64_t last_offset
         with nogil:
             pthread_mutex_lock(&log.lock)
             count = log.producers.count
@@ -692,10 +755,13 @@ cdef class LogHandle:
             found = []
             for i in range(count):
                 p = &copy[i]
-                sequence = -1 if p.batch_count == 0 else p.batches[p.batch_count - 1].last_sequence
+                sequence, last_offset = -1, -1
+                if p.batch_count:
+                    sequence = p.batches[p.batch_count - 1].last_sequence
+                    last_offset = p.batches[p.batch_count - 1].last_offset
                 found.append(ProducerState(
                     p.producer_id, p.epoch, sequence, p.last_timestamp, p.coordinator_epoch,
-                    p.txn_first_offset))
+                    p.txn_first_offset, last_offset))
             return found
         finally:
             free(copy)

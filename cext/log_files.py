@@ -4,18 +4,24 @@
     OFFSET.snapshot                     producer state
     *.deleted                           dropped by retention, compaction, truncation: unlinked
     *.cleaned                           a compaction's unfinished output: unlinked
-    *.swap                              finished output: takes the place of what it covers
+    *.swap                              finished output: takes the place of what it covers, when
+                                        its .log is there, which is renamed last
 
 A crash at any step of this leaves names that the next opening treats the same way.
 Next on the data path: cext/log.pyx.
 """
 
 import os
-import re
 import struct
+from collections.abc import Callable
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
-_NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.swap)?")
+# What may follow the offset in a name: the suffix, and whether it is a .swap.
+_ENDINGS = {
+    suffix + swap: (suffix, bool(swap))
+    for suffix in (*SUFFIXES, ".snapshot")
+    for swap in ("", ".swap")
+}
 
 
 def path_of(directory: str, base_offset: int, suffix: str) -> str:
@@ -35,8 +41,16 @@ def _unlink(path: str) -> None:
 
 def _names(directory: str) -> list[tuple[int, str, bool]]:
     """(offset, suffix, whether it is a .swap) of each file of a log."""
-    found = (_NAME.fullmatch(name) for name in os.listdir(directory))
-    return [(int(m[1]), m[2], m[3] is not None) for m in found if m]
+    return _parsed(os.listdir(directory))
+
+
+def _parsed(listed: list[str]) -> list[tuple[int, str, bool]]:
+    found = []
+    for name in listed:
+        ending = _ENDINGS.get(name[20:])
+        if ending is not None and name[:20].isascii() and name[:20].isdigit():
+            found.append((int(name[:20]), *ending))
+    return found
 
 
 def _end_offset(path: str, base_offset: int) -> int:
@@ -57,18 +71,26 @@ def _end_offset(path: str, base_offset: int) -> int:
 
 
 def _finish_swaps(directory: str) -> None:
+    """Output whose .log is there takes the place of what it covers. A file of its own name is old
+    as long as an old .log is beside it, since that one is renamed last; else it is output already.
+    """
     names = _names(directory)
     swapped = sorted(base for base, suffix, swap in names if swap and suffix == ".log")
+    plain = {base for base, suffix, swap in names if not swap and suffix == ".log"}
     if swapped:
         last = path_of(directory, swapped[-1], ".log.swap")
         end_offset = max(_end_offset(last, swapped[-1]), swapped[-1] + 1)
         for base, suffix, swap in names:
-            if not swap and suffix != ".snapshot" and swapped[0] <= base < end_offset:
+            covered = swapped[0] <= base < end_offset and (base in plain or base not in swapped)
+            if not swap and suffix != ".snapshot" and covered:
                 _unlink(path_of(directory, base, suffix))
     for base, suffix, swap in names:
         if swap:
             final = path_of(directory, base, suffix)
-            os.rename(final + ".swap", final)
+            if base in swapped:
+                os.rename(final + ".swap", final)
+            else:
+                _unlink(final + ".swap")
 
 
 def unlink_deleted(directory: str) -> int:
@@ -80,13 +102,16 @@ def unlink_deleted(directory: str) -> int:
 
 
 def tidy(directory: str) -> list[int]:
-    """Clears away what a crash left; the base offsets of the segments, ascending."""
-    unlink_deleted(directory)
-    for name in os.listdir(directory):
-        if name.endswith(".cleaned"):
-            _unlink(os.path.join(directory, name))
-    _finish_swaps(directory)
-    names = _names(directory)
+    """Clears away what a crash left; the base offsets of the segments, ascending. Mostly there is
+    nothing to clear: the directory is listed once then, for there may be thousands of them."""
+    listed = os.listdir(directory)
+    left = [name for name in listed if name.endswith((".deleted", ".cleaned"))]
+    for name in left:
+        _unlink(os.path.join(directory, name))
+    if any(name.endswith(".swap") for name in listed):
+        _finish_swaps(directory)
+        listed = os.listdir(directory)
+    names = _parsed(listed)
     bases = {base for base, suffix, _ in names if suffix == ".log"}
     for base, suffix, _ in names:
         if suffix in SUFFIXES and base not in bases:
@@ -113,6 +138,23 @@ def snapshots(directory: str) -> list[int]:
     )
 
 
+def newest_snapshot(
+    directory: str, offset: int, is_whole: Callable[[bytes], bool], keeps_above: bool = False
+) -> tuple[int, bytes]:
+    """(offset, content) of the newest whole producer snapshot at or below `offset`, (0, b"")
+    without one. Damaged ones are removed, and so are those above unless they are kept."""
+    for at in snapshots(directory):
+        if at > offset and keeps_above:
+            continue
+        path = snapshot_path(directory, at)
+        with open(path, "rb") as file:
+            content = file.read()
+        if at <= offset and is_whole(content):
+            return at, content
+        os.unlink(path)
+    return 0, b""
+
+
 def drop_snapshots(directory: str, below: int | None = None) -> None:
     for at in snapshots(directory):
         if below is None or at < below:
@@ -124,3 +166,10 @@ def drop(directory: str, bases: list[int]) -> None:
     for base in reversed(bases):
         for suffix in (*SUFFIXES, ".snapshot"):
             _unlink(path_of(directory, base, suffix))
+
+
+def unlink_unfinished(directory: str) -> None:
+    """Removes what a compaction wrote and did not put into the log."""
+    for name in os.listdir(directory):
+        if name.endswith((".cleaned", ".swap")):
+            _unlink(os.path.join(directory, name))

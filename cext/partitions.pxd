@@ -4,28 +4,23 @@ Python owns every change; network threads, flush threads and Python handlers rea
 epoch (epoch.pxd). A Partition pointer is valid only inside the epoch in which it was looked up;
 what lives longer keeps (topic id, index, generation) and looks it up again.
 """
+from cpython.ref cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from barnabas.cext.commit cimport CommitItem, CommitQueue
+from barnabas.cext.condition cimport pthread_cond_t
+from barnabas.cext.counters cimport (   # what is counted when a batch is taken or refused
+    COUNT_BATCHES, COUNT_BYTES, COUNT_DUPLICATES, COUNT_MESSAGES, COUNT_REJECTED_CODEC,
+    COUNT_REJECTED_CORRUPT, COUNT_REJECTED_INVALID, COUNT_REJECTED_NO_KEY, COUNT_REJECTED_OTHER,
+    COUNT_REJECTED_SEQUENCE, COUNT_REJECTED_TIMESTAMP, COUNT_REJECTED_TOO_LARGE, COUNTS,
+    TopicCounters,
+)
 from barnabas.cext.epoch cimport EpochDomain
 from barnabas.cext.lane cimport Waker
 from barnabas.cext.log cimport Log
+from barnabas.cext.mutex cimport pthread_mutex_t
 from barnabas.cext.sys cimport System
-from barnabas.cext.topics cimport ProducePolicy    # max.message.bytes and what else a batch must obey
-
-cdef enum:                          # what a partition counts, with atomic_add_i64
-    COUNT_BATCHES = 0
-    COUNT_MESSAGES = 1
-    COUNT_BYTES = 2
-    COUNT_DUPLICATES = 3
-    COUNT_REJECTED_CORRUPT = 4      # frame or checksum
-    COUNT_REJECTED_INVALID = 5      # content against the rules
-    COUNT_REJECTED_NO_KEY = 6
-    COUNT_REJECTED_TIMESTAMP = 7
-    COUNT_REJECTED_TOO_LARGE = 8
-    COUNT_REJECTED_CODEC = 9
-    COUNT_REJECTED_SEQUENCE = 10    # producer ids, epochs, sequences
-    COUNT_REJECTED_OTHER = 11
-    COUNTS = 12
+from barnabas.cext.topics cimport ProducePolicy, Topic    # max.message.bytes and what else a batch must obey
 
 cdef struct Partition:
     Log* log                        # NULL: never opened. Stays good while the Partition is, also when `offline`
@@ -37,14 +32,45 @@ cdef struct Partition:
     int32_t leader_id               # -1: none
     int32_t leader_epoch
     int64_t high_watermark          # read and write with the atomic helpers only
-    int64_t last_stable_offset      # -1: no transaction is open (the high watermark bounds it anyway)
     ProducePolicy* policy           # retired through the epoch when replaced
     int32_t isr_count               # replicas in sync, this one included
     int32_t replica_count           # min.insync.replicas asks for no more than these
     int32_t offline                 # its directory failed
-    int64_t counts[COUNTS]
+    TopicCounters* counters         # its topic's
 
-cdef struct Table                   # private to partitions.pyx
+# The next two are for partitions.pyx and partition_figures.pyx only.
+cdef struct Table
+
+cdef struct Entry:
+    Partition p                 # first: an Entry* is a Partition*
+    Table* table                # good while the entry is not `removed`
+    Topic* topic
+    CommitItem commit
+    CommitQueue* queue          # NULL without a log directory
+    pthread_mutex_t watch_lock
+    void* watches               # Watch*, read without the lock to see whether there are any
+    bint closed                 # no more watches
+    int64_t refs                # the table's and the Python handles'; the last one retires it
+    int64_t removed
+    PyObject* log_owner
+
+cdef struct Table:
+    void* by_name               # Map*
+    void* by_id
+    uint64_t seed
+    uint64_t generation
+    int64_t partition_count
+    EpochDomain* epochs
+    System* system
+    int32_t node_id
+    bint fsync
+    Waker waker
+    pthread_mutex_t changes
+    pthread_mutex_t local_lock
+    pthread_cond_t local_cond
+    int64_t local_wakes
+    int64_t removed_counts[COUNTS]  # of topics that have gone
+    int64_t removals
 
 cdef struct Watch:                  # one waiting request's place in one partition's list; owner's memory
     Watch* next

@@ -11,9 +11,10 @@ in the request's order, and writes the response as it goes. What then still wait
 the high watermark) is a list of watches; when one fails, only its error code is patched in the
 response that is ready, so a timed-out partition still tells its base offset, as Kafka does.
 
-No transaction coordinator exists yet. Transactional records without a transactional id are refused
-for the whole request with TRANSACTIONAL_ID_AUTHORIZATION_FAILED; with an id they are refused with
-INVALID_TXN_STATE, which is what Kafka says of a partition that was not added to a transaction.
+Transactional records without a transactional id are refused for the whole request with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first batch of a transaction in a partition parks the
+request until the coordinator has said that the partition belongs to it (cext/verify.pyx); later
+ones find the transaction open in the log.
 Current leader is told by id and epoch; nodeEndpoints stay empty, Metadata tells them.
 
 acks=0 is never answered; an error in such a request closes the connection. A batch needs a decode
@@ -24,53 +25,80 @@ records are given where Kafka 4.3.1 gives them (tests/oracle/produce.py has its 
 Limits: every count is bounded by bytes that are there; max.message.bytes; max.decompressed.bytes.
 Next on the data path: cext/validate.pyx, cext/partitions.pyx, cext/log.pyx.
 """
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, strlen
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
 
-from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_pointer
+from barnabas.cext.atomics cimport (
+    atomic_add_i64, atomic_load_i32, atomic_load_pointer, atomic_store_i32,
+)
 from barnabas.cext.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_i8, buffer_i16, buffer_i32, buffer_i64, buffer_init,
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i8, buffer_init,
     buffer_uvarint,
 )
 from barnabas.cext.condition cimport monotonic_now_ns
 from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_left, cursor_of, cursor_take, cursor_uvarint,
 )
-from barnabas.cext.decode cimport (
-    DecodeGroup, DecodeJobs, DecodeQueue, DecodeWork, decode_abandon, decode_group_init,
-    decode_pending, decode_result, decode_submit,
+from barnabas.cext.counters cimport (
+    COUNT_BYTES_REJECTED, COUNT_PRODUCES, COUNT_PRODUCES_FAILED, counters_of,
+    produce_error_is_expected,
 )
-from barnabas.cext.endian cimport be16_load, be16_store, be32_store
+from barnabas.cext.decode cimport (
+    decode_abandon, decode_group_init, decode_pending, decode_result, decode_submit, DecodeGroup,
+    DecodeQueue, DecodeWork,
+)
+from barnabas.cext.endian cimport be16_load
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.error_codes cimport (
+    ERROR_NONE, ERROR_UNKNOWN_SERVER_ERROR, ERROR_CORRUPT_MESSAGE, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+    ERROR_NOT_LEADER_OR_FOLLOWER, ERROR_REQUEST_TIMED_OUT, ERROR_MESSAGE_TOO_LARGE,
+    ERROR_INVALID_TOPIC, ERROR_NOT_ENOUGH_REPLICAS, ERROR_INVALID_REQUIRED_ACKS, ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE, ERROR_INVALID_PRODUCER_ID_MAPPING,
+    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ERROR_KAFKA_STORAGE_ERROR,
+    ERROR_UNKNOWN_PRODUCER_ID, ERROR_UNSUPPORTED_COMPRESSION_TYPE, ERROR_INVALID_RECORD,
+)
 from barnabas.cext.inflate cimport (
     INFLATE_NO_MEMORY, INFLATE_OK, INFLATE_TOO_LARGE, Inflated, inflated_free, inflated_init,
-    inflated_reset, lz4_frame_decode, snappy_framed_decode,
+    inflated_reset,
 )
+from barnabas.cext.job_queue cimport Jobs
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_SILENT, Lane, LaneHandle, Parked, Request, Response,
-    Waker, response_begin, response_end, response_free, response_init,
+    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_SILENT, Lane, LaneHandle, Parked, Request,
+    request_error, Response, response_begin, response_end, response_free, response_init, Waker,
 )
-from barnabas.cext.log cimport Appended, log_append, log_start_offset
+from barnabas.cext.log cimport (
+    Appended, log_append, log_append_verified, log_in_transaction, log_start_offset,
+)
 from barnabas.cext.partitions cimport (
     COUNT_BATCHES, COUNT_BYTES, COUNT_DUPLICATES, COUNT_MESSAGES, COUNT_REJECTED_CODEC,
     COUNT_REJECTED_CORRUPT, COUNT_REJECTED_INVALID, COUNT_REJECTED_OTHER, COUNT_REJECTED_SEQUENCE,
-    COUNT_REJECTED_TOO_LARGE, LOCAL_THREAD, Partition, ProducePolicy, Table, Watch,
-    partition_again, partition_appended, partition_error, partition_find, partition_find_id,
-    partition_high_watermark, partition_unwatch, partition_watch, table_bind_waker, table_epochs,
-    table_local_wakes, table_of, table_system, table_wait_local,
+    COUNT_REJECTED_TOO_LARGE, LOCAL_THREAD, Partition, partition_appended, partition_error,
+    partition_find, partition_find_id, partition_high_watermark, ProducePolicy, Table,
+    table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
+)
+from barnabas.cext.produce_answer cimport Answer, produce_write, produce_write_count
+from barnabas.cext.produce_state cimport (
+    PRODUCE_DECODING, PRODUCE_VERIFYING, PRODUCE_VISIBLE, State, state_free, state_settle,
+    state_wait_for, Wait,
 )
 from barnabas.cext.produce_walk cimport (
     VERSION_FLEXIBLE, Walk, walk_begin, walk_partition, walk_tags, walk_topic,
 )
+from barnabas.cext.record_walk cimport compressed_check
 from barnabas.cext.records cimport (
-    AT_ATTRIBUTES, AT_MAGIC, ATTR_CODEC_MASK, ATTR_TRANSACTIONAL, BATCH_OVERHEAD, BatchHeader,
-    batch_header, batch_size,
+    AT_ATTRIBUTES, AT_MAGIC, ATTR_CODEC_MASK, ATTR_TRANSACTIONAL, BATCH_OVERHEAD, RECORDS_OK,
+    batch_header, batch_size, BatchHeader,
 )
 from barnabas.cext.sys cimport System
 from barnabas.cext.validate cimport (
-    BodyRules, Verdict, batch_correct, batch_frame_error, batch_head_check, body_check, verdict_of,
+    batch_correct, batch_frame_error, batch_head_check, body_check, BodyRules, Verdict, verdict_of,
+)
+from barnabas.cext.verify cimport (
+    verify_ask_for, verify_drop, verify_is_done, verify_new, verify_part, verify_submit, VerifyPart,
+    VerifyQueue, VerifyWork,
 )
 
 cdef enum:
@@ -81,55 +109,15 @@ cdef enum:
     SCRATCH_KEEP_BYTES = 1 << 20    # of it, after an unusually large batch
     CODEC_GZIP = 1
     CODEC_SNAPPY = 2
-    CODEC_LZ4 = 3
     CODEC_ZSTD = 4
-
-cdef enum:  # Kafka's error codes
-    ERROR_NONE = 0
-    ERROR_UNKNOWN_SERVER_ERROR = -1
-    ERROR_CORRUPT_MESSAGE = 2
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
-    ERROR_NOT_LEADER_OR_FOLLOWER = 6
-    ERROR_REQUEST_TIMED_OUT = 7
-    ERROR_MESSAGE_TOO_LARGE = 10
-    ERROR_NOT_ENOUGH_REPLICAS = 19
-    ERROR_INVALID_REQUIRED_ACKS = 21
-    ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    ERROR_INVALID_PRODUCER_EPOCH = 47
-    ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    ERROR_KAFKA_STORAGE_ERROR = 56
-    ERROR_UNKNOWN_PRODUCER_ID = 59
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
-    ERROR_INVALID_RECORD = 87
 
 cdef struct Lanes:                  # what one lane shares between its threads
     Lane lane
     Table* table
-    DecodeJobs* jobs
+    Jobs* jobs
+    Jobs* verify                    # NULL: nobody coordinates transactions here
+    int32_t verifies                # atomic: transaction.partition.verification.enable
     Inflated scratch[SCRATCHES]
-
-cdef struct Wait:                   # a partition whose append is not visible yet
-    Watch watch
-    int64_t required                # the high watermark that answers it
-    int64_t error_at                # where its error code is in the response
-    bint settled
-
-cdef struct State:                  # of a parked request
-    bint decoding
-    DecodeGroup group
-    Wait* waits
-    int32_t wait_count
-    int32_t wait_capacity
-    Buffer response
-    int64_t deadline_ns
-
-cdef struct Answer:
-    int16_t error
-    int64_t base_offset
-    int64_t append_time_ms
-    int64_t log_start
-    int32_t leader_id               # -1: not told
-    int32_t leader_epoch
 
 cdef struct Serving:                # the second pass
     Lanes* lanes
@@ -140,6 +128,7 @@ cdef struct Serving:                # the second pass
     Verdict verdict
     int64_t now_ms
     int16_t refuse_all              # an error for every partition
+    int64_t* counts                 # of the topic in work; NULL: not counted
     bint failed
 
 
@@ -156,7 +145,8 @@ cdef Partition* _find(Table* table, const Walk* w, int16_t* error) noexcept nogi
 
 cdef inline bint _needs_job(const BatchHeader* h, const ProducePolicy* policy) noexcept nogil:
     cdef int codec = h.attributes & ATTR_CODEC_MASK
-    return codec == CODEC_GZIP or codec == CODEC_ZSTD or (policy.codec >= 0 and policy.codec != codec)
+    return (codec == CODEC_GZIP or codec == CODEC_ZSTD or policy.produce_intercepted
+            or (policy.codec >= 0 and policy.codec != codec))
 
 cdef inline ProducePolicy* _policy(Partition* p) noexcept nogil:
     return <ProducePolicy*>atomic_load_pointer(<void**>&p.policy)
@@ -179,18 +169,13 @@ cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, co
     if codec == 0:
         body_check(body, size, h, rules, &s.verdict)
         return
-    if codec == CODEC_LZ4:
-        status = lz4_frame_decode(s.scratch, body, size, size_max)
-    else:
-        status = snappy_framed_decode(s.scratch, body, size, size_max)
-    if status == INFLATE_OK:
-        body_check(s.scratch.data, s.scratch.size_bytes, h, rules, &s.verdict)
-    elif status == INFLATE_TOO_LARGE:
+    status = compressed_check(s.scratch, codec, body, size, size_max, h, rules, &s.verdict)
+    if status == INFLATE_TOO_LARGE:
         verdict_of(&s.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE,
                    b"The batch inflates to more than max.decompressed.bytes")
     elif status == INFLATE_NO_MEMORY:
         verdict_of(&s.verdict, ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
-    else:
+    elif status != INFLATE_OK:
         verdict_of(&s.verdict, ERROR_CORRUPT_MESSAGE, COUNT_REJECTED_CORRUPT, NULL)
     inflated_reset(s.scratch, SCRATCH_KEEP_BYTES)
 
@@ -245,44 +230,24 @@ cdef bint _job(Lanes* lanes, const Walk* w, BatchHeader* h, DecodeGroup* group) 
     return decode_submit(
         lanes.jobs, group, w.records, h, &rules,
         policy.codec if policy.codec >= 0 and policy.codec != (h.attributes & ATTR_CODEC_MASK) else -1,
-        policy.decompressed_bytes_max)
+        policy.decompressed_bytes_max, p if policy.produce_intercepted else NULL)
 
 
 # ---------------------------------------------------------------------------------- the second pass
 
+cdef inline void _count(Serving* s, int what, int64_t n) noexcept nogil:
+    if s.counts != NULL:
+        atomic_add_i64(&s.counts[what], n)
+
 cdef bint _wait_for(Serving* s, Partition* p, int64_t required) noexcept nogil:
     """Notes a partition that is not visible so far; error_at is filled in by _write."""
-    cdef State* state = s.state
-    cdef Wait* grown
-    cdef Wait* wait
-    cdef int32_t capacity
-    if state == NULL:
-        state = s.state = <State*>calloc(1, sizeof(State))
-        if state == NULL:
-            return False
-    if state.wait_count == state.wait_capacity:
-        capacity = state.wait_capacity * 2 if state.wait_capacity else 1
-        grown = <Wait*>realloc(state.waits, capacity * sizeof(Wait))
-        if grown == NULL:
-            return False
-        state.waits = grown
-        state.wait_capacity = capacity
-    wait = &state.waits[state.wait_count]
-    state.wait_count += 1
-    memcpy(wait.watch.topic_id, p.topic_id, 16)
-    wait.watch.index = p.index
-    wait.watch.generation = p.generation
-    wait.watch.thread_index = s.request.thread_index
-    wait.watch.connection_id = s.request.connection_id
-    wait.watch.linked = False
-    wait.required = required
-    wait.error_at = -1
-    wait.settled = False
-    return True
+    if s.state == NULL:
+        s.state = <State*>calloc(1, sizeof(State))
+    return s.state != NULL and state_wait_for(s.state, s.request, p, required) != NULL
 
 cdef inline int32_t _append_reason(int error) noexcept nogil:
     if (error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER or error == ERROR_INVALID_PRODUCER_EPOCH
-            or error == ERROR_UNKNOWN_PRODUCER_ID):
+            or error == ERROR_UNKNOWN_PRODUCER_ID or error == ERROR_INVALID_TXN_STATE):
         return COUNT_REJECTED_SEQUENCE
     return COUNT_REJECTED_OTHER
 
@@ -292,6 +257,10 @@ cdef bint _accept(Serving* s, Walk* w, Partition* p, uint8_t** batch, BatchHeade
     cdef BodyRules rules = _rules(policy, s.now_ms)
     cdef DecodeWork* work
     cdef int64_t made_bytes = 0
+    if policy.internal:
+        verdict_of(&s.verdict, ERROR_INVALID_TOPIC, COUNT_REJECTED_OTHER,
+                   b"Clients do not write to an internal topic")
+        return False
     if not batch_head_check(w.records, h, policy.message_bytes_max, &s.verdict):
         return False
     if not _needs_job(h, policy):
@@ -318,28 +287,44 @@ cdef bint _accept(Serving* s, Walk* w, Partition* p, uint8_t** batch, BatchHeade
 cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) noexcept nogil:
     cdef uint8_t* batch = <uint8_t*>w.records
     cdef Appended appended
+    cdef VerifyPart* asked = NULL
+    cdef int64_t verification = 0
     cdef int error
+    if h.attributes & ATTR_TRANSACTIONAL and s.state != NULL:
+        asked = verify_part(s.state.verify, w.records)
+    if asked != NULL:
+        verification = asked.verification
+        if asked.error != ERROR_NONE:
+            a.error = asked.error
+            _count(s, COUNT_REJECTED_SEQUENCE, 1)
+            return
     if not _accept(s, w, p, &batch, h):
         a.error = s.verdict.error
         if a.error != ERROR_CORRUPT_MESSAGE and a.error != ERROR_MESSAGE_TOO_LARGE:
             a.log_start = log_start_offset(p.log)       # so Kafka
-        atomic_add_i64(&p.counts[s.verdict.reason], 1)
+        _count(s, s.verdict.reason, 1)
+        if s.verdict.reason == COUNT_REJECTED_TOO_LARGE:
+            _count(s, COUNT_BYTES_REJECTED, w.records_bytes)
         return
-    error = log_append(p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), &appended)
+    if atomic_load_i32(&s.lanes.verifies):
+        error = log_append_verified(
+            p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), verification, &appended)
+    else:
+        error = log_append(p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), &appended)
     if error:
         a.error = <int16_t>error
-        atomic_add_i64(&p.counts[_append_reason(error)], 1)
+        _count(s, _append_reason(error), 1)
         return
     a.base_offset = appended.first_offset
     a.log_start = appended.log_start_offset
     if appended.duplicate:
-        atomic_add_i64(&p.counts[COUNT_DUPLICATES], 1)
+        _count(s, COUNT_DUPLICATES, 1)
     else:
         if _policy(p).append_time:
             a.append_time_ms = s.now_ms
-        atomic_add_i64(&p.counts[COUNT_BATCHES], 1)
-        atomic_add_i64(&p.counts[COUNT_MESSAGES], h.record_count)
-        atomic_add_i64(&p.counts[COUNT_BYTES], batch_size(h))
+        _count(s, COUNT_BATCHES, 1)
+        _count(s, COUNT_MESSAGES, h.record_count)
+        _count(s, COUNT_BYTES, batch_size(h))
     partition_appended(s.lanes.table, p, w.acks == -1)
     if w.acks == -1 and partition_high_watermark(p) <= appended.last_offset:
         if not _wait_for(s, p, appended.last_offset + 1):
@@ -352,13 +337,15 @@ cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
     cdef Partition* p = _find(s.lanes.table, w, &a.error)
     if p == NULL:
         return
+    s.counts = counters_of(p.counters, s.request.thread_index)
+    _count(s, COUNT_PRODUCES, 1)
     a.error = batch_frame_error(w.records, w.records_bytes, w.version, &h, &message)
     if a.error:
         s.verdict.message = message
-        atomic_add_i64(&p.counts[
+        _count(s, (
             COUNT_REJECTED_CODEC if a.error == ERROR_UNSUPPORTED_COMPRESSION_TYPE
             else COUNT_REJECTED_CORRUPT if a.error == ERROR_CORRUPT_MESSAGE
-            else COUNT_REJECTED_INVALID], 1)
+            else COUNT_REJECTED_INVALID), 1)
         return
     if w.acks < -1 or w.acks > 1:
         a.error = ERROR_INVALID_REQUIRED_ACKS
@@ -372,57 +359,21 @@ cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
             and atomic_load_i32(&p.isr_count) < atomic_load_i32(&p.replica_count)):
         a.error = ERROR_NOT_ENOUGH_REPLICAS
     if a.error:
-        atomic_add_i64(&p.counts[COUNT_REJECTED_OTHER], 1)
+        _count(s, COUNT_REJECTED_OTHER, 1)
         return
     _append(s, w, p, &h, a)
 
-cdef void _write_message(Buffer* b, bint flexible, const char* message) noexcept nogil:
-    cdef int64_t size = strlen(message) if message != NULL else -1
-    if flexible:
-        buffer_uvarint(b, <uint64_t>(size + 1))
-    else:
-        buffer_i16(b, <int16_t>size)
-    if size > 0:
-        buffer_bytes(b, message, size)
-
-cdef void _write_count(Buffer* b, bint flexible, int64_t count) noexcept nogil:
-    if flexible:
-        buffer_uvarint(b, <uint64_t>(count + 1))
-    else:
-        buffer_i32(b, <int32_t>count)
-
 cdef void _write(Serving* s, const Walk* w, const Answer* a) noexcept nogil:
-    cdef Buffer* b = &s.out.bytes
-    cdef int32_t i
+    cdef int64_t error_at = produce_write(&s.out.bytes, w, a, &s.verdict)
     cdef Wait* wait
-    buffer_i32(b, w.index)
+    cdef bint waits = False         # its error is counted when it is known
     if s.state != NULL and s.state.wait_count:
         wait = &s.state.waits[s.state.wait_count - 1]
         if wait.error_at < 0:
-            wait.error_at = b.size
-    buffer_i16(b, a.error)
-    buffer_i64(b, a.base_offset)
-    buffer_i64(b, a.append_time_ms)
-    if w.version >= 5:
-        buffer_i64(b, a.log_start)
-    if w.version >= 8:
-        _write_count(b, w.flexible, s.verdict.rejected_count)
-        for i in range(s.verdict.rejected_count):
-            buffer_i32(b, s.verdict.rejected[i])
-            _write_message(b, w.flexible, (
-                b"The record has no key" if s.verdict.no_key
-                else b"The record's timestamp is outside the range that the topic allows"))
-            if w.flexible:
-                buffer_i8(b, 0)
-        _write_message(b, w.flexible, s.verdict.message if a.error else NULL)
-    if w.flexible:
-        if w.version >= 10 and a.leader_id >= 0:
-            buffer_i8(b, 1)         # one tagged field:
-            buffer_i8(b, 0)         # tag 0, current leader,
-            buffer_i8(b, 9)         # of 9 bytes
-            buffer_i32(b, a.leader_id)
-            buffer_i32(b, a.leader_epoch)
-        buffer_i8(b, 0)
+            wait.error_at = error_at
+            waits = True
+    if not waits:
+        request_error(s.request, a.error)
 
 cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
     """Appends and writes the response; gives whether any partition has an error."""
@@ -435,7 +386,7 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
     s.now_ms = system.wall_ms(system)
     topics = walk_begin(w, s.request)
     response_begin(s.out, s.request.correlation_id, w.flexible)
-    _write_count(b, w.flexible, topics)
+    produce_write_count(b, w.flexible, topics)
     for i in range(topics):
         partitions = walk_topic(w)
         if w.by_id:
@@ -446,15 +397,18 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
         else:
             buffer_i16(b, <int16_t>w.topic_bytes)
             buffer_bytes(b, w.topic, w.topic_bytes)
-        _write_count(b, w.flexible, partitions)
+        produce_write_count(b, w.flexible, partitions)
         for k in range(partitions):
             walk_partition(w)
             a.error = s.refuse_all
             a.base_offset = a.append_time_ms = a.log_start = -1
             a.leader_id = a.leader_epoch = -1
             verdict_of(&s.verdict, ERROR_NONE, 0, NULL)
+            s.counts = NULL
             if a.error == ERROR_NONE:
                 _produce(s, w, &a)
+                if a.error and not produce_error_is_expected(a.error):
+                    _count(s, COUNT_PRODUCES_FAILED, 1)
             wrong |= a.error != ERROR_NONE
             _write(s, w, &a)
         walk_tags(w)
@@ -469,49 +423,8 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
 
 # -------------------------------------------------------------------------------- parking, the lane
 
-cdef void _state_free(Lanes* lanes, State* state) noexcept nogil:
-    cdef int32_t i
-    if state == NULL:
-        return
-    for i in range(state.wait_count):
-        if atomic_load_i32(<int32_t*>&state.waits[i].watch.linked):
-            partition_unwatch(lanes.table, &state.waits[i].watch)
-    decode_abandon(lanes.jobs, &state.group)
-    free(state.waits)
-    buffer_free(&state.response)
-    free(state)
-
-cdef bint _settle(Lanes* lanes, State* state, bint expired) noexcept nogil:
-    """Looks at every partition that waits; True when none is left. Errors are patched in."""
-    cdef int32_t i
-    cdef int slot = epoch_enter(table_epochs(lanes.table))
-    cdef bint left = False
-    cdef Wait* wait
-    cdef Partition* p
-    cdef int16_t error
-    for i in range(state.wait_count):
-        wait = &state.waits[i]
-        if wait.settled:
-            continue
-        p = partition_again(
-            lanes.table, wait.watch.topic_id, wait.watch.index, wait.watch.generation)
-        if p != NULL and not expired and (
-                not atomic_load_i32(<int32_t*>&wait.watch.linked)):
-            partition_watch(lanes.table, p, &wait.watch)    # before the look, not after it
-        error = ERROR_NONE
-        wait.settled = True
-        if p == NULL:
-            error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
-        elif partition_high_watermark(p) < wait.required:
-            error = partition_error(lanes.table, p)
-            if error == ERROR_NONE and expired:
-                error = ERROR_REQUEST_TIMED_OUT
-            wait.settled = error != ERROR_NONE
-        if error and not state.response.failed:
-            be16_store(state.response.data + wait.error_at, <uint32_t>error)
-        left |= not wait.settled
-    epoch_leave(table_epochs(lanes.table), slot)
-    return not left
+cdef void _drop(Lanes* lanes, State* state) noexcept nogil:
+    state_free(state, lanes.table, lanes.jobs, lanes.verify)
 
 cdef int _finish(Lanes* lanes, Response* out, State* state) noexcept nogil:
     """The response is complete, in `out` or in the state."""
@@ -519,7 +432,7 @@ cdef int _finish(Lanes* lanes, Response* out, State* state) noexcept nogil:
         buffer_free(&out.bytes)
         out.bytes = state.response
         buffer_init(&state.response)
-    _state_free(lanes, state)
+    _drop(lanes, state)
     if out.bytes.failed:
         return LANE_CLOSE
     response_end(out)
@@ -546,20 +459,23 @@ cdef int _go_on(Lanes* lanes, Request* request, Response* out, Parked* parked, S
     if s.scratch == &own:
         inflated_free(&own)
     state = s.state
+    if state != NULL:
+        verify_drop(lanes.verify, state.verify)     # what was asked for is written, or refused
+        state.verify = NULL
     if s.failed:
-        _state_free(lanes, state)
+        _drop(lanes, state)
         return LANE_CLOSE
     if w.acks == 0:
-        _state_free(lanes, state)
+        _drop(lanes, state)
         return LANE_CLOSE if wrong else LANE_SILENT
     if state == NULL or state.wait_count == 0 or out.bytes.failed:
         return _finish(lanes, out, state)
     decode_abandon(lanes.jobs, &state.group)
-    state.decoding = False
+    state.phase = PRODUCE_VISIBLE
     state.response = out.bytes
     buffer_init(&out.bytes)
     state.deadline_ns = deadline_ns
-    if _settle(lanes, state, False):
+    if state_settle(state, request, lanes.table, False):
         return _finish(lanes, out, state)
     parked.state = state
     parked.deadline_ns = deadline_ns
@@ -568,57 +484,135 @@ cdef int _go_on(Lanes* lanes, Request* request, Response* out, Parked* parked, S
 cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     return api_key == KEY_PRODUCE and VERSION_FIRST <= api_version <= VERSION_LAST
 
+cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked, int16_t* refuse_all) noexcept nogil:
+    """Third reading: a question for each transactional batch whose transaction its partition does
+    not know. All of a request are one producer's. False: no memory."""
+    cdef int64_t topics, partitions, i, k
+    cdef BatchHeader h
+    cdef Partition* p
+    cdef VerifyWork* work = asked[0]
+    cdef int16_t error
+    topics = walk_begin(w, request)
+    for i in range(topics):
+        partitions = walk_topic(w)
+        for k in range(partitions):
+            walk_partition(w)
+            if w.records_bytes <= BATCH_OVERHEAD or w.records[AT_MAGIC] != 2 or (
+                    batch_header(w.records, w.records_bytes, &h) != RECORDS_OK) or (
+                    not h.attributes & ATTR_TRANSACTIONAL) or h.producer_id < 0:
+                continue
+            if work == NULL:
+                work = asked[0] = verify_new(
+                    lanes.table, request, w.transactional_id, w.transactional_id_bytes)
+                if work == NULL:
+                    return False
+                work.producer_id = h.producer_id
+                work.producer_epoch = h.producer_epoch
+            elif work.producer_id != h.producer_id or work.producer_epoch != h.producer_epoch:
+                refuse_all[0] = ERROR_INVALID_PRODUCER_ID_MAPPING
+                return True
+            p = _find(lanes.table, w, &error)
+            if p != NULL and partition_error(lanes.table, p) == ERROR_NONE and (
+                    not log_in_transaction(p.log, &h)) and not verify_ask_for(work, p, w.records):
+                return False
+        walk_tags(w)
+    return True
+
+cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
+    """A request with transactional records: parked while the coordinator is asked, if it must be."""
+    cdef int16_t refuse_all = ERROR_NONE
+    cdef bint asked
+    cdef int slot
+    cdef State* state = <State*>calloc(1, sizeof(State))
+    if state == NULL:
+        return LANE_CLOSE
+    state.deadline_ns = deadline_ns
+    slot = epoch_enter(table_epochs(lanes.table))
+    asked = _ask(lanes, request, w, &state.verify, &refuse_all)
+    epoch_leave(table_epochs(lanes.table), slot)
+    if not asked:
+        _drop(lanes, state)
+        return LANE_CLOSE
+    if refuse_all:
+        return _go_on(lanes, request, out, parked, state, refuse_all, deadline_ns)
+    if state.verify == NULL or state.verify.part_count == 0:
+        return _decode(lanes, request, out, parked, w, state)
+    if not verify_submit(lanes.verify, state.verify):
+        return _go_on(lanes, request, out, parked, state, ERROR_NOT_ENOUGH_REPLICAS, deadline_ns)
+    state.phase = PRODUCE_VERIFYING
+    parked.state = state
+    parked.deadline_ns = deadline_ns
+    return LANE_PARKED
+
+cdef int _decode(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
+    """Parks while Python opens batches, where there are such; takes over the state."""
+    cdef bint transactional = False
+    cdef int slot
+    decode_group_init(&state.group, lanes.table, request.thread_index, request.connection_id)
+    slot = epoch_enter(table_epochs(lanes.table))
+    _scan(lanes, request, w, &state.group, &transactional)
+    epoch_leave(table_epochs(lanes.table), slot)
+    if state.group.first == NULL:
+        return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
+    state.phase = PRODUCE_DECODING
+    parked.state = state
+    parked.deadline_ns = state.deadline_ns
+    return LANE_PARKED
+
 cdef int _handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
     cdef Lanes* lanes = <Lanes*>context
     cdef Walk w
     cdef State* state
     cdef bint transactional = False
-    cdef System* system = table_system(lanes.table)
     cdef int64_t deadline_ns
     cdef int slot = epoch_enter(table_epochs(lanes.table))
     cdef int found = _scan(lanes, request, &w, NULL, &transactional)
     epoch_leave(table_epochs(lanes.table), slot)
     if found == LANE_CLOSE:
         return LANE_CLOSE
-    deadline_ns = system.monotonic_ns(system) + (
+    deadline_ns = request.received_ns + (
         <int64_t>w.timeout_ms * 1000000 if w.timeout_ms > 0 else 0)
-    if transactional and not w.has_transactional_id:
+    if transactional and w.transactional_id == NULL:
         return _go_on(lanes, request, out, parked, NULL,
                       ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, deadline_ns)
-    if found == LANE_DONE or w.acks < -1 or w.acks > 1:
+    if w.acks < -1 or w.acks > 1:
+        return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
+    if transactional and lanes.verify != NULL and atomic_load_i32(&lanes.verifies):
+        return _verify(lanes, request, out, parked, &w, deadline_ns)
+    if found == LANE_DONE:
         return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
     state = <State*>calloc(1, sizeof(State))
     if state == NULL:
         return LANE_CLOSE
-    state.decoding = True
     state.deadline_ns = deadline_ns
-    decode_group_init(&state.group, lanes.table, request.thread_index, request.connection_id)
-    slot = epoch_enter(table_epochs(lanes.table))
-    _scan(lanes, request, &w, &state.group, &transactional)
-    epoch_leave(table_epochs(lanes.table), slot)
-    if state.group.first == NULL:
-        return _go_on(lanes, request, out, parked, state, ERROR_NONE, deadline_ns)
-    parked.state = state
-    parked.deadline_ns = deadline_ns
-    return LANE_PARKED
+    return _decode(lanes, request, out, parked, &w, state)
 
 cdef int _resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
     cdef Lanes* lanes = <Lanes*>context
     cdef State* state = <State*>parked.state
+    cdef Walk w
+    cdef bint ready
     parked.state = NULL
-    if state.decoding:
-        if decode_pending(lanes.jobs, &state.group) == 0:
+    if state.phase == PRODUCE_VISIBLE:
+        if state_settle(state, request, lanes.table, expired):
+            return _finish(lanes, out, state)
+    else:
+        if state.phase == PRODUCE_VERIFYING:
+            ready = verify_is_done(lanes.verify, state.verify)
+        else:
+            ready = decode_pending(lanes.jobs, &state.group) == 0
+        if ready and state.phase == PRODUCE_VERIFYING:
+            return _decode(lanes, request, out, parked, &w, state)
+        if ready:
             return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
         if expired:
             return _go_on(lanes, request, out, parked, state, ERROR_REQUEST_TIMED_OUT, state.deadline_ns)
-    elif _settle(lanes, state, expired):
-        return _finish(lanes, out, state)
     parked.state = state
     parked.deadline_ns = state.deadline_ns
     return LANE_PARKED
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
-    _state_free(<Lanes*>context, <State*>parked.state)
+    _drop(<Lanes*>context, <State*>parked.state)
     parked.state = NULL
 
 
@@ -628,13 +622,14 @@ class MalformedProduce(ValueError):
     """The lane closes the connection: damage, or an error in a request with acks=0."""
 
 
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ProduceLane(LaneHandle):
     """The Produce lane of one broker's PartitionTable, for its reactor.
 
     handle_frame is the same path for a caller that has no connection: the Python lane, tests.
     """
 
-    def __cinit__(self, table):
+    def __cinit__(self, table, VerifyQueue verify=None):
         cdef Lanes* lanes
         cdef int i
         cdef DecodeQueue queue = table.decode_queue
@@ -644,6 +639,8 @@ cdef class ProduceLane(LaneHandle):
             raise MemoryError
         lanes.table = found
         lanes.jobs = queue.jobs
+        lanes.verify = NULL if verify is None else verify.jobs
+        lanes.verifies = 1
         for i in range(SCRATCHES):
             inflated_init(&lanes.scratch[i])
         lanes.lane.context = lanes
@@ -652,10 +649,19 @@ cdef class ProduceLane(LaneHandle):
         lanes.lane.resume = _resume
         lanes.lane.abandon = _abandon
         self.lane = &lanes.lane
-        self.owner = (table, queue)
+        self.owner = (table, queue, verify)
 
-    def __init__(self, table):
+    def __init__(self, table, verify=None):
         pass
+
+    @property
+    def verifies(self):
+        """transaction.partition.verification.enable: transactional batches need a transaction."""
+        return bool(atomic_load_i32(&(<Lanes*>self.lane.context).verifies))
+
+    @verifies.setter
+    def verifies(self, bint value):
+        atomic_store_i32(&(<Lanes*>self.lane.context).verifies, value)
 
     cdef void bind(self, Waker* waker):
         table_bind_waker((<Lanes*>self.lane.context).table, waker)
@@ -699,6 +705,7 @@ cdef class ProduceLane(LaneHandle):
         return answered
 
 
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ParkedProduce:
     """A request of handle_frame that waits. resume() until it gives the answer, or drop it."""
     cdef ProduceLane lane
@@ -718,6 +725,7 @@ cdef class ParkedProduce:
 
     cdef int take(self, bytes frame) except -1:
         """Its own copy of the frame, which is written to, and the request's header."""
+        cdef System* system = table_system((<Lanes*>self.lane.lane.context).table)
         cdef Request* r = &self.request
         cdef Cursor c
         cdef int32_t i
@@ -743,6 +751,7 @@ cdef class ParkedProduce:
             raise MalformedProduce("not the header of a Produce request that this lane takes")
         r.body_at = c.p - r.data
         r.thread_index = LOCAL_THREAD
+        r.received_ns = system.monotonic_ns(system)
         return 0
 
     cdef object outcome_object(self):

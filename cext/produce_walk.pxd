@@ -24,7 +24,8 @@ cdef struct Walk:                   # one pass over a request
     bint by_id
     int16_t acks
     int32_t timeout_ms
-    bint has_transactional_id
+    const uint8_t* transactional_id     # NULL: none
+    int32_t transactional_id_bytes
     # the topic and the partition the walk is at
     const uint8_t* topic
     int32_t topic_bytes
@@ -56,15 +57,14 @@ cdef inline void walk_tags(Walk* w) noexcept nogil:
             if w.c.bad:
                 return
 
-cdef inline int64_t walk_begin(Walk* w, Request* request) noexcept nogil:
+cdef inline int64_t walk_begin(Walk* w, const Request* request) noexcept nogil:
     """Reads up to the topics and gives their count; w.c.bad when it cannot."""
-    cdef int32_t size
     w.c = cursor_of(request.data + request.body_at, request.size_bytes - request.body_at)
     w.version = request.api_version
     w.flexible = w.version >= VERSION_FLEXIBLE
     w.by_id = w.version >= VERSION_TOPIC_IDS
-    w.has_transactional_id = walk_string(w, &size) != NULL
-    if size < -1:
+    w.transactional_id = walk_string(w, &w.transactional_id_bytes)
+    if w.transactional_id_bytes < -1:
         w.c.bad = True
     w.acks = cursor_i16(&w.c)
     w.timeout_ms = cursor_i32(&w.c)

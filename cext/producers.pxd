@@ -2,13 +2,13 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from barnabas.cext.buffer cimport Buffer
+from barnabas.cext.open_txns cimport OpenTxns
 from barnabas.cext.records cimport BatchHeader
 
 cdef enum:
     PRODUCER_BATCHES_KEPT = 5
     SNAPSHOT_HEADER_BYTES = 10
     SNAPSHOT_ENTRY_BYTES = 46
-    ABORTED_TXN_BYTES = 34
 
 cdef enum:                      # Kafka error codes that the checks give
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -37,6 +37,7 @@ cdef struct Producers:
     int64_t capacity
     int32_t* slots              # open addressing: index of the entry, -1 free
     int64_t slot_count          # a power of two
+    OpenTxns open
 
 cdef struct Marker:             # a control batch that ends a transaction
     bint commit
@@ -60,16 +61,17 @@ cdef int64_t producers_expire(Producers* p, int64_t now_ms, int64_t expiration_m
 cdef const ProducerBatch* producer_duplicate(const Producer* entry, const BatchHeader* h) noexcept nogil
 # 0 or why a client's batch is refused. `entry` may be NULL: a producer not known here.
 cdef int producer_check(const Producer* entry, const BatchHeader* h) noexcept nogil
-cdef int producer_check_marker(const Producer* entry, const BatchHeader* h, const Marker* marker) noexcept nogil
-cdef void producer_note(Producer* entry, const BatchHeader* h, int64_t first_offset, int64_t last_offset) noexcept nogil
-# 1 and *aborted filled when the marker aborted a transaction that had data; 0 else.
-cdef int producer_note_marker(Producers* p, Producer* entry, const BatchHeader* h, const Marker* marker, int64_t offset, AbortedTxn* aborted) noexcept nogil
-# The first offset of the earliest open transaction, -1 when none is open.
-cdef int64_t producers_first_open(const Producers* p, int64_t but_producer_id) noexcept nogil
+cdef int producer_check_marker(const Producer* entry, const BatchHeader* h, const Marker* marker, bint bumps) noexcept nogil
+# False: no memory, and nothing was noted.
+cdef bint producer_note(Producers* p, Producer* entry, const BatchHeader* h, int64_t first_offset, int64_t last_offset) noexcept nogil
+# Whether a batch of this producer and epoch goes on with a transaction that is open here.
+cdef bint producer_in_transaction(const Producer* entry, const BatchHeader* h) noexcept nogil
+# 1 and *aborted filled when the marker aborts a transaction that has data; 0 else. Changes nothing.
+cdef int producer_aborts(const Producers* p, const Producer* entry, const Marker* marker, int64_t offset, AbortedTxn* aborted) noexcept nogil
+cdef void producer_note_marker(Producers* p, Producer* entry, const BatchHeader* h, const Marker* marker, int64_t offset) noexcept nogil
 cdef int batch_marker(const uint8_t* batch, int64_t size_bytes, Marker* marker) noexcept nogil
 cdef int32_t sequence_after(int32_t sequence, int32_t increment) noexcept nogil
 
 cdef void snapshot_write(const Producers* p, Buffer* out) noexcept nogil
 # 0, or -1: not a snapshot, and `p` is as it was. Entries beyond expiry are left out.
 cdef int snapshot_read(Producers* p, const uint8_t* bytes, int64_t size_bytes, int64_t now_ms, int64_t expiration_ms) noexcept nogil
-cdef void aborted_txn_write(uint8_t* into, const AbortedTxn* aborted) noexcept nogil

@@ -9,8 +9,6 @@ tells a repeated batch from a new one and a gap from the next in line.
                      offset delta int32, timestamp int64, coordinator epoch int32 (-1: no marker
                      yet), first offset of the open transaction int64 (-1: none).
                      crc is CRC-32C of everything after it. Entries ascend by producer id.
-    B.txnindex       34 bytes an aborted transaction: version int16 = 0, producer id int64,
-                     first offset int64, last offset int64 (the marker's), last stable offset int64
 
 A snapshot keeps only the last batch of each producer: after a restart an older repeat is out of
 order. A torn or wrong snapshot is told by its CRC; the log then falls back on an older one and
@@ -30,9 +28,8 @@ from barnabas.cext.buffer cimport (
 )
 from barnabas.cext.crc cimport crc32c
 from barnabas.cext.cursor cimport Cursor, cursor_of
-from barnabas.cext.endian cimport (
-    be16_load, be16_store, be32_load, be32_store, be64_load, be64_store,
-)
+from barnabas.cext.endian cimport be16_load, be32_load, be32_store, be64_load
+from barnabas.cext.open_txns cimport open_txns_begin, open_txns_end, open_txns_free
 from barnabas.cext.records cimport (
     ATTR_TRANSACTIONAL, BATCH_OVERHEAD, RECORDS_OK, RecordView, record_next,
 )
@@ -53,6 +50,7 @@ cdef void producers_init(Producers* p) noexcept nogil:
 cdef void producers_free(Producers* p) noexcept nogil:
     free(p.entries)
     free(p.slots)
+    open_txns_free(&p.open)
     producers_init(p)
 
 
@@ -189,13 +187,15 @@ cdef const ProducerBatch* producer_duplicate(const Producer* entry, const BatchH
 cdef int producer_check(const Producer* entry, const BatchHeader* h) noexcept nogil:
     """A producer that is not known may begin with any sequence: what was known of it may have been
     deleted with old segments. That is also why no answer here is UNKNOWN_PRODUCER_ID: brokers
-    since 2.5 do not give it."""
+    since 2.5 do not give it. A coordinator's records for a transaction have no sequences."""
     cdef int32_t last_sequence = -1
     if entry == NULL or entry.epoch < 0:
         return 0
     if h.producer_epoch < entry.epoch:
         return INVALID_PRODUCER_EPOCH
-    if h.producer_epoch != entry.epoch:
+    if h.base_sequence < 0:
+        pass
+    elif h.producer_epoch != entry.epoch:
         if h.base_sequence != 0:
             return OUT_OF_ORDER_SEQUENCE_NUMBER
     else:
@@ -209,21 +209,33 @@ cdef int producer_check(const Producer* entry, const BatchHeader* h) noexcept no
 
 
 cdef int producer_check_marker(
-    const Producer* entry, const BatchHeader* h, const Marker* marker
+    const Producer* entry, const BatchHeader* h, const Marker* marker, bint bumps
 ) noexcept nogil:
+    """`bumps`: the marker has an epoch of its own, above that of the transaction it ends. One that
+    finds its own epoch in an open transaction is late, and the transaction is the next one."""
     if entry == NULL:
         return 0
     if h.producer_epoch < entry.epoch:
+        return INVALID_PRODUCER_EPOCH
+    if bumps and h.producer_epoch == entry.epoch and entry.txn_first_offset >= 0:
         return INVALID_PRODUCER_EPOCH
     if marker.coordinator_epoch < entry.coordinator_epoch:
         return TRANSACTION_COORDINATOR_FENCED
     return 0
 
 
-cdef void producer_note(
-    Producer* entry, const BatchHeader* h, int64_t first_offset, int64_t last_offset
+cdef bint producer_in_transaction(const Producer* entry, const BatchHeader* h) noexcept nogil:
+    return entry != NULL and entry.epoch == h.producer_epoch and entry.txn_first_offset >= 0
+
+
+cdef bint producer_note(
+    Producers* p, Producer* entry, const BatchHeader* h, int64_t first_offset, int64_t last_offset
 ) noexcept nogil:
     cdef ProducerBatch* batch
+    if h.attributes & ATTR_TRANSACTIONAL and entry.txn_first_offset < 0:
+        if not open_txns_begin(&p.open, entry.producer_id, first_offset):
+            return False
+        entry.txn_first_offset = first_offset
     if entry.epoch != h.producer_epoch:
         entry.epoch = <int16_t>h.producer_epoch
         entry.batch_count = 0
@@ -237,40 +249,45 @@ cdef void producer_note(
     batch.offset_delta = <int32_t>(last_offset - first_offset)
     batch.last_sequence = _last_sequence(h)
     batch.timestamp = entry.last_timestamp = h.max_timestamp
-    if h.attributes & ATTR_TRANSACTIONAL and entry.txn_first_offset < 0:
-        entry.txn_first_offset = first_offset
+    return True
 
 
-cdef int producer_note_marker(
-    Producers* p, Producer* entry, const BatchHeader* h, const Marker* marker, int64_t offset,
+cdef int64_t _first_open_but(const Producers* p, int64_t first_offset) noexcept nogil:
+    """Where the earliest open transaction begins that does not begin at `first_offset`."""
+    cdef int64_t i = p.open.first_open
+    while i < p.open.end and (
+        p.open.items[i].marker_offset >= 0 or p.open.items[i].first_offset == first_offset
+    ):
+        i += 1
+    return p.open.items[i].first_offset if i < p.open.end else -1
+
+
+cdef int producer_aborts(
+    const Producers* p, const Producer* entry, const Marker* marker, int64_t offset,
     AbortedTxn* aborted
 ) noexcept nogil:
-    cdef int64_t first_offset = entry.txn_first_offset
     cdef int64_t open_offset
-    if entry.epoch != h.producer_epoch:
-        entry.epoch = <int16_t>h.producer_epoch
-        entry.batch_count = 0
-    entry.coordinator_epoch = marker.coordinator_epoch
-    entry.last_timestamp = h.max_timestamp
-    entry.txn_first_offset = -1
-    if first_offset < 0 or marker.commit:
+    if entry.txn_first_offset < 0 or marker.commit:
         return 0
-    open_offset = producers_first_open(p, entry.producer_id)
+    open_offset = _first_open_but(p, entry.txn_first_offset)
     aborted.producer_id = entry.producer_id
-    aborted.first_offset = first_offset
+    aborted.first_offset = entry.txn_first_offset
     aborted.last_offset = offset
     aborted.last_stable_offset = open_offset if open_offset >= 0 else offset + 1
     return 1
 
 
-cdef int64_t producers_first_open(const Producers* p, int64_t but_producer_id) noexcept nogil:
-    cdef int64_t first = -1, i
-    for i in range(p.count):
-        if p.entries[i].txn_first_offset < 0 or p.entries[i].producer_id == but_producer_id:
-            continue
-        if first < 0 or p.entries[i].txn_first_offset < first:
-            first = p.entries[i].txn_first_offset
-    return first
+cdef void producer_note_marker(
+    Producers* p, Producer* entry, const BatchHeader* h, const Marker* marker, int64_t offset
+) noexcept nogil:
+    if entry.epoch != h.producer_epoch:
+        entry.epoch = <int16_t>h.producer_epoch
+        entry.batch_count = 0
+    entry.coordinator_epoch = marker.coordinator_epoch
+    entry.last_timestamp = h.max_timestamp
+    if entry.txn_first_offset >= 0:
+        open_txns_end(&p.open, entry.txn_first_offset, offset)
+        entry.txn_first_offset = -1
 
 
 cdef int batch_marker(const uint8_t* batch, int64_t size_bytes, Marker* marker) noexcept nogil:
@@ -332,6 +349,32 @@ cdef void snapshot_write(const Producers* p, Buffer* out) noexcept nogil:
         be32_store(out.data + start + 2, crc32c(0, out.data + start + 6, out.size - start - 6))
 
 
+cdef int _by_first_offset(const void* a, const void* b) noexcept nogil:
+    cdef int64_t left = (<const Producer**>a)[0].txn_first_offset
+    cdef int64_t right = (<const Producer**>b)[0].txn_first_offset
+    return (left > right) - (left < right)
+
+
+cdef bint _reopen_transactions(Producers* p) noexcept nogil:
+    """The open transactions of producers that came from a snapshot. False: no memory."""
+    cdef const Producer** sorted_entries = <const Producer**>malloc(
+        (p.count + 1) * sizeof(Producer*))
+    cdef int64_t count = 0, i
+    cdef bint done = True
+    if sorted_entries == NULL:
+        return False
+    for i in range(p.count):
+        if p.entries[i].txn_first_offset >= 0:
+            sorted_entries[count] = &p.entries[i]
+            count += 1
+    qsort(sorted_entries, count, sizeof(Producer*), _by_first_offset)
+    for i in range(count):
+        done = done and open_txns_begin(
+            &p.open, sorted_entries[i].producer_id, sorted_entries[i].txn_first_offset)
+    free(sorted_entries)
+    return done
+
+
 cdef int snapshot_read(
     Producers* p, const uint8_t* bytes, int64_t size_bytes, int64_t now_ms, int64_t expiration_ms
 ) noexcept nogil:
@@ -367,14 +410,9 @@ cdef int snapshot_read(
             producers_free(&found)
             return -1
         entry[0] = read
+    if not _reopen_transactions(&found):
+        producers_free(&found)
+        return -1
     producers_free(p)
     p[0] = found
     return 0
-
-
-cdef void aborted_txn_write(uint8_t* into, const AbortedTxn* aborted) noexcept nogil:
-    be16_store(into, 0)
-    be64_store(into + 2, <uint64_t>aborted.producer_id)
-    be64_store(into + 10, <uint64_t>aborted.first_offset)
-    be64_store(into + 18, <uint64_t>aborted.last_offset)
-    be64_store(into + 26, <uint64_t>aborted.last_stable_offset)

@@ -5,6 +5,7 @@ into the inbox of the connection's network thread, which sends it. Next: barnaba
 """
 import socket
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -12,10 +13,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
+from barnabas.cext.atomics cimport atomic_add_i64
 from barnabas.cext.buffer cimport Buffer, buffer_bytes, buffer_free, buffer_init
 from barnabas.cext.endian cimport be32_load
 from barnabas.cext.network cimport (
     MAIL_CLOSE,
+    MAIL_PROCEED,
+    MAIL_PROCEED_MUFFLED,
     MAIL_REPLY,
     MAIL_SILENT,
     Mail,
@@ -41,6 +45,7 @@ cdef tuple peer_of(const void* peer):
     return host, net_port(<const net_peer*>peer)
 
 
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class PendingRequest:
     """One request for Python. Let fall without an answer, it closes its connection."""
     cdef object _owner              # keeps the network's memory
@@ -48,7 +53,11 @@ cdef class PendingRequest:
     cdef net_peer _peer
     cdef int32_t _thread_index
     cdef int64_t _held_bytes
+    cdef int64_t _dequeued_ns
+    cdef int64_t _parked_ns
     cdef bint _answered
+    cdef bint _ran                  # not in a handler's hands any more
+    cdef bint _muffled
     cdef readonly int16_t api_key
     cdef readonly int16_t api_version
     cdef readonly int32_t correlation_id
@@ -56,8 +65,10 @@ cdef class PendingRequest:
     cdef readonly bytes data
     cdef readonly int64_t body_at
     cdef readonly str listener
+    cdef readonly int32_t listener_index
     cdef readonly uint64_t connection_id
     cdef readonly int64_t received_ns
+    cdef readonly bint gated
 
     def __init__(self):
         raise TypeError("a PendingRequest comes from Reactor.next_request()")
@@ -72,6 +83,9 @@ cdef class PendingRequest:
         Raises ValueError when the size is not the frame's, RuntimeError when answered before.
         """
         cdef Mail mail
+        if self._muffled:
+            self.close()
+            return
         self._start(&mail, MAIL_REPLY)
         try:
             if isinstance(frame, (list, tuple)):
@@ -91,13 +105,42 @@ cdef class PendingRequest:
     def silent(self) -> None:
         """The request is done and has no answer; the connection goes on."""
         cdef Mail mail
-        self._start(&mail, MAIL_SILENT)
+        self._start(&mail, MAIL_CLOSE if self._muffled else MAIL_SILENT)
         self._post(&mail)
+
+    def waits(self) -> None:
+        """Its handler is done and somebody else answers: what comes counts as waiting."""
+        self._parked_ns = self._network.system.monotonic_ns(self._network.system)
+
+    def leave(self) -> None:
+        """Its handler goes on to the next request, whoever answers this one."""
+        self._runs_no_more()
+
+    cdef void _runs_no_more(self) noexcept:
+        if not self._ran:
+            self._ran = True
+            atomic_add_i64(&self._network.queue.running, -1)
 
     def close(self) -> None:
         """Closes the connection without an answer."""
         cdef Mail mail
         self._start(&mail, MAIL_CLOSE)
+        self._post(&mail)
+
+    def muffle(self) -> None:
+        """Whoever answers it now or later closes its connection in place of the answer."""
+        self._muffled = True
+
+    def proceed(self) -> None:
+        """Sends a gated request on to its lane, which answers it, or not if it was muffled."""
+        cdef Mail mail
+        if not self.gated:
+            raise RuntimeError("no lane waits for this request")
+        self._start(&mail, MAIL_PROCEED_MUFFLED if self._muffled else MAIL_PROCEED)
+        _copy(&mail.bytes, self.data)
+        if mail.bytes.failed:
+            buffer_free(&mail.bytes)
+            raise MemoryError("no memory for the request")
         self._post(&mail)
 
     cdef int _start(self, Mail* mail, int kind) except -1:
@@ -115,6 +158,9 @@ cdef class PendingRequest:
             buffer_free(&mail.bytes)
             raise RuntimeError("this request was answered before")
         self._answered = True
+        mail.dequeued_ns = self._dequeued_ns
+        mail.parked_ns = self._parked_ns
+        mail.answered_ns = self._network.system.monotonic_ns(self._network.system)
         budget_give(self._network, self._held_bytes)
         with nogil:
             posted = inbox_post(self._network.threads[self._thread_index], mail)
@@ -124,6 +170,8 @@ cdef class PendingRequest:
 
     def __dealloc__(self):
         cdef Mail mail
+        if self._network != NULL:
+            self._runs_no_more()
         if self._network != NULL and not self._answered:
             memset(&mail, 0, sizeof(Mail))
             mail.kind = MAIL_CLOSE
@@ -150,12 +198,15 @@ cdef object pending_request(object owner, Network* network, list listener_names,
         p._peer = r.peer
         p._thread_index = r.request.thread_index
         p._held_bytes = r.request.size_bytes
+        p._dequeued_ns = network.system.monotonic_ns(network.system)
         p.connection_id = r.request.connection_id
         p.api_key = r.request.api_key
         p.api_version = r.request.api_version
         p.correlation_id = r.request.correlation_id
         p.body_at = r.request.body_at
         p.received_ns = r.request.received_ns
+        p.gated = r.request.gated
+        p.listener_index = r.request.listener_index
         p.listener = listener_names[r.request.listener_index]
         p.data = PyBytes_FromStringAndSize(<char*>r.request.data, r.request.size_bytes)
         if r.request.client_id != NULL:

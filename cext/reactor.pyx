@@ -1,8 +1,7 @@
 """The reactor: network threads that never hold the GIL, an acceptor, and Python's handle of both.
 
 Each network thread has its own epoll and its own connections and runs requests to completion
-through the lanes (cext/lane.pxd). The acceptor gives a new connection to the thread that has the
-fewest. What no lane takes waits for Python (cext/pylane.pyx). Next on the data path: cext/conn.pyx.
+through the lanes (cext/lane.pxd). Connections come from the acceptor (cext/acceptor.pyx). What no lane takes waits for Python (cext/pylane.pyx). Next on the data path: cext/conn.pyx.
 """
 import errno
 import os
@@ -10,16 +9,25 @@ import socket
 import threading
 from collections import namedtuple
 
-from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
+cimport cython
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
-from barnabas.cext.atomics cimport atomic_add_i64, atomic_cas_i64, atomic_load_i64, atomic_store_i64
+from barnabas.cext.acceptor cimport LISTENER_LIMIT_NONE, accept_loop
+from barnabas.cext.atomics cimport (
+    atomic_add_i64,
+    atomic_cas_i64,
+    atomic_fence,
+    atomic_load_i32,
+    atomic_load_i64,
+    atomic_store_i64,
+)
 from barnabas.cext.conn cimport (
     conn_close,
     conn_event,
     conn_open,
+    conn_proceed,
     conn_replied,
     conn_resume,
     conn_settle,
@@ -28,31 +36,26 @@ from barnabas.cext.conn cimport (
 )
 from barnabas.cext.conntable cimport table_find
 from barnabas.cext.lane cimport LaneHandle
+from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.network cimport *
 from barnabas.cext.pylane cimport peer_of, pending_request
+from barnabas.cext.request_figures cimport FigureTable, figures_dict, figures_init
 from barnabas.cext.sockets cimport (
     EPOLL_CTL_ADD,
-    EPOLL_CTL_MOD,
     EPOLLIN,
     close,
-    epoll_event,
     epoll_wait,
-    net_accept,
     net_clock_ns,
     net_epoll,
     net_hush,
     net_own_thread,
-    net_peer,
     net_ring,
 )
 from barnabas.cext.sys cimport SystemCalls
 
 cdef enum:
-    PAUSED_POLL_MS = 5              # how often room in the budget is looked for
     PAUSED_TURN = 64
-    ACCEPT_TURN = 64
-    ACCEPT_REST_MS = 100            # when descriptors or memory ran out
-    STOPPED_POLL_MS = 20
+    RETIRE_GRACE_MS = 5000          # for the requests of a thread that is one too many
 
 # name -> (place in Network.limits, default); -1 or 0: see each
 LIMITS = {
@@ -65,11 +68,13 @@ LIMITS = {
     "response.send.timeout.ms": (LIMIT_SEND_MS, 60000),
     "socket.send.buffer.bytes": (LIMIT_SEND_BUFFER_BYTES, 102400),     # -1: the system's
     "socket.receive.buffer.bytes": (LIMIT_RECEIVE_BUFFER_BYTES, -1),
+    "queued.max.requests": (LIMIT_QUEUED_REQUESTS, 500),
+    "max.connection.creation.rate": (LIMIT_CONNECTION_RATE, 2147483647),
 }
 
 cdef list REASONS = [
     "peer", "negative-frame", "short-frame", "large-frame", "bad-header", "malformed-request",
-    "handler", "idle", "receive-timeout", "send-timeout", "file", "memory", "max-connections",
+    "handler", "idle", "receive-timeout", "send-timeout", "file", "memory",
     "max-connections-per-ip", "accept-failed", "stop",
 ]
 
@@ -84,12 +89,19 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
     cdef int count
     cdef int i
     cdef int64_t slept_ns
+    cdef int timeout_ms
     t.counters.started_ns = t.now_ns = system.monotonic_ns(system)
     while not _finished(t):
         atomic_store_i64(&t.counters.sleeping_since_ns, t.now_ns)
-        count = epoll_wait(t.epoll_fd, t.events, EPOLL_EVENTS_MAX, _sleep_ms(t))
+        timeout_ms = _sleep_ms(t)
+        if t.paused != NULL and timeout_ms != 0 and _room_is_there(t):
+            timeout_ms = 0
+        count = epoll_wait(t.epoll_fd, t.events, EPOLL_EVENTS_MAX, timeout_ms)
+        if t.paused != NULL and atomic_cas_i64(&t.waits_for_room, 1, 0):
+            atomic_add_i64(&t.network.room_waiters, -1)
+        t.counters.wakeups += 1
         slept_ns = t.now_ns
-        t.now_ns = system.monotonic_ns(system)
+        t.now_ns = t.figures.clock_ns = system.monotonic_ns(system)
         atomic_store_i64(&t.counters.sleeping_since_ns, 0)
         t.counters.idle_ns += t.now_ns - slept_ns
         for i in range(count):
@@ -105,7 +117,9 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
             c = t.dead
             t.dead = c.next_paused
             free(c)
-        t.now_ns = system.monotonic_ns(system)
+        # A turn that ended with an answer has read the clock just now.
+        t.now_ns = t.figures.clock_ns if t.figures.clock_is_fresh else system.monotonic_ns(system)
+        t.figures.clock_is_fresh = False
     while t.heap_count:
         conn_close(t, t.heap[0], WHY_STOP, 0)
     _read_mail(t)
@@ -116,22 +130,41 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
 
 
 cdef bint _finished(NetThread* t) noexcept nogil:
-    """Starts the drain when the reactor stops; true when it is over."""
+    """Starts the drain when the reactor stops or has a thread too many; true when it is over."""
     if atomic_load_i64(&t.network.state) == STATE_RUNNING:
-        return False
+        return _retired(t)
     if not t.draining:
         t.draining = True
         _visit_all(t, False)
     return t.heap_count == 0 or t.now_ns >= t.network.stop_deadline_ns
 
 
+cdef bint _retired(NetThread* t) noexcept nogil:
+    if atomic_load_i64(&t.state) == THREAD_RUNNING:
+        if t.draining:              # it is needed again
+            t.draining = False
+            _visit_all(t, False)
+        return False
+    if not t.draining:
+        t.draining = True
+        t.retire_deadline_ns = t.now_ns + RETIRE_GRACE_MS * <int64_t>1000000
+        _visit_all(t, False)
+    while t.heap_count and t.now_ns >= t.retire_deadline_ns:
+        conn_close(t, t.heap[0], WHY_STOP, 0)
+    return t.heap_count == 0 and atomic_cas_i64(&t.state, THREAD_RETIRING, THREAD_ENDED)
+
+
 cdef int _sleep_ms(NetThread* t) noexcept nogil:
     cdef int64_t until_ns = INT64_MAX
+    cdef int64_t ends_ns
     cdef int64_t ms
     if t.heap_count:
         until_ns = t.heap[0].timer_ns
-    if t.draining and t.network.stop_deadline_ns < until_ns:
-        until_ns = t.network.stop_deadline_ns
+    if t.draining:
+        ends_ns = t.retire_deadline_ns
+        if atomic_load_i64(&t.network.state) != STATE_RUNNING:
+            ends_ns = t.network.stop_deadline_ns
+        until_ns = min(until_ns, ends_ns)
     if until_ns == INT64_MAX:
         ms = -1
     elif until_ns <= t.now_ns:
@@ -140,8 +173,6 @@ cdef int _sleep_ms(NetThread* t) noexcept nogil:
         ms = (until_ns - t.now_ns + 999999) // 1000000
         if ms > 3600000:
             ms = 3600000
-    if t.paused != NULL and (ms < 0 or ms > PAUSED_POLL_MS):
-        ms = PAUSED_POLL_MS
     return <int>ms
 
 
@@ -182,133 +213,99 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
         elif m.kind == MAIL_WAKE:
             conn_resume(t, c, False)
         elif m.kind == MAIL_REPLY:
-            conn_replied(t, c, &m.bytes)
+            conn_replied(t, c, m)
         elif m.kind == MAIL_SILENT:
-            conn_replied(t, c, NULL)
+            conn_replied(t, c, m)
+        elif m.kind == MAIL_PROCEED or m.kind == MAIL_PROCEED_MUFFLED:
+            conn_proceed(t, c, &m.bytes, m.kind == MAIL_PROCEED_MUFFLED)
         else:
             conn_close(t, c, WHY_HANDLER, 0)
     if wake_all:
         _visit_all(t, True)         # a wake was lost for want of memory
 
 
-cdef void _resume_paused(NetThread* t) noexcept nogil:
-    """Lets connections read again while there is room; without room, one partial frame may go on."""
+cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
+    """The first paused connection from `c` on that may read: what it wants fits, or it has part of
+    a frame and nobody is beyond the budget yet."""
     cdef Network* n = t.network
-    cdef Connection* c
-    cdef int turn
-    for turn in range(PAUSED_TURN):
-        if t.paused == NULL or atomic_load_i64(&n.held_bytes) >= atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]):
-            break
-        conn_unpause(t, t.paused)
-    if t.paused == NULL or atomic_load_i64(&n.overdraft_id) != 0:
-        return
-    c = t.paused
-    while c != NULL and c.input == NULL:
+    cdef int64_t room = atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) - atomic_load_i64(&n.held_bytes)
+    cdef int64_t overdraft_id = atomic_load_i64(&n.overdraft_id)
+    if queue_is_full(n):
+        return NULL
+    while c != NULL:
+        if c.wanted_bytes <= room:
+            return c
+        if c.input != NULL and (overdraft_id == 0 or overdraft_id == <int64_t>c.id):
+            return c
         c = c.next_paused
-    if c != NULL and atomic_cas_i64(&n.overdraft_id, 0, <int64_t>c.id):
+    return NULL
+
+
+cdef void _resume_paused(NetThread* t) noexcept nogil:
+    """Lets connections read again for which there is room, those first that wait longest."""
+    cdef Network* n = t.network
+    cdef Connection* c = _next_with_room(t, t.paused)
+    cdef Connection* following
+    cdef int turn = 0
+    while c != NULL and turn < PAUSED_TURN:
+        following = c.next_paused
+        if c.wanted_bytes > atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) - atomic_load_i64(&n.held_bytes):
+            atomic_cas_i64(&n.overdraft_id, 0, <int64_t>c.id)
         conn_unpause(t, c)
+        turn += 1
+        c = _next_with_room(t, following)
 
 
-# ------------------------------------------------------------------ the acceptor
-
-cdef void _accept_loop(Network* n) noexcept nogil:
-    cdef System* system = n.system
-    cdef epoll_event events[LISTENERS_MAX]
-    cdef bint resting = False
-    cdef int count
-    cdef int i
-    cdef int listener
-    while atomic_load_i64(&n.state) == STATE_RUNNING:
-        count = epoll_wait(n.acceptor_epoll_fd, events, LISTENERS_MAX, ACCEPT_REST_MS if resting else -1)
-        if resting:
-            resting = False
-            _arm_listeners(n, EPOLLIN)
-            continue
-        for i in range(count):
-            if events[i].data.ptr == NULL:
-                net_hush(n.acceptor_event_fd)
-                continue
-            listener = <int>(<Listener*>events[i].data.ptr - n.listeners)
-            if not _accept_some(n, listener, system.monotonic_ns(system)):
-                resting = True
-        if resting:
-            _arm_listeners(n, 0)
-    for i in range(<int>atomic_load_i64(&n.listener_count)):
-        if n.listeners[i].fd >= 0:
-            close(n.listeners[i].fd)
-            n.listeners[i].fd = -1
+cdef bint _room_is_there(NetThread* t) noexcept nogil:
+    """Before it sleeps a thread says that it waits for room, and looks once more after that: see
+    room_came_free."""
+    if atomic_cas_i64(&t.waits_for_room, 0, 1):
+        atomic_add_i64(&t.network.room_waiters, 1)
+    atomic_fence()
+    return _next_with_room(t, t.paused) != NULL
 
 
-cdef void _arm_listeners(Network* n, int events) noexcept nogil:
-    cdef int i
-    for i in range(<int>atomic_load_i64(&n.listener_count)):
-        net_epoll(n.acceptor_epoll_fd, EPOLL_CTL_MOD, n.listeners[i].fd, events, &n.listeners[i])
-
-
-cdef bint _accept_some(Network* n, int listener, int64_t now_ns) noexcept nogil:
-    """False when the system has no descriptor or memory left: accepting must rest."""
-    cdef net_peer peer
-    cdef int turn
-    cdef int fd
-    for turn in range(ACCEPT_TURN):
-        fd = net_accept(n.listeners[listener].fd, &peer)
-        if fd == -EINTR or fd == -ECONNABORTED:
-            continue
-        if fd == -EMFILE or fd == -ENFILE or fd == -ENOBUFS or fd == -ENOMEM:
-            memset(&peer, 0, sizeof(net_peer))
-            atomic_add_i64(&n.refused[WHY_ACCEPT_FAILED], 1)
-            ring_note(n, WHY_ACCEPT_FAILED, listener, &peer, -fd, now_ns)
-            return False
-        if fd < 0:
-            return True
-        _welcome(n, listener, fd, &peer, now_ns)
-    return True
-
-
-cdef void _welcome(Network* n, int listener, int fd, const net_peer* peer, int64_t now_ns) noexcept nogil:
-    cdef int64_t most = atomic_load_i64(&n.limits[LIMIT_CONNECTIONS])
-    cdef NetThread* fewest = n.threads[0]
-    cdef Mail mail
-    cdef int i
-    cdef int why = -1
-    if atomic_load_i64(&n.connection_count) >= most:
-        why = WHY_MAX_CONNECTIONS
-    elif not address_enter(n, peer, atomic_load_i64(&n.limits[LIMIT_CONNECTIONS_PER_IP])):
-        why = WHY_MAX_CONNECTIONS_PER_IP
-    if why >= 0:
-        close(fd)
-        atomic_add_i64(&n.refused[why], 1)
-        ring_note(n, why, listener, peer, atomic_load_i64(&n.connection_count), now_ns)
-        return
-    for i in range(1, n.thread_count):
-        if atomic_load_i64(&n.threads[i].connection_count) < atomic_load_i64(&fewest.connection_count):
-            fewest = n.threads[i]
-    memset(&mail, 0, sizeof(Mail))
-    mail.kind = MAIL_CONNECTION
-    mail.fd = fd
-    mail.listener_index = listener
-    mail.connection_id = atomic_add_i64(&n.last_connection_id, 1)
-    mail.peer = peer[0]
-    atomic_add_i64(&n.connection_count, 1)
-    atomic_add_i64(&fewest.connection_count, 1)
-    n.listeners[listener].connections_total += 1
-    if not inbox_post(fewest, &mail):
-        close(fd)
-        address_leave(n, peer)
-        atomic_add_i64(&n.connection_count, -1)
-        atomic_add_i64(&fewest.connection_count, -1)
-        atomic_add_i64(&n.refused[WHY_MEMORY], 1)
+cdef void _close_both(int* one, int* other) noexcept nogil:
+    if one[0] >= 0:
+        close(one[0])
+    if other[0] >= 0:
+        close(other[0])
+    one[0] = other[0] = -1
 
 
 # ------------------------------------------------------------------ Python's handle
 
+cdef int64_t _idle_ns(Network* n):
+    """Time that takers of the queue have waited, those that still wait included."""
+    cdef int64_t idle_ns
+    with nogil:
+        pthread_mutex_lock(&n.queue.lock)
+        idle_ns = n.queue.waited_ns + n.queue.waiting * net_clock_ns() - n.queue.waiting_since_ns
+        pthread_mutex_unlock(&n.queue.lock)
+    return idle_ns
+
+
+cdef int64_t _inboxes(Network* n):
+    """What waits for the network threads: answers of Python, mostly."""
+    cdef int64_t mails = 0
+    cdef int i
+    with nogil:
+        for i in range(n.thread_count):
+            pthread_mutex_lock(&n.threads[i].inbox.lock)
+            mails += n.threads[i].inbox.count
+            pthread_mutex_unlock(&n.threads[i].inbox.lock)
+    return mails
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class Reactor:
     """Listeners, network threads and the queue to Python of one broker."""
     cdef Network* _network
     cdef object _system
-    cdef list _lanes
+    cdef tuple _lanes
     cdef list _names
-    cdef list _threads
+    cdef list _threads                  # by index; the first thread_count take connections
+    cdef object _acceptor
     cdef object _lock
     cdef int64_t _stop_grace_ms
 
@@ -319,7 +316,7 @@ cdef class Reactor:
         if not 1 <= network_threads <= THREADS_MAX:
             raise ValueError(f"network_threads is {network_threads}, not within 1-{THREADS_MAX}")
         self._system = system
-        self._lanes = list(lanes)
+        self._lanes = tuple(lanes)
         self._names = []
         self._threads = []
         self._lock = threading.Lock()
@@ -331,6 +328,7 @@ cdef class Reactor:
         for i in range(network_threads):
             if network_add_thread(self._network) < 0:
                 raise MemoryError("no memory or descriptors for a network thread")
+        self._network.thread_count = network_threads
         for _name, (place, value) in LIMITS.items():
             self._network.limits[<int>place] = value
         for name, value in (limits or {}).items():
@@ -351,6 +349,9 @@ cdef class Reactor:
         for i in range(<int>len(flexible_from)):
             self._network.flexible_from[i] = flexible_from[i]
         self._network.key_count = <int32_t>len(flexible_from)
+        for i in range(self._network.thread_count):
+            if not figures_init(&self._network.threads[i].figures, self._network.key_count):
+                raise MemoryError("no memory for the figures of requests")
         return 0
 
     def __dealloc__(self):
@@ -368,13 +369,108 @@ cdef class Reactor:
 
     def set_limit(self, str name not None, int64_t value) -> None:
         """Takes effect at once; buffer sizes for connections and listeners to come."""
+        self._set(name, value)
+        self.look_at_timers()
+
+    def set_gate(self, keys) -> None:
+        """From now on requests of these API keys come to next_request() before a lane sees them,
+        with `gated` set; PendingRequest.proceed() sends them on to it."""
+        cdef int64_t gate[2]
+        gate[0] = gate[1] = 0
+        for key in keys:
+            if not 0 <= key < GATE_KEYS:
+                raise ValueError(f"API key {key} is not within 0-{GATE_KEYS - 1}")
+            gate[<int>key >> 6] |= <int64_t>1 << (<int>key & 63)
+        atomic_store_i64(&self._network.gate[0], gate[0])
+        atomic_store_i64(&self._network.gate[1], gate[1])
+
+    def look_at_timers(self) -> None:
+        """Every thread looks at its timers now: a limit has changed, or the clock was moved."""
         cdef Mail mail
         cdef int i
-        self._set(name, value)
         memset(&mail, 0, sizeof(Mail))
         mail.kind = MAIL_LIMITS
-        for i in range(self._network.thread_count):
-            inbox_post(self._network.threads[i], &mail)
+        for i in range(self._network.made_count):
+            if atomic_load_i64(&self._network.threads[i].state) != THREAD_ENDED:
+                inbox_post(self._network.threads[i], &mail)
+        net_ring(self._network.acceptor_event_fd)
+
+    def set_listener_limit(self, str listener not None, str name not None, int64_t value) -> None:
+        """A listener's own max.connections or max.connection.creation.rate, beside the broker's."""
+        cdef int index = self._place_of(listener)
+        if index < 0:
+            raise ValueError(f"there is no listener {listener!r}")
+        if name == "max.connections":
+            atomic_store_i64(&self._network.listeners[index].connections_max, value)
+        elif name == "max.connection.creation.rate":
+            atomic_store_i64(&self._network.listeners[index].connection_rate, value)
+        else:
+            raise KeyError(f"a listener has no limit {name!r} of its own")
+        self.look_at_timers()
+
+    def set_address_limits(self, limits not None) -> None:
+        """max.connections.per.ip.overrides: 16 bytes of an address -> connections it may have."""
+        cdef AddressLimit* made = <AddressLimit*>calloc(len(limits) + 1, sizeof(AddressLimit))
+        cdef AddressLimit* old
+        cdef int64_t i = 0
+        cdef bytes raw
+        if made == NULL:
+            raise MemoryError("no memory for the limits of addresses")
+        for address, most in limits.items():
+            raw = bytes(address)
+            if len(raw) != 16:
+                free(made)
+                raise ValueError(f"an address has 16 bytes, not {len(raw)}")
+            memcpy(made[i].address, <const char*>raw, 16)
+            made[i].most = most
+            i += 1
+        pthread_mutex_lock(&self._network.addresses_lock)
+        old = self._network.address_limits
+        self._network.address_limits = made
+        self._network.address_limit_count = i
+        pthread_mutex_unlock(&self._network.addresses_lock)
+        free(old)
+
+    def resize(self, int network_threads) -> None:
+        """More threads begin at once. One too many takes no new connections, answers what it has,
+        for 5 s at most, closes its connections and ends: their clients connect again."""
+        cdef Network* n = self._network
+        cdef NetThread* t
+        cdef int i
+        if not 1 <= network_threads <= THREADS_MAX:
+            raise ValueError(f"network_threads is {network_threads}, not within 1-{THREADS_MAX}")
+        with self._lock:
+            if not self._threads or atomic_load_i64(&n.state) != STATE_RUNNING:
+                raise RuntimeError("the reactor is not running")
+            for i in range(n.thread_count, network_threads):
+                self._start_thread(i)
+            pthread_mutex_lock(&n.accept_lock)
+            was = n.thread_count
+            n.thread_count = network_threads
+            pthread_mutex_unlock(&n.accept_lock)
+            for i in range(network_threads, was):
+                t = n.threads[i]
+                atomic_store_i64(&t.state, THREAD_RETIRING)
+                net_ring(t.event_fd)
+
+    cdef int _start_thread(self, int index) except -1:
+        """The thread of that index runs after this: made, started again, or kept."""
+        cdef Network* n = self._network
+        cdef NetThread* t
+        if index == n.made_count and network_add_thread(n) < 0:
+            raise MemoryError("no memory or descriptors for a network thread")
+        t = n.threads[index]
+        if atomic_cas_i64(&t.state, THREAD_RETIRING, THREAD_RUNNING):
+            net_ring(t.event_fd)
+            return 0
+        if index < len(self._threads):
+            self._threads.pop(index).join()     # it has ended
+        t.draining = False
+        atomic_store_i64(&t.state, THREAD_RUNNING)
+        thread = threading.Thread(target=self._run, args=(index,), daemon=True, name=f"network-{index}")
+        self._threads.insert(index, thread)
+        thread.start()
+        return 0
 
     def listen(self, str name not None, str host not None, int port, int backlog=50) -> int:
         """Opens a listener and gives its port (that which the system chose for 0).
@@ -384,36 +480,66 @@ cdef class Reactor:
         cdef Network* n = self._network
         cdef int index
         with self._lock:
-            index = <int>n.listener_count
+            index = self._free_place()
             if index == LISTENERS_MAX:
                 raise ValueError(f"{LISTENERS_MAX} listeners at most")
-            if name in self._names:
+            if self._place_of(name) >= 0:
                 raise ValueError(f"there is a listener {name!r} already")
             if atomic_load_i64(&n.state) != STATE_RUNNING:
                 raise RuntimeError("the reactor has stopped")
             made = _listening_socket(host, port, backlog, n.limits[LIMIT_RECEIVE_BUFFER_BYTES])
             bound = made.getsockname()[1]
             n.listeners[index].fd = made.detach()
-            self._names.append(name)
-            atomic_store_i64(&n.listener_count, index + 1)
+            n.listeners[index].connections_max = LISTENER_LIMIT_NONE
+            n.listeners[index].connection_rate = LISTENER_LIMIT_NONE
+            if index == n.listener_count:
+                self._names.append(name)
+                atomic_store_i64(&n.listener_count, index + 1)
+            else:
+                self._names[index] = name
+                atomic_store_i64(&n.listeners[index].removed, LISTENER_OPEN)
             net_epoll(n.acceptor_epoll_fd, EPOLL_CTL_ADD, n.listeners[index].fd, EPOLLIN,
                       &n.listeners[index])
         return bound
 
+    def unlisten(self, str name not None) -> None:
+        """Closes a listener: its connections go when their requests in work are answered."""
+        with self._lock:
+            index = self._place_of(name)
+            if index < 0:
+                raise ValueError(f"there is no listener {name!r}")
+            atomic_store_i64(&self._network.listeners[index].removed, LISTENER_REMOVED)
+            net_ring(self._network.acceptor_event_fd)
+
+    cdef int _place_of(self, str name):
+        """-1 when no open listener has the name."""
+        cdef int i
+        for i in range(<int>self._network.listener_count):
+            if self._names[i] == name and not atomic_load_i64(&self._network.listeners[i].removed):
+                return i
+        return -1
+
+    cdef int _free_place(self):
+        """That of a closed listener without connections, or the next."""
+        cdef Listener* listener
+        cdef int i
+        for i in range(<int>self._network.listener_count):
+            listener = &self._network.listeners[i]
+            if atomic_load_i64(&listener.removed) == LISTENER_CLOSED \
+                    and atomic_load_i64(&listener.connection_count) == 0:
+                return i
+        return <int>self._network.listener_count
+
     def start(self) -> None:
         """Starts the threads; connections that wait in the listeners' backlogs are served."""
+        cdef int i
         with self._lock:
             if self._threads or atomic_load_i64(&self._network.state) != STATE_RUNNING:
                 raise RuntimeError("a reactor starts once")
-            self._threads = [
-                threading.Thread(target=self._run, args=(i,), daemon=True, name=f"network-{i}")
-                for i in range(self._network.thread_count)
-            ]
-            self._threads.append(
-                threading.Thread(target=self._accept, daemon=True, name="acceptor")
-            )
-            for thread in self._threads:
-                thread.start()
+            for i in range(self._network.thread_count):
+                self._start_thread(i)
+            self._acceptor = threading.Thread(target=self._accept, daemon=True, name="acceptor")
+            self._acceptor.start()
 
     def _run(self, int index) -> None:
         cdef bytes name = f"network-{index}".encode()
@@ -425,7 +551,7 @@ cdef class Reactor:
     def _accept(self) -> None:
         with nogil:
             net_own_thread("acceptor")
-            _accept_loop(self._network)
+            accept_loop(self._network)
 
     def stop(self, int64_t timeout_ms=5000) -> None:
         """Accepts and reads no more, lets requests in work be answered, then closes everything.
@@ -439,22 +565,45 @@ cdef class Reactor:
                 n.stop_deadline_ns = n.system.monotonic_ns(n.system) + timeout_ms * 1000000
                 atomic_store_i64(&n.state, STATE_DRAINING)
             net_ring(n.acceptor_event_fd)
-            for i in range(n.thread_count):
+            for i in range(n.made_count):
                 net_ring(n.threads[i].event_fd)
             for thread in self._threads:
                 thread.join()
+            if self._acceptor is not None:
+                self._acceptor.join()
             self._threads = []
             atomic_store_i64(&n.state, STATE_STOPPED)
             queue_close(n)
 
+    def close(self) -> None:
+        """After stop(): gives the descriptors back, whoever keeps the reactor still. What is woken
+        or answered from now on goes nowhere."""
+        cdef Network* n = self._network
+        cdef NetThread* t
+        cdef int i
+        with self._lock:
+            if atomic_load_i64(&n.state) != STATE_STOPPED:
+                raise RuntimeError("the reactor has not stopped")
+            for i in range(n.made_count):
+                t = n.threads[i]
+                pthread_mutex_lock(&t.inbox.lock)
+                t.inbox.wake_all = True     # as if it had been rung for: nobody rings again
+                pthread_mutex_unlock(&t.inbox.lock)
+                _close_both(&t.epoll_fd, &t.event_fd)
+            _close_both(&n.acceptor_epoll_fd, &n.acceptor_event_fd)
+
     def next_request(self, int64_t timeout_ms=-1):
-        """The next request for Python; None after timeout_ms (-1: never) or when stopped."""
+        """The next request for Python; None after timeout_ms (-1: never), when let go or stopped."""
         cdef PyRequest* request
         with nogil:
             request = queue_pop(self._network, timeout_ms)
         if request == NULL:
             return None
         return pending_request(self, self._network, self._names, request)
+
+    def let_go(self, int64_t takers) -> None:
+        """So many callers of next_request, waiting or to come, are given None."""
+        queue_let_go(self._network, takers)
 
     @property
     def stopped(self) -> bool:
@@ -483,7 +632,7 @@ cdef class Reactor:
         closed = {reason: 0 for reason in REASONS}
         connections = {name: 0 for name in self._names}
         threads = []
-        for i in range(n.thread_count):
+        for i in range(n.made_count):
             c = &n.threads[i].counters
             total["requests"] += c.requests
             total["python_requests"] += c.python_requests
@@ -494,21 +643,40 @@ cdef class Reactor:
                 closed[REASONS[why]] += c.closed[why]
             for listener in range(<int>len(self._names)):
                 connections[self._names[listener]] += c.connections[listener]
-            threads.append(self._thread_times(i))
+            if i < n.thread_count:
+                threads.append(self._thread_times(i))
         for why in range(WHY_COUNT):
             closed[REASONS[why]] += atomic_load_i64(&n.refused[why])
         total["closed"] = closed
         total["connections"] = connections
-        total["connections_total"] = {
-            name: n.listeners[i].connections_total for i, name in enumerate(self._names)
+        total["connections_total"] = dict.fromkeys(self._names, 0)
+        for i, name in enumerate(self._names):      # a name may have had several places
+            total["connections_total"][name] += n.listeners[i].connections_total
+        total["accept_blocked_ns"] = {
+            name: self._blocked_ns(&n.listeners[i]) for i, name in enumerate(self._names)
         }
         total["threads"] = threads
         total["connection_count"] = atomic_load_i64(&n.connection_count)
         total["held_bytes"] = atomic_load_i64(&n.held_bytes)
         total["python_queue"] = n.queue.count
         total["python_waiting"] = n.queue.waiting
+        total["python_idle_ns"] = _idle_ns(n)
+        total["answer_queue"] = _inboxes(n)
         total["events_lost"] = n.ring.lost
         return total
+
+    def request_figures(self) -> dict:
+        """What was answered of each API key since the start. See reactor.pyi."""
+        cdef FigureTable* tables[THREADS_MAX]
+        cdef int i
+        for i in range(self._network.made_count):
+            tables[i] = &self._network.threads[i].figures
+        return figures_dict(tables, self._network.made_count)
+
+    cdef int64_t _blocked_ns(self, Listener* listener):
+        cdef int64_t since_ns = atomic_load_i64(&listener.closed_since_ns)
+        cdef int64_t now_ns = self._network.system.monotonic_ns(self._network.system)
+        return atomic_load_i64(&listener.blocked_ns) + (now_ns - since_ns if since_ns else 0)
 
     cdef dict _thread_times(self, int i):
         cdef NetThread* t = self._network.threads[i]
@@ -517,7 +685,13 @@ cdef class Reactor:
         cdef int64_t idle_ns = t.counters.idle_ns + (now_ns - since_ns if since_ns else 0)
         cdef int64_t run_ns = now_ns - t.counters.started_ns if t.counters.started_ns else 0
         return {
+            "wakeups": t.counters.wakeups,
             "connections": atomic_load_i64(&t.connection_count),
+            "by_listener": {
+                name: t.counters.connections[k] for k, name in enumerate(self._names)
+            },
+            "bytes_in": t.counters.bytes_in,
+            "bytes_out": t.counters.bytes_out,
             "idle_ns": idle_ns,
             "run_ns": run_ns,
             "idle_ratio": min(1.0, idle_ns / run_ns) if run_ns > 0 else 1.0,
@@ -526,7 +700,9 @@ cdef class Reactor:
 
 def _listening_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int):
     """Bound and listening, not blocking. The wildcard of IPv6 takes IPv4 too, as Kafka's does."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # As bytes: text goes through the codec `idna`, whose tables take 2 ms of a start to import.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     if not found:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), host)
     family, kind, protocol, _, address = found[0]

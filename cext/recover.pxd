@@ -1,10 +1,11 @@
 """Reading a segment batch by batch: recovery, and the rebuilding of producer state."""
 from libc.stdint cimport int64_t, uint8_t
 
+from barnabas.cext.batch_at cimport BatchAt
 from barnabas.cext.leader_epochs cimport LeaderEpochs
 from barnabas.cext.producers cimport Producers
 from barnabas.cext.records cimport BatchHeader
-from barnabas.cext.segment cimport BatchAt, Segment
+from barnabas.cext.segment cimport Segment
 from barnabas.cext.sys cimport System
 
 cdef struct BatchReader:        # whole batches of one file, through a buffer that grows to the largest
@@ -13,6 +14,7 @@ cdef struct BatchReader:        # whole batches of one file, through a buffer th
     int64_t end                 # nothing from here on is read
     uint8_t* buffer
     int64_t capacity
+    int64_t read_bytes          # how much at a time, unless a batch is larger
     int64_t buffer_at           # what of the file the buffer holds
     int64_t filled
 
@@ -47,8 +49,9 @@ cdef int segment_measure(Segment* segment, System* system, int64_t* end_offset, 
 cdef int segment_replay(
     Segment* segment, System* system, Producers* producers, int64_t from_offset, int64_t to_offset,
     int64_t end) noexcept nogil
-# Adds an aborted transaction to the segment's .txnindex. 0 or -errno.
-cdef int segment_note_aborted(Segment* segment, System* system, const uint8_t* entry) noexcept nogil
+# Makes the transaction index anew. `producers` is their state before the segment, and moves to that
+# after it. 0, -errno or SEGMENT_CORRUPT.
+cdef int segment_reindex_aborts(Segment* segment, System* system, Producers* producers) noexcept nogil
 # The first record at or after a time in [0, end): 1, 0 none, 2 inside a compressed batch, -errno.
 cdef int segment_find_time(
     Segment* segment, System* system, int64_t timestamp, int64_t end,

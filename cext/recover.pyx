@@ -8,39 +8,36 @@ appended. A crash during recovery leaves a log that recovery reads again with th
 Memory: one buffer, as large as the largest batch, which lies within the file.
 Next on the data path: broker/storage.
 """
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from barnabas.cext.atomics cimport atomic_store_i64
+from barnabas.cext.batch_at cimport SEGMENT_CORRUPT, batch_header_at
 from barnabas.cext.cursor cimport Cursor, cursor_of
-from barnabas.cext.index cimport (
-    OffsetEntry, TimeEntry, offset_index_entry, time_index_entry,
-)
+from barnabas.cext.index cimport OffsetEntry, TimeEntry
 from barnabas.cext.leader_epochs cimport leader_epochs_assign, leader_epochs_latest
 from barnabas.cext.messageset cimport MessageView, message_crc_check, message_view
 from barnabas.cext.producers cimport (
-    ABORTED_TXN_BYTES, AbortedTxn, Marker, Producer, aborted_txn_write, batch_marker,
-    producer_note, producer_note_marker, producers_add,
+    AbortedTxn, Marker, Producer, batch_marker, producer_aborts, producer_note,
+    producer_note_marker, producers_add,
 )
 from barnabas.cext.records cimport (
     ATTR_APPEND_TIME, ATTR_CODEC_MASK, ATTR_CONTROL, BATCH_OVERHEAD, BatchHeader, RECORDS_OK,
     RecordView, batch_crc_check, batch_header, record_next,
 )
 from barnabas.cext.segment cimport (
-    SEGMENT_CORRUPT, batch_header_at, segment_batch_at, segment_fd, segment_find,
-    segment_note_batch, segment_reserve_entries, segment_time_floor,
+    segment_batch_at, segment_fd, segment_find, segment_last_entries, segment_note_batch,
+    segment_reserve_entries, segment_time_floor,
 )
-from barnabas.cext.sys cimport read_whole, write_whole
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDWR, O_CREAT
+from barnabas.cext.sys cimport read_whole
+from barnabas.cext.txn_index cimport (
+    AbortedTxns, aborted_txns_add, aborted_txns_free, txn_index_append, txn_index_replace,
+)
 
 cdef extern from "<errno.h>" nogil:
     int ENOENT, ENOMEM
-
-cdef extern from "filemap.h" nogil:
-    int64_t file_size(int fd)
 
 cdef enum:
     READ_BYTES = 262144
@@ -54,6 +51,7 @@ cdef void reader_init(BatchReader* r, System* system, int fd, int64_t end) noexc
     r.system = system
     r.fd = fd
     r.end = end
+    r.read_bytes = READ_BYTES
 
 
 cdef void reader_free(BatchReader* r) noexcept nogil:
@@ -63,7 +61,7 @@ cdef void reader_free(BatchReader* r) noexcept nogil:
 
 cdef int _fill(BatchReader* r, int64_t position, int64_t wanted) noexcept nogil:
     """At least `wanted` bytes from `position` on in the buffer; the caller knows they exist."""
-    cdef int64_t size_bytes = min(max(wanted, <int64_t>READ_BYTES), r.end - position)
+    cdef int64_t size_bytes = min(max(wanted, r.read_bytes), r.end - position)
     cdef uint8_t* grown
     cdef int64_t got
     if r.capacity < size_bytes:
@@ -120,14 +118,14 @@ cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h
 
 
 cdef int _apply(
-    Segment* segment, System* system, Producers* producers, const uint8_t* bytes,
-    const BatchAt* at, const BatchHeader* h, bint index_aborted
+    Producers* producers, const uint8_t* bytes, const BatchAt* at, const BatchHeader* h,
+    AbortedTxn* aborted
 ) noexcept nogil:
-    """What a batch that is already in the log says of its producer."""
-    cdef uint8_t entry_bytes[ABORTED_TXN_BYTES]
-    cdef AbortedTxn aborted
+    """What a batch that is already in the log says of its producer; 1 when it is the marker that
+    aborts a transaction."""
     cdef Marker marker
     cdef Producer* entry
+    cdef int aborts
     if h.producer_id < 0:
         return 0
     if h.attributes & ATTR_CONTROL:
@@ -137,13 +135,10 @@ cdef int _apply(
     if entry == NULL:
         return -ENOMEM
     if not h.attributes & ATTR_CONTROL:
-        producer_note(entry, h, at.base_offset, at.last_offset)
-        return 0
-    if producer_note_marker(producers, entry, h, &marker, at.last_offset, &aborted):
-        if index_aborted:
-            aborted_txn_write(entry_bytes, &aborted)
-            return segment_note_aborted(segment, system, entry_bytes)
-    return 0
+        return 0 if producer_note(producers, entry, h, at.base_offset, at.last_offset) else -ENOMEM
+    aborts = producer_aborts(producers, entry, &marker, at.last_offset, aborted)
+    producer_note_marker(producers, entry, h, &marker, at.last_offset)
+    return aborts
 
 
 cdef int segment_recover(
@@ -153,6 +148,7 @@ cdef int segment_recover(
     cdef BatchReader reader
     cdef BatchAt at
     cdef BatchHeader h
+    cdef AbortedTxn aborted
     cdef const uint8_t* bytes
     cdef char path[PATH_BYTES_MAX]
     cdef int status
@@ -163,6 +159,8 @@ cdef int segment_recover(
     status = system.unlink(system, path)
     if status < 0 and status != -ENOENT:
         return status
+    atomic_store_i64(&segment.aborted_last_offset, -1)
+    atomic_store_i64(&segment.aborted_count, 0)
     reader_init(&reader, system, segment.fd, segment.size_bytes)
     while True:
         status = reader_next(&reader, facts.valid_bytes, &at, &bytes)
@@ -174,7 +172,9 @@ cdef int segment_recover(
         if status == 0 and at.magic == 2:
             if at.leader_epoch > leader_epochs_latest(epochs):
                 leader_epochs_assign(epochs, at.leader_epoch, at.base_offset)
-            status = _apply(segment, system, producers, bytes, &at, &h, True)
+            status = _apply(producers, bytes, &at, &h, &aborted)
+            if status == 1:
+                status = txn_index_append(segment, system, &aborted)
         if status < 0:
             break
         segment_note_batch(segment, at.position, at.size_bytes, at.last_offset, at.max_timestamp,
@@ -231,14 +231,14 @@ cdef int segment_indexes_agree(Segment* segment, System* system) noexcept nogil:
     cdef TimeEntry moment
     cdef int status
     if segment.offsets.map != NULL and segment.offsets.entries > 0:
-        place = offset_index_entry(segment.offsets.map, segment.offsets.entries - 1)
+        segment_last_entries(segment, &place, NULL)
         status = segment_batch_at(segment, system, place.position, segment.size_bytes, &at)
         if status <= 0:
             return 0 if status == SEGMENT_CORRUPT else status
         if at.last_offset != segment.base_offset + place.relative_offset:
             return 0
     if segment.times.map != NULL and segment.times.entries > 0:
-        moment = time_index_entry(segment.times.map, segment.times.entries - 1)
+        segment_last_entries(segment, NULL, &moment)
         status = segment_find(
             segment, system, segment.base_offset + moment.relative_offset, segment.size_bytes, &at)
         if status <= 0:
@@ -253,16 +253,15 @@ cdef int segment_measure(
 ) noexcept nogil:
     """From the last index entry on, as an index of a cleanly closed segment allows."""
     cdef BatchAt at
-    cdef int64_t position = 0, slot
+    cdef OffsetEntry last
+    cdef int64_t position = 0
     cdef int status
     end_offset[0] = segment.base_offset
     valid_bytes[0] = 0
-    slot = segment.offsets.entries - 1
-    if segment.offsets.map != NULL and slot >= 0:
+    if segment.offsets.map != NULL and segment.offsets.entries > 0:
+        segment_last_entries(segment, &last, NULL)
         status = segment_find(
-            segment, system,
-            segment.base_offset + offset_index_entry(segment.offsets.map, slot).relative_offset,
-            segment.size_bytes, &at)
+            segment, system, segment.base_offset + last.relative_offset, segment.size_bytes, &at)
         if status < 0 and status != SEGMENT_CORRUPT:
             return status
         if status == 1:
@@ -279,13 +278,15 @@ cdef int segment_measure(
     return 0
 
 
-cdef int segment_replay(
+cdef int _replay(
     Segment* segment, System* system, Producers* producers, int64_t from_offset, int64_t to_offset,
-    int64_t end
+    int64_t end, AbortedTxns* found
 ) noexcept nogil:
+    """`found`, unless NULL, gets the transactions that are aborted on the way."""
     cdef BatchReader reader
     cdef BatchAt at
     cdef BatchHeader h
+    cdef AbortedTxn aborted
     cdef const uint8_t* bytes
     cdef int64_t position
     cdef int fd = segment_fd(segment, system)
@@ -303,29 +304,33 @@ cdef int segment_replay(
             break
         position += at.size_bytes
         if at.magic == 2 and batch_header(bytes, at.size_bytes, &h) == RECORDS_OK:
-            status = _apply(segment, system, producers, bytes, &at, &h, False)
+            status = _apply(producers, bytes, &at, &h, &aborted)
+            if status == 1 and found != NULL and not aborted_txns_add(found, &aborted):
+                status = -ENOMEM
             if status < 0:
                 break
     reader_free(&reader)
     return status if status < 0 else 0
 
 
-cdef int segment_note_aborted(Segment* segment, System* system, const uint8_t* entry) noexcept nogil:
-    cdef char path[PATH_BYTES_MAX]
-    cdef int64_t size_bytes
-    cdef int fd, status
-    snprintf(path, PATH_BYTES_MAX, "%s.txnindex", segment.stem)
-    fd = system.open(system, path, O_RDWR | O_CREAT, 0o644)
-    if fd < 0:
-        return fd
-    size_bytes = file_size(fd)
-    status = <int>size_bytes
-    if size_bytes >= 0:
-        size_bytes -= size_bytes % ABORTED_TXN_BYTES  # a torn entry is written over
-        status = write_whole(system, fd, entry, ABORTED_TXN_BYTES, size_bytes)
-        if status < 0:
-            system.ftruncate(system, fd, size_bytes)
-    system.close(system, fd)
+cdef int segment_replay(
+    Segment* segment, System* system, Producers* producers, int64_t from_offset, int64_t to_offset,
+    int64_t end
+) noexcept nogil:
+    return _replay(segment, system, producers, from_offset, to_offset, end, NULL)
+
+
+cdef int segment_reindex_aborts(Segment* segment, System* system, Producers* producers) noexcept nogil:
+    """In one step, by a rename: an index with a part of its entries could not be told from a whole
+    one at the next opening."""
+    cdef AbortedTxns found
+    cdef int status
+    memset(&found, 0, sizeof(AbortedTxns))
+    status = _replay(
+        segment, system, producers, segment.base_offset, INT64_MAX, segment.size_bytes, &found)
+    if status == 0:
+        status = txn_index_replace(segment, system, &found)
+    aborted_txns_free(&found)
     return status
 
 

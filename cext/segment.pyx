@@ -3,7 +3,7 @@
     B.log        record batches (cext/records.pyx), one after another, nothing else
     B.index      8 bytes an entry: last offset of a batch - B int32, its position int32
     B.timeindex  12 bytes an entry: largest timestamp so far int64, last offset of its batch - B int32
-    B.txnindex   34 bytes an aborted transaction (cext/producers.pyx); absent until the first
+    B.txnindex   34 bytes an aborted transaction (cext/txn_index.pyx); absent until the first
 
 An index entry is due when more than index.interval.bytes were written since the last; it names the
 batch about to be noted. A time entry goes with it when the largest timestamp grew, and one more
@@ -11,7 +11,8 @@ when the segment is sealed. Indexes of the active segment are preallocated, spar
 segment.index.bytes rounded down to whole entries, and cut to what is used when it is sealed.
 
 Invariants: the .log only grows while active, but for a truncation; readers see `size_bytes` bytes
-of it. Index content is a hint: a search that it misleads begins again at the segment's start.
+of it. Index content is a hint: a search that it misleads begins again at the segment's start. Maps
+are touched under a guard (mapguard.h): an index that is cut short meanwhile holds zeros.
 After a crash the .log may end in a torn batch and indexes are full-sized and may be wrong; both
 are mended by cext/recover.pyx. Limits: positions fit int32, so a segment is below 2 GiB; offsets
 span less than 2^31.
@@ -30,19 +31,14 @@ from libc.string cimport memset, strlen
 from barnabas.cext.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32, atomic_store_i64,
 )
-from barnabas.cext.endian cimport be16_load, be32_load, be64_load
+from barnabas.cext.batch_at cimport batch_header_at
 from barnabas.cext.index cimport (
     OFFSET_ENTRY_BYTES, OffsetEntry, TIME_ENTRY_BYTES, TimeEntry, offset_index_check,
     offset_index_entry, offset_index_floor, offset_index_put, offset_index_used,
     time_index_check, time_index_entry, time_index_floor, time_index_put, time_index_used,
 )
-from barnabas.cext.messageset cimport MESSAGE_V0_SIZE_MIN, MESSAGE_V1_SIZE_MIN
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
-)
-from barnabas.cext.records cimport (
-    AT_ATTRIBUTES, AT_BATCH_LENGTH, AT_LAST_OFFSET_DELTA, AT_LEADER_EPOCH, AT_MAGIC,
-    AT_MAX_TIMESTAMP, BATCH_OVERHEAD, LOG_OVERHEAD,
 )
 from barnabas.cext.sys cimport read_whole, write_whole
 
@@ -62,6 +58,12 @@ cdef extern from "filemap.h" nogil:
     uint8_t* map_file(int fd, int64_t size_bytes, int writable)
     void unmap_file(uint8_t* map, int64_t size_bytes)
 
+cdef extern from "mapguard.h" nogil:
+    void mapguard_install()
+    void mapguard_enter(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes)
+    void mapguard_leave()
+    int64_t mapguard_count()
+
 cdef enum:
     PATH_BYTES_MAX = 4096
     EVICTION_TRIES = 8          # segments looked at for closing, each time one is opened
@@ -76,7 +78,10 @@ cdef void pool_retain(SegmentPool* pool) noexcept nogil:
 
 
 cdef void pool_release(SegmentPool* pool) noexcept nogil:
+    cdef int64_t i
     if atomic_add_i64(&pool.references, -1) == 0:
+        for i in range(pool.find_count):
+            free(pool.finds[i].stem)
         pthread_mutex_destroy(&pool.lock)
         free(pool)
 
@@ -98,6 +103,7 @@ cdef Segment* segment_new(SegmentPool* pool, const char* directory, int64_t base
     pool_retain(pool)
     s.fd = s.offsets.fd = s.times.fd = -1
     s.max_timestamp = s.first_timestamp = s.corrupt_from = -1
+    s.aborted_count = s.aborted_last_offset = -1
     s.max_timestamp_offset = base_offset
     return s
 
@@ -203,7 +209,7 @@ cdef int _open(Segment* s, System* system, const char* suffix, int flags) noexce
     return system.open(system, path, flags, 0o644)
 
 
-cdef int _open_sealed(Segment* s, System* system, const char* suffix, const char* deleted) noexcept nogil:
+cdef int segment_open_file(Segment* s, System* system, const char* suffix, const char* deleted) noexcept nogil:
     """A segment that a reader still holds may have been renamed for deletion meanwhile."""
     cdef int fd = -ENOENT
     if atomic_load_i32(&s.cut_off):
@@ -216,13 +222,13 @@ cdef int _open_sealed(Segment* s, System* system, const char* suffix, const char
 
 cdef int segment_fd(Segment* segment, System* system) noexcept nogil:
     cdef int fd
-    if atomic_load_i32(&segment.active):
+    if atomic_load_i32(&segment.active) or atomic_load_i32(&segment.pinned):
         return segment.fd
     pthread_mutex_lock(&segment.pool.lock)
     if segment.fd < 0:
         # Opening may wait for the disk: not under the lock that all readers share.
         pthread_mutex_unlock(&segment.pool.lock)
-        fd = _open_sealed(segment, system, ".log", ".log.deleted")
+        fd = segment_open_file(segment, system, ".log", ".log.deleted")
         if fd < 0:
             return fd
         pthread_mutex_lock(&segment.pool.lock)
@@ -231,11 +237,16 @@ cdef int segment_fd(Segment* segment, System* system) noexcept nogil:
         else:
             close_descriptor(fd)
     _unlink_from_pool(segment)
-    _link_into_pool(segment)
-    _evict(segment.pool)
+    if not segment.pinned:
+        _link_into_pool(segment)
+        _evict(segment.pool)
     fd = segment.fd
     pthread_mutex_unlock(&segment.pool.lock)
     return fd
+
+
+cdef int segment_open_log(Segment* segment, System* system) noexcept nogil:
+    return segment_open_file(segment, system, ".log", ".log.deleted")
 
 
 cdef int64_t _sound(
@@ -244,12 +255,21 @@ cdef int64_t _sound(
     """Entries of a mapped index, from the first, that can be true; behind written_bytes it is
     zeros, which are better not read: each page of them would be fetched and kept in memory."""
     cdef int64_t end_offset = s.base_offset + <int64_t>INT32_MAX + 1
+    cdef int64_t sound
+    mapguard_enter(index.map, index.map_bytes, NULL, 0)
     if by_time:
-        return time_index_check(
+        sound = time_index_check(
             index.map, time_index_used(index.map, written_bytes), s.base_offset, end_offset)
-    return offset_index_check(
-        index.map, offset_index_used(index.map, written_bytes), s.base_offset, end_offset,
-        s.size_bytes)
+    else:
+        sound = offset_index_check(
+            index.map, offset_index_used(index.map, written_bytes), s.base_offset, end_offset,
+            s.size_bytes)
+    mapguard_leave()
+    return sound
+
+
+cdef inline void _guard(const Segment* s) noexcept nogil:
+    mapguard_enter(s.offsets.map, s.offsets.map_bytes, s.times.map, s.times.map_bytes)
 
 
 cdef inline int64_t _written(int fd, int64_t found_bytes, int entry_bytes) noexcept nogil:
@@ -271,9 +291,9 @@ cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time)
         return 0
     pthread_mutex_unlock(&s.pool.lock)
     if by_time:
-        fd = _open_sealed(s, system, ".timeindex", ".timeindex.deleted")
+        fd = segment_open_file(s, system, ".timeindex", ".timeindex.deleted")
     else:
-        fd = _open_sealed(s, system, ".index", ".index.deleted")
+        fd = segment_open_file(s, system, ".index", ".index.deleted")
     if fd < 0 and fd != -ENOENT:
         return fd
     memset(&found, 0, sizeof(IndexFile))
@@ -295,6 +315,22 @@ cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time)
     else:
         index[0] = found
     pthread_mutex_unlock(&s.pool.lock)
+    return 0
+
+
+cdef int segment_pin(Segment* segment, System* system) noexcept nogil:
+    """What is referred to more than once is not closed for others, so nothing closes in between."""
+    cdef int status = segment_fd(segment, system)
+    if status >= 0:
+        status = _map_sealed(segment, system, &segment.offsets, False)
+    if status >= 0:
+        status = _map_sealed(segment, system, &segment.times, True)
+    if status < 0:
+        return status
+    pthread_mutex_lock(&segment.pool.lock)
+    _unlink_from_pool(segment)
+    atomic_store_i32(&segment.pinned, 1)
+    pthread_mutex_unlock(&segment.pool.lock)
     return 0
 
 
@@ -331,6 +367,27 @@ cdef int segment_open_active(
     atomic_store_i64(&segment.foreign_bytes, size_bytes)
     atomic_store_i32(&segment.active, 1)
     return 0
+
+
+cdef int segment_open_sealed(Segment* segment, System* system) noexcept nogil:
+    cdef int fd = segment_fd(segment, system)
+    cdef int64_t size_bytes = fd
+    cdef int status
+    if fd >= 0:
+        size_bytes = file_size(fd)
+    if size_bytes < 0:
+        return <int>size_bytes
+    segment.created_ms = file_modified_ms(fd)
+    atomic_store_i64(&segment.size_bytes, size_bytes)
+    atomic_store_i64(&segment.flushed_bytes, size_bytes)
+    atomic_store_i64(&segment.foreign_bytes, size_bytes)
+    status = _map_sealed(segment, system, &segment.offsets, False)
+    return status if status < 0 else _map_sealed(segment, system, &segment.times, True)
+
+
+cdef bint segment_indexes_fit(const Segment* segment) noexcept nogil:
+    return (segment.offsets.map_bytes == segment.offsets.entries * OFFSET_ENTRY_BYTES
+            and segment.times.map_bytes == segment.times.entries * TIME_ENTRY_BYTES)
 
 
 cdef int _open_index(
@@ -439,11 +496,13 @@ cdef void segment_note_batch(
         segment.max_timestamp = max_timestamp
         segment.max_timestamp_offset = last_offset
     if segment.unindexed_bytes > index_interval_bytes:
+        _guard(segment)
         if slot < _slots(&segment.offsets, OFFSET_ENTRY_BYTES):
             offset_index_put(segment.offsets.map, slot,
                              <int32_t>(last_offset - segment.base_offset), <int32_t>position)
             atomic_store_i64(&segment.offsets.entries, slot + 1)
         _note_time(segment)
+        mapguard_leave()
         segment.unindexed_bytes = 0
     segment.unindexed_bytes += size_bytes
 
@@ -466,7 +525,9 @@ cdef int segment_seal(Segment* segment, System* system) noexcept nogil:
     if segment.times.map != NULL and segment.max_timestamp >= 0:
         failed = _reserve(system, &segment.times, TIME_ENTRY_BYTES)
         if failed == 0:
+            _guard(segment)
             _note_time(segment)
+            mapguard_leave()
     status = _trim(system, &segment.offsets, OFFSET_ENTRY_BYTES)
     failed = status if failed == 0 else failed
     status = _trim(system, &segment.times, TIME_ENTRY_BYTES)
@@ -482,22 +543,6 @@ cdef int segment_seal(Segment* segment, System* system) noexcept nogil:
     return failed
 
 
-cdef int segment_rename_deleted(Segment* segment, System* system, bint cut_off) noexcept nogil:
-    cdef char source[PATH_BYTES_MAX]
-    cdef char target[PATH_BYTES_MAX]
-    cdef const char** suffixes = [".log", ".index", ".timeindex", ".txnindex"]
-    cdef int i, status
-    if cut_off:
-        atomic_store_i32(&segment.cut_off, 1)
-    for i in range(4):
-        snprintf(source, PATH_BYTES_MAX, "%s%s", segment.stem, suffixes[i])
-        snprintf(target, PATH_BYTES_MAX, "%s%s.deleted", segment.stem, suffixes[i])
-        status = system.rename(system, source, target)
-        if status < 0 and status != -ENOENT:
-            return status
-    return 0
-
-
 cdef int segment_cut(
     Segment* segment, System* system, int64_t size_bytes, int64_t end_offset
 ) noexcept nogil:
@@ -507,6 +552,7 @@ cdef int segment_cut(
     cdef int status = system.ftruncate(system, segment.fd, size_bytes)
     if status < 0:
         return status
+    _guard(segment)
     while entries > 0 and (
         offset_index_entry(segment.offsets.map, entries - 1).position >= size_bytes
         or offset_index_entry(segment.offsets.map, entries - 1).relative_offset
@@ -523,6 +569,7 @@ cdef int segment_cut(
            segment.offsets.reserved_bytes - entries * OFFSET_ENTRY_BYTES)
     memset(segment.times.map + times * TIME_ENTRY_BYTES, 0,
            segment.times.reserved_bytes - times * TIME_ENTRY_BYTES)
+    mapguard_leave()
     atomic_store_i64(&segment.size_bytes, size_bytes)
     atomic_store_i64(&segment.flushed_bytes, min(segment.flushed_bytes, size_bytes))
     atomic_store_i64(&segment.foreign_bytes, min(segment.foreign_bytes, size_bytes))
@@ -533,41 +580,6 @@ cdef int segment_cut(
 
 
 # ----------------------------------------------------------------------------------------- reading
-
-cdef int batch_header_at(
-    const uint8_t* p, int64_t left, int64_t file_left, BatchAt* found
-) noexcept nogil:
-    """1 and the header at p, when it can be true and its batch lies within file_left; 0 when more
-    bytes than `left` are needed to tell; SEGMENT_CORRUPT."""
-    cdef int64_t length
-    cdef int64_t least
-    if left <= AT_MAGIC:
-        return SEGMENT_CORRUPT if file_left <= AT_MAGIC else 0
-    length = <int32_t>be32_load(p + AT_BATCH_LENGTH)
-    found.magic = p[AT_MAGIC]
-    if found.magic == 2:
-        least = BATCH_OVERHEAD - LOG_OVERHEAD
-    else:
-        least = MESSAGE_V1_SIZE_MIN if found.magic == 1 else MESSAGE_V0_SIZE_MIN
-    if found.magic > 2 or length < least or length > file_left - LOG_OVERHEAD:
-        return SEGMENT_CORRUPT
-    if left < LOG_OVERHEAD + least:
-        return 0
-    found.size_bytes = LOG_OVERHEAD + length
-    found.base_offset = <int64_t>be64_load(p)
-    found.last_offset = found.base_offset
-    found.leader_epoch = -1
-    found.max_timestamp = -1
-    found.attributes = p[AT_MAGIC + 1]
-    if found.magic == 1:
-        found.max_timestamp = <int64_t>be64_load(p + AT_MAGIC + 2)
-    elif found.magic == 2:
-        found.last_offset += <int32_t>be32_load(p + AT_LAST_OFFSET_DELTA)
-        found.leader_epoch = <int32_t>be32_load(p + AT_LEADER_EPOCH)
-        found.max_timestamp = <int64_t>be64_load(p + AT_MAX_TIMESTAMP)
-        found.attributes = be16_load(p + AT_ATTRIBUTES)
-    return 1 if found.last_offset >= found.base_offset else SEGMENT_CORRUPT
-
 
 cdef int _walk_to(
     System* system, int fd, int64_t position, int64_t offset, int64_t end, BatchAt* found
@@ -588,9 +600,9 @@ cdef int _walk_to(
             if window_bytes < 0:
                 return <int>window_bytes
             status = batch_header_at(window, window_bytes, end - position, found)
+        found.position = position
         if status <= 0:
             return SEGMENT_CORRUPT
-        found.position = position
         if found.last_offset >= offset:
             return 1
         position += found.size_bytes
@@ -619,10 +631,13 @@ cdef int segment_find(
     if status < 0:
         return status
     if segment.offsets.map != NULL and relative >= 0:
+        _guard(segment)
         slot = offset_index_floor(
             segment.offsets.map, atomic_load_i64(&segment.offsets.entries), <int32_t>relative)
+        if slot >= 0:
+            position = offset_index_entry(segment.offsets.map, slot).position
+        mapguard_leave()
     if slot >= 0:
-        position = offset_index_entry(segment.offsets.map, slot).position
         if 0 < position < end:
             status = _walk_to(system, fd, position, offset, end, found)
             # The entry told the truth when the batch there begins at or before what is sought.
@@ -631,6 +646,34 @@ cdef int segment_find(
             if status == 0:
                 return 0
     return _walk_to(system, fd, 0, offset, end, found)
+
+
+cdef int64_t segment_offset_above(
+    Segment* segment, System* system, int64_t position, int64_t otherwise
+) noexcept nogil:
+    """After segment_find of the same segment, which maps its index. The entry is checked."""
+    cdef OffsetEntry entry
+    cdef BatchAt found
+    cdef int64_t low = 0, high, middle, entries
+    if segment.offsets.map == NULL:
+        return otherwise
+    high = entries = atomic_load_i64(&segment.offsets.entries)
+    _guard(segment)
+    while low < high:
+        middle = (low + high) >> 1
+        if offset_index_entry(segment.offsets.map, middle).position < position:
+            low = middle + 1
+        else:
+            high = middle
+    if low < entries:
+        entry = offset_index_entry(segment.offsets.map, low)
+    mapguard_leave()
+    if low == entries or entry.position < position or segment_batch_at(
+        segment, system, entry.position, atomic_load_i64(&segment.size_bytes), &found) != 1 or (
+        found.last_offset != segment.base_offset + entry.relative_offset
+    ):
+        return otherwise
+    return found.last_offset
 
 
 cdef int64_t segment_time_floor(
@@ -645,19 +688,40 @@ cdef int64_t segment_time_floor(
         return status
     if segment.times.map == NULL:
         return 0
+    _guard(segment)
     slot = time_index_floor(
         segment.times.map, atomic_load_i64(&segment.times.entries), timestamp - 1)
+    if slot >= 0:
+        entry = time_index_entry(segment.times.map, slot)
+    mapguard_leave()
     if slot < 0:
         return 0
-    entry = time_index_entry(segment.times.map, slot)
     status = segment_find(
         segment, system, segment.base_offset + entry.relative_offset, end, &found)
     if status < 0:
         return status
-    return found.position if status else end
+    # The entry told the truth when the batch it names has its time; else batches before may be later.
+    return found.position if status and found.max_timestamp == entry.timestamp else 0
+
+
+cdef void segment_last_entries(
+    const Segment* segment, OffsetEntry* place, TimeEntry* moment
+) noexcept nogil:
+    _guard(segment)
+    if place != NULL:
+        place[0] = offset_index_entry(segment.offsets.map, segment.offsets.entries - 1)
+    if moment != NULL:
+        moment[0] = time_index_entry(segment.times.map, segment.times.entries - 1)
+    mapguard_leave()
 
 
 cdef int segment_load_times(Segment* segment, System* system, int64_t end) noexcept nogil:
+    """Where the headers lead no further, times behind are not known; readers will be told."""
+    cdef int status = _load_times(segment, system, end)
+    return 0 if status == SEGMENT_CORRUPT else status
+
+
+cdef int _load_times(Segment* segment, System* system, int64_t end) noexcept nogil:
     """What is not in the time index yet is read from the headers behind its last entry."""
     cdef BatchAt found
     cdef TimeEntry entry
@@ -674,7 +738,7 @@ cdef int segment_load_times(Segment* segment, System* system, int64_t end) noexc
         return status
     segment.first_timestamp = found.max_timestamp
     if segment.times.map != NULL and segment.times.entries > 0:
-        entry = time_index_entry(segment.times.map, segment.times.entries - 1)
+        segment_last_entries(segment, NULL, &entry)
         segment.max_timestamp = entry.timestamp
         segment.max_timestamp_offset = segment.base_offset + entry.relative_offset
         status = segment_find(segment, system, segment.max_timestamp_offset, end, &found)
@@ -704,6 +768,7 @@ cdef class SegmentCache:
         self.pool.references = 1
         self.pool.open_max = open_segments_max
         pthread_mutex_init(&self.pool.lock, NULL)
+        mapguard_install()
 
     def __dealloc__(self):
         if self.pool != NULL:
@@ -713,3 +778,8 @@ cdef class SegmentCache:
     def open_segments(self) -> int:
         """Sealed segments that are open now."""
         return self.pool.open_count
+
+    @property
+    def lost_index_pages(self) -> int:
+        """How often, in this process, an index was cut short below the feet of a thread."""
+        return mapguard_count()

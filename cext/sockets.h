@@ -77,6 +77,11 @@ static inline int net_port(const net_peer *p) { return ntohs(p->sin6_port); }   
 static inline void net_own_thread(const char *name) {
     sigset_t all;
     sigfillset(&all);
+    /* A thread's own faults: blocked they end the process without asking any handler. */
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
     pthread_setname_np(pthread_self(), name);
 }

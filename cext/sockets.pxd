@@ -21,6 +21,7 @@ cdef extern from "sockets.h" nogil:
         EPOLLHUP
         EPOLLERR
         EPOLL_CTL_ADD
+        EPOLL_CTL_DEL
         EPOLL_CTL_MOD
     int epoll_wait(int epoll_fd, epoll_event* events, int count, int timeout_ms)
     int close(int fd)

@@ -1,3 +1,4 @@
+from os import PathLike
 from typing import Literal
 
 Call = Literal[
@@ -14,6 +15,8 @@ Call = Literal[
     "unlink",
 ]
 Action = Literal["error", "short", "kill", "delay"]
+
+def sync_filesystem(path: str | PathLike[str]) -> bool: ...
 
 class SystemCalls:
     def __init__(self) -> None: ...
@@ -36,3 +39,5 @@ class SystemCalls:
     def move_monotonic(self, ms: int) -> None: ...
     def wall_ms(self) -> int: ...
     def monotonic_ns(self) -> int: ...
+
+def keep_for_ever(thing: object) -> None: ...

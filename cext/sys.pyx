@@ -7,6 +7,10 @@ process just before the call. Clocks can be moved forth and back. Limits: RULES_
 
 Next on the data path: cext/epoch.pyx.
 """
+import os
+
+from cpython.ref cimport Py_INCREF
+from libc.errno cimport ENOSYS
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strstr
@@ -26,6 +30,7 @@ cdef extern from "syscalls.h" nogil:
     int real_is_cached(int fd, int64_t at, int64_t n)
     int real_fdatasync(int fd)
     int real_fsync_directory(const char* path)
+    int real_sync_filesystem(const char* path)
     int real_ftruncate(int fd, int64_t n)
     int real_open(const char* path, int flags, int mode)
     int real_close(int fd)
@@ -311,6 +316,21 @@ cdef int64_t read_whole(
 
 # ------------------------------------------------------------------------------------ for Python
 
+def sync_filesystem(path) -> bool:
+    """Brings everything written to the file system of a directory to disk with one call, for those
+    who made many small files at once. False: this system cannot. Raises OSError."""
+    cdef bytes name = os.fsencode(path)  # holds the bytes that `text` points into
+    cdef const char* text = name
+    cdef int status
+    with nogil:
+        status = real_sync_filesystem(text)
+    if status == -ENOSYS:
+        return False
+    if status < 0:
+        raise OSError(-status, os.strerror(-status), os.fspath(path))
+    return True
+
+
 _CALLS = ("pread", "pwritev", "sendfile", "is_cached", "fdatasync", "fsync_directory", "ftruncate",
           "open", "close", "rename", "unlink")
 _ACTIONS = ("error", "short", "kill", "delay")
@@ -431,3 +451,9 @@ cdef class SystemCalls:
 
     def monotonic_ns(self) -> int:
         return self.table.monotonic_ns(&self.table)
+
+
+def keep_for_ever(object thing) -> None:
+    """Nothing of it is ever given back. For what a forked child inherits: its memory is a copy, but
+    the descriptors, locks and files behind it are the parent's."""
+    Py_INCREF(thing)

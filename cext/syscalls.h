@@ -44,6 +44,20 @@ static inline int real_fsync_directory(const char *path) {
     return r;
 }
 
+/* All that was written to the file system of `path`; -ENOSYS where the system cannot do it. */
+static inline int real_sync_filesystem(const char *path) {
+#ifdef __linux__
+    int fd = real_open(path, O_RDONLY | O_DIRECTORY, 0), r;
+    if (fd < 0) return fd;
+    r = syncfs(fd) < 0 ? -errno : 0;
+    close(fd);
+    return r;
+#else
+    (void)path;
+    return -ENOSYS;
+#endif
+}
+
 /* cachestat(2) of Linux 6.5 counts the pages at once; before, a byte of every fourth page is asked
    for with RWF_NOWAIT. Where neither works the answer is yes: the reader then may wait for disk. */
 static inline int real_is_cached(int fd, int64_t at, int64_t n) {

@@ -1,6 +1,7 @@
 """Topics of the partition table: found by name and by id without a lock, inside an epoch."""
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from barnabas.cext.counters cimport TopicCounters
 from barnabas.cext.epoch cimport EpochDomain
 
 cdef struct ProducePolicy:          # of the topic's configuration; read without a lock, replaced whole
@@ -10,8 +11,11 @@ cdef struct ProducePolicy:          # of the topic's configuration; read without
     int64_t decompressed_bytes_max  # max.decompressed.bytes
     int8_t append_time              # message.timestamp.type=LogAppendTime
     int8_t requires_keys            # cleanup.policy has compact
+    int8_t internal                 # a coordinator's journal: clients do not write to it
     int8_t codec                    # compression.type: -1 producer, else 0..4
     int16_t min_insync_replicas
+    int8_t produce_intercepted      # a plugin looks at what is appended
+    int8_t fetch_intercepted        # a plugin looks at what is fetched
 
 cdef struct Entries:
     int32_t capacity
@@ -27,6 +31,7 @@ cdef struct Topic:
     int32_t partition_count
     int64_t refs                    # the table's and its partitions'
     ProducePolicy* policy
+    TopicCounters counters
 
 cdef struct Map:
     uint64_t mask

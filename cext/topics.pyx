@@ -16,6 +16,7 @@ from libc.string cimport memcmp, memcpy
 from barnabas.cext.atomics cimport (
     atomic_add_i64, atomic_load_pointer, atomic_store_pointer,
 )
+from barnabas.cext.counters cimport counters_free
 from barnabas.cext.epoch cimport EpochDomain, epoch_retire
 
 cdef Topic _gone                # a tombstone: its address only, never written
@@ -136,6 +137,7 @@ cdef void topic_release(void* pointer) noexcept nogil:
         free(<void*>topic.name)
         free(topic.entries)
         free(topic.policy)
+        counters_free(&topic.counters)
         free(topic)
 
 cdef void* topic_entry(Topic* topic, int32_t index) noexcept nogil:
@@ -196,8 +198,11 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
         rules.decompressed_bytes_max = 64 * 1024 * 1024
         rules.append_time = False
         rules.requires_keys = False
+        rules.internal = False
         rules.codec = -1
         rules.min_insync_replicas = 1
+        rules.produce_intercepted = False
+        rules.fetch_intercepted = False
     for name, value in changes.items():
         if name == "message_bytes_max":
             rules.message_bytes_max = value
@@ -211,12 +216,18 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
             rules.append_time = bool(value)
         elif name == "requires_keys":
             rules.requires_keys = bool(value)
+        elif name == "internal":
+            rules.internal = bool(value)
         elif name == "codec":
             if not -1 <= value <= 4:
                 raise ValueError(f"codec {value} is not -1 (the producer's) to 4")
             rules.codec = value
         elif name == "min_insync_replicas":
             rules.min_insync_replicas = value
+        elif name == "produce_intercepted":
+            rules.produce_intercepted = bool(value)
+        elif name == "fetch_intercepted":
+            rules.fetch_intercepted = bool(value)
         else:
             raise TypeError(f"no rule of producing is called {name}")
     made = <ProducePolicy*>malloc(sizeof(ProducePolicy))

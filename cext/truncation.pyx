@@ -10,22 +10,25 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from barnabas.cext.atomics cimport atomic_add_i64, atomic_store_i32, atomic_store_i64
+from barnabas.cext.atomics cimport atomic_add_i64, atomic_store_i64
+from barnabas.cext.batch_at cimport BatchAt
 from barnabas.cext.epoch cimport epoch_retire
 from barnabas.cext.leader_epochs cimport leader_epochs_cut_end, leader_epochs_cut_start
 from barnabas.cext.local_log cimport (
     Log, LogMarks, SegmentList, log_new_active, log_publish, log_replace_list, segment_list_floor,
     segment_list_of,
 )
+from barnabas.cext.log_transactions cimport log_transactions_restored
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from barnabas.cext.producers cimport (
-    producers_clear, producers_expire, producers_first_open, snapshot_read,
-)
+from barnabas.cext.offline cimport mark_offline
+from barnabas.cext.producers cimport producers_clear, producers_expire, snapshot_read
 from barnabas.cext.recover cimport segment_replay
 from barnabas.cext.segment cimport (
-    BatchAt, Segment, segment_cut, segment_find, segment_new, segment_open_active,
-    segment_open_indexes, segment_release, segment_release_retired, segment_rename_deleted,
+    Segment, segment_cut, segment_find, segment_new, segment_open_active, segment_open_indexes,
+    segment_release, segment_release_retired,
 )
+from barnabas.cext.segment_names cimport segment_rename_deleted
+from barnabas.cext.txn_index cimport txn_index_cut
 
 
 cdef int log_restore_producers(
@@ -50,7 +53,7 @@ cdef int log_restore_producers(
         status = segment_replay(
             segment, log.system, &log.producers, begin, offset, segment.size_bytes)
     producers_expire(&log.producers, now_ms, log.config.producer_id_expiration_ms)
-    atomic_store_i64(&log.first_open_offset, producers_first_open(&log.producers, -1))
+    log_transactions_restored(log)
     return status
 
 
@@ -81,7 +84,7 @@ cdef int log_replace_all(Log* log, SegmentList* empty, int64_t offset) noexcept 
     log_replace_list(log, empty)
     producers_clear(&log.producers)
     log.snapshot_offset = 0
-    atomic_store_i64(&log.first_open_offset, -1)
+    log_transactions_restored(log)
     leader_epochs_cut_end(&log.leader_epochs, offset)
     leader_epochs_cut_start(&log.leader_epochs, offset)
     atomic_store_i64(&log.start_offset, offset)
@@ -100,7 +103,7 @@ cdef void log_begin_truncation(Log* log) noexcept nogil:
 
 cdef void log_end_truncation(Log* log, int status) noexcept nogil:
     if status < 0:
-        atomic_store_i32(&log.offline, 1)
+        mark_offline(&log.offline)
     atomic_add_i64(&log.truncations, 1)
     pthread_mutex_unlock(&log.lock)
     pthread_mutex_unlock(&log.flushing)
@@ -149,6 +152,8 @@ cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil:
         status = segment_open_indexes(active, log.system, log.config.segment_index_bytes, True)
     if status >= 0:
         status = segment_cut(active, log.system, position, offset)
+    if status >= 0:
+        status = txn_index_cut(active, log.system, offset)
     if status < 0:
         free(made)
         if active != last:

@@ -1,7 +1,11 @@
 """What a leader checks inside a producer's batch, and what it answers: used by both ways a body is opened."""
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t, uint8_t
 
 from barnabas.cext.records cimport BatchHeader
+
+cdef enum:  # Kafka's codes
+    ERROR_INVALID_TIMESTAMP = 32
+    ERROR_INVALID_RECORD = 87
 
 cdef enum:
     REJECTED_RECORDS_MAX = 100      # records named in an answer; the rest of a bad batch goes unnamed
@@ -21,6 +25,14 @@ cdef struct Verdict:
     int32_t rejected_count          # of `rejected`
     int32_t rejected[REJECTED_RECORDS_MAX]      # indexes of records in the batch
     bint no_key                     # that is what is wrong with them; else their timestamps
+
+cdef inline bint timestamp_refused(int64_t timestamp, const BodyRules* rules) noexcept nogil:
+    """Whether the topic does not allow it. -1 means none and is always allowed."""
+    if timestamp == -1:
+        return False
+    if timestamp < rules.now_ms:
+        return <uint64_t>rules.now_ms - <uint64_t>timestamp > <uint64_t>rules.timestamp_before_max_ms
+    return <uint64_t>timestamp - <uint64_t>rules.now_ms > <uint64_t>rules.timestamp_after_max_ms
 
 cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept nogil
 # `body`: the records, not compressed. The header obeys batch_rules already.

@@ -24,10 +24,8 @@ from barnabas.cext.records cimport (
 cdef enum:
     ERROR_CORRUPT_MESSAGE = 2
     ERROR_MESSAGE_TOO_LARGE = 10
-    ERROR_INVALID_TIMESTAMP = 32
     ERROR_INVALID_TXN_STATE = 48
     ERROR_UNSUPPORTED_COMPRESSION_TYPE = 76
-    ERROR_INVALID_RECORD = 87
     VERSION_ZSTD = 7                # of Produce
     CODEC_ZSTD = 4
     RECORD_OVERHEAD_V0 = 14
@@ -84,17 +82,9 @@ cdef bint batch_head_check(
         verdict_of(out, ERROR_CORRUPT_MESSAGE, COUNT_REJECTED_CORRUPT, NULL)
     elif batch_rules(h, CHECK_STRICT):
         verdict_of(out, ERROR_INVALID_RECORD, COUNT_REJECTED_INVALID, NULL)
-    elif h.attributes & ATTR_TRANSACTIONAL:
+    elif h.attributes & ATTR_TRANSACTIONAL and h.producer_id < 0:
         verdict_of(out, ERROR_INVALID_TXN_STATE, COUNT_REJECTED_SEQUENCE, NULL)
     return out.error == 0
-
-
-cdef inline bint _out_of_time(int64_t timestamp, const BodyRules* rules) noexcept nogil:
-    if timestamp == -1:
-        return False
-    if timestamp < rules.now_ms:
-        return <uint64_t>rules.now_ms - <uint64_t>timestamp > <uint64_t>rules.timestamp_before_max_ms
-    return <uint64_t>timestamp - <uint64_t>rules.now_ms > <uint64_t>rules.timestamp_after_max_ms
 
 
 cdef void _name_rejected(
@@ -111,7 +101,7 @@ cdef void _name_rejected(
         if out.no_key:
             wrong = record.key_size < 0
         else:
-            wrong = _out_of_time(
+            wrong = timestamp_refused(
                 <int64_t>(<uint64_t>h.base_timestamp + <uint64_t>record.timestamp_delta), rules)
         if wrong:
             out.rejected[out.rejected_count] = i
@@ -141,7 +131,7 @@ cdef void body_check(
         return
     out.max_timestamp = summary.max_timestamp
     # The largest timestamp says all about the future; the past needs a walk, and only when bounded.
-    if rules.timestamp_before_max_ms == INT64_MAX and not _out_of_time(summary.max_timestamp, rules):
+    if rules.timestamp_before_max_ms == INT64_MAX and not timestamp_refused(summary.max_timestamp, rules):
         return
     _name_rejected(body, size, h, rules, out)
     if out.rejected_count:

@@ -7,7 +7,7 @@ appended bytes cost nothing. The mark only grows: a segment is read once, whoeve
 
 A batch that fails is told apart from its neighbours while its length leads on to the next: bad
 bytes are kept as one range, [corrupt_from, corrupt_to), widened by each find. Nothing in it is
-sent. Where the frames themselves are lost the range reaches to the end of the foreign bytes.
+sent, and each find is told once (damage.pyx). Where the frames themselves are lost the range reaches to the end of the foreign bytes.
 Two threads may check the same bytes; the mark may then step back, which costs a second look.
 
 Limit: TURN_BYTES a turn, so that one old segment does not hold up other readers.
@@ -19,12 +19,14 @@ from libc.string cimport memset
 from barnabas.cext.atomics cimport (
     atomic_load_i32, atomic_load_i64, atomic_store_i32, atomic_store_i64,
 )
+from barnabas.cext.batch_at cimport BatchAt, SEGMENT_CORRUPT
+from barnabas.cext.damage cimport damage_note
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.records cimport BatchHeader
 from barnabas.cext.recover cimport (
     BatchReader, batch_is_sound, reader_free, reader_init, reader_next,
 )
-from barnabas.cext.segment cimport BatchAt, SEGMENT_CORRUPT, segment_fd, segment_release
+from barnabas.cext.segment cimport segment_fd, segment_release
 
 cdef enum:
     TURN_BYTES = 16777216
@@ -50,47 +52,45 @@ cdef bint slice_is_verified(const LogSlice* slice) noexcept nogil:
             and atomic_load_i64(&segment.corrupt_from) < 0)
 
 
-cdef void _note_corrupt(Segment* segment, int64_t first, int64_t end) noexcept nogil:
-    cdef int64_t known
-    pthread_mutex_lock(&segment.pool.lock)
-    known = segment.corrupt_from
-    segment.corrupt_to = end if known < 0 else max(end, segment.corrupt_to)
-    atomic_store_i64(&segment.corrupt_from, first if known < 0 else min(first, known))
-    pthread_mutex_unlock(&segment.pool.lock)
+cdef int verify_batches(
+    BatchReader* reader, Segment* segment, int64_t* position, int64_t end
+) noexcept nogil:
+    cdef BatchAt at
+    cdef BatchHeader h
+    cdef const uint8_t* bytes
+    cdef int64_t last_offset = segment.base_offset - 1
+    cdef int status
+    while position[0] < end:
+        status = reader_next(reader, position[0], &at, &bytes)
+        if status == SEGMENT_CORRUPT:
+            damage_note(segment, position[0], reader.end)
+            position[0] = reader.end
+            break
+        if status <= 0:
+            return status
+        if not batch_is_sound(bytes, &at, &h) or at.base_offset <= last_offset:
+            damage_note(segment, position[0], position[0] + at.size_bytes)
+        else:
+            last_offset = at.last_offset
+        position[0] += at.size_bytes
+    return 0
 
 
 cdef int slice_verify(Segment* segment, System* system, int64_t until) noexcept nogil:
     cdef BatchReader reader
-    cdef BatchAt at
-    cdef BatchHeader h
-    cdef const uint8_t* bytes
     cdef int64_t position = atomic_load_i64(&segment.verified_bytes)
-    cdef int64_t turn_end = position + TURN_BYTES
     cdef int64_t end = _foreign_end(segment, until)
-    cdef int64_t last_offset = segment.base_offset - 1
     cdef int fd = segment_fd(segment, system)
-    cdef int status = 0
+    cdef int status
     atomic_store_i32(&segment.verify_failed, fd < 0)
     if fd < 0:
         return fd
     reader_init(&reader, system, fd, atomic_load_i64(&segment.foreign_bytes))
-    while position < end and position < turn_end:
-        status = reader_next(&reader, position, &at, &bytes)
-        if status == SEGMENT_CORRUPT:
-            _note_corrupt(segment, position, reader.end)
-            position = reader.end
-            break
-        if status <= 0:
-            break
-        if not batch_is_sound(bytes, &at, &h) or at.base_offset <= last_offset:
-            _note_corrupt(segment, position, position + at.size_bytes)
-        else:
-            last_offset = at.last_offset
-        position += at.size_bytes
+    status = verify_batches(&reader, segment, &position, min(end, position + TURN_BYTES))
     reader_free(&reader)
     # A truncation meanwhile made less of it foreign: then these bytes are not asked for again.
     atomic_store_i64(&segment.verified_bytes, position)
-    if status < 0 and status != SEGMENT_CORRUPT:
+    if status < 0:
         atomic_store_i32(&segment.verify_failed, 1)
         return status
     return position >= end

@@ -13,7 +13,7 @@ the schema text. Nothing is generated or compiled per message.
     bytes, records   int32 length; -1 = null                   uvarint length+1; 0 = null
     array            int32 count; -1 = null                    uvarint count+1; 0 = null
     struct           its fields                                its fields, then the tagged section
-    nullable struct  int8 (below 0 = null), then the struct    the same
+    nullable struct  int8 (below 0 = null), then the struct    the same; in a tag 0 = null, 1
     tagged section   -                                         uvarint count, then each:
                                                                uvarint tag, uvarint size, value
 
@@ -382,7 +382,7 @@ cdef object read_value(Reader* r, Op* op, Step* step):
         return values
     if op.kind == STRUCT and op.nullable:
         r.at = r.c.p
-        if cursor_i8(&r.c) < 0:
+        if (cursor_i8(&r.c) < 0) if op.tag < 0 else (cursor_uvarint(&r.c, 5) == 0):
             return None
         if r.c.bad:
             fail_short(r)
@@ -629,7 +629,7 @@ cdef int write_value(Writer* w, Op* op, object value, Step* step) except -1:
         step.index = -1
         return 0
     if op.kind == STRUCT and op.nullable:
-        take(w, 1)[0] = 255 if value is None else 1
+        take(w, 1)[0] = 1 if value is not None else 255 if op.tag < 0 else 0
         if value is None:
             return 0
     return write_one(w, op, value, op.nullable)

@@ -42,6 +42,8 @@ SHIPPED = {
     "num.partitions": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "transaction.state.log.min.isr": "1",
     "log.retention.hours": "168",
     "log.segment.bytes": "1073741824",
@@ -67,6 +69,7 @@ TOOLS = {
     "groups": TOOLS_PACKAGE + "consumer.group.ConsumerGroupCommand",
     "leader-election": TOOLS_PACKAGE + "LeaderElectionCommand",
     "reassign": TOOLS_PACKAGE + "reassign.ReassignPartitionsCommand",
+    "share-groups": TOOLS_PACKAGE + "consumer.group.ShareGroupCommand",
     "transactions": TOOLS_PACKAGE + "TransactionsCommand",
 }
 # Until 3.x these stood in the broker's own jar.
@@ -142,6 +145,7 @@ class Rival:
         mode: str = "kraft",
         settings: dict[str, str] | None = None,
         port: int | None = None,
+        features: dict[str, int] | None = None,
     ) -> None:
         if mode not in ("kraft", "zookeeper"):
             raise RivalError(f"mode {mode} is neither kraft nor zookeeper")
@@ -154,6 +158,7 @@ class Rival:
         free = free_ports(2)
         self.port, self.side_port = port or free[0], free[1]
         self.settings = dict(settings or {})
+        self.features = dict(features or {})  # of a new cluster, where not the release's own
         self._broker: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[bytes] | None = None
 
@@ -224,6 +229,7 @@ class Rival:
                 "inter.broker.listener.name": "PLAINTEXT",
                 "controller.listener.names": "CONTROLLER",
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                "group.initial.rebalance.delay.ms": "0",
             }
         else:
             found |= {
@@ -237,9 +243,10 @@ class Rival:
 
     def _format(self, file: Path) -> None:
         command = [*java(self.version, self._log("format")), "kafka.tools.StorageTool", "format"]
-        done = subprocess.run(
-            [*command, "-t", CLUSTER_ID, "-c", str(file)], capture_output=True, check=False
-        )
+        command += ["-t", CLUSTER_ID, "-c", str(file)]
+        for name, level in self.features.items():
+            command += ["--feature", f"{name}={level}"]
+        done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode:
             raise RivalError((done.stdout + done.stderr).decode(errors="replace"))
 

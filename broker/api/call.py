@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from barnabas.value_class import value_class
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.api.rooms import Rooms
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class Call:
     """One request's surroundings."""
 
@@ -21,6 +21,7 @@ class Call:
     client_id: str | None
     listener: str
     peer: tuple[str, int]
+    connection_id: int = 0  # never used again; 0: not known
 
     def answer(self) -> type[Struct]:
         """The class of the response."""

@@ -4,11 +4,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from barnabas.api.call import Call
+from barnabas.controller import entity_configs
 from barnabas.errors import BrokerIdNotRegistered, InvalidRequest, KafkaError
 from barnabas.wire import Struct
 
 TOPIC = 2
 BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
+
+# Those that are kept by name alone, and the kind of node that keeps them.
+ENTITIES = {CLIENT_METRICS: entity_configs.CLIENT_METRICS, GROUP: entity_configs.GROUPS}
 
 
 def broker_of(name: str, call: Call) -> int | None:

@@ -6,9 +6,10 @@ ApiVersions answers a version that nobody knows.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from barnabas.api.call import Call
+from barnabas.api.later import Later
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import Api
 from barnabas.errors import KafkaError, UnknownServerError, UnsupportedVersion
@@ -26,12 +27,28 @@ class CloseConnection(Exception):
 class Dispatcher:
     """The handlers of one broker."""
 
-    def __init__(self, rooms: Rooms, table: Mapping[int, Api]) -> None:
+    def __init__(
+        self,
+        rooms: Rooms,
+        table: Mapping[int, Api],
+        count_errors: Callable[[int, Struct], object] | None = None,
+    ) -> None:
         self.rooms = rooms
         self.table = table
+        self._count_errors = count_errors  # with the key and the answer
 
-    def answer(self, data: bytes, listener: str, peer: tuple[str, int]) -> bytes:
-        """The framed answer to a request's frame (without its size). Raises CloseConnection."""
+    def answer(
+        self,
+        data: bytes,
+        listener: str,
+        peer: tuple[str, int],
+        reply: Callable[[bytes], object],
+        connection_id: int = 0,
+        keep: Callable[[bytes, int], object] | None = None,
+    ) -> bytes | None:
+        """The framed answer to a request's frame (without its size); None when `reply` gets it
+        later, from another thread. `keep` gets an answer that lasts, with the number of its error
+        codes. Raises CloseConnection."""
         try:
             header, body_at = decode_request_header(data)
         except (MalformedMessage, UnsupportedVersion) as error:
@@ -43,21 +60,46 @@ class Dispatcher:
             raise CloseConnection(f"API key {key} version {version} is not served")
         assert api is not None
         answer_version = version if known else 0
-        call = Call(self.rooms, key, answer_version, header.clientId, listener, peer)
+        call = Call(self.rooms, key, answer_version, header.clientId, listener, peer, connection_id)
         if not known:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)
         else:
-            body = self._handled(api, call, data, body_at)
-        return encode_response(key, answer_version, header.correlationId, body)
+            asked, found = self._handled(api, call, data, body_at)
+            if isinstance(found, Later):
+                found.when_settled(
+                    _Sender(api, call, asked, header.correlationId, reply, self._encode)
+                )
+                return None
+            body = found
+        frame = self._encode(key, answer_version, header.correlationId, body)
+        if keep is not None and api.lasting is not None and known:
+            code_count = api.lasting(body)
+            if code_count:
+                keep(frame, code_count)
+        return frame
 
-    def _handled(self, api: Api, call: Call, data: bytes, body_at: int) -> Struct:
+    def _encode(self, key: int, version: int, correlation_id: int, body: Struct) -> bytes:
+        if self._count_errors is not None:
+            self._count_errors(key, body)
+        return encode_response(key, version, correlation_id, body)
+
+    def _handled(
+        self, api: Api, call: Call, data: bytes, body_at: int
+    ) -> tuple[Struct, Struct | Later]:
+        """The request and its answer."""
         try:
-            asked = request(api.key).decode(data, call.version, body_at)
+            # Bytes behind the message are passed over, as by Kafka: librdkafka 2.16 sends three of
+            # them when it asks for the metadata of all topics.
+            asked, _ = request(api.key).program(call.version).decode(data, body_at)
         except MalformedMessage as error:
             raise CloseConnection(str(error)) from error
         if api.handle is None or api.refuse is None:
             raise CloseConnection(f"{api.name} version {call.version} is not served here")
+        return asked, self._answered(api, call, asked)
+
+    def _answered(self, api: Api, call: Call, asked: Struct) -> Struct | Later:
+        assert api.handle is not None and api.refuse is not None
         try:
             return api.handle(asked, call)
         except KafkaError as error:
@@ -65,3 +107,32 @@ class Dispatcher:
         except Exception:
             log.exception("%s version %d from %s failed", api.name, call.version, call.peer)
             return api.refuse(asked, UnknownServerError.code, call)
+
+
+class _Sender:
+    """Where a later answer goes, and how it is written."""
+
+    __slots__ = ("_api", "_asked", "_call", "_correlation_id", "_encode", "_reply")
+
+    def __init__(
+        self,
+        api: Api,
+        call: Call,
+        asked: Struct,
+        correlation_id: int,
+        reply: Callable[[bytes], object],
+        encode: Callable[[int, int, int, Struct], bytes],
+    ) -> None:
+        self._api = api
+        self._encode = encode
+        self._call = call
+        self._asked = asked
+        self._correlation_id = correlation_id
+        self._reply = reply
+
+    def __call__(self, outcome: Struct | KafkaError) -> None:
+        api, call = self._api, self._call
+        assert api.refuse is not None
+        if isinstance(outcome, KafkaError):
+            outcome = api.refuse(self._asked, outcome.code, call)
+        self._reply(self._encode(api.key, call.version, self._correlation_id, outcome))

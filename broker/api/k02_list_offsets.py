@@ -14,6 +14,7 @@ appended to be on disk, so that a writer of acks=1 finds its own records.
 from collections import Counter
 from collections.abc import Iterator
 
+from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.cext.log import LogError, LogHandle
 from barnabas.cext.partitions import PartitionHandle
@@ -37,6 +38,7 @@ VERSIONS = (0, 11)
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 NOTHING = (-1, -1, -1)
+ISOLATION_FROM = 2
 COMMIT_WAIT_MS = 10_000
 
 Found = tuple[int, int, int]  # offset, timestamp, leader epoch
@@ -46,28 +48,22 @@ def handle(request: Struct, call: Call) -> Struct:
     asked = Counter(
         (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
     )
-    row_of = call.struct("topics")
-    topics = []
-    for topic in request.topics:
-        rows = [_row(topic.name, row, asked, request, call) for row in topic.partitions]
-        topics.append(row_of(name=topic.name, partitions=rows))
-    return call.answer()(topics=topics)
+
+    def rows(topic: Struct) -> list[Struct]:
+        return [_row(topic.name, row, asked, request, call) for row in topic.partitions]
+
+    return by_topic(request, call, rows)
 
 
 def refuse(request: Struct, code: int, call: Call) -> Struct:
-    row_of, partition_of = call.struct("topics"), call.struct("topics.partitions")
-    return call.answer()(
-        topics=[
-            row_of(
-                name=topic.name,
-                partitions=[
-                    partition_of(partitionIndex=row.partitionIndex, errorCode=code)
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
+    row_of = call.struct("topics.partitions")
+
+    def rows(topic: Struct) -> list[Struct]:
+        return [
+            row_of(partitionIndex=row.partitionIndex, errorCode=code) for row in topic.partitions
         ]
-    )
+
+    return by_topic(request, call, rows)
 
 
 def _row(topic: str, row: Struct, asked: Counter, request: Struct, call: Call) -> Struct:
@@ -107,12 +103,13 @@ def log_of(partition: PartitionHandle) -> LogHandle:
     return partition.log
 
 
-def visible_end(partition: PartitionHandle) -> int:
-    """The end that readers see, after a commit of what was appended before this request."""
+def visible_end(partition: PartitionHandle, committed_only: bool = False) -> int:
+    """The end that readers see, after a commit of what was appended before this request. Readers
+    of committed records see up to the first transaction that is open."""
     log = log_of(partition)
     if partition.high_watermark < log.end_offset and not partition.commit(COMMIT_WAIT_MS):
         raise RequestTimedOut()
-    return int(partition.high_watermark)
+    return int(partition.last_stable_offset if committed_only else partition.high_watermark)
 
 
 def _found(partition: PartitionHandle, time: int, request: Struct, call: Call) -> Found:
@@ -124,7 +121,7 @@ def _found(partition: PartitionHandle, time: int, request: Struct, call: Call) -
         return start, -1, _epoch_at(log, start)
     if time in (LATEST_TIERED, PENDING_UPLOAD):
         return NOTHING
-    end = visible_end(partition)
+    end = visible_end(partition, call.version >= ISOLATION_FROM and request.isolationLevel == 1)
     if time == LATEST:
         return end, -1, partition.leader_epoch
     hit = log.offset_for_time(max(time, 0), limit_offset=end, largest=time == MAX_TIMESTAMP)

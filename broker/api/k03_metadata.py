@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from barnabas.api import operations
 from barnabas.api.call import Call
+from barnabas.controller.internal_topics import internal_topic
 from barnabas.controller.topic_names import INTERNAL, check_topic_name
 from barnabas.controller.topics import NewTopic
 from barnabas.errors import (
@@ -22,8 +23,9 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.metadata.cluster_state import ClusterState, Topic
-from barnabas.metadata.znodes import uuid_bytes, uuid_text
+from barnabas.metadata.znodes import uuid_bytes
 from barnabas.wire import Struct
+from barnabas.wire.uuids import uuid_text
 
 KEY = 3
 VERSIONS = (0, 13)
@@ -51,6 +53,17 @@ def handle(request: Struct, call: Call) -> Struct:
     if call.version >= 8 and request.includeClusterAuthorizedOperations:
         answer.clusterAuthorizedOperations = operations.CLUSTER
     return answer
+
+
+def lasting(answer: Struct) -> int:
+    """Answers without an error last: they are made of cluster state and of which logs are offline,
+    and who asked has no part in them but by the listener. Whoever asks next may make what is
+    missing."""
+    codes = [answer.errorCode]
+    for topic in answer.topics:
+        codes.append(topic.errorCode)
+        codes += [partition.errorCode for partition in topic.partitions]
+    return 0 if any(codes) else len(codes)
 
 
 def refuse(request: Struct, code: int, call: Call) -> Struct:
@@ -94,7 +107,9 @@ def _absent(name: str, may_create: bool, call: Call) -> Struct:
         if not may_create or not call.rooms.dynamic.boolean("auto.create.topics.enable"):
             raise UnknownTopicOrPartition()
         # Clients ask again while a topic is in the making; here it is made before the answer.
-        call.rooms.topics.create(NewTopic(name))
+        brokers = len(call.rooms.cluster().brokers)
+        asked = internal_topic(name, call.rooms.dynamic, brokers) or NewTopic(name)
+        call.rooms.topics.create(asked)
     except TopicAlreadyExists:
         pass
     except KafkaError as error:
@@ -122,32 +137,37 @@ def _missing(name: str | None, topic_id: bytes, code: int, call: Call) -> Struct
 
 
 def _topic(topic: Topic, call: Call) -> Struct:
+    name, topic_id = topic.name, topic.topic_id
     return call.struct("topics")(
-        name=topic.name,
-        topicId=uuid_bytes(topic.topic_id) if topic.topic_id else NO_ID,
-        isInternal=topic.name in INTERNAL,
-        partitions=list(_partitions(topic, call)),
+        name=name,
+        topicId=uuid_bytes(topic_id) if topic_id else NO_ID,
+        isInternal=name in INTERNAL,
+        partitions=_partitions(topic, call),
     )
 
 
-def _partitions(topic: Topic, call: Call) -> Iterable[Struct]:
-    row = call.struct("topics.partitions")
-    alive = call.rooms.cluster().brokers
-    offline = call.rooms.replicas.is_offline
+def _partitions(topic: Topic, call: Call) -> list[Struct]:
+    # Once a partition: what is the same for all is looked up before.
+    row, rooms, name = call.struct("topics.partitions"), call.rooms, topic.name
+    alive, offline, node_id = rooms.cluster().brokers, rooms.replicas.is_offline, rooms.node_id
+    rows = []
     for index, partition in topic.partitions.items():
-        state = partition.state
+        state, replicas = partition.state, partition.replicas
         leader = state.leader if state is not None and state.leader in alive else -1
-        if leader == call.rooms.node_id and offline(topic.name, index):
+        if leader == node_id and offline(name, index):
             leader = -1
-        yield row(
-            errorCode=0 if leader >= 0 else LeaderNotAvailable.code,
-            partitionIndex=index,
-            leaderId=leader,
-            leaderEpoch=state.leader_epoch if state is not None else -1,
-            replicaNodes=list(partition.replicas),
-            isrNodes=list(state.isr) if state is not None else [],
-            offlineReplicas=[broker for broker in partition.replicas if broker not in alive],
+        rows.append(
+            row(
+                errorCode=0 if leader >= 0 else LeaderNotAvailable.code,
+                partitionIndex=index,
+                leaderId=leader,
+                leaderEpoch=state.leader_epoch if state is not None else -1,
+                replicaNodes=replicas,
+                isrNodes=state.isr if state is not None else [],
+                offlineReplicas=[broker for broker in replicas if broker not in alive],
+            )
         )
+    return rows
 
 
 def _brokers(state: ClusterState, call: Call) -> list[Struct]:

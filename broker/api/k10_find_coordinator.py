@@ -1,14 +1,21 @@
 """FindCoordinator (10), versions 0-6: which broker coordinates a group or a transactional id.
 
-Groups and transactions are not served yet: every key gets COORDINATOR_NOT_AVAILABLE, which clients
-take as "ask again later".
+It is the leader of the partition of the coordinators' topic that the id hashes to. The topic is
+made when somebody asks for the first time. Ids of a kind that has no coordinator here get
+COORDINATOR_NOT_AVAILABLE, which clients take as "ask again later".
 
 v1 key type, throttle time, message; v3 flexible; v4 several keys in one request; v6 share groups.
 """
 
 from barnabas.api.call import Call
-from barnabas.errors import CoordinatorNotAvailable, InvalidRequest, error_of
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    error_of,
+)
 from barnabas.wire import Struct
+from barnabas.wire.uuids import uuid_bytes
 
 KEY = 10
 VERSIONS = (0, 6)
@@ -16,23 +23,85 @@ VERSIONS = (0, 6)
 
 GROUP, TRANSACTION, SHARE = range(3)
 SHARE_FIRST_VERSION = 6
+SEVERAL_FROM = 4
+NOWHERE = (-1, "", -1)
+
+Found = tuple[str, tuple[int, str, int], KafkaError | None]
 
 
 def handle(request: Struct, call: Call) -> Struct:
     known = (GROUP, TRANSACTION, SHARE) if call.version >= SHARE_FIRST_VERSION else (0, 1)
     if request.keyType not in known:
         return refuse(request, InvalidRequest.code, call)
-    return refuse(request, CoordinatorNotAvailable.code, call)
+    names = request.coordinatorKeys if call.version >= SEVERAL_FROM else [request.key]
+    found: list[Found] = []
+    for name in names:
+        try:
+            found.append((name, _coordinator(request.keyType, name, call), None))
+        except KafkaError as error:
+            found.append((name, NOWHERE, error))
+    return _answer(found, call)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
-    message = error_of(code).meaning
-    if call.version >= 4:
+def _coordinator(key_type: int, name: str, call: Call) -> tuple[int, str, int]:
+    if key_type == SHARE:
+        _check_share_key(name)
+    journal = call.rooms.journals.get(key_type)
+    if journal is None:
+        raise CoordinatorNotAvailable()
+    try:
+        journal.ensure()
+    except KafkaError as error:  # as Kafka: it may be possible in a moment
+        raise CoordinatorNotAvailable() from error
+    state = call.rooms.cluster()
+    partition = state.partition(journal.topic, journal.partition_of(name))
+    if partition is None or partition.state is None:
+        raise CoordinatorNotAvailable()
+    leader = state.brokers.get(partition.state.leader)
+    for endpoint in leader.registration.endpoints if leader is not None else ():
+        if leader is not None and endpoint.listener_name == call.listener:
+            return leader.broker_id, endpoint.host, endpoint.port
+    raise CoordinatorNotAvailable()
+
+
+def _check_share_key(name: str) -> None:
+    """`group:topic id:partition`, where the group's name may have colons of its own."""
+    group, topic_id, partition = name.rsplit(":", 2) if name.count(":") >= 2 else ("", "", "")
+    try:
+        uuid_bytes(topic_id)
+        int(partition)
+    except ValueError:
+        group = ""
+    if not group:
+        raise InvalidRequest(f"Share coordinator key is invalid: {name[:200]}")
+
+
+def _answer(found: list[Found], call: Call) -> Struct:
+    if call.version >= SEVERAL_FROM:
         row = call.struct("coordinators")
         return call.answer()(
             coordinators=[
-                row(key=key, nodeId=-1, host="", port=-1, errorCode=code, errorMessage=message)
-                for key in request.coordinatorKeys
+                row(
+                    key=name,
+                    nodeId=place[0],
+                    host=place[1],
+                    port=place[2],
+                    errorCode=0 if error is None else error.code,
+                    errorMessage="" if error is None else error.message,
+                )
+                for name, place, error in found
             ]
         )
-    return call.answer()(errorCode=code, nodeId=-1, host="", port=-1, errorMessage=message)
+    ((_, (node_id, host, port), error),) = found
+    return call.answer()(
+        errorCode=0 if error is None else error.code,
+        errorMessage="NONE" if error is None else error.message,  # Kafka's word for it
+        nodeId=node_id,
+        host=host,
+        port=port,
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    names = request.coordinatorKeys if call.version >= SEVERAL_FROM else [request.key]
+    return _answer([(name, NOWHERE, error_of(code)()) for name in names], call)

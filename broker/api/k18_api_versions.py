@@ -3,8 +3,9 @@
 A version that we do not know is answered in the form of version 0 with error 35 and the list, and
 the connection is kept: clients try again lower (dispatch.py does that part).
 
-v1 throttle time; v3 flexible, client software's name and version (checked), features; v5 the
-cluster and node that the client means to talk to.
+v1 throttle time; v3 flexible, client software's name and version (checked), features; v4 features
+whose first level is 0, which older clients take for an error; v5 the cluster and node that the
+client means to talk to.
 """
 
 import re
@@ -15,13 +16,13 @@ from barnabas.wire import Struct
 
 KEY = 18
 VERSIONS = (0, 5)
-SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 
 
 def handle(request: Struct, call: Call) -> Struct:
     if call.version >= 3:
         names = (request.clientSoftwareName, request.clientSoftwareVersion)
-        if not all(SOFTWARE.fullmatch(name) for name in names):
+        if not all(re.fullmatch(SOFTWARE, name) for name in names):
             return refuse(request, InvalidRequest.code, call)
     return _answer(0, call)
 
@@ -38,4 +39,22 @@ def _answer(code: int, call: Call, everything: bool = True) -> Struct:
             row(apiKey=key, minVersion=low, maxVersion=high)
             for key, low, high in call.rooms.api_versions
         ]
-    return call.answer()(errorCode=code, apiKeys=rows)
+    answer = call.answer()(errorCode=code, apiKeys=rows)
+    if call.version >= 3 and code == 0:
+        _add_features(answer, call)
+    return answer
+
+
+def _add_features(answer: Struct, call: Call) -> None:
+    features = call.rooms.features
+    supported, finalized = call.struct("supportedFeatures"), call.struct("finalizedFeatures")
+    answer.supportedFeatures = [
+        supported(name=row.name, minVersion=row.version_min, maxVersion=row.version_max)
+        for row in features.supported.values()
+        if row.version_min > 0 or call.version >= 4
+    ]
+    answer.finalizedFeaturesEpoch = features.epoch
+    answer.finalizedFeatures = [
+        finalized(name=name, maxVersionLevel=level, minVersionLevel=level)
+        for name, level in features.finalized().items()
+    ]

@@ -9,7 +9,6 @@ messages; v6 by topic id.
 """
 
 from collections import Counter
-from typing import NamedTuple
 
 from barnabas.api.call import Call
 from barnabas.errors import (
@@ -18,8 +17,10 @@ from barnabas.errors import (
     TopicDeletionDisabled,
     UnknownTopicId,
 )
-from barnabas.metadata.znodes import uuid_bytes, uuid_text
+from barnabas.metadata.znodes import uuid_bytes
+from barnabas.value_class import NamedTuple
 from barnabas.wire import Struct
+from barnabas.wire.uuids import uuid_text
 
 KEY = 20
 VERSIONS = (0, 6)

@@ -10,6 +10,7 @@ v1 nothing on the wire; v2 flexible.
 
 from collections import Counter
 
+from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.k02_list_offsets import log_of, visible_end
 from barnabas.cext.log import LogError
@@ -32,31 +33,27 @@ def handle(request: Struct, call: Call) -> Struct:
     asked = Counter(
         (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
     )
-    topic_of = call.struct("topics")
-    topics = []
-    for topic in request.topics:
-        rows = [_row(topic.name, row, asked, call) for row in topic.partitions]
-        topics.append(topic_of(name=topic.name, partitions=rows))
-    moved = any(row.errorCode == 0 for topic in topics for row in topic.partitions)
+
+    def rows(topic: Struct) -> list[Struct]:
+        return [_row(topic.name, row, asked, call) for row in topic.partitions]
+
+    answer = by_topic(request, call, rows)
+    moved = any(row.errorCode == 0 for topic in answer.topics for row in topic.partitions)
     if moved and not call.rooms.checkpoints.write_log_starts():
         raise KafkaStorageError()
-    return call.answer()(topics=topics)
+    return answer
 
 
 def refuse(request: Struct, code: int, call: Call) -> Struct:
-    topic_of, row_of = call.struct("topics"), call.struct("topics.partitions")
-    return call.answer()(
-        topics=[
-            topic_of(
-                name=topic.name,
-                partitions=[
-                    row_of(partitionIndex=row.partitionIndex, lowWatermark=UNKNOWN, errorCode=code)
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
+    row_of = call.struct("topics.partitions")
+
+    def rows(topic: Struct) -> list[Struct]:
+        return [
+            row_of(partitionIndex=row.partitionIndex, lowWatermark=UNKNOWN, errorCode=code)
+            for row in topic.partitions
         ]
-    )
+
+    return by_topic(request, call, rows)
 
 
 def _row(topic: str, row: Struct, asked: Counter, call: Call) -> Struct:

@@ -8,6 +8,7 @@ v1 the epoch in the answer; v2 throttle time, the client's own epoch (FENCED_LEA
 UNKNOWN_LEADER_EPOCH); v3 replica id; v4 flexible.
 """
 
+from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.k02_list_offsets import check_leader_epoch, log_of
 from barnabas.cext.log import LogError
@@ -19,31 +20,19 @@ VERSIONS = (0, 4)
 
 
 def handle(request: Struct, call: Call) -> Struct:
-    topic_of = call.struct("topics")
-    return call.answer()(
-        topics=[
-            topic_of(
-                topic=topic.topic,
-                partitions=[_row(topic.topic, row, call) for row in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    def rows(topic: Struct) -> list[Struct]:
+        return [_row(topic.topic, row, call) for row in topic.partitions]
+
+    return by_topic(request, call, rows, ("topic",))
 
 
 def refuse(request: Struct, code: int, call: Call) -> Struct:
-    topic_of, row_of = call.struct("topics"), call.struct("topics.partitions")
-    return call.answer()(
-        topics=[
-            topic_of(
-                topic=topic.topic,
-                partitions=[
-                    row_of(partition=row.partition, errorCode=code) for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    row_of = call.struct("topics.partitions")
+
+    def rows(topic: Struct) -> list[Struct]:
+        return [row_of(partition=row.partition, errorCode=code) for row in topic.partitions]
+
+    return by_topic(request, call, rows, ("topic",))
 
 
 def _row(topic: str, row: Struct, call: Call) -> Struct:

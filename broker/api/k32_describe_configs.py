@@ -1,4 +1,5 @@
-"""DescribeConfigs (32), versions 0-4: settings of topics and brokers with where each comes from.
+"""DescribeConfigs (32), versions 0-4: settings of topics, brokers, groups and client metrics
+subscriptions with where each comes from, and the levels of a broker's loggers.
 
 A topic's row shows the value in force; its synonyms are every value it could follow, best first.
 A broker answers for itself; the broker named "" is what was altered for all of them. Passwords and
@@ -9,13 +10,24 @@ documentation; v4 flexible.
 """
 
 from barnabas.api.call import Call
-from barnabas.api.config_resources import BROKER, TOPIC
+from barnabas.api.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    ENTITIES,
+    GROUP,
+    TOPIC,
+)
+from barnabas.config.layers import BROKER_LOGGER as BROKER_LOGGER_SOURCE
 from barnabas.config.layers import ConfigEntry
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from barnabas.server import loggers
 from barnabas.wire import Struct
 
 KEY = 32
 VERSIONS = (0, 4)
+UNKNOWN_TYPE = 0
+ENTITY_TITLES = {CLIENT_METRICS: "Client metrics subscription", GROUP: "Group"}
 
 
 def handle(request: Struct, call: Call) -> Struct:
@@ -64,7 +76,36 @@ def _entries(kind: int, name: str, names: list[str] | None, call: Call) -> list[
                 f" {name[:60]}"
             )
         return rooms.dynamic.describe(names, broker_id=rooms.node_id if name else None)
-    raise InvalidRequest(f"resources of type {kind} are not described here")
+    if kind == BROKER_LOGGER:
+        return _loggers(name, names, rooms.node_id)
+    if kind in ENTITIES:
+        if not name:
+            raise InvalidRequest(f"{ENTITY_TITLES[kind]} name must not be empty")
+        return rooms.entities.describe(ENTITIES[kind], name, names)
+    raise InvalidRequest()
+
+
+def _loggers(name: str, names: list[str] | None, node_id: int) -> list[ConfigEntry]:
+    if not name:
+        raise InvalidRequest("Broker id must not be empty")
+    if not (name.isascii() and name.isdecimal()):
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name[:60]}")
+    if name != str(node_id):
+        raise InvalidRequest(f"Unexpected broker id, expected {node_id} but received {name[:60]}")
+    return [
+        ConfigEntry(
+            name=logger,
+            value=level,
+            read_only=False,
+            source=BROKER_LOGGER_SOURCE,
+            is_sensitive=False,
+            synonyms=[],
+            type=UNKNOWN_TYPE,
+            documentation="",
+        )
+        for logger, level in loggers.levels().items()
+        if names is None or logger in names
+    ]
 
 
 def _config(entry: ConfigEntry, request: Struct, call: Call) -> Struct:

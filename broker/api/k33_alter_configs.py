@@ -1,4 +1,5 @@
-"""AlterConfigs (33), versions 0-2: the whole configuration of topics and brokers.
+"""AlterConfigs (33), versions 0-2: the whole configuration of topics, brokers, groups, client
+metrics subscriptions.
 
 What a request does not name is deleted, which is why clients prefer IncrementalAlterConfigs (44).
 The broker named "" stands for every broker.
@@ -7,7 +8,7 @@ v1 nothing on the wire; v2 flexible.
 """
 
 from barnabas.api.call import Call
-from barnabas.api.config_resources import BROKER, TOPIC, broker_of, each_resource
+from barnabas.api.config_resources import BROKER, ENTITIES, TOPIC, broker_of, each_resource
 from barnabas.api.k44_incremental_alter_configs import refuse as refuse
 from barnabas.errors import InvalidRequest
 from barnabas.wire import Struct
@@ -28,7 +29,10 @@ def handle(request: Struct, call: Call) -> Struct:
         elif resource.resourceType == BROKER:
             broker_id = broker_of(name, call)
             call.rooms.configs.replace_broker(broker_id, texts, request.validateOnly)
+        elif resource.resourceType in ENTITIES:
+            kind = ENTITIES[resource.resourceType]
+            call.rooms.entities.replace(kind, name, texts, request.validateOnly)
         else:
-            raise InvalidRequest(f"resources of type {resource.resourceType} are not altered here")
+            raise InvalidRequest(f"Unknown resource type {resource.resourceType}")
 
     return call.answer()(responses=each_resource(request, call, alter))

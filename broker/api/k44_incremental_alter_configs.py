@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs (44), versions 0-1: single settings of topics and brokers.
+"""IncrementalAlterConfigs (44), versions 0-1: single settings of topics, brokers, groups, client
+metrics subscriptions, and the levels of a broker's loggers.
 
 SET a value, DELETE it (what it follows counts again), APPEND to a list, SUBTRACT from one. All
 changes of a resource are made or none, and they are in force when they are answered. The broker
@@ -8,13 +9,23 @@ v1 flexible.
 """
 
 from barnabas.api.call import Call
-from barnabas.api.config_resources import BROKER, TOPIC, broker_of, each_resource
+from barnabas.api.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    ENTITIES,
+    TOPIC,
+    broker_of,
+    each_resource,
+)
+from barnabas.config.incremental import APPEND, DELETE, SET, SUBTRACT
 from barnabas.controller.config_changes import Change
 from barnabas.errors import InvalidRequest
+from barnabas.server import loggers
 from barnabas.wire import Struct
 
 KEY = 44
 VERSIONS = (0, 1)
+NOT_FOR_LOGGERS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 def handle(request: Struct, call: Call) -> Struct:
@@ -26,10 +37,41 @@ def handle(request: Struct, call: Call) -> Struct:
         elif resource.resourceType == BROKER:
             broker_id = broker_of(name, call)
             call.rooms.configs.change_broker(broker_id, changes, request.validateOnly)
+        elif resource.resourceType in ENTITIES:
+            kind = ENTITIES[resource.resourceType]
+            call.rooms.entities.change(kind, name, changes, request.validateOnly)
+        elif resource.resourceType == BROKER_LOGGER:
+            _alter_loggers(name, changes, request.validateOnly, call)
         else:
-            raise InvalidRequest(f"resources of type {resource.resourceType} are not altered here")
+            raise InvalidRequest(f"Unknown resource type {resource.resourceType}")
 
     return call.answer()(responses=each_resource(request, call, alter))
+
+
+def _alter_loggers(name: str, changes: list[Change], validate_only: bool, call: Call) -> None:
+    """A level is set, or deleted: the logger follows those above it then."""
+    if not (name.isascii() and name.isdecimal()):
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name[:60]}")
+    if name != str(call.rooms.node_id):
+        raise InvalidRequest(
+            f"Unexpected node id. Expected {call.rooms.node_id}, but received {name[:60]}"
+        )
+    levels: dict[str, str | None] = {}
+    for change in changes:
+        if change.operation in NOT_FOR_LOGGERS:
+            operation = NOT_FOR_LOGGERS[change.operation]
+            raise InvalidRequest(
+                f"{operation} operation is not allowed for the BROKER_LOGGER resource"
+            )
+        if change.operation not in (SET, DELETE):
+            raise InvalidRequest(f"operation {change.operation} is not known")
+        if change.operation == SET and change.value is None:
+            raise InvalidRequest(f"Null value not supported for : {change.name[:60]}")
+        levels[change.name] = None if change.operation == DELETE else change.value
+        loggers.check_level(change.name, levels[change.name])
+    if not validate_only:
+        for logger, level in levels.items():
+            loggers.set_level(logger, level)
 
 
 def refuse(request: Struct, code: int, call: Call) -> Struct:

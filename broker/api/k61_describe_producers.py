@@ -3,6 +3,7 @@
 A producer that wrote nothing for `producer.id.expiration.ms` may be absent.
 """
 
+from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.k02_list_offsets import log_of
 from barnabas.cext.log import LogError, ProducerState
@@ -14,31 +15,19 @@ VERSIONS = (0, 0)
 
 
 def handle(request: Struct, call: Call) -> Struct:
-    topic_of = call.struct("topics")
-    return call.answer()(
-        topics=[
-            topic_of(
-                name=topic.name,
-                partitions=[_row(topic.name, index, call) for index in topic.partitionIndexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    def rows(topic: Struct) -> list[Struct]:
+        return [_row(topic.name, index, call) for index in topic.partitionIndexes]
+
+    return by_topic(request, call, rows)
 
 
 def refuse(request: Struct, code: int, call: Call) -> Struct:
-    topic_of, row_of = call.struct("topics"), call.struct("topics.partitions")
-    return call.answer()(
-        topics=[
-            topic_of(
-                name=topic.name,
-                partitions=[
-                    row_of(partitionIndex=index, errorCode=code) for index in topic.partitionIndexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    row_of = call.struct("topics.partitions")
+
+    def rows(topic: Struct) -> list[Struct]:
+        return [row_of(partitionIndex=index, errorCode=code) for index in topic.partitionIndexes]
+
+    return by_topic(request, call, rows)
 
 
 def _row(topic: str, index: int, call: Call) -> Struct:

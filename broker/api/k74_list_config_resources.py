@@ -1,19 +1,26 @@
 """ListConfigResources (74), versions 0-1: the names of what has a configuration.
 
-Topics and brokers have one here. Other kinds that Kafka knows are answered with none, kinds that
-nobody knows with UNSUPPORTED_VERSION. No kinds means all.
+Topics and brokers (and their loggers) always have one; groups and client metrics subscriptions when
+something was altered. Kinds that nobody knows are answered with UNSUPPORTED_VERSION. No kinds
+means all.
 
 v0 client metrics subscriptions alone; v1 kinds.
 """
 
 from barnabas.api.call import Call
-from barnabas.api.config_resources import BROKER, TOPIC
+from barnabas.api.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    ENTITIES,
+    GROUP,
+    TOPIC,
+)
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire import Struct
 
 KEY = 74
 VERSIONS = (0, 1)
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
 KNOWN = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 
@@ -26,9 +33,14 @@ def handle(request: Struct, call: Call) -> Struct:
     rows = []
     if TOPIC in kinds:
         rows += [row(resourceName=name, resourceType=TOPIC) for name in sorted(state.topics)]
-    if BROKER in kinds:
-        ids = sorted(state.brokers)
-        rows += [row(resourceName=str(broker), resourceType=BROKER) for broker in ids]
+    for kind in (BROKER, BROKER_LOGGER):
+        if kind in kinds:
+            ids = sorted(state.brokers)
+            rows += [row(resourceName=str(broker), resourceType=kind) for broker in ids]
+    for kind, entities in ENTITIES.items():
+        if kind in kinds:
+            names = call.rooms.entities.names(entities)
+            rows += [row(resourceName=name, resourceType=kind) for name in names]
     return call.answer()(configResources=rows)
 
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
 from barnabas.controller.config_changes import ConfigChanges
+from barnabas.controller.entity_configs import EntityConfigs
+from barnabas.controller.features import Features
 from barnabas.controller.partition_growth import PartitionGrowth
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
+from barnabas.groups.administration import GroupAdministration
+from barnabas.groups.coordinator import GroupCoordinator
+from barnabas.groups.tree_offsets import TreeOffsets
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.clock import Clock
+from barnabas.server.coordinator_log import CoordinatorLog
 from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.replica_manager import ReplicaManager
+from barnabas.server.txn_markers import TransactionMarkers
+from barnabas.share.door import ShareDoor
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.log_manager import LogManager
+from barnabas.transactions.administration import TransactionAdministration
+from barnabas.transactions.coordinator import TransactionCoordinator
+from barnabas.value_class import value_class
 
 
-@dataclass(slots=True)
+@value_class(frozen=False)
 class Rooms:
     """Everything a handler may use. One per broker."""
 
@@ -30,12 +41,23 @@ class Rooms:
     deletion: TopicDeletion
     growth: PartitionGrowth
     configs: ConfigChanges
+    entities: EntityConfigs
+    features: Features
     replicas: ReplicaManager
     logs: LogManager
     checkpoints: CheckpointWriter
     producer_ids: ProducerIds
+    groups: GroupCoordinator
+    group_administration: GroupAdministration
+    tree_offsets: TreeOffsets
+    share: ShareDoor
+    transactions: TransactionCoordinator
+    transaction_administration: TransactionAdministration
+    transaction_markers: TransactionMarkers
+    journals: Mapping[int, CoordinatorLog]  # by FindCoordinator's key type
     api_versions: tuple[tuple[int, int, int], ...]  # (key, first, last) as ApiVersions says it
     wall_ms: Callable[[], int]
+    clock: Clock
 
     def config_of_topic(self, overrides: Mapping[str, str]) -> TopicConfig:
         """What a topic with these settings of its own is configured to."""

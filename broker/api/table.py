@@ -1,38 +1,65 @@
 """Which API keys and versions are served. ApiVersions is made from this table.
 
 A handler's module declares `KEY`, `VERSIONS` (first and last) and `handle(request, call)`, which
-returns the response. What a handler raises as a KafkaError becomes `refuse(request, code, call)`,
-the response that says so for the whole request. Produce and Fetch have no `handle`: their lanes
-answer on the network threads.
+returns the response, or a Later when it is not there yet. What a handler raises as a KafkaError
+becomes `refuse(request, code, call)`, the response that says so for the whole request. Produce and
+Fetch have no `handle`: their lanes answer on the network threads.
+
+`lasting(answer)`, where a module has it, says how many error codes an answer has when it may be
+given again to the same question until cluster state changes or a log goes offline, and 0 when it
+may not (cext/kept_answers.pyx).
 """
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any
 
 from barnabas.api import (
     k00_produce,
     k01_fetch,
     k02_list_offsets,
     k03_metadata,
+    k08_offset_commit,
+    k09_offset_fetch,
     k10_find_coordinator,
+    k11_join_group,
+    k12_heartbeat,
+    k13_leave_group,
+    k14_sync_group,
+    k15_describe_groups,
+    k16_list_groups,
     k18_api_versions,
     k19_create_topics,
     k20_delete_topics,
     k21_delete_records,
     k22_init_producer_id,
     k23_offset_for_leader_epoch,
+    k24_add_partitions_to_txn,
+    k25_add_offsets_to_txn,
+    k26_end_txn,
+    k27_write_txn_markers,
+    k28_txn_offset_commit,
     k32_describe_configs,
     k33_alter_configs,
     k35_describe_log_dirs,
     k37_create_partitions,
+    k42_delete_groups,
     k44_incremental_alter_configs,
+    k47_offset_delete,
+    k57_update_features,
     k60_describe_cluster,
     k61_describe_producers,
+    k65_describe_transactions,
+    k66_list_transactions,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
     k74_list_config_resources,
     k75_describe_topic_partitions,
 )
 from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.value_class import NamedTuple
 from barnabas.wire import Struct
 from barnabas.wire.api_keys import api_key
 
@@ -41,23 +68,60 @@ MODULES: tuple[ModuleType, ...] = (
     k01_fetch,
     k02_list_offsets,
     k03_metadata,
+    k08_offset_commit,
+    k09_offset_fetch,
     k10_find_coordinator,
+    k11_join_group,
+    k12_heartbeat,
+    k13_leave_group,
+    k14_sync_group,
+    k15_describe_groups,
+    k16_list_groups,
     k18_api_versions,
     k19_create_topics,
     k20_delete_topics,
     k21_delete_records,
     k22_init_producer_id,
     k23_offset_for_leader_epoch,
+    k24_add_partitions_to_txn,
+    k25_add_offsets_to_txn,
+    k26_end_txn,
+    k27_write_txn_markers,
+    k28_txn_offset_commit,
     k32_describe_configs,
     k33_alter_configs,
     k35_describe_log_dirs,
     k37_create_partitions,
+    k42_delete_groups,
     k44_incremental_alter_configs,
+    k47_offset_delete,
+    k57_update_features,
     k60_describe_cluster,
     k61_describe_producers,
+    k65_describe_transactions,
+    k66_list_transactions,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
     k74_list_config_resources,
     k75_describe_topic_partitions,
 )
+
+# Served by modules that are imported with the first request of their key, since most brokers never
+# get one: file and versions, which are the module's own.
+LATE: dict[int, tuple[str, tuple[int, int]]] = {
+    76: ("k76_share_group_heartbeat", (1, 1)),
+    77: ("k77_share_group_describe", (1, 1)),
+    78: ("k78_share_fetch", (1, 2)),
+    79: ("k79_share_acknowledge", (1, 2)),
+    83: ("k83_initialize_share_group_state", (0, 0)),
+    84: ("k84_read_share_group_state", (0, 0)),
+    85: ("k85_write_share_group_state", (0, 1)),
+    86: ("k86_delete_share_group_state", (0, 0)),
+    87: ("k87_read_share_group_state_summary", (0, 1)),
+    90: ("k90_describe_share_group_offsets", (0, 1)),
+    91: ("k91_alter_share_group_offsets", (0, 0)),
+    92: ("k92_delete_share_group_offsets", (0, 0)),
+}
 
 
 class Api(NamedTuple):
@@ -67,8 +131,9 @@ class Api(NamedTuple):
     name: str
     version_min: int
     version_max: int
-    handle: Callable[[Struct, Call], Struct] | None  # None: answered on the network threads
+    handle: Callable[[Struct, Call], Struct | Later] | None  # None: answered on the network threads
     refuse: Callable[[Struct, int, Call], Struct] | None
+    lasting: Callable[[Struct], int] | None = None
 
     def serves(self, version: int) -> bool:
         return self.version_min <= version <= self.version_max
@@ -83,8 +148,21 @@ def api_table() -> dict[int, Api]:
         assert row.version_min <= low <= high <= row.version_max, module.__name__
         handle = getattr(module, "handle", None)
         refuse = getattr(module, "refuse", None)
-        rows[module.KEY] = Api(module.KEY, row.name, low, high, handle, refuse)
-    return rows
+        lasting = getattr(module, "lasting", None)
+        rows[module.KEY] = Api(module.KEY, row.name, low, high, handle, refuse, lasting)
+    for key, (file, (low, high)) in LATE.items():
+        row = api_key(key)
+        assert row.version_min <= low <= high <= row.version_max, file
+        handle, refuse = _late(file, "handle"), _late(file, "refuse")
+        rows[key] = Api(key, row.name, low, high, handle, refuse)
+    return dict(sorted(rows.items()))
+
+
+def _late(file: str, function: str) -> Callable[..., Any]:
+    def call(*arguments: object) -> Any:
+        return getattr(import_module(f"barnabas.api.{file}"), function)(*arguments)
+
+    return call
 
 
 def advertised_versions(table: Mapping[int, Api]) -> tuple[tuple[int, int, int], ...]:

@@ -18,8 +18,13 @@ COMMANDS = {
     "produce": "send lines of standard input or of files as records",
     "consume": "print the records of a topic, byte for byte",
     "offsets": "where partitions begin and end, and the offset of a time",
+    "groups": "who reads what and how far behind; reset and delete consumer groups",
+    "transactions": "list, describe and abort transactions; find those that hang",
     "configs": "show and change settings of topics and brokers",
+    "plugins": "list and describe plugins, begin one of your own, reload a broker's",
+    "bench": "how fast a broker takes, gives and passes on records",
     "log": "look into the files of a log directory",
+    "checkpoint": "look into Spark's checkpoints; move them to and from consumer groups",
 }
 
 DESCRIPTION = """\
@@ -40,26 +45,20 @@ DEBUG = "BARNABAS_DEBUG"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] not in COMMANDS:
+        return _no_command(arguments)
+    name = arguments[0]
+    # A parser of its own: those of the other commands would cost a start some milliseconds.
     parser = argparse.ArgumentParser(
-        prog="barnabas", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter
+        prog=f"barnabas {name}",
+        description=COMMANDS[name],
+        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"barnabas {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    wanted = next((word for word in arguments if not word.startswith("-")), None)
-    for name, summary in COMMANDS.items():
-        sub = commands.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawTextHelpFormatter
-        )
-        if name == wanted:
-            module = importlib.import_module(f"barnabas.cli.{name}")
-            module.configure(sub)
-            sub.set_defaults(run=module.run)
-    parsed = parser.parse_args(arguments)
-    if parsed.command is None:
-        parser.print_help()
-        return 0
+    module = importlib.import_module(f"barnabas.cli.{name}")
+    module.configure(parser)
+    parsed = parser.parse_args(arguments[1:])
     try:
-        status = int(parsed.run(parsed))
+        status = int(module.run(parsed))
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -78,3 +77,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
+
+
+def _no_command(arguments: list[str]) -> int:
+    """Help, the version, or what is wrong with the first word."""
+    parser = argparse.ArgumentParser(
+        prog="barnabas", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"barnabas {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary, description=summary)
+    parser.parse_args(arguments)
+    parser.print_help()
+    return 0

@@ -9,6 +9,7 @@ from barnabas.cli.topics import key_and_value
 from barnabas.client import ConfigChange, Resource, alter_configs, describe_configs
 from barnabas.client.admin import APPEND, BROKER, DELETE, SET, SOURCES, SUBTRACT, TOPIC
 
+NOT_BUILT = "not built yet"
 KINDS = ("topic", "broker", "default")
 UNKNOWN, DEFAULT = -1, 5  # sources: a broker before Kafka 1.1 tells only whether it is the default
 
@@ -171,12 +172,17 @@ def _list_unsupported(arguments: argparse.Namespace) -> int:
 
     scope = {"topic": "topic", "broker": "broker", "default": "broker"}.get(arguments.kind)
     rows = [
-        {"scope": setting.scope, "name": setting.name, "meaning": setting.meaning}
+        {
+            "scope": setting.scope,
+            "name": setting.name,
+            "meaning": setting.meaning,
+            "why": setting.why_without_effect or NOT_BUILT,
+        }
         for setting in sorted(unsupported(), key=lambda found: (found.scope, found.name))
         if scope in (None, setting.scope)
     ]
     if arguments.json:
         json_document(rows)
     else:
-        table(("of", "name", "meaning"), [list(row.values()) for row in rows])
+        table(("of", "name", "meaning", "why without effect"), [list(row.values()) for row in rows])
     return 0

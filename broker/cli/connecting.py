@@ -1,7 +1,7 @@
 """What the commands that speak to a broker have in common: options, and errors as plain lines."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 
 from barnabas.cli.output import fail
@@ -88,3 +88,26 @@ def speaks_to_broker(command: Command) -> Command:
 def _advised(error: Exception, text: str) -> str:
     advice = next((line for kind, line in ADVICE.items() if isinstance(error, kind)), "")
     return f"{text.rstrip('.')}. {advice}"
+
+
+def actions_of(
+    parser: argparse.ArgumentParser, epilog: str, actions: Mapping[str, Callable[..., object]]
+) -> Callable[[str, str], argparse.ArgumentParser]:
+    """For a command with actions: call the result with a name and a summary to add one, which
+    takes the options of a connection and does what `actions` has under its name."""
+    parser.epilog = epilog
+    parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        sub = parsers.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=epilog,
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+        connection_options(sub)
+        sub.set_defaults(act=actions[name])
+        return sub
+
+    return add

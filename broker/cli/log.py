@@ -1,19 +1,25 @@
 """`barnabas log dump`: what the files of a log directory say, of barnabas's and of Kafka's."""
 
 import argparse
-import base64
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from barnabas.cext.records import CorruptRecords
 from barnabas.cli import log_files
 from barnabas.cli.log_files import Row, UnknownFile
+from barnabas.cli.log_records import FORMS, internal_topic_of, row_of
 from barnabas.cli.output import fail, iso_time, json_line, table
 from barnabas.wire.batches import Batch
+from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 TABLE_ROWS = 1000  # drawn at a time, so that a long file needs no memory
+DECODERS = {
+    "--offsets-decoder": CONSUMER_OFFSETS,
+    "--transaction-log-decoder": TRANSACTION_STATE,
+    "--share-group-state-decoder": SHARE_GROUP_STATE,
+}
 
 EPILOG = """\
 Exit status 1 when something is damaged; the damage is named where it is.
@@ -21,29 +27,10 @@ Exit status 1 when something is damaged; the damage is named where it is.
 examples:
   barnabas log dump data/news-0/00000000000000000000.log
   barnabas log dump data/news-0/00000000000000000000.log --records --keys-as text
+  barnabas log dump data/__consumer_offsets-3/00000000000000000000.log --records
   barnabas log dump data/news-0/*.timeindex data/news-0/*.snapshot
   barnabas log dump data/meta.properties --json
 """
-
-
-def _as_text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
-
-
-def _as_integer(data: bytes) -> str:
-    return str(int.from_bytes(data, "big", signed=True))
-
-
-def _as_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-FORMS: dict[str, Callable[[bytes], str]] = {
-    "text": _as_text,
-    "hex": bytes.hex,
-    "base64": _as_base64,
-    "int": _as_integer,
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +46,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     dump.add_argument("files", metavar="FILE", nargs="+", type=Path)
     dump.add_argument("--records", action="store_true", help="the records of each batch too")
     for what in ("keys", "values"):
+        dump.add_argument(f"--{what}-as", choices=list(FORMS), help=f"how {what} are shown (text)")
+    for option, topic in DECODERS.items():
         dump.add_argument(
-            f"--{what}-as", choices=list(FORMS), default="text", help=f"how {what} are shown"
+            option,
+            dest="decoder",
+            action="store_const",
+            const=topic,
+            help=f"records as those of {topic}, wherever the file is",
         )
     dump.add_argument("--json", action="store_true", help="print JSON lines")
 
@@ -104,11 +97,12 @@ def _rows(path: Path, kind: str) -> Iterator[Row]:
 
 def _dump_log(path: Path, arguments: argparse.Namespace) -> bool:
     batches = log_files.batches(log_files.mapped(path))
-    if not arguments.records:
+    if not arguments.records and arguments.decoder is None:
         return _show((row for row, _ in batches), path, arguments)
+    topic = _decoded_topic(path, arguments)
     damaged = False
     for row, batch in batches:
-        records, problem = _records(batch, arguments)
+        records, problem = _records(batch, topic, arguments)
         if problem:
             row["problem"] = problem
         damaged |= "problem" in row
@@ -121,26 +115,28 @@ def _dump_log(path: Path, arguments: argparse.Namespace) -> bool:
     return damaged
 
 
-def _records(batch: Batch | None, arguments: argparse.Namespace) -> tuple[list[Row], str | None]:
+def _records(
+    batch: Batch | None, topic: str | None, arguments: argparse.Namespace
+) -> tuple[list[Row], str | None]:
     if batch is None:
         return [], None
-    key_form, value_form = FORMS[arguments.keys_as], FORMS[arguments.values_as]
+    key_form, value_form = FORMS[arguments.keys_as or "text"], FORMS[arguments.values_as or "text"]
     found: list[Row] = []
     try:
         for record in batch.records:
-            row: Row = {"offset": record.offset, "timestamp": record.timestamp}
-            if batch.control:
-                row["control"] = log_files.control_kind(record.key)
-            else:
-                row["key"] = None if record.key is None else key_form(record.key)
-                row["value"] = None if record.value is None else value_form(record.value)
-            row["headers"] = [
-                [name, None if value is None else _as_text(value)] for name, value in record.headers
-            ]
-            found.append(row)
+            found.append(row_of(record, batch, key_form, value_form, topic))
     except CorruptRecords as error:
         return found, str(error)
     return found, None
+
+
+def _decoded_topic(path: Path, arguments: argparse.Namespace) -> str | None:
+    """The internal topic whose records are decoded: the one asked for, or the directory's own when
+    no form was asked for."""
+    if arguments.decoder is not None:
+        return str(arguments.decoder)
+    asked = arguments.keys_as is not None or arguments.values_as is not None
+    return None if asked else internal_topic_of(path)
 
 
 def _show(rows: Iterator[Row], path: Path, arguments: argparse.Namespace) -> bool:
@@ -170,4 +166,4 @@ def _draw(rows: list[Row]) -> None:
 def _cell(name: str, value: Any) -> Any:
     if name.lower().endswith("timestamp") and isinstance(value, int):
         return iso_time(value) or value
-    return value
+    return json_line(value) if isinstance(value, dict) else value

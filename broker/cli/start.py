@@ -10,10 +10,16 @@ import gc
 import logging
 import signal
 import sys
-import threading
 import time
+from queue import SimpleQueue
 
 from barnabas.config import BrokerConfig, ConfigError
+
+# Below the default of 5 ms a busy Python thread cannot hold up the Python lane for long; lower
+# still costs throughput where threads wait for each other. The process is the broker's own here.
+SWITCH_INTERVAL_S = 0.0005
+
+METRICS_PORT = 9404  # where Strimzi and the JMX exporter put Kafka's figures
 
 EPILOG = """\
 Settings are Kafka's own names: a file (--config), the environment (KAFKA_LISTENERS=...), and --set
@@ -61,15 +67,20 @@ def run(arguments: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.disable()  # nothing that a start makes is garbage; looking for it takes a tenth of the start
+    from barnabas.cli.limits import raise_and_read
     from barnabas.node import CannotStart, Node
 
+    limits = raise_and_read()
     for line in (*config.notices, *config.warnings):
         say(line)
-    stop = threading.Event()
+    # Not an Event: set() of a handler that interrupts wait() at its beginning waits for the lock
+    # that the interrupted wait() holds, and the broker never stops. This put() waits for nothing.
+    stop: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    node = Node(config)
+        signal.signal(number, lambda caught, _: stop.put(caught))
+    node = Node(config, default_metrics_port=METRICS_PORT)
     try:
         node.start()
     except CannotStart as error:
@@ -81,10 +92,13 @@ def run(arguments: argparse.Namespace) -> int:
     for listener in node.listeners:
         if listener not in node.listening:
             say(f"clients are told: {listener}")
+    say(limits.text())
+    if node.metrics.address is not None:
+        say(f"metrics: {node.metrics.address}/metrics")
     took_ms = 1e3 * (time.monotonic() - began)
     for listener in node.listening:
         say(f"ready: {listener} (node {node.node_id}, {took_ms:.0f} ms)")
-    stop.wait()
+    stop.get()
     say("stopping")
     node.stop()
     say("stopped")

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
+from barnabas.cli.connecting import actions_of, cluster_of, json_option, speaks_to_broker
 from barnabas.cli.output import fail, json_document, say, table
 from barnabas.client import (
     Cluster,
@@ -34,21 +34,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def action(name: str, summary: str) -> argparse.ArgumentParser:
-        sub = actions.add_parser(
-            name,
-            help=summary,
-            description=summary,
-            epilog=EPILOG,
-            formatter_class=argparse.RawTextHelpFormatter,
-        )
-        connection_options(sub)
-        sub.set_defaults(act=ACTIONS[name])
-        return sub
-
+    action = actions_of(parser, EPILOG, ACTIONS)
     found = action("list", "the topics there are")
     found.add_argument("--internal", action="store_true", help="those of the broker itself too")
     json_option(found)

@@ -72,6 +72,12 @@ class Connection:
         self.is_open = False
         self._socket.close()
 
+    def hand_over(self) -> socket.socket:
+        """The socket, not blocking, for one who speaks on it alone from now on (pipeline.py)."""
+        self.is_open = False
+        self._socket.setblocking(False)
+        return self._socket
+
     def version_of(self, key: int, low: int = 0, high: int | None = None) -> int:
         """The newest version of a request that both sides know, within low to high.
 

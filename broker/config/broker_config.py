@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 
+from barnabas.config.connection_limits import OVERRIDES, listener_limit, parse_overrides
 from barnabas.config.environment import settings_from
 from barnabas.config.layers import Layers, TypedAccess, value_in_force
 from barnabas.config.listeners import Listener, Listeners, is_loopback
@@ -20,8 +21,20 @@ from barnabas.config.settings import BROKER_SETTINGS, ConfigError, Setting
 from barnabas.config.values import Value, parse_value
 
 # Keys that steer something other than the broker and stand in stock files.
-SILENT_PREFIXES = ("config.providers.",)
+SILENT_PREFIXES = ("config.providers.", "plugin.")
 NOT_FOR_ONE_NODE = "this build runs one node"
+
+# Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
+THREAD_COUNTS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+THREADS_MAX = 1000
+DEDUPE_BYTES_MIN = 1 << 20
 
 Get = Callable[[str], Value]
 
@@ -53,7 +66,35 @@ def cross_problems(get: Get) -> list[str]:
             f"queued.max.request.bytes={queued} is less than socket.request.max.bytes={largest}:"
             " the largest request could never be read. Raise the first or lower the second."
         )
+    return wrong + _thread_problems(get) + _address_problems(get)
+
+
+def _thread_problems(get: Get) -> list[str]:
+    wrong = [
+        f"{name}={get(name)} is more than {THREADS_MAX}. Lower it."
+        for name in THREAD_COUNTS
+        if number(get(name)) > THREADS_MAX
+    ]
+    buffer, threads = number(get("log.cleaner.dedupe.buffer.size")), get("log.cleaner.threads")
+    if buffer < DEDUPE_BYTES_MIN * number(threads):
+        wrong.append(
+            f"log.cleaner.dedupe.buffer.size={buffer} must be at least 1MB per cleaner thread, and"
+            f" log.cleaner.threads={threads}. Raise the first or lower the second."
+        )
     return wrong
+
+
+def _address_problems(get: Get) -> list[str]:
+    try:
+        overrides = parse_overrides(str(get(OVERRIDES)))
+    except ConfigError as error:
+        return error.problems
+    if get("max.connections.per.ip") == 0 and not overrides:
+        return [
+            f"max.connections.per.ip can be set to zero only if {OVERRIDES} is set: nobody could"
+            " connect."
+        ]
+    return []
 
 
 class BrokerConfig(TypedAccess):
@@ -125,7 +166,11 @@ class BrokerConfig(TypedAccess):
 
     def unknown(self) -> dict[str, str]:
         """Settings the table does not have; plugins may."""
-        return {n: v for n, v in self.values.items() if n not in BROKER_SETTINGS}
+        return {
+            name: text
+            for name, text in self.values.items()
+            if name not in BROKER_SETTINGS and listener_limit(name) is None
+        }
 
     def without_effect(self) -> list[str]:
         """Settings that were given and that this build only accepts and reports."""
@@ -178,7 +223,8 @@ class BrokerConfig(TypedAccess):
     def _check(self) -> None:
         problems = protection_problems(self.values)
         for name, text in self.values.items():
-            setting = BROKER_SETTINGS.get(name)
+            limit = listener_limit(name)
+            setting = limit.setting if limit else BROKER_SETTINGS.get(name)
             if setting:
                 try:
                     parse_value(setting, text)
@@ -227,6 +273,13 @@ class BrokerConfig(TypedAccess):
                 f"{name}{self._where(name)}: this setting is not known. It is kept for plugins"
                 " and has no other effect; check the spelling."
             )
+        bound = {listener.name.lower() for listener in self.listeners}
+        for name in sorted(self.values):
+            limit = listener_limit(name)
+            if limit and limit.listener not in bound:
+                self.warnings.append(
+                    f"{name}: no listener has this name in small letters. It has no effect."
+                )
         blank = [n for n in sorted(self.values) if self._is_blank(BROKER_SETTINGS.get(n))]
         if blank:
             self.warnings.append("These settings have no effect here: " + ", ".join(blank) + ".")

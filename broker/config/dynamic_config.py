@@ -4,7 +4,9 @@ Two maps of texts, one for every broker and one for each broker id, are all the 
 stores them (the metadata tree) hands them in with `replace` and stores what `alter` gives back.
 Callables in `on_change` are called with the names whose value in force changed, after the change,
 on the thread that made it; one that raises stops neither the change nor the others, and its error
-goes to `on_error` (without it, the first is raised at the end). `alter` and `replace` are called
+goes to `on_error` (without it, the first is raised at the end). Callables in `checks` are given
+the layers as they would be and the names that were asked for, before anything is changed, and give
+back what is wrong. `alter` and `replace` are called
 from one thread at a time.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.config.broker_config import BrokerConfig, cross_problems
+from barnabas.config.connection_limits import PREFIX, listener_limit
 from barnabas.config.layers import (
     DYNAMIC_BROKER,
     DYNAMIC_DEFAULT_BROKER,
@@ -23,17 +26,22 @@ from barnabas.config.layers import (
     candidates,
     describe_setting,
     describe_unknown,
+    is_listed,
     value_in_force,
 )
+from barnabas.config.listeners import Listeners
 from barnabas.config.protection import base_name, protection_asked
 from barnabas.config.providers import refers
 from barnabas.config.settings import BROKER_SETTINGS, PER_BROKER, ConfigError
 from barnabas.config.values import Value, parse_value
 
 UNKNOWN_COUNT_MAX = 1000  # names the table does not have, kept for one broker
+LISTENER_NAMES = frozenset({"listeners", "listener.security.protocol.map"})
 TEXT_BYTES_MAX = 32768  # of one value that came over the network
 
 Changed = Callable[[frozenset[str]], None]
+Check = Callable[[Layers, frozenset[str]], list[str]]
+TopicCheck = Callable[[Mapping[str, str]], list[str]]
 
 
 class DynamicConfig(TypedAccess):
@@ -48,6 +56,8 @@ class DynamicConfig(TypedAccess):
         self.static = static
         self.node_id = static.node_id if node_id is None else node_id
         self.on_change: list[Changed] = []
+        self.checks: list[Check] = []
+        self.topic_checks: list[TopicCheck] = []  # of topics' settings, beside their table
         self.on_error = on_error
         self._cluster: dict[str, str] = {}
         self._brokers: dict[int, dict[str, str]] = {}
@@ -65,6 +75,10 @@ class DynamicConfig(TypedAccess):
                 return self.static[name]
             layers.typed[name] = value_in_force(setting, layers)
         return layers.typed[name]
+
+    @property
+    def listeners(self) -> Listeners:
+        return listeners_of(self.layers)
 
     def texts(self, broker_id: int | None) -> dict[str, str]:
         """What was altered for one broker, or (None) for every broker."""
@@ -103,6 +117,11 @@ class DynamicConfig(TypedAccess):
             else:
                 after.broker = texts
             problems = cross_problems(lambda name: value_in_force(BROKER_SETTINGS[name], after))
+            if broker_id == self.node_id and LISTENER_NAMES & changes.keys():
+                problems += _listener_problems(after)
+            if broker_id in (None, self.node_id) and not problems:
+                for check in self.checks:
+                    problems += check(after, frozenset(changes))
         if problems:
             raise ConfigError(problems)
         if not validate_only:
@@ -159,12 +178,28 @@ class DynamicConfig(TypedAccess):
         for name, setting in BROKER_SETTINGS.items():
             shown = name in altered if broker_id is None else True
             if shown and (wanted is None or name in wanted):
-                found.append(describe_setting(setting, layers))
+                entry = describe_setting(setting, layers)
+                if wanted is not None or is_listed(setting, entry):
+                    found.append(entry)
         unknown = dict(altered) if broker_id is None else {**layers.static, **altered}
         for name in sorted(n for n in unknown if n not in BROKER_SETTINGS):
             if wanted is None or name in wanted:
                 found.append(describe_unknown(name, _source_of(name, layers)))
         return found
+
+
+def listeners_of(layers: Layers) -> Listeners:
+    """The listeners as these layers have them; raises ConfigError by the rules of the file."""
+    given = {**layers.static, **layers.cluster, **layers.broker}
+    return Listeners(lambda name: value_in_force(BROKER_SETTINGS[name], layers), given.__contains__)
+
+
+def _listener_problems(layers: Layers) -> list[str]:
+    try:
+        listeners_of(layers)
+    except ConfigError as error:
+        return error.problems
+    return []
 
 
 def _source_of(name: str, layers: Layers) -> int:
@@ -179,7 +214,8 @@ def dynamic_problems(name: str, text: str | None, cluster_wide: bool) -> list[st
     if setting and setting.is_read_only:
         return [f"{name}: cannot change while the broker runs. Set it in the file and restart."]
     base = BROKER_SETTINGS.get(base_name(name))
-    if cluster_wide and base and (base.mode == PER_BROKER or base.is_sensitive):
+    of_one = base and (base.mode == PER_BROKER or base.is_sensitive)
+    if cluster_wide and (of_one or name.startswith(PREFIX)):
         return [f"{name}: differs from broker to broker. Alter it for one broker id."]
     if text is None:
         return []
@@ -190,6 +226,8 @@ def dynamic_problems(name: str, text: str | None, cluster_wide: bool) -> list[st
     protection = protection_asked(name, text)
     if protection:
         return [f"{name}: asks for {protection}, not available in this build. Leave it out."]
+    limit = listener_limit(name)
+    setting = limit.setting if limit else setting
     if setting:
         try:
             parse_value(setting, text)

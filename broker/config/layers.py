@@ -18,6 +18,8 @@ DYNAMIC_BROKER = 2
 DYNAMIC_DEFAULT_BROKER = 3
 STATIC_BROKER = 4
 DEFAULT = 5
+BROKER_LOGGER = 6
+CLIENT_METRICS = 7
 GROUP = 8
 OWN_SOURCE = {"topic": TOPIC, "group": GROUP}
 
@@ -198,10 +200,32 @@ def describe_setting(
         read_only=setting.scope == "broker" and setting.is_read_only,
         source=best.source if best else DEFAULT,
         is_sensitive=hidden,
-        synonyms=[(c.setting.name, None if hidden else c.text.strip(), c.source) for c in found],
+        synonyms=[
+            (c.setting.name, None if hidden else c.text.strip(), c.source)
+            for c in _synonyms_shown(setting, found)
+        ],
         type=TYPE_CODES[setting.type],
         documentation=setting.meaning,
     )
+
+
+def _synonyms_shown(setting: Setting, found: list[Candidate]) -> list[Candidate]:
+    """As Kafka shows them: what was given and, after it, one default. Where the broker was given
+    nothing, that default is shown only when it is of the name that is looked at first."""
+    given = [c for c in found if c.source != DEFAULT]
+    default = next((c for c in found if c.source == DEFAULT), None)
+    if default is None or setting.scope == "group":
+        return given if default is None else [*given, default]
+    first = setting.name
+    if setting.scope == "topic":
+        first = next((s.name for s in setting.synonyms if not s.same_resource), "")
+    by_broker = any(c.setting.scope == "broker" for c in given)
+    return [*given, default] if by_broker or default.setting.name == first else given
+
+
+def is_listed(setting: Setting, entry: ConfigEntry) -> bool:
+    """Whether an answer that names no settings has this one."""
+    return entry.source != DEFAULT or not setting.is_unlisted
 
 
 def describe_unknown(name: str, source: int) -> ConfigEntry:

@@ -16,7 +16,8 @@ says otherwise.
   (`KAFKA_LOG_DIRS` or `BARNABAS_LOG_DIRS` for `log.dirs`), `--set name=value`.
 - Tier **A** behaves as in Kafka, **B** is accepted and reported with little or no effect; settings
   without a tier are accepted and have no effect.
-- **Works**: whether this build does what the setting says.
+- **Works**: whether this build does what the setting says. Where it cannot, the last column says
+  why; where it says nothing, the setting waits for a part that is not built yet.
 - **Change**: `live` settings can be altered while the broker runs, for one broker or for all;
   `per broker` ones for one broker only; the others need a restart.
 """
@@ -59,9 +60,14 @@ def _row(setting: Setting) -> str:
         setting.tier,
         "yes" if setting.is_effective else "no",
         seventh,
-        setting.meaning.replace("|", "\\|"),
+        _meaning(setting).replace("|", "\\|"),
     ]
     return "| " + " | ".join(cells) + " |\n"
+
+
+def _meaning(setting: Setting) -> str:
+    why = setting.why_without_effect
+    return f"{setting.meaning}. No effect: {why}" if why else setting.meaning
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ The next file to read is values.py.
 from __future__ import annotations
 
 import os
+from functools import cache
 
 READ_ONLY = "read-only"
 PER_BROKER = "per-broker"
@@ -29,7 +30,9 @@ CLUSTER_WIDE = "cluster-wide"
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 TABLE_PATH = os.path.join(_FOLDER, "settings.tsv")
+REASONS_PATH = os.path.join(_FOLDER, "without_effect.txt")
 EFFECTIVE_PATH = os.path.join(_FOLDER, "effective.txt")
+UNLISTED_PATH = os.path.join(_FOLDER, "unlisted.txt")
 TITLE = "scope name type default importance tier unit valid mode synonyms meaning".split()
 
 
@@ -91,6 +94,18 @@ class Setting:
         """Whether this build does what the setting says: effective.txt names it."""
         return (self.scope, self.name) in EFFECTIVE
 
+    @property
+    def is_unlisted(self) -> bool:
+        """Whether it is described only when somebody gave it a value or asks for it by name."""
+        return (self.scope, self.name) in UNLISTED
+
+    @property
+    def why_without_effect(self) -> str:
+        """Why it cannot have an effect here; "" when it has one, or is not built yet."""
+        if self.is_effective:
+            return ""
+        return next((why for pattern, why in read_reasons() if fits(self.name, pattern)), "")
+
     def __repr__(self) -> str:
         return f"<Setting {self.scope} {self.name}>"
 
@@ -122,11 +137,33 @@ def read_effective(path: str = EFFECTIVE_PATH) -> dict[tuple[str, str], str]:
     return found
 
 
+def read_unlisted(path: str = UNLISTED_PATH) -> frozenset[tuple[str, str]]:
+    """(scope, name) of what Kafka 4.3 does not list."""
+    with open(path, encoding="utf-8") as file:
+        rows = [line.split() for line in file if line.strip() and not line.startswith("#")]
+    return frozenset((scope, name) for scope, name in rows)
+
+
+def fits(name: str, pattern: str) -> bool:
+    """A pattern is a name, or the beginning of names and an asterisk."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+@cache
+def read_reasons(path: str = REASONS_PATH) -> list[tuple[str, str]]:
+    """(pattern of names, why these settings can have no effect here), as in the file."""
+    with open(path, encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line in file if not line.startswith("#")]
+    rows = [line.partition("\t") for line in lines]
+    return [(pattern, why) for pattern, _, why in rows]
+
+
 _TABLE = read_table()
 BROKER_SETTINGS = _TABLE["broker"]
 TOPIC_SETTINGS = _TABLE["topic"]
 GROUP_SETTINGS = _TABLE["group"]
 EFFECTIVE = read_effective()
+UNLISTED = read_unlisted()
 
 
 def settings_of(scope: str) -> dict[str, Setting]:

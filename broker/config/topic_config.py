@@ -1,4 +1,4 @@
-"""The settings of one topic (or group): its own overrides above the broker's values.
+"""The settings of one topic: its own overrides above the broker's values.
 
 `TopicConfig` reads the broker's layers at each first use of a name and keeps the typed value;
 `refresh` forgets them after a dynamic change of the broker's settings. segment.bytes may be as
@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.dynamic_config import TEXT_BYTES_MAX, DynamicConfig
-from barnabas.config.layers import ConfigEntry, TypedAccess, describe_setting, value_in_force
+from barnabas.config.layers import (
+    ConfigEntry,
+    TypedAccess,
+    describe_setting,
+    is_listed,
+    value_in_force,
+)
 from barnabas.config.providers import refers
 from barnabas.config.settings import ConfigError, settings_of
 from barnabas.config.values import Value, parse_value
@@ -41,24 +47,22 @@ class ResourceConfig(TypedAccess):
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         wanted = None if names is None else set(names)
-        return [
-            describe_setting(setting, self._broker.layers, self.overrides)
-            for name, setting in self._settings.items()
-            if (wanted is None or name in wanted) and not name.startswith("internal.")
-        ]
+        found = []
+        for name, setting in self._settings.items():
+            if (wanted is None or name in wanted) and not name.startswith("internal."):
+                entry = describe_setting(setting, self._broker.layers, self.overrides)
+                if wanted is not None or is_listed(setting, entry):
+                    found.append(entry)
+        return found
 
 
 class TopicConfig(ResourceConfig):
     scope = "topic"
 
 
-class GroupConfig(ResourceConfig):
-    scope = "group"
-
-
 def check_topic(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConfig) -> TopicConfig:
     """The topic's settings, or ConfigError: for CreateTopics and both kinds of AlterConfigs."""
-    _check_values("topic", overrides)
+    check_values("topic", overrides)
     config = TopicConfig(overrides, broker)
     least = config.integer("min.compaction.lag.ms")
     most = config.integer("max.compaction.lag.ms")
@@ -68,15 +72,15 @@ def check_topic(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConf
             f"min.compaction.lag.ms={least} is more than max.compaction.lag.ms={most}."
             " Lower the first or raise the second."
         )
+    checks = broker.topic_checks if isinstance(broker, DynamicConfig) else []
+    problems = [line for check in checks for line in check(overrides)]
+    if problems:
+        raise ConfigError(problems)
     return config
 
 
-def check_group(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConfig) -> GroupConfig:
-    _check_values("group", overrides)
-    return GroupConfig(overrides, broker)
-
-
-def _check_values(scope: str, overrides: Mapping[str, str]) -> None:
+def check_values(scope: str, overrides: Mapping[str, str]) -> None:
+    """Raises ConfigError for a name the scope does not have or a value it does not take."""
     problems: list[str] = []
     for name, text in overrides.items():
         setting = settings_of(scope).get(name)

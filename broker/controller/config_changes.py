@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from barnabas.config import ConfigError, DynamicConfig, TopicConfig, check_topic
+from barnabas.config.broker_config import THREAD_COUNTS, THREADS_MAX
 from barnabas.config.incremental import APPEND, DELETE, SET, SUBTRACT, apply_operation
 from barnabas.config.layers import value_in_force
 from barnabas.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
@@ -34,21 +34,15 @@ from barnabas.metadata.tree import (
     SetData,
     TooLarge,
 )
+from barnabas.value_class import NamedTuple
 
 log = logging.getLogger("barnabas.controller")
 
-
-# Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
-THREAD_COUNTS = (
-    "background.threads",
-    "log.cleaner.threads",
-    "num.io.threads",
-    "num.network.threads",
-    "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
-)
-THREADS_MAX = 1000
 OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
+
+
+# Of topic or broker, its name, the values; raises PolicyViolation.
+Policy = Callable[[str, str, Mapping[str, str | None]], None]
 
 
 class Change(NamedTuple):
@@ -63,11 +57,17 @@ class ConfigChanges:
     """The configurations of topics and brokers, changed by one thread at a time."""
 
     def __init__(
-        self, tree: MetadataTree, reader: ClusterStateReader, config: DynamicConfig
+        self,
+        tree: MetadataTree,
+        reader: ClusterStateReader,
+        config: DynamicConfig,
+        policy: Policy = lambda *_: None,
     ) -> None:
+        """`policy`: what plugins say of a change."""
         self._tree = tree
         self._reader = reader
         self._config = config
+        self._policy = policy
         self._lock = threading.Lock()
 
     def change_topic(
@@ -80,7 +80,7 @@ class ConfigChanges:
             for change in changes:
                 setting = TOPIC_SETTINGS.get(change.name)
                 in_force = text_of(current[change.name]) if setting is not None else None
-                text = _changed(change, setting, in_force)
+                text = changed_text(change, setting, in_force)
                 texts.pop(change.name, None)
                 if text is not None:
                     texts[change.name] = text
@@ -92,7 +92,7 @@ class ConfigChanges:
         with self._lock:
             self._texts_of_topic(name)
             for setting_name, text in texts.items():
-                _check_value(setting_name, TOPIC_SETTINGS.get(setting_name), text)
+                check_value(setting_name, TOPIC_SETTINGS.get(setting_name), text)
             self._store_topic(name, dict(texts), validate_only)
 
     def change_broker(
@@ -105,7 +105,7 @@ class ConfigChanges:
             for change in changes:
                 setting = BROKER_SETTINGS.get(change.name)
                 in_force = text_of(value_in_force(setting, layers)) if setting else None
-                found[change.name] = _changed(change, setting, in_force)
+                found[change.name] = changed_text(change, setting, in_force)
             self._store_broker(broker_id, found, validate_only)
 
     def replace_broker(
@@ -114,7 +114,7 @@ class ConfigChanges:
         with self._lock:
             gone: dict[str, str | None] = dict.fromkeys(self._config.texts(broker_id))
             for name, text in texts.items():
-                _check_value(name, BROKER_SETTINGS.get(name), text)
+                check_value(name, BROKER_SETTINGS.get(name), text)
             self._store_broker(broker_id, {**gone, **texts}, validate_only)
 
     def _texts_of_topic(self, name: str) -> dict[str, str]:
@@ -128,6 +128,7 @@ class ConfigChanges:
             check_topic(texts, self._config)
         except ConfigError as error:
             raise InvalidConfig(" ".join(error.problems)) from error
+        self._policy("topic", name, texts)
         if not validate_only:
             try:
                 self._write("topics", name, texts, [CheckVersion(znodes.topic_path(name))])
@@ -144,6 +145,7 @@ class ConfigChanges:
         for setting_name, text in changes.items():
             if setting_name in THREAD_COUNTS and text is not None:
                 _check_thread_count(setting_name, int(text), self._config.integer(setting_name))
+        self._policy("broker", "" if broker_id is None else str(broker_id), changes)
         if validate_only:
             return
         node = znodes.DEFAULT_ENTITY if broker_id is None else str(broker_id)
@@ -181,7 +183,8 @@ def load(config: DynamicConfig, state: ClusterState) -> None:
             log.warning("/config/%s: %s", path, problem)
 
 
-def _changed(change: Change, setting: Setting | None, in_force: str | None) -> str | None:
+def changed_text(change: Change, setting: Setting | None, in_force: str | None) -> str | None:
+    """The new text; None: the setting has none of its own. Raises InvalidRequest, InvalidConfig."""
     try:
         text = apply_operation(change.name, setting, change.operation, in_force, change.value)
     except ConfigError as error:
@@ -189,7 +192,7 @@ def _changed(change: Change, setting: Setting | None, in_force: str | None) -> s
         refusal = InvalidRequest if malformed else InvalidConfig
         raise refusal(" ".join(error.problems)) from error
     if text is not None:
-        _check_value(change.name, setting, text)
+        check_value(change.name, setting, text)
     return text
 
 
@@ -202,7 +205,7 @@ def _check_thread_count(name: str, asked: int, now: int) -> None:
         )
 
 
-def _check_value(name: str, setting: Setting | None, text: str) -> None:
+def check_value(name: str, setting: Setting | None, text: str) -> None:
     """Kafka's words for a value that is not allowed, which its tools' users look for."""
     if setting is None:
         return  # who knows the scope says what an unknown name means

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from barnabas.controller.placement import place
-from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, partition_nodes
+from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Placed, partition_nodes
 from barnabas.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -21,6 +20,7 @@ from barnabas.errors import (
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
 from barnabas.metadata.tree import CreateNode, MetadataTree, MultiFailed, Operation, SetData
+from barnabas.value_class import replace
 
 
 class PartitionGrowth:
@@ -31,10 +31,13 @@ class PartitionGrowth:
         tree: MetadataTree,
         reader: ClusterStateReader,
         random_below: Callable[[int], int],
+        placed: Placed = lambda *_: None,
     ) -> None:
+        """`placed`: what plugins say of a placement."""
         self._tree = tree
         self._reader = reader
         self._random_below = random_below
+        self._plugins_place = placed
         self._lock = threading.Lock()
 
     def grow(
@@ -88,8 +91,9 @@ class PartitionGrowth:
                 raise InvalidPartitions(
                     f"replication factor {factor}, and {len(brokers)} broker(s) to place it on"
                 )
+            given = self._plugins_place(brokers, count - present, factor, present)
             first = self._random_below(len(brokers))
-            placed = place(brokers, count - present, factor, first)
+            placed = given or place(brokers, count - present, factor, first)
         return dict(enumerate(placed, present))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from barnabas.errors import InvalidTopicException
 
 NAME_LETTERS_MAX = 249
-LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+LEGAL = r"[a-zA-Z0-9._-]+"
 INTERNAL = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
@@ -23,7 +23,7 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicException("a topic name cannot be '.' or '..'")
     if len(name) > NAME_LETTERS_MAX:
         raise InvalidTopicException(f"a topic name has at most {NAME_LETTERS_MAX} letters")
-    if not LEGAL.fullmatch(name):
+    if not re.fullmatch(LEGAL, name):
         raise InvalidTopicException("a topic name has only letters, digits, '.', '_' and '-'")
 
 

@@ -8,7 +8,6 @@ of the tree's state, before the caller is answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from barnabas.config import ConfigError, DynamicConfig, check_topic
 from barnabas.controller.placement import place
@@ -25,13 +24,18 @@ from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
 from barnabas.metadata.tree import CreateNode, MetadataTree, MultiFailed, NodeExists, Operation
 from barnabas.metadata.znodes import PartitionState, TopicAssignment
+from barnabas.value_class import value_class
 
 # One request may not make more than one multi of the embedded store can hold.
 PARTITIONS_PER_TOPIC_MAX = 50_000
+# What plugins say: replicas by brokers, partition count, replication factor and first partition;
+# and nothing, or PolicyViolation, of a topic's name, the two numbers and its settings.
+Placed = Callable[[Sequence[int], int, int, int], list[tuple[int, ...]] | None]
+CheckTopic = Callable[[str, int, int, Mapping[str, str]], None]
 DEFAULT = -1  # a partition count or replication factor that the broker's settings decide
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class NewTopic:
     """A topic as asked for. `assignments` (partition: replicas) goes before the two numbers."""
 
@@ -52,19 +56,30 @@ class TopicController:
         config: DynamicConfig,
         random_below: Callable[[int], int],
         random_bytes: Callable[[int], bytes],
+        placed: Placed = lambda *_: None,
+        check: CheckTopic = lambda *_: None,
     ) -> None:
+        """`placed` and `check` are what plugins say of a placement and of a new topic."""
         self._tree = tree
         self._reader = reader
         self._config = config
         self._random_below = random_below
         self._random_bytes = random_bytes
+        self._plugins_place = placed
+        self._check = check
 
-    def create(self, topic: NewTopic, validate_only: bool = False) -> Topic | TopicAssignment:
-        """Makes one topic; with validate_only gives the assignment it would have. Raises the
-        KafkaError that CreateTopics answers with."""
+    def create(
+        self, topic: NewTopic, validate_only: bool = False, is_own: bool = False
+    ) -> Topic | TopicAssignment:
+        """Makes one topic; with validate_only gives the assignment it would have. `is_own`: for
+        the broker itself, so that policies are not asked. Raises the KafkaError that CreateTopics
+        answers with."""
         state = self._reader.state
         assignment = self._assignment_of(topic, state)
         configs = self._checked_configs(topic)
+        if not is_own:
+            replicas = assignment.partitions
+            self._check(topic.name, len(replicas), len(replicas[0]), configs)
         if validate_only:
             return assignment
         try:
@@ -105,7 +120,8 @@ class TopicController:
             raise InvalidReplicationFactor(
                 f"replication factor {factor}, and {len(brokers)} broker(s) to place it on"
             )
-        return place(brokers, count, factor, self._random_below(len(brokers)))
+        given = self._plugins_place(brokers, count, factor, 0)
+        return given or place(brokers, count, factor, self._random_below(len(brokers)))
 
     def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
         configs = topic.configs or {}

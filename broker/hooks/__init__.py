@@ -1,9 +1,48 @@
-"""Where a person's Python extends the broker: hook specifications and the registry of plugins.
+"""Where a person's Python extends the broker.
 
-Read specs.py (the contracts), then registry.py (who implements them, and what happens when one
-fails). A plugin author needs `from barnabas.hooks import hookimpl` and specs.py only.
+Read specs.py (the contracts), views.py (what hooks see), then for what happens inside: loading.py
+(found and made), registry.py (who is asked), calls.py (threads, budgets, failures), process.py (a
+plugin in a process of its own). A plugin author needs the names below and barnabas.testing.
 """
 
-from barnabas.hooks.specs import LogView, SegmentView, hookimpl, hookspec
+from barnabas.cext.records import Record
+from barnabas.hooks.options import Option, Options
+from barnabas.hooks.services import Services
+from barnabas.hooks.specs import hookimpl, hookspec
+from barnabas.hooks.views import (
+    ConfigChange,
+    DirectoryView,
+    DirtyLog,
+    GroupMemberView,
+    GroupTopicView,
+    GroupView,
+    LogView,
+    NewTopicView,
+    RecordBatch,
+    Reject,
+    Replace,
+    SegmentView,
+    UnflushedLog,
+)
 
-__all__ = ["LogView", "SegmentView", "hookimpl", "hookspec"]
+__all__ = [
+    "ConfigChange",
+    "DirectoryView",
+    "DirtyLog",
+    "GroupMemberView",
+    "GroupTopicView",
+    "GroupView",
+    "LogView",
+    "NewTopicView",
+    "Option",
+    "Options",
+    "Record",
+    "RecordBatch",
+    "Reject",
+    "Replace",
+    "SegmentView",
+    "Services",
+    "UnflushedLog",
+    "hookimpl",
+    "hookspec",
+]

@@ -1,58 +1,426 @@
-"""The plugins of one broker, and calls to them that never cost data.
+"""The plugins of one broker: which run, in which order, and what their answers come to.
 
-pluggy is imported here and in specs.py only, and `node` imports this module after the broker
-serves: it takes longer to import than the rest of the start.
+`plugins` names those that are asked about everything, in its order; a topic names those that look
+at its records and its segments. Built-ins may be named by topics without standing in `plugins`:
+they are made when they are first needed. The set is replaced whole by a reload, and a call that
+runs meanwhile ends with the plugin it began with.
 """
 
+from __future__ import annotations
+
 import logging
+import threading
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pluggy
-
-from barnabas.hooks.specs import PROJECT, LogView, Specs
+from barnabas.hooks.builtin import ASSIGNORS, BUILTIN
+from barnabas.hooks.calls import FAILED, BadAnswer, Calls
+from barnabas.hooks.loading import (
+    CannotLoad,
+    find,
+    forget_modules,
+    implementations,
+    load,
+)
+from barnabas.hooks.options import COMMON, options_of, parse
+from barnabas.hooks.plugin import Plugin
+from barnabas.hooks.views import (
+    ConfigChange,
+    DirectoryView,
+    DirtyLog,
+    GroupView,
+    LogView,
+    NewTopicView,
+    RecordBatch,
+    Reject,
+    Replace,
+    UnflushedLog,
+)
 
 log = logging.getLogger("barnabas.hooks")
 
+MESSAGE_CHARACTERS_MAX = 1000
+
+
+class FetchRefused(Exception):
+    """A plugin that fails closed could not say what a consumer may see."""
+
 
 class Registry:
-    """Which plugins run. `failures` counts calls that raised or answered nonsense, by plugin."""
+    """Which plugins run. `settings`: all `plugin.NAME.key` in force."""
 
-    def __init__(self) -> None:
-        self._manager = pluggy.PluginManager(PROJECT)
-        self._manager.add_hookspecs(Specs)
-        self.failures: Counter[str] = Counter()
+    def __init__(self, settings: Callable[[], Mapping[str, str]] = dict) -> None:
+        self.calls = Calls()
+        self._settings = settings
+        self._lock = threading.RLock()  # of making and replacing
+        self._named: tuple[Plugin, ...] = ()  # of `plugins`, in order
+        self._plugins: dict[str, Plugin] = {}  # replaced, never changed
+        self._closed = False
+        self._begin: Callable[[Plugin], object] = lambda plugin: None
 
-    def register(self, plugin: Any, name: str) -> None:
-        """Raises ValueError when the name is taken or an implementation fits no hook."""
+    # -- who is there ---------------------------------------------------------------------------
+
+    def on_made(self, begin: Callable[[Plugin], object]) -> None:
+        """Called for each plugin that is made from now on, when it may be used."""
+        self._begin = begin
+
+    def load(self, names: Sequence[str]) -> None:
+        """Makes the plugins of `plugins`. Raises CannotLoad, and then nothing is changed."""
+        made = self.made(names)
+        with self._lock:
+            self._use(made)
+
+    def load_what_can(self, names: Sequence[str]) -> list[str]:
+        """As `load`, without those that cannot be loaded; what is wrong with them."""
+        problems = []
+        made: list[Plugin] = []
+        for name in dict.fromkeys(names):
+            try:
+                made += self.made([name])
+            except CannotLoad as error:
+                problems += error.problems
+        with self._lock:
+            self._use(made)
+        return problems
+
+    def made(self, names: Sequence[str]) -> list[Plugin]:
+        """As `load`, without using them."""
+        settings = self._settings()
+        problems: list[str] = []
+        made: list[Plugin] = []
+        for name in names:
+            if names.count(name) > 1:
+                problems.append(f"plugins: {name} is there twice. Name it once.")
+                break
+            try:
+                made.append(load(name, options_of(name, settings)))
+            except CannotLoad as error:
+                problems += error.problems
+        if problems:
+            for plugin in made:
+                self.calls.close(plugin)
+            raise CannotLoad(problems)
+        return made
+
+    def check(self, names: Sequence[str]) -> list[str]:
+        """What is wrong with a set of plugins that is to be used."""
         try:
-            self._manager.register(plugin, name=name)
-            self._manager.check_pending()
-        except pluggy.PluginValidationError as error:
-            raise ValueError(f"plugin {name}: {error}") from error
+            made = self.made(names)
+        except CannotLoad as error:
+            return error.problems
+        for plugin in made:
+            self.calls.close(plugin)
+        return []
+
+    def forget_code(self, names: Iterable[str]) -> list[str]:
+        """The next `load` imports the plugins' modules anew. What is wrong, where one has gone."""
+        settings = self._settings()
+        problems: list[str] = []
+        for name in names:
+            use = options_of(name, settings).get("use", name)
+            try:
+                if use not in BUILTIN:
+                    forget_modules(find(use).target)
+            except CannotLoad as error:
+                problems += error.problems
+        return problems
+
+    def reload(self, names: Sequence[str]) -> None:
+        """As `load`; the plugins that ran until now are told that they stop."""
+        with self._lock:
+            made = self.made(names)
+            before = list(self._plugins.values())
+            for plugin in before:
+                self.tell(plugin, "broker_stopping", {})
+            self._use(made)
+        for plugin in before:
+            self.calls.close(plugin)
+
+    def _use(self, made: list[Plugin]) -> None:
+        self._plugins = {plugin.name: plugin for plugin in made}
+        self._named = tuple(made)
+        for plugin in made:
+            log.info("%s", plugin.said())
+            self._begin(plugin)
+
+    def register(self, made: Any, name: str) -> Plugin:
+        """A plugin that is an object already. Raises ValueError when the name is taken or an
+        implementation fits no hook."""
+        with self._lock:
+            if name in self._plugins:
+                raise ValueError(f"a plugin {name} runs already")
+            try:
+                hooks = implementations(name, made)
+            except CannotLoad as error:
+                raise ValueError(str(error)) from error
+            plugin = Plugin(name, hooks, made=made, common=parse(name, COMMON, {}))
+            self._plugins = self._plugins | {name: plugin}
+            self._named += (plugin,)
+            self._begin(plugin)
+            return plugin
+
+    def plugins(self) -> list[Plugin]:
+        return list(self._plugins.values())
 
     def names(self) -> list[str]:
-        return sorted(name for name, plugin in self._manager.list_name_plugin() if plugin)
+        return sorted(self._plugins)
 
-    def deletable_segments(self, view: LogView, now_ms: int) -> int:
-        """The largest answer of all plugins; a failing one counts as 0."""
-        largest = 0
-        for implementation in self._manager.hook.deletable_segments.get_hookimpls():
-            name = implementation.plugin_name
+    @property
+    def failures(self) -> Counter[str]:
+        """Calls that failed, by plugin."""
+        return Counter({row.name: sum(row.failures.values()) for row in self.plugins()})
+
+    def plugin(self, name: str) -> Plugin | None:
+        """One that a topic names; a built-in is made now. None when there is none, which is said
+        once a minute by who counts on it."""
+        found = self._plugins.get(name)
+        if found is not None:
+            return found
+        settings = self._settings()
+        if self._closed or (options_of(name, settings).get("use") or name) not in BUILTIN:
+            return None
+        with self._lock:
+            if name not in self._plugins:
+                try:
+                    made = load(name, options_of(name, settings))
+                except CannotLoad as error:
+                    log.error("%s", error)
+                    return None
+                self._plugins = self._plugins | {name: made}
+                self._begin(made)
+            return self._plugins[name]
+
+    def problem_of(self, name: str, hook: str) -> str:
+        """Why a topic cannot name a plugin for this hook; "" when it can."""
+        found = self._plugins.get(name)
+        if found is None:
+            settings = self._settings()
+            if (options_of(name, settings).get("use") or name) not in BUILTIN:
+                return f"no plugin {name!r} runs here; name it in `plugins`"
             try:
+                found = load(name, options_of(name, settings))
+            except CannotLoad as error:
+                return str(error)
+            self.calls.close(found)
+        return "" if hook in found.hooks else f"the plugin {name} does not implement {hook}"
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            gone, self._plugins, self._named = self.plugins(), {}, ()
+        for plugin in gone:
+            self.tell(plugin, "broker_stopping", {})
+            self.calls.close(plugin)
+        self.calls.close_all()
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def tell(self, plugin: Plugin, hook: str, arguments: Mapping[str, Any]) -> None:
+        """A hook without an answer."""
+        if hook in plugin.hooks:
+            self.calls.call(plugin, hook, arguments)
+
+    def tell_all(self, hook: str, arguments: Mapping[str, Any]) -> None:
+        for plugin in self.plugins():
+            self.tell(plugin, hook, arguments)
+
+    def implements(self, hook: str) -> bool:
+        return any(hook in plugin.hooks for plugin in self._named)
+
+    def _answers(
+        self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], Any]
+    ) -> Iterator[tuple[Plugin, Any]]:
+        for plugin in self._named:
+            if hook in plugin.hooks:
+                yield plugin, self.calls.call(plugin, hook, arguments, check)
+
+    def deletable_segments(
+        self, view: LogView, now_ms: int, policies: Sequence[str] | None = None
+    ) -> int:
+        """The largest answer of a topic's policies (None: of all plugins); failing ones count 0."""
+
+        def checked(answer: Any) -> int:
+            if type(answer) is not int or not 0 <= answer <= len(view.segments):
+                raise BadAnswer(f"it answered {answer!r} for {len(view.segments)} segments")
+            return answer
+
+        hook = "deletable_segments"
+        largest = 0
+        for plugin in self._of_topic(policies, hook):
+            if plugin is not None:
                 arguments = {"log": view, "now_ms": now_ms}
-                given = [arguments[argument] for argument in implementation.argnames]
-                answer = implementation.function(*given)
-                if type(answer) is not int or not 0 <= answer <= len(view.segments):
-                    raise ValueError(f"answered {answer!r} for {len(view.segments)} segments")
-            except Exception:
-                self.failures[name] += 1
-                log.exception(
-                    "plugin %s failed in deletable_segments of %s-%d; nothing is deleted by it",
-                    name,
-                    view.topic,
-                    view.partition,
-                )
-                continue
-            largest = max(largest, answer)
+                answer = self.calls.call(plugin, hook, arguments, checked)
+                largest = max(largest, 0 if answer is FAILED else answer)
         return largest
+
+    def _of_topic(self, names: Sequence[str] | None, hook: str) -> Iterator[Plugin | None]:
+        """The plugins that a topic names; None for one that does not run or lacks the hook."""
+        if names is None:
+            yield from (row for row in self.plugins() if hook in row.hooks)
+            return
+        for name in names:
+            found = self.plugin(name)
+            yield found if found is not None and hook in found.hooks else None
+
+    def intercept_produce(self, names: Sequence[str], batch: RecordBatch) -> Reject | bytes | None:
+        """What becomes of a producer's batch: refused, these bytes in its place, or appended."""
+        hook = "intercept_produce"
+        made: bytes | None = None
+        for name, plugin in zip(names, self._of_topic(names, hook), strict=True):
+            if plugin is None:
+                return Reject(f"the interceptor {name} does not run on this broker")
+            answer = self.calls.call(plugin, hook, {"batch": batch}, _intercepted(batch, True))
+            if answer is FAILED and plugin.is_closed:
+                return Reject(f"the interceptor {name} could not look at the batch")
+            if isinstance(answer, Reject):
+                return answer
+            if isinstance(answer, bytes):
+                made = answer
+                batch = RecordBatch(batch.topic, batch.partition, made, batch.size_max)
+        return made
+
+    def intercept_fetch(self, names: Sequence[str], batch: RecordBatch) -> bytes | None:
+        """What a consumer gets in place of a batch. Raises FetchRefused."""
+        hook = "intercept_fetch"
+        made: bytes | None = None
+        for name, plugin in zip(names, self._of_topic(names, hook), strict=True):
+            if plugin is None:
+                raise FetchRefused(f"the interceptor {name} does not run on this broker")
+            answer = self.calls.call(plugin, hook, {"batch": batch}, _intercepted(batch, False))
+            if answer is FAILED and plugin.is_closed:
+                raise FetchRefused(f"the interceptor {name} could not look at a batch")
+            if isinstance(answer, bytes):
+                made = answer
+                batch = RecordBatch(batch.topic, batch.partition, made, batch.size_max)
+        return made
+
+    def should_roll(self, view: LogView, now_ms: int) -> bool:
+        arguments = {"log": view, "now_ms": now_ms}
+        return any(found is True for _, found in self._answers("should_roll", arguments, _bool))
+
+    def should_flush(self, view: UnflushedLog) -> bool:
+        return any(
+            found is True for _, found in self._answers("should_flush", {"log": view}, _bool)
+        )
+
+    def may_compact(self, view: DirtyLog) -> bool:
+        return not any(
+            found is False or (found is FAILED and plugin.is_closed)
+            for plugin, found in self._answers("may_compact", {"log": view}, _bool)
+        )
+
+    def place_partitions(
+        self, brokers: Sequence[int], partition_count: int, replication_factor: int, first: int
+    ) -> list[tuple[int, ...]] | None:
+        def checked(answer: Any) -> list[tuple[int, ...]] | None:
+            if answer is None:
+                return None
+            placed = [tuple(row) for row in answer]
+            right = len(placed) == partition_count and all(
+                len(row) == len(set(row)) == replication_factor and set(row) <= set(brokers)
+                for row in placed
+            )
+            if not right:
+                raise BadAnswer(f"it answered {str(answer)[:200]}")
+            return placed
+
+        arguments = {
+            "brokers": tuple(brokers),
+            "partition_count": partition_count,
+            "replication_factor": replication_factor,
+            "first": first,
+        }
+        found = self._first("place_partitions", arguments, checked)
+        return None if found is None else list(found)
+
+    def choose_log_directory(
+        self, topic: str, partition: int, directories: Sequence[DirectoryView]
+    ) -> str | None:
+        paths = {row.path for row in directories}
+
+        def checked(answer: Any) -> str | None:
+            if answer is not None and answer not in paths:
+                raise BadAnswer(f"it answered {str(answer)[:200]!r}")
+            return None if answer is None else str(answer)
+
+        arguments = {
+            "topic": topic,
+            "partition": partition,
+            "directories": tuple(directories),
+        }
+        found = self._first("choose_log_directory", arguments, checked)
+        return None if found is None else str(found)
+
+    def assign_partitions(
+        self, assignor: str, group: GroupView
+    ) -> Mapping[str, Mapping[bytes, Collection[int]]]:
+        """The first answer that is one. Raises ValueError when a plugin fails or nobody knows the
+        assignor."""
+        hook = "assign_partitions"
+
+        def checked(answer: Any) -> Any:
+            if answer is not None and not isinstance(answer, Mapping):
+                raise BadAnswer(f"it answered {str(answer)[:200]!r}")
+            return answer
+
+        asked = [plugin for plugin in reversed(self._named) if hook in plugin.hooks]
+        builtin = (self.plugin(name) for name in ASSIGNORS)
+        for plugin in (*asked, *(row for row in builtin if row is not None and row not in asked)):
+            arguments = {"assignor": assignor, "group": group}
+            answer = self.calls.call(plugin, hook, arguments, checked)
+            if answer is FAILED:
+                raise ValueError(f"the plugin {plugin.name} failed")
+            if answer is not None:
+                found: Mapping[str, Mapping[bytes, Collection[int]]] = answer
+                return found
+        raise ValueError(f"no plugin is the assignor {assignor}")
+
+    def _first(
+        self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], Any]
+    ) -> Any | None:
+        for _, answer in self._answers(hook, arguments, check):
+            if answer is not None and answer is not FAILED:
+                return answer
+        return None
+
+    def refusal_of_topic(self, topic: NewTopicView) -> str | None:
+        return self._refusal("check_new_topic", {"topic": topic})
+
+    def refusal_of_change(self, change: ConfigChange) -> str | None:
+        return self._refusal("check_config_change", {"change": change})
+
+    def _refusal(self, hook: str, arguments: Mapping[str, Any]) -> str | None:
+        for plugin, answer in self._answers(hook, arguments, _reason):
+            if answer is FAILED and plugin.is_closed:
+                return f"the plugin {plugin.name} could not look at it"
+            if answer is not None and answer is not FAILED:
+                return str(answer)
+        return None
+
+
+def _bool(answer: Any) -> bool:
+    if type(answer) is not bool:
+        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no bool")
+    return answer
+
+
+def _reason(answer: Any) -> str | None:
+    if answer is None:
+        return None
+    if not isinstance(answer, str) or not answer:
+        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no reason")
+    return answer[:MESSAGE_CHARACTERS_MAX]
+
+
+def _intercepted(batch: RecordBatch, may_reject: bool) -> Callable[[Any], Reject | bytes | None]:
+    def checked(answer: Any) -> Reject | bytes | None:
+        if answer is None:
+            return None
+        if may_reject and isinstance(answer, Reject) and isinstance(answer.message, str):
+            return Reject(answer.message[:MESSAGE_CHARACTERS_MAX])
+        if isinstance(answer, Replace):
+            return batch.rewritten(answer.records)
+        raise BadAnswer(f"it answered {str(answer)[:200]!r}")
+
+    return checked

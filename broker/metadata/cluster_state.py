@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -31,27 +30,28 @@ from barnabas.metadata.tree import (
 )
 from barnabas.metadata.znode_json import ZnodeDataError
 from barnabas.metadata.znodes import BrokerRegistration, PartitionState, TopicAssignment
+from barnabas.value_class import field, replace, value_class
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class Broker:
     broker_id: int
     registration: BrokerRegistration
     epoch: int  # number of the commit that registered it
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class Partition:
     replicas: tuple[int, ...]
     state: PartitionState | None = None  # None until the controller has elected a leader
     state_version: int = -1  # of the state's node, for writes that must not overtake another
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class Topic:
     name: str
     assignment: TopicAssignment
@@ -68,7 +68,7 @@ def _empty() -> Mapping:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class ClusterState:
     cluster_id: str | None = None
     controller_id: int | None = None

@@ -37,6 +37,7 @@ from barnabas.metadata.tree import OutcomeUnknown, Stat, StoreUnavailable
 FILE_NAME = "metadata.db"
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x6261726E
+WAL_PAGES_MAX = 1000  # SQLite's own default: a checkpoint each 4 MB of log
 WAL_BYTES_MAX = 16 * 1024 * 1024  # the log is cut back to this after a checkpoint
 
 _SCHEMA = (
@@ -106,13 +107,20 @@ def _code(error: sqlite3.Error) -> int:
 
 
 class Database:
-    """The open file. One thread at a time; the store's writer lock sees to it."""
+    """The open file. One thread at a time; the store's writer lock sees to it. Not `synced`, it
+    takes what a crash of the machine leaves: for tests."""
 
     def __init__(
-        self, directory: Path, *, wal_pages_max: int, upgrades: dict[int, Upgrade] | None = None
+        self,
+        directory: Path,
+        *,
+        wal_pages_max: int = WAL_PAGES_MAX,
+        upgrades: dict[int, Upgrade] | None = None,
+        synced: bool = True,
     ) -> None:
         self.path = directory / FILE_NAME
         self._wal_pages_max = wal_pages_max
+        self._synced = synced
         self._upgrades = UPGRADES if upgrades is None else upgrades
         self._connection: sqlite3.Connection | None = None
         self._prepare_directory(directory)
@@ -174,7 +182,7 @@ class Database:
             mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             if mode != "wal":
                 raise StoreUnavailable(f"{self.path}: no write-ahead log here (mode {mode})")
-            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA synchronous={'FULL' if self._synced else 'OFF'}")
             connection.execute(f"PRAGMA wal_autocheckpoint={self._wal_pages_max}")
             connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_MAX}")
             self._bring_schema_up(connection)

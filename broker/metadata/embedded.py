@@ -1,4 +1,5 @@
-"""The tree of a single node: held in memory, committed to one SQLite file (see `database`).
+"""The tree of a single node: held in memory, committed to one SQLite file (see `database`), or to
+nothing at all (see `memory`).
 
 Reads never touch the disk and never wait for one. A write is checked against the tree in memory,
 committed, applied, and its watches are queued, in this order and under the writer's lock, so that
@@ -14,8 +15,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from barnabas.metadata.database import Database
 from barnabas.metadata.node_table import Changes
 from barnabas.metadata.tree import (
     DeleteNode,
@@ -36,21 +37,31 @@ from barnabas.metadata.tree import (
 )
 from barnabas.metadata.watches import Watches
 
+if TYPE_CHECKING:
+    from barnabas.metadata.database import Database
+    from barnabas.metadata.memory import MemoryStore
+
 WAL_PAGES_MAX = 1000  # SQLite's own default: a checkpoint each 4 MB of log
 
 
 class EmbeddedTree(MetadataTree):
-    """Open store and session in one; `directory` is made when it is missing."""
+    """Open store and session in one; `directory` is made when it is missing. `store` is what to
+    commit to in place of the SQLite file there."""
 
     limits = Limits(multi_operations_max=200_000, multi_bytes_max=64 * 1024 * 1024)
 
     def __init__(
-        self, directory: Path, *, clock_ms: Callable[[], int], wal_pages_max: int = WAL_PAGES_MAX
+        self,
+        directory: Path,
+        *,
+        clock_ms: Callable[[], int],
+        wal_pages_max: int = WAL_PAGES_MAX,
+        store: Database | MemoryStore | None = None,
     ) -> None:
         self._clock_ms = clock_ms
         self._write_lock = threading.Lock()
         self._table_lock = threading.Lock()  # of _table, for a moment only; taken second
-        self._database = Database(directory, wal_pages_max=wal_pages_max)
+        self._database = store or _database(directory, wal_pages_max)
         try:
             self._session_id = self._database.begin_session()
             self._table, self._zxid = self._database.load()
@@ -174,3 +185,9 @@ class EmbeddedTree(MetadataTree):
             self._watches.fire(events)
         if self._state is SessionState.SUSPENDED:
             self._enter(SessionState.CONNECTED)
+
+
+def _database(directory: Path, wal_pages_max: int) -> Database:
+    from barnabas.metadata.database import Database  # SQLite is not imported for a store in memory
+
+    return Database(directory, wal_pages_max=wal_pages_max)

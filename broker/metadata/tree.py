@@ -23,8 +23,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+
+from barnabas.value_class import NamedTuple, value_class
 
 ANY_VERSION = -1
 PATH_BYTES_MAX = 4096
@@ -125,7 +125,7 @@ Watch = Callable[[WatchEvent], object]
 StateListener = Callable[[SessionState], object]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class CreateNode:
     path: str
     data: bytes = b""
@@ -133,20 +133,20 @@ class CreateNode:
     sequence: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class SetData:
     path: str
     data: bytes
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class DeleteNode:
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class CheckVersion:
     path: str
     version: int = ANY_VERSION
@@ -156,7 +156,7 @@ Operation = CreateNode | SetData | DeleteNode | CheckVersion
 Result = str | Stat | None  # path of a create, Stat of a set, None of a delete or check
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class Limits:
     """What one store takes; writers of large multis ask for it and share out."""
 
@@ -290,6 +290,24 @@ class MetadataTree(ABC):
             return self.multi([operation])[0]
         except MultiFailed as failed:
             raise failed.error from None
+
+    def ensure_paths(self, paths: Sequence[str]) -> None:
+        """As `ensure_path` for several, in one commit."""
+        missing: dict[str, None] = {}
+        for path in paths:
+            check_path(path)
+            above = []
+            while path != "/" and path not in missing and self.exists(path) is None:
+                above.append(path)
+                path = parent_of(path)
+            missing |= dict.fromkeys(reversed(above))
+        if not missing:
+            return
+        try:
+            self.multi([CreateNode(path) for path in missing])
+        except MultiFailed:  # another session made some of them meanwhile
+            for path in missing:
+                self.ensure_path(path)
 
     def ensure_path(self, path: str) -> None:
         """Make the node and its parents, without data, where they are missing."""

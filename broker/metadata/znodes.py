@@ -8,7 +8,8 @@ path                                     data                                   
 /cluster/id                              cluster id, version as text "1"
 /controller                              ControllerRegistration                   ephemeral
 /controller_epoch                        number as text
-/config/KIND/NAME                        configuration: topics, brokers, clients, users, ips;
+/config/KIND/NAME                        configuration: topics, brokers, clients, users, ips,
+                                         client-metrics, groups;
                                          /config/users/U/clients/C for a pair
 /config/changes/config_change_N          ConfigChange, versions 1 and 2           sequential
 /admin/delete_topics/T                   none
@@ -17,6 +18,7 @@ path                                     data                                   
 /isr_change_notification/isr_change_N    partitions                               sequential
 /log_dir_event_notification/log_dir_event_N  LogDirEvent                          sequential
 /latest_producer_id_block                ProducerIdBlock
+/feature                                 levels of features, version 2
 /consumers/G/ids/C                       ConsumerSubscription                     ephemeral
 /consumers/G/offsets/T/P                 number as text
 /consumers/G/owners/T/P                  consumer thread as text                  ephemeral
@@ -27,15 +29,16 @@ versions of Kafka add some; unknown versions are refused.
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.metadata import znode_json as znode
 from barnabas.metadata.tree import InvalidPath
 from barnabas.metadata.znode_json import ZnodeDataError
+from barnabas.value_class import field, value_class
+from barnabas.wire import uuids
+from barnabas.wire.uuids import uuid_text
 
 BROKER_IDS_PATH = "/brokers/ids"
 BROKER_SEQUENCE_PATH = "/brokers/seqid"
@@ -54,9 +57,10 @@ ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
 LOG_DIR_EVENTS_PATH = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK_PATH = "/latest_producer_id_block"
+FEATURES_PATH = "/feature"
 CONSUMERS_PATH = "/consumers"
 
-CONFIG_KINDS = ("topics", "brokers", "clients", "users", "ips")
+CONFIG_KINDS = ("topics", "brokers", "clients", "users", "ips", "client-metrics", "groups")
 DEFAULT_ENTITY = "<default>"
 # What a store holds from its first start on, as Kafka makes it.
 PERSISTENT_PATHS = (
@@ -72,7 +76,6 @@ PERSISTENT_PATHS = (
 )
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -153,15 +156,12 @@ def partition_number(value: str) -> int:
     return int(value)
 
 
-def uuid_text(raw: bytes) -> str:
-    assert len(raw) == 16, "a uuid has 16 bytes"
-    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
-
-
 def uuid_bytes(text: str) -> bytes:
-    if not _UUID.fullmatch(text) or uuid_text(raw := base64.urlsafe_b64decode(text + "==")) != text:
-        raise ZnodeDataError(f"{text[:60]!r} is no id of 22 base64url characters")
-    return raw
+    """The bytes of an id that a node holds."""
+    try:
+        return uuids.uuid_bytes(text)
+    except ValueError as error:
+        raise ZnodeDataError(str(error)) from None
 
 
 _RESERVED_UUIDS = (bytes(16), bytes(15) + b"\x01")
@@ -180,7 +180,7 @@ def new_uuid(random_bytes: Callable[[int], bytes]) -> str:
             return text
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class Endpoint:
     listener_name: str
     host: str
@@ -207,7 +207,7 @@ def _endpoint(text: object, protocols: Mapping[str, str] | None) -> Endpoint:
     return Endpoint(name, match[2] or match[3] or "", port, protocol)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class BrokerRegistration:
     """Versions: 1 host and port; 2 endpoints; 3 rack; 4 listener names; 5 features."""
 
@@ -286,7 +286,7 @@ def _replicas_by_partition(found: dict[str, Any], name: str) -> dict[int, tuple[
     }
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class TopicAssignment:
     """Versions: 1 partitions; 2 adding and removing replicas; 3 topic id."""
 
@@ -326,7 +326,7 @@ class TopicAssignment:
         return cls(partitions, topic_id, adding, removing)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class PartitionState:
     """Leader and in-sync replicas. `recovering`: elected uncleanly, not recovered yet."""
 
@@ -382,7 +382,7 @@ def decode_controller_epoch(data: bytes) -> int:
     return znode.plain_number(data, "controller epoch")
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class ControllerRegistration:
     broker_id: int
     timestamp_ms: int
@@ -409,7 +409,22 @@ def decode_config(data: bytes) -> dict[str, str]:
     return {name: znode.text_of(config, name) for name in config}
 
 
-@dataclass(frozen=True, slots=True)
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """As Kafka writes it; status 1 says that features are in use."""
+    rows = {name: {"max_version_level": level} for name, level in levels.items()}
+    return znode.to_json({"version": 2, "status": 1, "features": rows})
+
+
+def decode_features(data: bytes) -> dict[str, int]:
+    """Version 1 has the lowest level as well; it said nothing that counts."""
+    found = znode.object_of(znode.read_object(data, range(1, 3)), "features")
+    return {
+        name: znode.integer_of(znode.object_of(found, name), "max_version_level", 0, 32767)
+        for name in found
+    }
+
+
+@value_class()
 class ConfigChange:
     """`entity` is the path below /config: `topics/T`, `users/U/clients/C`."""
 
@@ -452,7 +467,7 @@ def decode_partitions(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(_topic_partition(row) for row in znode.list_of(found, "partitions"))
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class Reassignment:
     replicas: Mapping[TopicPartition, tuple[int, ...]]
 
@@ -477,7 +492,7 @@ class Reassignment:
         return cls(wanted)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class LogDirEvent:
     """A log directory of the broker failed (event 1)."""
 
@@ -493,7 +508,7 @@ class LogDirEvent:
         return cls(znode.integer_of(found, "broker", 0), znode.integer_of(found, "event", 1, 1))
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class ProducerIdBlock:
     broker_id: int
     block_start: int
@@ -520,7 +535,7 @@ class ProducerIdBlock:
 PATTERNS = ("static", "white_list", "black_list")
 
 
-@dataclass(frozen=True, slots=True)
+@value_class()
 class ConsumerSubscription:
     """Of a consumer of the old generation: streams (threads) a topic, or a filter of names."""
 

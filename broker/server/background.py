@@ -1,22 +1,34 @@
 """Work that comes again: each task on its own thread, with its own period, until the stop.
 
-A task that raises is logged and comes again. `run_now` makes a task come at once. The periods are
-asked before each wait, so that a changed setting counts from the next round on.
+A task that raises is logged and comes again. `add` gives back what makes a task come at once. The
+periods are asked before each wait, so that a changed setting counts from the next round on. Time is
+the broker's clock: when that is moved, what has become due comes at once.
 """
 
 import logging
 import threading
 from collections.abc import Callable
 
+from barnabas.server.clock import Clock
+
 log = logging.getLogger("barnabas.background")
+
+
+class _Task:
+    def __init__(self, thread: threading.Thread, due_ns: float) -> None:
+        self.thread = thread
+        self.due_ns = due_ns  # while the task runs, when it was due
 
 
 class Background:
     """The repeating tasks of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._stopping = False
-        self._tasks: list[tuple[threading.Thread, threading.Event]] = []
+        self._ran = threading.Condition()
+        self._tasks: list[_Task] = []
+        self._rings: list[Callable[[], None]] = []
 
     def add(
         self,
@@ -26,30 +38,47 @@ class Background:
         first_ms: float | None = None,
     ) -> Callable[[], None]:
         """Starts a task; returns what makes it come at once. `first_ms` before the first run."""
-        due = threading.Event()
+        alarm = self._clock.alarm()
+
+        def due_in(wait_ms: float) -> float:
+            return self._clock.monotonic_ns() + wait_ms * 1e6
 
         def run() -> None:
-            wait_ms = period_ms() if first_ms is None else first_ms
             while True:
-                due.wait(min(wait_ms / 1000, threading.TIMEOUT_MAX))
-                due.clear()
+                alarm.wait_until(row.due_ns)
                 if self._stopping:
                     return
                 try:
                     task()
                 except Exception:
                     log.exception("%s failed; it comes again", name)
-                wait_ms = period_ms()
+                with self._ran:
+                    row.due_ns = due_in(period_ms())
+                    self._ran.notify_all()
 
         thread = threading.Thread(target=run, name=name, daemon=True)
-        self._tasks.append((thread, due))
+        row = _Task(thread, due_in(period_ms() if first_ms is None else first_ms))
+        self._tasks.append(row)
+        self._rings.append(alarm.ring)
         thread.start()
-        return due.set
+        return alarm.ring
+
+    def settle(self, timeout_s: float) -> bool:
+        """Returns when all that is due by the clock has run; False when that takes too long."""
+
+        def nothing_due() -> bool:
+            now_ns = self._clock.monotonic_ns()
+            return self._stopping or all(row.due_ns > now_ns for row in self._tasks)
+
+        with self._ran:
+            return self._ran.wait_for(nothing_due, timeout_s)
 
     def stop(self) -> None:
         """Returns when no task runs any more."""
         self._stopping = True
-        for _, due in self._tasks:
-            due.set()
-        for thread, _ in self._tasks:
-            thread.join()
+        for ring in self._rings:
+            ring()
+        with self._ran:
+            self._ran.notify_all()
+        for row in self._tasks:
+            row.thread.join()

@@ -1,12 +1,14 @@
 """Threads that open gzip and zstd batches, and compress batches anew, for the Produce lane.
 
 A network thread that meets such a batch parks the request and queues a job; these threads inflate
-with the packages of `barnabas.wire.compression`, which give the GIL away while they work, and hand
-the bytes back. The records are checked in cext (`decode.pyx`), on the same path as all others.
+with the packages of `barnabas.wire.compression`, which give the GIL away while they work. Each
+piece goes to cext (`decode.pyx`), where its records are checked and not kept: what a batch inflates
+to is never in memory at once, unless it is to be compressed anew.
 """
 
 import logging
 import threading
+from collections.abc import Callable
 
 from barnabas.cext.decode import DecodeJob
 from barnabas.cext.partitions import PartitionTable
@@ -20,10 +22,19 @@ UNSUPPORTED_COMPRESSION_TYPE = 76
 _log = logging.getLogger(__name__)
 
 
-def answer_job(job: DecodeJob) -> None:
-    """Opens one batch and answers its job, whatever is in it."""
+Intercept = Callable[[DecodeJob, bytes], object]
+
+
+def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
+    """Opens one batch and answers its job, whatever is in it. `intercept` answers the job of a
+    topic with interceptors."""
+    intercepted = job.intercepted is not None
     try:
-        decoded = compression.decompress(job.codec, job.data, size_max=job.size_max)
+        if job.target_codec is None and not intercepted:
+            compression.decompress_into(job.check, job.codec, job.data, size_max=job.size_max)
+            job.checked()
+            return
+        decoded = bytes(compression.decompress(job.codec, job.data, size_max=job.size_max))
     except compression.DecompressedTooLarge:
         job.failed(MESSAGE_TOO_LARGE)
     except compression.CorruptCompressedData:
@@ -31,17 +42,23 @@ def answer_job(job: DecodeJob) -> None:
     except compression.UnknownCodec:
         job.failed(UNSUPPORTED_COMPRESSION_TYPE)
     else:
-        if job.target_codec is None:
-            job.done(decoded)
+        if intercepted and intercept is not None:
+            intercept(job, decoded)
+        elif intercepted:
+            job.reject("the interceptors of the topic do not run here")
         else:
+            assert job.target_codec is not None
             job.done(decoded, compression.compress(job.target_codec, decoded))
 
 
 class DecodePool:
     """`thread_count` threads on one table's jobs; they end with stop() or the table's close()."""
 
-    def __init__(self, table: PartitionTable, thread_count: int = 2) -> None:
+    def __init__(
+        self, table: PartitionTable, thread_count: int = 2, intercept: Intercept | None = None
+    ) -> None:
         assert thread_count > 0
+        self._intercept = intercept
         self.table = table
         self.threads = [
             threading.Thread(target=self._run, name=f"decode-{i}", daemon=True)
@@ -61,7 +78,7 @@ class DecodePool:
     def _run(self) -> None:
         while (job := self.table.next_decode()) is not None:
             try:
-                answer_job(job)
+                answer_job(job, self._intercept)
             except Exception:
                 _log.exception("a batch could not be opened")
                 if not job.answered:

@@ -27,8 +27,7 @@ def claim_cluster(
 ) -> str:
     """The cluster id of the store; a new store takes a new one. `known`: what the log directories
     say. Raises UnusableDirectory when logs are there and their metadata is not."""
-    for path in znodes.PERSISTENT_PATHS:
-        tree.ensure_path(path)
+    tree.ensure_paths(znodes.PERSISTENT_PATHS)
     try:
         return znodes.decode_cluster_id(tree.get(znodes.CLUSTER_ID_PATH)[0])
     except NoNode:
@@ -62,6 +61,28 @@ def choose_node_id(
     return config.integer("reserved.broker.max.id") + number
 
 
+def _registration(
+    listeners: Sequence[Listener], config: BrokerConfig, now_ms: int
+) -> BrokerRegistration:
+    rack = config["broker.rack"]
+    return BrokerRegistration(
+        endpoints=tuple(Endpoint(row.name, row.host, row.port, row.protocol) for row in listeners),
+        timestamp_ms=now_ms,
+        rack=str(rack) if rack else None,
+    )
+
+
+def register_again(
+    tree: MetadataTree,
+    node_id: int,
+    listeners: Sequence[Listener],
+    config: BrokerConfig,
+    now_ms: int,
+) -> None:
+    """Other listeners, while the node runs."""
+    tree.set(znodes.broker_path(node_id), _registration(listeners, config, now_ms).encode())
+
+
 def register(
     tree: MetadataTree,
     node_id: int,
@@ -70,14 +91,9 @@ def register(
     now_ms: int,
 ) -> None:
     """Raises UnusableDirectory when another live node has this id."""
-    rack = config["broker.rack"]
-    registration = BrokerRegistration(
-        endpoints=tuple(Endpoint(row.name, row.host, row.port, row.protocol) for row in listeners),
-        timestamp_ms=now_ms,
-        rack=str(rack) if rack else None,
-    )
+    data = _registration(listeners, config, now_ms).encode()
     try:
-        tree.create(znodes.broker_path(node_id), registration.encode(), ephemeral=True)
+        tree.create(znodes.broker_path(node_id), data, ephemeral=True)
     except NodeExists as error:
         raise UnusableDirectory(
             f"another node {node_id} is running in this cluster. Give this one its own node.id."

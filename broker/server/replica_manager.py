@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from barnabas.cext.log import LogHandle
 from barnabas.cext.partitions import PartitionHandle, PartitionTable
@@ -19,6 +19,7 @@ from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Pa
 from barnabas.metadata.tree import MetadataTree, Operation, SetData
 from barnabas.metadata.znodes import PartitionState, partition_state_path, uuid_bytes
 from barnabas.storage.log_manager import LogManager, PartitionLog, WantedLog
+from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
 log = logging.getLogger("barnabas.replicas")
 
@@ -30,15 +31,29 @@ class ReplicaManager:
     """The partitions of one node."""
 
     def __init__(
-        self, node_id: int, table: PartitionTable, logs: LogManager, config: DynamicConfig
+        self,
+        node_id: int,
+        table: PartitionTable,
+        logs: LogManager,
+        config: DynamicConfig,
+        more_policy: Callable[[TopicConfig], dict[str, bool]] | None = None,
     ) -> None:
+        """`more_policy`: flags of the partition table's policy that another room decides."""
         self._node_id = node_id
         self._table = table
         self._logs = logs
         self._config = config
+        self._more_policy = more_policy or (lambda config: {})
         self._lock = threading.Lock()
         self._applied = ClusterState()
         self._failed: set[tuple[str, int]] = set()
+        self.unclean_elections = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+        # Told of each state after it was carried out, on the thread that did.
+        self.on_applied: list[Callable[[ClusterState], object]] = []
+        self._arrived: list[tuple[Topic, int, PartitionLog | None]] = []  # not served yet
+        self._moved: list[tuple[Topic, int, PartitionState]] = []
         config.on_change.append(self._broker_config_changed)
 
     def lead(self, tree: MetadataTree, reader: ClusterStateReader, unclean: bool) -> None:
@@ -71,6 +86,7 @@ class ReplicaManager:
         led_here = before.leader == self._node_id
         if not (before.leader not in state.brokers or (led_here and unclean)):
             return None
+        self.unclean_elections += self._node_id not in before.isr
         return PartitionState(
             leader=self._node_id,
             leader_epoch=before.leader_epoch + 1,
@@ -100,7 +116,10 @@ class ReplicaManager:
                 path = f"topics/{name}"
                 if known is not None and before.configs.get(path) != state.configs.get(path):
                     self._configure(name, state)
+            self._serve()
             self._applied = state
+        for listener in self.on_applied:
+            listener(state)
 
     def partition(self, topic: str, index: int) -> PartitionHandle:
         """A partition that this node leads. Raises UnknownTopicOrPartition, NotLeaderOrFollower,
@@ -143,7 +162,9 @@ class ReplicaManager:
     def _host(self, topic: Topic, state: ClusterState) -> None:
         assert topic.topic_id is not None
         config = self.topic_config(topic.name, state)
-        self._table.add_topic(topic.name, uuid_bytes(topic.topic_id), **_policy(config))
+        self._table.add_topic(
+            topic.name, uuid_bytes(topic.topic_id), **self._policy(topic.name, config)
+        )
         self._add(topic, topic.partitions, config)
 
     def _change(self, known: Topic, topic: Topic, state: ClusterState) -> None:
@@ -151,15 +172,13 @@ class ReplicaManager:
         self._add(topic, topic.partitions.keys() - known.partitions.keys(), config)
         for index in known.partitions.keys() & topic.partitions.keys():
             now = topic.partitions[index].state
-            if now is not None and now != known.partitions[index].state:
-                self._table.set_leader(
-                    topic.name,
-                    index,
-                    leader_id=now.leader,
-                    leader_epoch=now.leader_epoch,
-                    isr_count=len(now.isr),
-                )
+            before = known.partitions[index].state
+            if now is not None and now != before:
+                if before is not None and now.leader == self._node_id:
+                    self.isr_shrinks += len(now.isr) < len(before.isr)
+                    self.isr_expands += len(now.isr) > len(before.isr)
                 self._logs.begin_epoch(topic.name, index, now.leader_epoch)
+                self._moved.append((topic, index, now))
 
     def _add(self, topic: Topic, indexes: Iterable[int], config: TopicConfig) -> None:
         assert topic.topic_id is not None
@@ -169,18 +188,46 @@ class ReplicaManager:
                 continue
             opened = self._opened(topic, index, config)
             state = partition.state
-            self._table.add_partition(
-                topic.name,
-                index,
-                opened.handle if opened is not None else None,
-                directory=str(opened.directory.parent) if opened is not None else None,
-                leader_epoch=state.leader_epoch if state is not None else 0,
-                leader_id=state.leader if state is not None else -1,
-                isr_count=len(state.isr) if state is not None else 1,
-                replica_count=len(partition.replicas),
-            )
             if opened is not None and state is not None and state.leader == self._node_id:
                 self._logs.begin_epoch(topic.name, index, state.leader_epoch)
+            self._arrived.append((topic, index, opened))
+
+    def _serve(self) -> None:
+        """What was opened and begun is brought to disk, all of it together, and served then. Raises
+        OSError when a leader epoch that changed cannot be written."""
+        arrived, self._arrived = self._arrived, []
+        moved, self._moved = self._moved, []
+        try:
+            self._logs.save()
+        except OSError as error:
+            log.error("%d partitions cannot be written: %s", len(arrived) + len(moved), error)
+            self._failed |= {(topic.name, index) for topic, index, _ in arrived}
+            arrived = [(topic, index, None) for topic, index, _ in arrived]
+            if moved:
+                raise
+        for topic, index, opened in arrived:
+            self._serve_one(topic, index, opened)
+        for topic, index, state in moved:
+            self._table.set_leader(
+                topic.name,
+                index,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr_count=len(state.isr),
+            )
+
+    def _serve_one(self, topic: Topic, index: int, opened: PartitionLog | None) -> None:
+        state = topic.partitions[index].state
+        self._table.add_partition(
+            topic.name,
+            index,
+            opened.handle if opened is not None else None,
+            directory=str(opened.directory.parent) if opened is not None else None,
+            leader_epoch=state.leader_epoch if state is not None else 0,
+            leader_id=state.leader if state is not None else -1,
+            isr_count=len(state.isr) if state is not None else 1,
+            replica_count=len(topic.partitions[index].replicas),
+        )
 
     def _opened(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog | None:
         assert topic.topic_id is not None
@@ -200,7 +247,7 @@ class ReplicaManager:
 
     def _configure(self, name: str, state: ClusterState) -> None:
         config = self.topic_config(name, state)
-        self._table.set_policy(name, **_policy(config))
+        self._table.set_policy(name, **self._policy(name, config))
         self._logs.configure(name, config)
 
     def _broker_config_changed(self, names: frozenset[str]) -> None:
@@ -209,6 +256,24 @@ class ReplicaManager:
             for name, topic in self._applied.topics.items():
                 if not topic.deleting:
                     self._configure(name, self._applied)
+
+    def _policy(self, name: str, config: TopicConfig) -> dict[str, int | bool]:
+        """What the produce lane checks, by the partition table's names."""
+        return {
+            "message_bytes_max": config.integer("max.message.bytes"),
+            "timestamp_before_max_ms": config.integer("message.timestamp.before.max.ms"),
+            "timestamp_after_max_ms": config.integer("message.timestamp.after.max.ms"),
+            "decompressed_bytes_max": min(
+                config.integer("max.decompressed.message.bytes"),
+                self._config.integer("max.decompressed.bytes"),
+            ),
+            "append_time": config.text("message.timestamp.type") == "LogAppendTime",
+            "requires_keys": "compact" in config.names("cleanup.policy"),
+            "internal": name in INTERNAL_TOPICS,
+            "codec": CODECS[config.text("compression.type")],
+            "min_insync_replicas": config.integer("min.insync.replicas"),
+            **self._more_policy(config),
+        }
 
 
 def deleted_logs(state: ClusterState) -> set[tuple[str, int, bytes]]:
@@ -236,16 +301,3 @@ def wanted_logs(
             if node_id in partition.replicas:
                 wanted[topic.name, index] = row
     return wanted
-
-
-def _policy(config: TopicConfig) -> dict[str, int | bool]:
-    """What the produce lane checks, by the partition table's names."""
-    return {
-        "message_bytes_max": config.integer("max.message.bytes"),
-        "timestamp_before_max_ms": config.integer("message.timestamp.before.max.ms"),
-        "timestamp_after_max_ms": config.integer("message.timestamp.after.max.ms"),
-        "append_time": config.text("message.timestamp.type") == "LogAppendTime",
-        "requires_keys": "compact" in config.names("cleanup.policy"),
-        "codec": CODECS[config.text("compression.type")],
-        "min_insync_replicas": config.integer("min.insync.replicas"),
-    }

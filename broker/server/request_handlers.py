@@ -13,16 +13,24 @@ from barnabas.cext.reactor import Reactor
 
 log = logging.getLogger("barnabas.requests")
 
-# Gives the framed answer, None when the connection is to be closed without one.
+# Gives the framed answer, None when the connection is to be closed without one, and nothing
+# (ANSWERED_LATER) when somebody else keeps the request and answers it.
 Answer = Callable[[PendingRequest], bytes | None]
+# Sees every request first; True when it has taken the request over and sees to its answer.
+Gate = Callable[[PendingRequest], bool]
+
+ANSWERED_LATER = b""
 
 
 class RequestHandlers:
     """The threads of one broker."""
 
-    def __init__(self, reactor: Reactor, answer: Answer, thread_count: int) -> None:
+    def __init__(
+        self, reactor: Reactor, answer: Answer, thread_count: int, gate: Gate | None = None
+    ) -> None:
         self._reactor = reactor
-        self._answer = answer
+        self.carry_out = answer  # the framed answer of one request
+        self._gate = gate
         self._wanted_count = thread_count
         self._lock = threading.Lock()  # of the list below
         self._threads: list[threading.Thread] = []
@@ -31,7 +39,7 @@ class RequestHandlers:
         self.resize(self._wanted_count)
 
     def resize(self, thread_count: int) -> None:
-        """More threads begin at once; one too many ends after its next request."""
+        """More threads begin at once; one too many ends at once, or after its request."""
         with self._lock:
             self._wanted_count = thread_count
             while len(self._threads) < thread_count:
@@ -39,6 +47,9 @@ class RequestHandlers:
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
+            surplus = len(self._threads) - thread_count
+        if surplus > 0:
+            self._reactor.let_go(surplus)  # most wait: requests go to the one that runs
 
     @property
     def thread_count(self) -> int:
@@ -59,17 +70,31 @@ class RequestHandlers:
             self._threads.remove(threading.current_thread())
             return True
 
+    def answer(self, pending: PendingRequest) -> None:
+        """Carries a request out, on the caller's thread."""
+        frame = self.carry_out(pending)
+        if frame is None:
+            pending.close()
+        elif frame == ANSWERED_LATER:
+            pending.waits()
+        else:
+            pending.reply(frame)
+
+    def _next(self) -> PendingRequest | None:
+        """The next request; None when this thread is to end."""
+        while not self._is_one_too_many():
+            pending = self._reactor.next_request()
+            if pending is not None or self._reactor.stopped:
+                return pending
+        return None
+
     def _run(self) -> None:
-        while (pending := self._reactor.next_request()) is not None:
+        while (pending := self._next()) is not None:
             try:
-                frame = self._answer(pending)
-                if frame is None:
-                    pending.close()
-                else:
-                    pending.reply(frame)
+                if self._gate is None or not self._gate(pending):
+                    self.answer(pending)
             except Exception:  # one request's trouble must not end the thread
                 log.exception("request of key %d from %s", pending.api_key, pending.peer)
                 pending.close()
+            pending.leave()
             del pending  # or its connection would wait for the next request
-            if self._is_one_too_many():
-                return

@@ -29,6 +29,7 @@ class CheckpointWriter:
         self._logs = logs
         self._high_watermark = high_watermark
         self._lock = threading.Lock()  # one writer at a time, so that no older offsets overtake
+        self._written: dict[Path, dict[TopicPartition, int]] = {}  # what each file says
 
     def write_recovery_points(self) -> bool:
         return self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset)
@@ -87,8 +88,12 @@ class CheckpointWriter:
                 offsets[row.directory.parent][row.topic, row.partition] = found
         complete = True
         for path, rows in offsets.items():
+            if self._written.get(path / name) == rows and (path / name).exists():
+                continue
+            self._written.pop(path / name, None)
             try:
                 files.write_offsets(path / name, rows)
+                self._written[path / name] = rows
             except OSError as error:
                 log.error("%s/%s was not written: %s", path, name, error)
                 complete = False

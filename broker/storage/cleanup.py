@@ -3,25 +3,29 @@ is over.
 
 A segment goes only below the high watermark and never because a policy failed (hooks/registry.py).
 Its files are renamed at once and unlinked `file.delete.delay.ms` later, so that a reader who holds
-one is done with it; the directories of deleted topics likewise.
+one is done with it; the directories of deleted topics likewise. What a truncation took out waits as
+long from the round that finds it.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from barnabas.cext.log import LogError
+from barnabas.cext.log import LogError, SegmentInfo
 from barnabas.config import TopicConfig
-from barnabas.hooks.specs import LogView, SegmentView
+from barnabas.hooks.views import LogView, SegmentView
 from barnabas.storage import partition_dirs
 from barnabas.storage.log_manager import LogManager, PartitionLog
 
 log = logging.getLogger("barnabas.retention")
 
-Policies = Callable[[LogView, int], int]
+PLAIN_POLICIES = frozenset({"time", "size"})  # look at nothing but the segments
+Policies = Callable[[LogView, int, Sequence[str]], int]
+Committed = Callable[[str, int], Mapping[str, int]]
 
 
 class Cleanup:
@@ -35,6 +39,8 @@ class Cleanup:
         high_watermark: Callable[[str, int], int],
         wall_ms: Callable[[], int],
         delete_delay_ms: Callable[[], int],
+        should_roll: Callable[[Callable[[], LogView], int], bool] = lambda view, now_ms: False,
+        committed: Committed = lambda topic, partition: {},
     ) -> None:
         self._logs = logs
         self._policies = policies
@@ -42,49 +48,65 @@ class Cleanup:
         self._high_watermark = high_watermark
         self._wall_ms = wall_ms
         self._delete_delay_ms = delete_delay_ms
+        self._should_roll = should_roll
+        self._committed = committed  # by group: for policies that want to know
         self._due: dict[Path, int] = {}  # directory with .deleted files: when they may go
 
     def run(self) -> int:
         """One round over all logs; how many segments went."""
         count = 0
+        configs: dict[str, TopicConfig] = {}  # asked once a topic, not once a partition
         for row in self._logs.logs():
+            if row.topic not in configs:
+                configs[row.topic] = self._topic_config(row.topic)
             try:
-                count += self._clean(row)
+                count += self._clean(row, configs[row.topic])
             except (LogError, OSError) as error:
                 log.error("retention of %s-%d: %s", row.topic, row.partition, error)
         self.unlink()
         return count
 
-    def _clean(self, row: PartitionLog) -> int:
-        config = self._topic_config(row.topic)
-        gone = row.handle.delete_segments_before(row.handle.start_offset)
-        if "delete" in config.names("cleanup.policy"):
-            gone += self._expire(row, config)
-        if gone:
+    def _clean(self, row: PartitionLog, config: TopicConfig) -> int:
+        is_empty = row.handle.end_offset == row.handle.start_offset
+        found = row.handle.segments()
+        gone: list[int] = []
+        if found[-1].size_bytes and self._should_roll(
+            partial(self._view, row, config, found), self._wall_ms()
+        ):
+            row.handle.roll()
+            found = row.handle.segments()
+        if len(found) > 1 and found[1].base_offset <= row.handle.start_offset:
+            gone = row.handle.delete_segments_before(row.handle.start_offset)
+        if not (is_empty and len(found) == 1) and "delete" in config.names("cleanup.policy"):
+            gone = gone + self._expire(row, config, found[len(gone) :])
+        if row.handle.holds_deleted and row.directory not in self._due or gone:
             delay_ms = config.integer("file.delete.delay.ms")
             self._due[row.directory] = self._wall_ms() + delay_ms
+        if gone:
             log.info("%s-%d: segments %s deleted", row.topic, row.partition, gone)
         return len(gone)
 
-    def _expire(self, row: PartitionLog, config: TopicConfig) -> list[int]:
-        view = self._view(row, config)
+    def _expire(
+        self, row: PartitionLog, config: TopicConfig, found: list[SegmentInfo]
+    ) -> list[int]:
+        view = self._view(row, config, found)
         allowed = sum(1 for segment in view.segments if segment.next_offset <= view.high_watermark)
-        count = min(self._policies(view, self._wall_ms()), allowed)
+        policies = config.names("retention.policy")
+        count = min(self._policies(view, self._wall_ms(), policies), allowed)
         if count == 0:
             return []
         if count == len(view.segments):
             row.handle.roll()
         return list(row.handle.delete_segments_before(view.segments[count - 1].next_offset))
 
-    def _view(self, row: PartitionLog, config: TopicConfig) -> LogView:
-        found = row.handle.segments()
+    def _view(self, row: PartitionLog, config: TopicConfig, found: list[SegmentInfo]) -> LogView:
         ends = [segment.base_offset for segment in found[1:]] + [row.handle.end_offset]
         segments = tuple(
             SegmentView(
                 base_offset=segment.base_offset,
                 next_offset=end,
                 size_bytes=segment.size_bytes,
-                largest_timestamp_ms=_largest_ms(row, segment.base_offset, segment),
+                largest_timestamp_ms=_largest_ms(row, segment),
                 is_active=segment.active,
             )
             for segment, end in zip(found, ends, strict=True)
@@ -96,6 +118,11 @@ class Cleanup:
             high_watermark=self._high_watermark(row.topic, row.partition),
             retention_ms=config.integer("retention.ms"),
             retention_bytes=config.integer("retention.bytes"),
+            committed_offsets=(
+                {}
+                if PLAIN_POLICIES.issuperset(config.names("retention.policy"))
+                else self._committed(row.topic, row.partition)
+            ),
         )
 
     def unlink(self) -> None:
@@ -116,9 +143,9 @@ class Cleanup:
                     shutil.rmtree(path)
 
 
-def _largest_ms(row: PartitionLog, base_offset: int, segment: object) -> int:
+def _largest_ms(row: PartitionLog, segment: SegmentInfo) -> int:
     """The largest record timestamp; the file's last change for a segment without one."""
-    largest = int(segment.largest_timestamp)  # type: ignore[attr-defined]
-    if largest >= 0:
-        return largest
-    return int((row.directory / f"{base_offset:020d}.log").stat().st_mtime * 1000)
+    if segment.largest_timestamp >= 0:
+        return segment.largest_timestamp
+    path = row.directory / f"{segment.base_offset:020d}.log"
+    return int(path.stat().st_mtime * 1000)

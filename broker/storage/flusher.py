@@ -26,11 +26,15 @@ class Flusher:
         topic_config: Callable[[str], TopicConfig],
         flush: Callable[[PartitionLog], object],
         monotonic_ns: Callable[[], int],
+        asked: Callable[[PartitionLog, int, int, int], bool] = lambda *_: False,
     ) -> None:
+        """`asked`: whether plugins want a log flushed, by its unflushed records, their age in ms,
+        and its flush.ms."""
         self._logs = logs
         self._topic_config = topic_config
         self._flush = flush
         self._monotonic_ns = monotonic_ns
+        self._asked = asked
         self._clean_ms: dict[Path, int] = {}  # when a log was last seen without unflushed records
 
     def run(self) -> int:
@@ -45,7 +49,7 @@ class Flusher:
             try:
                 if row.handle.flushed_offset >= row.handle.end_offset:
                     clean_ms = now_ms
-                elif now_ms - clean_ms >= self._topic_config(row.topic).integer("flush.ms"):
+                elif self._is_due(row, now_ms - clean_ms):
                     self._flush(row)
                     clean_ms = now_ms
                     count += 1
@@ -53,3 +57,10 @@ class Flusher:
                 log.error("flush of %s-%d: %s", row.topic, row.partition, error)
             self._clean_ms[row.directory] = clean_ms
         return count
+
+    def _is_due(self, row: PartitionLog, age_ms: int) -> bool:
+        flush_ms = self._topic_config(row.topic).integer("flush.ms")
+        if age_ms >= flush_ms:
+            return True
+        count = row.handle.end_offset - row.handle.flushed_offset
+        return self._asked(row, count, age_ms, flush_ms)

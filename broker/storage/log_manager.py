@@ -11,11 +11,12 @@ Next: checkpoint_writer.py, cleanup.py (what comes again while the broker runs).
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
+from barnabas.cext.damage import Damage, corrupt_ranges, take_damage
 from barnabas.cext.epoch import Epochs
 from barnabas.cext.log import LogError, LogHandle, LogSettings
 from barnabas.cext.segment import SegmentCache
@@ -25,7 +26,8 @@ from barnabas.storage import checkpoints as files
 from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import LogDir
-from barnabas.storage.replace_file import sync_directory
+from barnabas.storage.replace_file import Replacements, sync_directory
+from barnabas.value_class import NamedTuple
 
 log = logging.getLogger("barnabas.logs")
 
@@ -40,6 +42,15 @@ class PartitionLog(NamedTuple):
     topic_id: bytes
     directory: Path
     handle: LogHandle
+
+
+class _FoundLog(NamedTuple):
+    """A partition directory to open."""
+
+    state: _DirState
+    path: Path
+    name: TopicPartition
+    is_marked: bool  # partition.metadata is there and whole: a power cut may tear it
 
 
 class WantedLog(NamedTuple):
@@ -98,6 +109,11 @@ class LogManager:
         self._lock = threading.Lock()  # of the two maps below
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._per_dir: dict[Path, int] = {row.directory.path: 0 for row in self._dirs}
+        # Which directory a new partition goes to, by how many each has; None: the emptiest.
+        self.choose_directory: Callable[[str, int, Mapping[str, int]], str | None] | None = None
+        self._unsaved = Replacements()  # what `save` brings to disk
+        # What the leader epoch checkpoints said at start, until the first save.
+        self._saved_epochs: dict[Path, list[tuple[int, int]]] = {}
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -110,19 +126,17 @@ class LogManager:
         removed. Raises OSError or LogError when a log cannot be opened."""
         for topic, partition, topic_id in deleted:
             self._remove_found(topic, partition, topic_id)
-        found = [
-            (state, path, name) for state in self._dirs for path, name in self._found(state, wanted)
-        ]
-        if all(state.directory.was_clean for state, _, _ in found):
+        found = [row for state in self._dirs for row in self._found(state, wanted)]
+        if all(row.state.directory.was_clean for row in found):
             # A clean log opens faster than a thread is handed one; the import would cost as much.
             for row in found:
-                self._keep(self._open_found(*row, wanted))
+                self._keep(self._open_found(row, wanted))
         else:
             from concurrent.futures import ThreadPoolExecutor
 
             threads = self._config.integer("num.recovery.threads.per.data.dir")
             with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
-                for done in [pool.submit(self._open_found, *row, wanted) for row in found]:
+                for done in [pool.submit(self._open_found, row, wanted) for row in found]:
                     self._keep(done.result())
         for state in self._dirs:
             self._say_how_it_was_left(state.directory)
@@ -156,32 +170,35 @@ class LogManager:
 
     def _found(
         self, state: _DirState, wanted: Mapping[TopicPartition, WantedLog]
-    ) -> list[tuple[Path, TopicPartition]]:
+    ) -> list[_FoundLog]:
         """The partition directories to open; others are deleted or put aside."""
         found = []
-        for path in sorted(state.directory.path.iterdir()):
-            named = partition_dirs.parse(path.name)
-            if named is None or path.is_symlink() or not path.is_dir():
+        with os.scandir(state.directory.path) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+        for entry in entries:
+            named = partition_dirs.parse(entry.name)
+            if named is None or not entry.is_dir(follow_symlinks=False):
                 continue
+            path = state.directory.path / entry.name
             if named.mark == "delete":
                 _remove_tree(path)
             elif named.mark is None:
                 name = named.topic, named.partition
-                if self._is_wanted(path, wanted.get(name)):
-                    found.append((path, name))
+                want = wanted.get(name)
+                topic_id = None if want is None else self._topic_id_in(path)
+                if want is not None and topic_id in (None, want.topic_id):
+                    found.append(_FoundLog(state, path, name, topic_id is not None))
                 else:
                     self._put_aside(path, name)
         return found
 
     @staticmethod
-    def _is_wanted(path: Path, want: WantedLog | None) -> bool:
-        if want is None:
-            return False
+    def _topic_id_in(path: Path) -> bytes | None:
         try:
-            return files.read_topic_id(path) in (None, want.topic_id)
+            return files.read_topic_id(path)
         except DamagedFile as error:
             log.warning("%s; taken as the topic of its name", error)
-            return True
+            return None
 
     @staticmethod
     def _put_aside(path: Path, name: TopicPartition) -> None:
@@ -190,15 +207,13 @@ class LogManager:
         log.warning("%s is not in the metadata; it is kept as %s", path, aside.name)
 
     def _open_found(
-        self,
-        state: _DirState,
-        path: Path,
-        name: TopicPartition,
-        wanted: Mapping[TopicPartition, WantedLog],
+        self, row: _FoundLog, wanted: Mapping[TopicPartition, WantedLog]
     ) -> PartitionLog:
+        state, path, name, is_marked = row
         want = wanted[name]
         try:
             epochs = files.read_leader_epochs(path)
+            self._saved_epochs[path] = epochs
         except DamagedFile as error:
             log.warning("%s; epochs are taken from the log", error)
             epochs = []
@@ -212,10 +227,11 @@ class LogManager:
             log_start_offset=state.log_starts.get(name, 0),
             clean=state.directory.was_clean,
             leader_epochs=epochs,
+            seed=_seed(),
         )
         for line in handle.recovered.messages:
             log.warning("%s: %s", path, line)
-        if not (path / files.PARTITION_METADATA).exists():
+        if not is_marked:
             files.write_topic_id(path, want.topic_id)
         return PartitionLog(*name, want.topic_id, path, handle)
 
@@ -246,15 +262,15 @@ class LogManager:
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: TopicConfig
     ) -> PartitionLog:
-        """Raises OSError or LogError."""
+        """A new one may be written to after the next save(). Raises OSError or LogError."""
         found = self.get(topic, partition)
         if found is not None:
             return found
-        with self._lock:
-            parent = min(self._per_dir, key=lambda path: self._per_dir[path])
+        parent = self._directory_for(topic, partition)
         path = parent / partition_dirs.plain_name(topic, partition)
         path.mkdir()
-        files.write_topic_id(path, topic_id)
+        self._unsaved.add_directory(parent)
+        files.write_topic_id(path, topic_id, self._unsaved)
         handle = LogHandle.open(
             str(path),
             system=self._system,
@@ -262,22 +278,41 @@ class LogManager:
             cache=self._cache,
             settings=self._settings(config),
             clean=True,
+            seed=_seed(),
         )
-        sync_directory(parent)
         opened = PartitionLog(topic, partition, topic_id, path, handle)
         self._keep(opened)
         return opened
 
+    def _directory_for(self, topic: str, partition: int) -> Path:
+        with self._lock:
+            counts = dict(self._per_dir)
+        if self.choose_directory is not None and len(counts) > 1:
+            by_text = {str(path): count for path, count in counts.items()}
+            chosen = self.choose_directory(topic, partition, by_text)
+            if chosen is not None:
+                return Path(chosen)
+        return min(counts, key=lambda path: counts[path])
+
     def begin_epoch(self, topic: str, partition: int, epoch: int) -> None:
-        """This node leads the partition under `epoch` from here on. Raises OSError: the epoch
-        must be on disk before a record is written under it."""
+        """This node leads the partition under `epoch` from the next save() on: the epoch must be
+        on disk before a record is written under it. Raises OSError."""
         found = self.get(topic, partition)
         if found is None:
             return
         found.handle.assign_epoch(epoch)
         epochs = found.handle.leader_epochs()
+        if self._saved_epochs.get(found.directory) == epochs:
+            return
         if not _are_saved(found.directory, epochs):
-            files.write_leader_epochs(found.directory, epochs)
+            files.write_leader_epochs(found.directory, epochs, self._unsaved)
+
+    def save(self) -> None:
+        """Brings to disk what was made and begun since the last call, all of it together. Raises
+        OSError: then none of it may be led."""
+        self._saved_epochs.clear()
+        unsaved, self._unsaved = self._unsaved, Replacements()
+        unsaved.commit()
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """A topic's configuration changed."""
@@ -292,6 +327,7 @@ class LogManager:
             gone = [row for (name, _), row in self._logs.items() if name == topic]
             for row in gone:
                 del self._logs[row.topic, row.partition]
+                self._saved_epochs.pop(row.directory, None)
                 self._per_dir[row.directory.parent] -= 1
         for row in gone:
             try:
@@ -306,11 +342,23 @@ class LogManager:
         """Forgets idempotent producers that were quiet for producer.id.expiration.ms; how many."""
         return sum(row.handle.expire_producers() for row in self.logs())
 
+    @property
+    def corrupt_ranges(self) -> int:
+        """How many stretches of bad bytes were found in segments since the start."""
+        return corrupt_ranges(self._cache)
+
+    def take_damage(self) -> list[Damage]:
+        """What was found damaged since the last call."""
+        return take_damage(self._cache)
+
     def _settings(self, config: TopicConfig) -> LogSettings:
         """A topic's configuration, and what the broker's own adds, as the log takes it."""
+        segment_ms = config.integer("segment.ms")
+        if "compact" in config.names("cleanup.policy"):  # the active segment is not compacted
+            segment_ms = min(segment_ms, config.integer("max.compaction.lag.ms"))
         return LogSettings(
             segment_bytes=config.integer("segment.bytes"),
-            segment_ms=config.integer("segment.ms"),
+            segment_ms=segment_ms,
             segment_jitter_ms=config.integer("segment.jitter.ms"),
             index_interval_bytes=config.integer("index.interval.bytes"),
             segment_index_bytes=config.integer("segment.index.bytes"),
@@ -334,6 +382,11 @@ class LogManager:
                 log.error("%s", error)
                 clean = False
         return clean
+
+
+def _seed() -> int:
+    """Of a log's segment.jitter.ms: with one seed for all, all would roll at once after all."""
+    return int.from_bytes(os.urandom(8), "big")
 
 
 def _rename_deleted(path: Path, topic: str, partition: int) -> None:

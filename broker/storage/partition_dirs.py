@@ -10,11 +10,15 @@ HEX32 is a random uuid without dashes; the topic is cut so that a name keeps wit
 
 import os
 import re
-from typing import NamedTuple
+from string import ascii_letters, digits
+
+from barnabas.value_class import NamedTuple
 
 NAME_LETTERS_MAX = 255
-_PLAIN = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
-_MARKED = re.compile(r"(.+)\.[0-9a-f]{32}-(delete|stray|future)")
+TOPIC_LETTERS_MAX = 249
+_TOPIC_LETTERS = frozenset(f"{ascii_letters}{digits}._-")
+MARKS = ("delete", "stray", "future")
+_MARKED = r"(.+)\.[0-9a-f]{32}-(delete|stray|future)"
 
 
 class PartitionDir(NamedTuple):
@@ -27,12 +31,17 @@ class PartitionDir(NamedTuple):
 
 def parse(name: str) -> PartitionDir | None:
     """None for a name that is no partition's."""
-    if marked := _MARKED.fullmatch(name):
+    # Regular expressions would have to be compiled at each start; mostly nothing is marked.
+    if name.endswith(MARKS) and (marked := re.fullmatch(_MARKED, name)):
         return PartitionDir("", -1, marked[2])
-    plain = _PLAIN.fullmatch(name)
-    if plain is None or plain[1] in (".", "..") or int(plain[2]) > 2**31 - 1:
+    topic, _, number = name.rpartition("-")
+    if not 1 <= len(topic) <= TOPIC_LETTERS_MAX or topic in (".", ".."):
         return None
-    return PartitionDir(plain[1], int(plain[2]), None)
+    if not (number.isascii() and number.isdigit()) or str(int(number[:11])) != number:
+        return None
+    if int(number) > 2**31 - 1 or not _TOPIC_LETTERS.issuperset(topic):
+        return None
+    return PartitionDir(topic, int(number), None)
 
 
 def plain_name(topic: str, partition: int) -> str:

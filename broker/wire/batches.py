@@ -10,7 +10,6 @@ Memory is bounded by the bytes given plus, per batch opened, size_max and its re
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from barnabas.cext.messageset import (
     decode_message_set,
@@ -32,6 +31,7 @@ from barnabas.cext.records import (
 from barnabas.cext.records import (
     encode_batch as encode_plain_batch,
 )
+from barnabas.value_class import field, value_class
 from barnabas.wire import compression
 from barnabas.wire.compression import Buffer
 
@@ -45,7 +45,7 @@ NO_SEQUENCE = -1
 SEQUENCE_MAX = 2**31 - 1
 
 
-@dataclass(slots=True)
+@value_class(frozen=False)
 class Batch:
     """One batch of a record set: a batch v2, a plain message, or a wrapper with what is in it.
 
@@ -158,10 +158,15 @@ def decode_batches(data: Buffer, *, size_max: int, partial_tail: bool = False) -
     while at < len(view):
         if partial_tail and is_cut_off(view, at):
             return
-        magic = view[at + MAGIC_AT] if at + MAGIC_AT < len(view) else None
-        batch = _batch(view, at, size_max) if magic == 2 else _message(view, at, size_max)
+        batch = batch_at(view, at, size_max)
         yield batch
         at += batch.size_bytes
+
+
+def batch_at(view: memoryview, at: int, size_max: int) -> Batch:
+    """The batch, message or wrapper at one place of a record set. Raises CorruptRecords."""
+    magic = view[at + MAGIC_AT] if at + MAGIC_AT < len(view) else None
+    return _batch(view, at, size_max) if magic == 2 else _message(view, at, size_max)
 
 
 def is_cut_off(data: memoryview, at: int) -> bool:

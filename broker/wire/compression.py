@@ -78,12 +78,19 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int =
 
 def decompress(codec: int, data: Buffer, *, size_max: int, magic: int = 2) -> bytes:
     """The bytes before compression. Raises CorruptCompressedData or DecompressedTooLarge."""
+    chunks: list[bytes] = []
+    decompress_into(chunks.append, codec, data, size_max=size_max, magic=magic)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def decompress_into(
+    take: Callable[[bytes], object], codec: int, data: Buffer, *, size_max: int, magic: int = 2
+) -> None:
+    """The same in pieces, each given to `take` as soon as it is there. gzip, lz4 and zstd come in
+    pieces of at most CHUNK_BYTES; of snappy a chunk of the framing is a piece."""
     check_codec(codec, magic)
     assert size_max >= 0
-    view = memoryview(data).cast("B")
-    inflated = _Inflated(size_max)
-    _DECODERS[codec](view, inflated)
-    return inflated.joined()
+    _DECODERS[codec](memoryview(data).cast("B"), _Inflated(size_max, take))
 
 
 def check_codec(codec: int, magic: int) -> None:
@@ -95,12 +102,12 @@ def check_codec(codec: int, magic: int) -> None:
 
 
 class _Inflated:
-    """Decoded chunks, counted against the limit."""
+    """Decoded chunks on their way to who takes them, counted against the limit."""
 
-    def __init__(self, size_max: int) -> None:
+    def __init__(self, size_max: int, take: Callable[[bytes], object]) -> None:
         self.size_max = size_max
         self.size_bytes = 0
-        self.chunks: list[bytes] = []
+        self.take = take
 
     def ask(self) -> int:
         """How much to ask the decoder for: never more than shows that the limit is passed."""
@@ -115,10 +122,7 @@ class _Inflated:
         self.reserve(len(chunk))
         if chunk:
             self.size_bytes += len(chunk)
-            self.chunks.append(chunk)
-
-    def joined(self) -> bytes:
-        return self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+            self.take(chunk)
 
 
 def _copy(view: memoryview, inflated: _Inflated) -> None:

@@ -12,6 +12,7 @@ Next: headers.py.
 """
 
 from functools import cache
+from os import register_at_fork
 from threading import RLock
 from typing import Any
 
@@ -23,6 +24,13 @@ from barnabas.wire.schema import Field, Schema, places, schema_of, within
 
 Buffer = bytes | bytearray | memoryview
 
+# One lock for all that is made on first use: a class made twice would refuse its twin's objects. A
+# fork waits for whoever holds it, or the child would wait for a thread that it does not have.
+_making = RLock()
+register_at_fork(
+    before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release
+)
+
 
 class Message:
     """One message in all its versions."""
@@ -31,7 +39,6 @@ class Message:
         self.schema = schema
         self.name = schema.name
         self.version_min, self.version_max = schema.versions
-        self._lock = RLock()  # a class made twice would refuse its twin's objects
         self._classes: dict[str, type[Struct]] = {}
         self._programs: dict[int, Program] = {}
 
@@ -47,7 +54,7 @@ class Message:
         found = self._classes.get(path)
         if found is not None:
             return found
-        with self._lock:
+        with _making:
             if path not in self._classes:
                 self._classes[path] = self._make_class(path)
             return self._classes[path]
@@ -61,7 +68,7 @@ class Message:
             raise UnsupportedVersion(
                 f"{self.name} has versions {self.version_min}-{self.version_max}, not {version}"
             )
-        with self._lock:
+        with _making:
             if version not in self._programs:
                 self._programs[version] = self._make_program("", self.schema.fields, version)
             return self._programs[version]
@@ -129,18 +136,18 @@ def below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-@cache
-def _message(name: str) -> Message:
-    return Message(schema_of(name))
-
-
-_making = RLock()
+_made: dict[str, Message] = {}
 
 
 def by_name(name: str) -> Message:
     """A message by the name in the schema text. Raises KeyError."""
-    with _making:
-        return _message(name)
+    found = _made.get(name)
+    if found is None:
+        with _making:
+            found = _made.get(name)
+            if found is None:
+                found = _made[name] = Message(schema_of(name))
+    return found
 
 
 def names() -> list[str]:
@@ -152,9 +159,24 @@ def request(key: int, version: int | None = None) -> Message:
     """The request of an API key, made sure to have that (stable) version when one is given.
 
     Raises UnsupportedVersion."""
-    return by_name(api_key(key, version).name + "Request")
+    if version is not None:
+        api_key(key, version)
+    return _request(key)
 
 
 def response(key: int, version: int | None = None) -> Message:
     """The response of an API key, as `request`."""
-    return by_name(api_key(key, version).name + "Response")
+    if version is not None:
+        api_key(key, version)
+    return _response(key)
+
+
+# A request that Python answers asks for these some thirty times. There are as many as API keys.
+@cache
+def _request(key: int) -> Message:
+    return by_name(api_key(key).name + "Request")
+
+
+@cache
+def _response(key: int) -> Message:
+    return by_name(api_key(key).name + "Response")

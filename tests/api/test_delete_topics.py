@@ -6,6 +6,7 @@ from api.admin_calls import BROKER, SET, admin_on
 from barnabas.metadata import znodes
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree import StoreUnavailable
+from barnabas.wire.uuids import uuid_text
 
 UNKNOWN_TOPIC, INVALID_REQUEST, DELETION_DISABLED, UNKNOWN_ID = 3, 42, 73, 100
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -79,7 +80,7 @@ def test_what_cannot_be_deleted(tmp_path):
             return a.call(20, 6, topics=topics, timeoutMs=9000).responses[0]
 
         told = a.call(3, 12, topics=[{"name": "t", "topicId": NO_ID}], allowAutoTopicCreation=False)
-        shown = znodes.uuid_text(told.topics[0].topicId)
+        shown = uuid_text(told.topics[0].topicId)
         assert by("t", shown).errorCode == INVALID_REQUEST
         assert by(None, NO_ID).errorCode == INVALID_REQUEST
         assert by(None, "AAECAwQFBgcICQoLDA0ODw").errorCode == UNKNOWN_ID

@@ -47,6 +47,23 @@ def test_what_cannot_be_added(tmp_path):
         assert len(a.directories("t")) == 2
 
 
+def test_create_partitions_answers_with_a_row_for_each_topic_of_any_fate(tmp_path):
+    """Young brokers answered with an empty list, and clients took that for success, or failed."""
+    with admin_on(tmp_path, node_id="1") as a:
+        a.create("t")
+        a.create("u")
+        wanted = {"t": (3, 0), "u": (1, BAD_PARTITIONS), "absent": (2, UNKNOWN_TOPIC)}
+        topics = [{"name": n, "count": c, "assignments": None} for n, (c, _) in wanted.items()]
+        for version in (0, 1, 2, 3):
+            for only in (True, version < 3):
+                told = a.call(37, version, topics=topics, timeoutMs=9000, validateOnly=only)
+                assert {row.name: row.errorCode for row in told.results} == {
+                    name: code for name, (_, code) in wanted.items()
+                }
+        assert a.call(37, 3, topics=[], timeoutMs=9000, validateOnly=False).results == []
+        assert len(a.directories("t")) == 3 and len(a.directories("u")) == 1
+
+
 def delete_records(admin, offset, topic="t", partition=0, times=1):
     rows = [{"partitionIndex": partition, "offset": offset}] * times
     topics = [{"name": topic, "partitions": rows}]

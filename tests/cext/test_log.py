@@ -151,8 +151,36 @@ def test_truncate_fully_begins_anew(tmp_path):
     fill(log, 60)
     log.truncate_fully_and_start_at(500)
     assert (log.start_offset, log.end_offset) == (500, 500)
-    assert {name for name in disk.names()} == {f"{500:020d}.log"}
+    assert {n for n in disk.names() if not n.endswith(".deleted")} == {f"{500:020d}.log"}
     assert log.append(batch(b"x")).first_offset == 500
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["truncate_to", "truncate_fully"])
+def test_what_a_truncation_took_out_waits_to_be_unlinked(tmp_path, anew):
+    disk = Disk(tmp_path, segment_bytes=1_500)
+    log = disk.open()
+    fill(log, 60)
+    bases = [info.base_offset for info in log.segments()]
+    assert not log.holds_deleted
+    if anew:
+        log.truncate_fully_and_start_at(500)
+    else:
+        log.truncate_to(bases[1])
+    expected = bases if anew else bases[2:]
+    assert {n for n in disk.names() if n.endswith(".log.deleted")} == {
+        f"{base:020d}.log.deleted" for base in expected
+    }
+    assert log.holds_deleted
+    assert log.unlink_deleted() == 3 * len(expected)
+    assert not log.holds_deleted
+    assert not [name for name in disk.names() if name.endswith(".deleted")]
+    # A name that comes a second time takes the place of the first.
+    end = log.end_offset
+    fill(log, 30, start=end)
+    log.truncate_to(end)
+    fill(log, 30, start=end)
+    log.truncate_to(end)
+    assert log.end_offset == end and log.holds_deleted
 
 
 def test_deletion_takes_whole_segments_and_readers_keep_theirs(tmp_path):

@@ -5,9 +5,7 @@ a Java hash map), so snapshots are compared by content; leader-epoch-checkpoint 
 partition.metadata are not the log's files. Kafka's own tool reads ours without a complaint.
 """
 
-import os
 import random
-import shutil
 import socket
 import struct
 import subprocess
@@ -15,19 +13,17 @@ import time
 from pathlib import Path
 
 import pytest
+from compat.support import rival
 from oracle.disk import parse_snapshot
 from oracle.log_builder import Disk, batch
 
-HOME = os.environ.get("KAFKA_ANCHOR_HOME", Path.home() / ".cache" / "kafka-anchor")
-LIBS = Path(HOME) / "4.3.1" / "libs"
+LIBS = rival.libs("4.3.1")
 TOPIC = b"compared"
 
 pytestmark = [
     pytest.mark.java,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not (LIBS.is_dir() and shutil.which("java")), reason=f"needs Java and Kafka in {LIBS}"
-    ),
+    pytest.mark.skipif(rival.missing("4.3.1") is not None, reason=str(rival.missing("4.3.1"))),
 ]
 
 

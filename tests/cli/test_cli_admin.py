@@ -111,5 +111,8 @@ def test_settings_without_effect_are_listed_without_a_broker():
     rows = json.loads(run_command("configs", "describe", "--unsupported", "--json").text)
     names = {(row["scope"], row["name"]) for row in rows}
     assert ("broker", "background.threads") in names
+    why = {row["name"]: row["why"] for row in rows}
+    assert "thread of its own" in why["background.threads"]
+    assert why["ssl.keystore.location"] == "not built yet"
     topics = json.loads(run_command("configs", "describe", "topic", "--unsupported", "--json").text)
     assert {row["scope"] for row in topics} == {"topic"}

@@ -127,6 +127,8 @@ def test_ctrl_c_ends_a_consumer_with_130(our_address: str):
         [COMMAND, "consume", "waiting", "--from-beginning", "-b", our_address],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Tests that run in the background ignore Ctrl-C, and programs they start inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert consumer.stdout is not None
     assert os.read(consumer.stdout.fileno(), 100) == b"first\n"

@@ -6,8 +6,8 @@ A cell is (producer, codec, timestamp type); it is read by every client of anoth
 import importlib
 import shutil
 
-from compat.client import Client
 from compat.java import driver
+from compat.node import client as node
 from compat.support import APPEND_TIME, CODECS, CREATE_TIME
 
 CLIENTS = {
@@ -18,6 +18,11 @@ CLIENTS = {
     "java_27": "compat.java_27.client:Java27",
     "java_43": "compat.java_4x.client:Java43",
     "java_44": "compat.java_4x.client:Java44",
+}
+# These have no part in the cells: of codecs they bring gzip only.
+NODE_CLIENTS = {
+    "kafkajs": "compat.node.client:KafkaJs",
+    "platformatic": "compat.node.client:Platformatic",
 }
 JAVA_VERSIONS = {"java_27": "2.7.2", "java_43": "4.3.1", "java_44": "4.4.0"}
 FAMILIES = {name: name for name in CLIENTS} | {
@@ -34,9 +39,10 @@ PAIRS = [
 ]
 
 
-def client_class(name: str) -> type[Client]:
-    module, attribute = CLIENTS[name].split(":")
-    found: type[Client] = getattr(importlib.import_module(module), attribute)
+def client_class(name: str) -> type:
+    """Of CLIENTS, a Client."""
+    module, attribute = (CLIENTS | NODE_CLIENTS)[name].split(":")
+    found: type = getattr(importlib.import_module(module), attribute)
     return found
 
 
@@ -44,6 +50,8 @@ def cannot_run_client(name: str) -> str | None:
     """Why a client cannot run here, or None."""
     if name == "kcat":
         return None if shutil.which("kcat") else "kcat is not installed"
+    if name in NODE_CLIENTS:
+        return node.missing()
     if name in JAVA_VERSIONS:
         return driver.missing(JAVA_VERSIONS[name])
     return None

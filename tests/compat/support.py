@@ -40,6 +40,9 @@ BROKER_SETTINGS = {
     "replica.fetch.max.bytes": "12582912",
     "auto.create.topics.enable": "false",
 }
+# With this feature Kafka keeps a cluster's min.insync.replicas in its metadata from the start, and
+# calls it altered. Barnabas does not have the feature.
+FEATURES = {"eligible.leader.replicas.version": 0}
 START_TIMEOUT_S = 20
 CALL_TIMEOUT_S = 30
 
@@ -69,8 +72,10 @@ class Broker:
         else:
             name, version, mode = (kind.split(":") + ["", ""])[:3]
             assert name == "kafka", f"no broker is called {kind}"
+            version, mode = version or KAFKA, mode or "kraft"
+            features = FEATURES if mode == "kraft" and version >= "4" else {}
             self._rival = rival.Rival(
-                version or KAFKA, data_dir, mode or "kraft", settings=self.settings
+                version, data_dir, mode, settings=self.settings, features=features
             )
             self._rival.start()
             self.address, self.log_dir = self._rival.address, self._rival.log_dir
@@ -87,8 +92,10 @@ class Broker:
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(self.log_dir),
-            "broker.id": "1",  # this and the next two as rival.py's
+            "broker.id": "1",  # this and the next four as rival.py's
+            "group.initial.rebalance.delay.ms": "0",
             "num.partitions": "1",
+            "log.retention.hours": "168",
             "log.segment.bytes": "1073741824",
             **self.settings,
         }
@@ -120,9 +127,9 @@ class Broker:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             said = self._output.read_text(errors="replace")
-            found = re.search(r"127\.0\.0\.1:([1-9]\d*)", said)
+            found = re.search(r"ready: \w+://(127\.0\.0\.1:[1-9]\d*)", said)
             if found:
-                return found.group(0)
+                return found.group(1)
             if self._process.poll() is not None:
                 break
             time.sleep(0.01)
@@ -231,14 +238,17 @@ def _is_ready(wire: Wire, name: str, partitions: int) -> bool:
     return all(one.errorCode == 0 for one in found)
 
 
-def produce_batch(address: str, topic: str, values: list[bytes], codec: str = "none") -> None:
+def produce_batch(
+    address: str, topic: str, values: list[bytes], codec: str = "none", partition: int = 0
+) -> None:
     """Sends the values as exactly one batch (a client's timing could split it); times rise."""
     produce = request(0)
     data = produce.struct("topicData")(name=topic)
     now = clock_ms()
     records = [Record(value, timestamp=now + index) for index, value in enumerate(values)]
     batch = encode_batch(records, codec=CODECS.index(codec))
-    data.partitionData = [produce.struct("topicData.partitionData")(index=0, records=batch)]
+    row = produce.struct("topicData.partitionData")
+    data.partitionData = [row(index=partition, records=batch)]
     with Wire(address) as wire:
         answer = wire.call(0, 7, produce.cls(acks=-1, timeoutMs=30_000, topicData=[data]))
     assert answer.responses[0].partitionResponses[0].errorCode == 0, answer

@@ -87,10 +87,10 @@ def test_settings_without_a_tier_share_one_warning():
 
 
 def test_tier_b_settings_are_silent_and_listed():
-    config = BrokerConfig({"log.preallocate": "true"})
-    assert BROKER_SETTINGS["log.preallocate"].tier == "B"
+    config = BrokerConfig({"background.threads": "4"})
+    assert BROKER_SETTINGS["background.threads"].tier == "B"
     assert config.warnings == []
-    assert config.without_effect() == ["log.preallocate"]
+    assert config.without_effect() == ["background.threads"]
 
 
 def test_a_doubled_key_is_told(tmp_path):
@@ -130,6 +130,13 @@ def test_typed_access():
         config.integer("log.preallocate")
 
 
-def test_settings_of_one_listener_are_told_to_have_no_effect():
+def test_limits_of_a_listener_that_is_not_there_are_told():
     config = BrokerConfig({"listener.name.internal.max.connections": "5"})
+    (line,) = config.warnings
+    assert "listener.name.internal.max.connections: no listener" in line
+    assert BrokerConfig({"listener.name.plaintext.max.connections": "5"}).warnings == []
+
+
+def test_settings_of_one_listener_are_told_to_have_no_effect():
+    config = BrokerConfig({"listener.name.internal.num.network.threads": "5"})
     assert len(config.warnings) == 1

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
-from barnabas.config.settings import BROKER_SETTINGS
+from barnabas.config.settings import BROKER_SETTINGS, UNLISTED, settings_of
 
 HERE = Path(__file__).parent
 FILE = """
@@ -31,12 +31,27 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 """
 
-# Stated differences: Kafka lets listeners and their map change live, and names a class for JMX.
+# Stated differences: the reach of listeners, a class for JMX, and that a group's first member waits
+# for others unless Kafka's own server.properties is used.
 OURS = {
-    "listeners",
-    "listener.security.protocol.map",
+    "group.initial.rebalance.delay.ms",
     "queued.max.request.bytes",
     "metric.reporters",
+}
+# What Kafka has under no name.
+OWN = {
+    "allow.unauthenticated.remote",
+    "log.durability",
+    "log.scrub.bytes.per.second",
+    "max.decompressed.bytes",
+    "metadata.store",
+    "metrics.dialect",
+    "metrics.host",
+    "metrics.max.partitions",
+    "metrics.port",
+    "plugins",
+    "request.receive.timeout.ms",
+    "response.send.timeout.ms",
 }
 
 
@@ -77,13 +92,44 @@ def test_a_topic_answers_as_kafka_does(tmp_path):
     topic = TopicConfig({"retention.ms": "1000"}, broker(tmp_path))
     ours, kafka = shown(topic.describe()), golden("TOPIC")
     assert {n: ours.get(n) for n in kafka} == kafka
-    more = {n for n in ours if n not in kafka}
-    assert more == {  # of 2.x and of 4.4
-        "errors.deadletterqueue.group.enable",
-        "max.decompressed.message.bytes",
-        "message.downconversion.enable",
-        "message.format.version",
-        "message.timestamp.difference.max.ms",
-        "remote.copy.lag.bytes",
-        "remote.copy.lag.ms",
-    }
+    assert ours.keys() == kafka.keys()
+
+
+def test_unlisted_settings_are_described_when_given_or_asked_for():
+    quiet = DynamicConfig(BrokerConfig({"node.id": "1"}))
+    given = DynamicConfig(BrokerConfig({"node.id": "1", "zookeeper.connect": "h:1"}))
+    assert "zookeeper.connect" not in shown(quiet.describe(None, 1))
+    assert shown(quiet.describe(["zookeeper.connect"], 1)).keys() == {"zookeeper.connect"}
+    assert shown(given.describe(None, 1))["zookeeper.connect"][:2] == ("h:1", 4)
+    topic = TopicConfig({"message.format.version": "2.7"}, quiet)
+    assert shown(topic.describe())["message.format.version"][:2] == ("2.7", 1)
+
+
+def test_unlisted_settings_are_in_the_table_and_not_kafkas():
+    kafka = {("broker", name) for name in golden("BROKER")}
+    kafka |= {("topic", name) for name in golden("TOPIC")}
+    assert kafka & UNLISTED == set()
+    assert all(name in settings_of(scope) for scope, name in UNLISTED)
+    assert {n for n in BROKER_SETTINGS if ("broker", n) not in kafka | UNLISTED} == OWN
+
+
+def synonyms_of(name, topic=None, **given):
+    broker = BrokerConfig({key.replace("_", "."): value for key, value in given.items()})
+    entry = next(e for e in TopicConfig(topic or {}, broker).describe([name]))
+    return [(synonym, source) for synonym, _, source in entry.synonyms]
+
+
+def test_synonyms_are_those_that_kafka_shows():
+    """Taken from 4.3.1: a default of a second name is not shown where nobody gave anything."""
+    assert synonyms_of("segment.ms") == []
+    assert synonyms_of("flush.ms") == []
+    assert synonyms_of("remote.storage.enable") == []
+    assert synonyms_of("segment.ms", {"segment.ms": "9"}) == [("segment.ms", 1)]
+    assert synonyms_of("retention.ms", log_retention_ms="-1") == [
+        ("log.retention.ms", 4),
+        ("log.retention.hours", 5),
+    ]
+    assert synonyms_of("message.timestamp.after.max.ms") == [
+        ("log.message.timestamp.after.max.ms", 5)
+    ]
+    assert synonyms_of("cleanup.policy") == [("log.cleanup.policy", 5)]

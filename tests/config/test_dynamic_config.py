@@ -86,7 +86,8 @@ def test_all_or_nothing_and_validate_only():
     [
         (1, "log.dirs", "/x", "cannot change"),
         (1, "log.retention.hours", "5", "cannot change"),
-        (1, "listeners", "PLAINTEXT://:1", "cannot change"),
+        (1, "listeners", "PLAINTEXT://0.0.0.0:1", "allow.unauthenticated.remote"),
+        (None, "listeners", "PLAINTEXT://:1", "broker to broker"),
         (None, "cordoned.log.dirs", "/x", "broker to broker"),
         (None, "ssl.keystore.password", "x", "broker to broker"),
         (1, "message.max.bytes", "${env:HOME}", "own file only"),

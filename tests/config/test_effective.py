@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.config.settings import EFFECTIVE, EFFECTIVE_PATH, read_effective, settings_of
+from barnabas.config.settings import (
+    EFFECTIVE,
+    EFFECTIVE_PATH,
+    fits,
+    read_effective,
+    read_reasons,
+    settings_of,
+    unsupported,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,6 +54,29 @@ def test_every_effective_setting_has_a_test_of_its_effect():
 def test_the_list_is_sorted_so_that_branches_merge():
     lines = [ln for ln in Path(EFFECTIVE_PATH).read_text().splitlines() if not ln.startswith("#")]
     assert lines == sorted(set(lines))
+
+
+def reason_problems(reasons, effective, without):
+    wrong = []
+    for pattern, why in reasons:
+        if not why or why.endswith("."):
+            wrong.append(f"{pattern}: no reason, or one with a full stop")
+        if not any(fits(name, pattern) for name in without):
+            wrong.append(f"{pattern}: fits no setting without effect")
+        if pattern in effective:
+            wrong.append(f"{pattern}: has an effect")
+    patterns = [pattern for pattern, _ in reasons]
+    if patterns != sorted(set(patterns)):
+        wrong.append("not sorted")
+    return wrong
+
+
+def test_reasons_stand_only_for_settings_without_effect():
+    without = {setting.name for setting in unsupported()}
+    effective = {name for _, name in EFFECTIVE}
+    assert reason_problems(read_reasons(), effective, without) == []
+    damaged = [("listeners", "no"), ("a*", ""), ("z.*", "no.")]
+    assert len(reason_problems(damaged, effective, without)) == 6
 
 
 @pytest.mark.parametrize(

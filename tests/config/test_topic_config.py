@@ -84,8 +84,8 @@ def test_accepted_overrides_are_typed():
 
 
 def test_groups():
-    group = check_group({"share.record.lock.duration.ms": "2000"}, EMPTY)
-    assert group["share.record.lock.duration.ms"] == 2000
+    group = check_group({"share.record.lock.duration.ms": "20000"}, EMPTY)
+    assert group["share.record.lock.duration.ms"] == 20000
     assert entry(group, "share.record.lock.duration.ms").source == 8
     lower = BrokerConfig({"group.consumer.session.timeout.ms": "50000"})
     assert GroupConfig({}, lower)["consumer.session.timeout.ms"] == 50000

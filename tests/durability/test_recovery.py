@@ -3,6 +3,7 @@ acknowledged, or the log ends earlier and says by how much. Never a wrong record
 
 import random
 import shutil
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -164,6 +165,50 @@ def test_damaged_indexes_change_no_answer(written, tmp_path, damage, clean):
         check_all(wire)
 
 
+def in_place(path: Path, content: bytes) -> None:
+    """Other bytes, or fewer, in the file that the broker has mapped."""
+    with open(path, "r+b") as file:
+        file.write(content)
+        file.truncate(len(content))
+
+
+DAMAGE_WHILE_IT_RUNS = {
+    "missing": lambda path, other: path.unlink(),
+    "cut to nothing": lambda path, other: in_place(path, b""),
+    "cut in an entry": lambda path, other: in_place(path, path.read_bytes()[:5]),
+    "zeroed": lambda path, other: in_place(path, bytes(path.stat().st_size)),
+    "of another segment": lambda path, other: in_place(path, other),
+    "noise": lambda path, other: in_place(path, random.Random(2).randbytes(path.stat().st_size)),
+    "too long": lambda path, other: in_place(path, path.read_bytes() + b"\x7f" * 9000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE_WHILE_IT_RUNS.values(), ids=DAMAGE_WHILE_IT_RUNS.keys())
+def test_indexes_damaged_below_a_running_broker_change_no_answer(tmp_path, damage):
+    with BrokerProcess(tmp_path, free_port(), SETTINGS) as broker, Wire(broker.address) as wire:
+        create(wire, "t", BEFORE)
+
+        def write(first: int, end: int) -> None:
+            for number in range(first, end):
+                stamp = FIRST_MS + 1000 * number
+                row = produce(wire, "t", value_of(number), timestamp=stamp)
+                assert (row.errorCode, row.baseOffset) == (0, number)
+
+        write(0, COUNT)
+        check_all(wire)  # every index is mapped now
+        for suffix in (".index", ".timeindex"):
+            paths = segments(tmp_path, suffix)
+            other = paths[1].read_bytes()
+            for path in paths:
+                damage(path, other)
+        check_all(wire)
+        write(COUNT, COUNT + 150)
+        check_all(wire, end=COUNT + 150)
+        assert broker.stop() == 0
+    with started(tmp_path) as (_, wire):
+        check_all(wire, end=COUNT + 150)
+
+
 CHECKPOINTS = [
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
@@ -221,11 +266,19 @@ def test_corrupt_batch_in_an_old_segment_is_told_and_its_neighbours_are_served(w
     size = int.from_bytes(content[8:12], "big") + 12
     content[3 * size + 80] ^= 1
     path.write_bytes(content)
-    with started(data) as (_, wire):
+    with started(data) as (broker, wire):
         found, corrupt = read_all(wire)
         assert corrupt == [base + 3]
         assert found == {n: value_of(n) for n in range(COUNT) if n != base + 3}
         assert min(read_from(wire, base + 4)[1]) == base + 4
+        told = f"t-0: bytes {3 * size} to {4 * size} of {path} hold no valid batch"
+        give_up = time.monotonic() + 5
+        while not any(told in line for line in broker.lines) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        assert any(told in line for line in broker.lines), broker.lines
+        assert read_from(wire, base + 3)[0] == 2
+        time.sleep(1.2)  # one more look at what was found
+        assert sum("hold no valid batch" in line for line in broker.lines) == 1, "told once"
 
 
 def leader_epoch(wire: Wire) -> int:

@@ -53,6 +53,45 @@ def test_deleted_files_go_after_file_delete_delay_ms(tmp_path):
         assert files(b, "t", ".deleted") == []
 
 
+def test_truncated_segments_go_after_file_delete_delay_ms(tmp_path):
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        filled(wire, {"file.delete.delay.ms": 60_000})
+        b.node.logs.get("t", 0).handle.truncate_to(3)
+        marked = files(b, "t", ".deleted")
+        assert marked
+        b.node._retention()
+        b.node.system.move_wall_clock(59_000)
+        b.node._retention()
+        assert files(b, "t", ".deleted") == marked
+        b.node.system.move_wall_clock(2_000)
+        b.node._retention()
+        assert files(b, "t", ".deleted") == []
+
+
+def test_a_round_reads_the_segments_of_a_log_once(tmp_path):
+    class Row:
+        """A log that counts how often its segments are asked for."""
+
+        def __init__(self, row):
+            self._handle, self.asked = row.handle, 0
+            self.handle = self
+            self.topic, self.partition, self.directory = row.topic, row.partition, row.directory
+
+        def __getattr__(self, name):
+            return getattr(self._handle, name)
+
+        def segments(self):
+            self.asked += 1
+            return self._handle.segments()
+
+    with broker_with(tmp_path) as b, wire_to(b) as wire:
+        filled(wire, {"retention.bytes": 3000})
+        b.node._retention()
+        row = Row(b.node.logs.get("t", 0))
+        b.node._cleanup._clean(row, b.node._cleanup._topic_config("t"))
+        assert row.asked == 1
+
+
 def test_cleanup_policy_compact_deletes_nothing(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         create(wire, "t", {"segment.bytes": 1024, "cleanup.policy": "compact"})
@@ -70,13 +109,10 @@ def test_a_failing_plugin_deletes_nothing(tmp_path):
             raise RuntimeError("no")
 
     with broker_with(tmp_path) as b, wire_to(b) as wire:
-        b.node._retention()
-        policies = b.node._cleanup._policies.__self__
-        for name in policies.names():
-            policies._manager.unregister(name=name)
-        policies.register(Failing(), "failing")
-        filled(wire, {"retention.ms": 1, "retention.bytes": 1})
+        b.node.plugins.registry.register(Failing(), "failing")
+        names = {"retention.policy": "failing"}
+        filled(wire, {"retention.ms": 1, "retention.bytes": 1} | names)
         b.node.system.move_wall_clock(HOUR_MS)
         b.node._retention()
         assert start_offset(b) == 0 and len(files(b, "t")) == 10
-        assert policies.failures["failing"] == 1
+        assert b.node.plugins.registry.failures["failing"] == 1

@@ -7,29 +7,42 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CODEC = ("cext.varint", "cext.crc", "cext.records", "cext.wire", "cext.inflate", "cext.index")
+CODEC = (
+    "cext.varint",
+    "cext.crc",
+    "cext.records",
+    "cext.columns",
+    "cext.wire",
+    "cext.inflate",
+    "cext.index",
+    "cext.column_stream",
+    "cext.mapped_segment",
+)
 
 # room -> the rooms it may import. Each line adds to what the rooms above it on the page may see.
-LOW = {"cext": set(), "errors": set(), "config": {"errors"}}
+LOW = {"cext": set(), "errors": set(), "value_class": set(), "config": {"errors", "value_class"}}
 MIDDLE = {"wire", "hooks", "telemetry"}
 STATE = {"client", "metadata", "storage"}
 SERVING = {"server", "security"}
 COORDINATION = {"groups", "transactions", "controller"}
 ROOMS: dict[str, set[str]] = dict(LOW)
-BASE = {"cext", "errors", "config"}
+BASE = {"cext", "errors", "value_class", "config"}
 ROOMS |= {room: BASE | {"wire"} for room in MIDDLE}
 ROOMS |= {room: BASE | MIDDLE for room in STATE}
 ROOMS |= {room: BASE | MIDDLE | STATE for room in SERVING}
 ROOMS |= {room: BASE | MIDDLE | STATE | SERVING for room in COORDINATION}
-ROOMS["api"] = BASE | MIDDLE | STATE | SERVING | COORDINATION
-ROOMS["node"] = ROOMS["api"] | {"api", "plugins"}
-ROOMS["cli"] = ROOMS["testing"] = ROOMS["node"] | {"node", "scan"}
+ROOMS["share"] = BASE | MIDDLE | STATE | SERVING | {"groups"}
+ROOMS["api"] = BASE | MIDDLE | STATE | SERVING | COORDINATION | {"share"}
+ROOMS["coordinators"] = ROOMS["api"]
+ROOMS["node"] = ROOMS["api"] | {"api", "coordinators", "plugins"}
+ROOMS["cli"] = ROOMS["testing"] = ROOMS["node"] | {"node", "scan", "spark"}
 # These see the client, the wire, the hooks, the codec and the public API only.
 ROOMS |= {
     room: {"client", "wire", "hooks", "cext", "errors", "public"}
     for room in ("clients", "scan", "spark", "plugins")
 }
-ROOMS["public"] = ROOMS["node"] | {"node"}
+ROOMS["spark"] |= {"scan"}
+ROOMS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`
 ROOMS["__main__"] = {"cli"}
 
 

@@ -1,7 +1,9 @@
-"""`make yellow`: a nogil function of cext may not ask for the GIL, call Python or raise.
+"""`make yellow`: nogil functions and blocks of cext may not ask for the GIL, call Python or raise.
 
 Runs Cython on cext and reads the C it gives. Each function declared `nogil` in a .pyx or .pxd of
-cext is found by its C name; a GIL call or a call of Python's C API inside it is reported.
+cext is found by its C name, each `with nogil:` block by the thread state it saves; a GIL call or a
+call of Python's C API inside is reported. The usual way in is a function without `noexcept`: its
+caller then takes the GIL after every call to see whether it raised.
 Functions that end at an edge (`with gil`) are not nogil leaves and must not exist in hot modules.
 """
 
@@ -14,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FORBIDDEN = re.compile(
     r"\b(PyGILState_Ensure|__Pyx_PyGILState_Ensure|__Pyx_WriteUnraisable|__Pyx_AddTraceback"
-    r"|PyErr_\w+|PyObject_\w+|PyLong_\w+|PyList_\w+|PyDict_\w+|PyTuple_\w+|PyUnicode_\w+"
+    r"|__Pyx_ErrOccurredWithGIL|PyEval_\w+|PyErr_\w+|PyObject_\w+|PyLong_\w+|PyList_\w+|PyDict_\w+|PyTuple_\w+|PyUnicode_\w+"
     r"|__Pyx_Raise\w*|__Pyx_PyObject_\w+|Py_INCREF|Py_DECREF|__Pyx_GOTREF)\b"
 )
 DECLARATION = re.compile(
@@ -42,6 +44,20 @@ def c_name(module: str, leaf: str) -> str:
     return f"__pyx_f_8barnabas_4cext_{len(module)}{module}_{leaf}"
 
 
+BLOCK = re.compile(r"= PyEval_SaveThread\(\);\n(.*?)__Pyx_FastGIL_Forget\(\);", re.S)
+
+
+def blocks(text: str) -> list[tuple[int, str]]:
+    """(line, body) of every `with nogil:` block, up to where it takes the GIL back."""
+    return [(text.count("\n", 0, found.start()) + 1, found[1]) for found in BLOCK.finditer(text)]
+
+
+def forbidden(body: str) -> str | None:
+    """The first thing of Python's that a piece of C calls, comments aside."""
+    bad = FORBIDDEN.search(re.sub(r"/\*.*?\*/|^#.*$", "", body, flags=re.S | re.M))
+    return bad[0] if bad else None
+
+
 def findings(name: str, nogil: set[str], c_text: str) -> tuple[set[str], list[str]]:
     """(which of the C names in `nogil` are defined in a C file, what is wrong with them)."""
     seen, wrong = set(), []
@@ -49,9 +65,12 @@ def findings(name: str, nogil: set[str], c_text: str) -> tuple[set[str], list[st
         if function not in nogil:
             continue
         seen.add(function)
-        code = re.sub(r"/\*.*?\*/|^#.*$", "", body, flags=re.S | re.M)
-        if bad := FORBIDDEN.search(code):
-            wrong.append(f"{name}.c:{line} {function} calls {bad[0]}")
+        if bad := forbidden(body):
+            wrong.append(f"{name}.c:{line} {function} calls {bad}")
+    for line, body in blocks(c_text):
+        seen.add(f"{name}.c:{line}")
+        if bad := forbidden(body):
+            wrong.append(f"{name}.c:{line} a block without the GIL calls {bad}")
     return seen, wrong
 
 
@@ -63,7 +82,7 @@ def generate_c(into: Path) -> None:
 
 
 def check_all(folder: Path) -> tuple[int, list[str]]:
-    """(number of nogil functions looked at, what is wrong) of the C files below `folder`."""
+    """(number of nogil functions and blocks, what is wrong) of the C files below `folder`."""
     nogil = set()
     for source in sorted((ROOT / "cext").glob("*.p[yx][xd]")):
         nogil |= {c_name(source.stem, leaf) for leaf in nogil_names(source.read_text())}
@@ -78,5 +97,5 @@ def check_all(folder: Path) -> tuple[int, list[str]]:
 if __name__ == "__main__":
     generate_c(ROOT / "build" / "yellow")
     looked_at, problems = check_all(ROOT / "build" / "yellow")
-    print("\n".join(problems) or f"{looked_at} nogil functions, none touches Python")
+    print("\n".join(problems) or f"{looked_at} nogil functions and blocks, none touches Python")
     sys.exit(1 if problems else 0)

@@ -111,6 +111,15 @@ class TreeConformance:
         tree.delete("/a/b")
         assert tree.children("/a") == ["d"]
 
+    def test_several_paths_are_made_in_one_commit(self, store):
+        tree = store.tree
+        tree.create("/a", b"kept")
+        tree.ensure_paths(["/a/b/c", "/a/b", "/a/d", "/e", "/a/b/c"])
+        commits = {tree.exists(path).czxid for path in ("/a/b", "/a/b/c", "/a/d", "/e")}
+        assert len(commits) == 1
+        tree.ensure_paths(["/a/b/c", "/e"])
+        assert tree.get("/a")[0] == b"kept" and tree.get("/a/b/c")[0] == b""
+
     def test_a_node_made_again_has_another_czxid(self, store):
         tree = store.tree
         tree.create("/a")

@@ -2,9 +2,11 @@
 and no multi is there by half."""
 
 import itertools
+import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,12 +76,17 @@ def calls_of_a_whole_run(tmp_path):
 def check_kills(tmp_path, every):
     counts = calls_of_a_whole_run(tmp_path)
     assert counts["pwrite64"] > 50 and counts["fdatasync"] > 10, counts
-    for call, count in counts.items():
-        for number in range(1, count + 1, every):
-            directory = tmp_path / f"{call}-{number}"
-            fired, answered = killed_child(directory, call, number)
-            assert fired, f"{call} {number} of {count} was never reached"
-            check_reopened(directory, answered)
+
+    def kill(call, number):
+        directory = tmp_path / f"{call}-{number}"
+        fired, answered = killed_child(directory, call, number)
+        assert fired, f"{call} {number} of {counts[call]} was never reached"
+        check_reopened(directory, answered)
+
+    runs = [(call, n) for call, count in counts.items() for n in range(1, count + 1, every)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in [pool.submit(kill, *run) for run in runs]:
+            done.result()
     fired, _answered = killed_child(tmp_path / "beyond", "fdatasync", counts["fdatasync"] + 1)
     assert not fired  # the whole run was covered
 

@@ -9,6 +9,7 @@ pytest.register_assert_rewrite("metadata.conformance")
 from metadata.conformance import TreeConformance  # noqa: E402
 
 from barnabas.metadata.embedded import EmbeddedTree  # noqa: E402
+from barnabas.metadata.memory import MemoryStore  # noqa: E402
 
 
 class EmbeddedStore:
@@ -25,7 +26,20 @@ class EmbeddedStore:
         return self.tree
 
 
-STORES = {"embedded": EmbeddedStore}
+class InMemory(EmbeddedStore):
+    def __init__(self, directory):
+        self._memory = MemoryStore()
+        super().__init__(directory)
+
+    def open(self):
+        if self.tree is not None:
+            self.tree.close()
+        clock_ms = lambda: next(self._now_ms)  # noqa: E731
+        self.tree = EmbeddedTree(self._directory, clock_ms=clock_ms, store=self._memory)
+        return self.tree
+
+
+STORES = {"embedded": EmbeddedStore, "memory": InMemory}
 
 
 @pytest.fixture(params=STORES)

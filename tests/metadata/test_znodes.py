@@ -21,6 +21,7 @@ from barnabas.metadata.znodes import (
     Reassignment,
     TopicAssignment,
 )
+from barnabas.wire.uuids import uuid_text
 
 TOPIC_ID = "AAAAAAAAQACAAAAAAAAABw"
 BROKER = BrokerRegistration(
@@ -243,7 +244,7 @@ def test_new_ids_have_22_characters_and_no_leading_dash():
     draws = iter([b"\xf8" + bytes(15), b"\x01" + bytes(15)])
     made = znodes.new_uuid(lambda count: next(draws)[:count])
     assert made == "AQAAAAAAQACAAAAAAAAAAA" and len(made) == 22
-    assert znodes.uuid_text(znodes.uuid_bytes(made)) == made
+    assert uuid_text(znodes.uuid_bytes(made)) == made
     assert next(draws, None) is None  # the first draw began with a dash and was given up
 
 

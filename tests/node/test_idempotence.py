@@ -99,14 +99,6 @@ def test_ids_are_given_once(tmp_path):
     assert len(set(seen)) == 9
 
 
-def test_a_transactional_id_is_told_that_there_is_no_coordinator(tmp_path):
-    """COORDINATOR_NOT_AVAILABLE until the coordinators exist, from both doors."""
-    with broker_on(tmp_path) as broker, closing(Wire(broker.bootstrap_servers)) as wire:
-        ask = request(22).cls(transactionalId="x", transactionTimeoutMs=1)
-        assert wire.call(22, 4, ask).errorCode == 15
-        assert wire.call(10, 3, request(10).cls(key="g", keyType=0)).errorCode == 15
-
-
 def test_a_quiet_producer_is_forgotten_after_producer_id_expiration_ms(tmp_path):
     settings = {
         "log.dirs": str(tmp_path),

@@ -125,6 +125,17 @@ def test_advertised_listeners(tmp_path):
     assert (row.host, row.port) == ("broker.example", 9999), "advertised.listeners"
 
 
+def test_old_names_of_listeners(tmp_path):
+    settings = {"advertised.host.name": "broker.example", "advertised.port": "9999"}
+    with broker_with(tmp_path, settings) as b, wire_to(b) as wire:
+        [row] = metadata(wire).brokers
+    assert (row.host, row.port) == ("broker.example", 9999), "advertised.host.name"
+    data = {"log.dirs": str(tmp_path / "old")}
+    with Broker(data | {"host.name": "127.0.0.2", "port": "0"}) as b, wire_to(b) as wire:
+        assert metadata(wire).brokers[0].host == "127.0.0.2"
+        assert b.bootstrap_servers.startswith("127.0.0.2:"), "host.name"
+
+
 def test_several_listeners_each_name_their_own_port(tmp_path):
     with broker_with(
         tmp_path,
@@ -270,9 +281,9 @@ def refused(broker):
             return True
 
 
-@pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
-def test_connection_limits(tmp_path, name):
-    with broker_with(tmp_path, {name: 2}) as b, wire_to(b) as one, wire_to(b) as two:
+def test_connection_limits(tmp_path):
+    settings = {"max.connections.per.ip": 2}
+    with broker_with(tmp_path, settings) as b, wire_to(b) as one, wire_to(b) as two:
         assert metadata(one).brokers and metadata(two).brokers
         assert refused(b)
         one.close()

@@ -13,14 +13,19 @@ from confluent_kafka import Producer
 from barnabas import Broker
 
 NEVER_AT_START = {
+    "ast",
     "asyncio",
     "bz2",
     "concurrent.futures",
     "cramjam",
     "crc32c",
+    "dataclasses",
+    "dis",
+    "encodings.idna",
     "hashlib",
     "http",
     "importlib.metadata",
+    "inspect",
     "kazoo",
     "logging.handlers",
     "lz4",
@@ -35,8 +40,10 @@ NEVER_AT_START = {
     "shutil",
     "snappy",
     "ssl",
+    "stringprep",
     "subprocess",
     "tempfile",
+    "unicodedata",
     "urllib.parse",
     "uuid",
     "xml",
@@ -61,7 +68,11 @@ def test_a_started_broker_has_imported_nothing_heavy(tmp_path):
     before, after = (set(names) for names in json.loads(ran.stdout))
     assert "barnabas.node" in after and "sqlite3" in after
     assert (after - before) & NEVER_AT_START == set()
-    assert len(after - before) < 190
+    # The broker's own modules become more with what it does; those of others have to be few.
+    assert (
+        len({name for name in after - before if not name.startswith("barnabas")}) < 52
+    )  # 49 with Debian's Python
+    assert len(after - before) < 276
 
 
 def resident_bytes(path):

@@ -142,7 +142,8 @@ def write(kind, type_, value):
             write_plain(kind, type_[2:], element) for element in value
         )
     if type_ == "{}" and kind.nullable:
-        return b"\xff" if value is None else b"\x01" + write_plain(kind, type_, value)
+        null = b"\xff" if kind.tag is None else b"\0"  # in a tag the mark is a varint
+        return null if value is None else b"\x01" + write_plain(kind, type_, value)
     return write_plain(kind, type_, value)
 
 
@@ -216,7 +217,7 @@ def read(kind, type_, data):
             values.append(value)
         return values, data
     if type_ == "{}" and kind.nullable:
-        if data[0] >= 128:
+        if data[0] >= 128 if kind.tag is None else data[0] == 0:
             return None, data[1:]
         data = data[1:]
     return read_plain(kind, type_, data)

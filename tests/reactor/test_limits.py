@@ -120,19 +120,97 @@ def test_frame_size_limit_can_be_changed():
             served.reactor.set_limit("x", 1)
 
 
-def test_max_connections():
+def serves(connection, seconds=5.0):
+    """Whether a request is answered in that time."""
+    connection.settimeout(seconds)
+    connection.sendall(request(7))
+    try:
+        return response(connection)[0] == 7
+    except TimeoutError:
+        return False
+
+
+def test_beyond_max_connections_a_client_waits_until_another_goes():
     with Served(max_connections=2) as served, served.connect() as a, served.connect() as b:
         served.eventually(lambda c: c["connection_count"] == 2)
-        with served.connect() as refused:
-            assert is_closed(refused)
-        served.closed("max-connections")
-        b.close()
-        served.eventually(lambda c: c["connection_count"] == 1)
-        with served.connect() as c:
-            c.sendall(request(1))
-            assert response(c)[0] == 1
-        a.sendall(request(2))
-        assert response(a)[0] == 2
+        with served.connect() as waiting:
+            assert not serves(waiting, 0.3)
+            assert served.reactor.counters()["accept_blocked_ns"]["PLAINTEXT"] > 200_000_000
+            b.close()
+            assert response(waiting)[0] == 7
+            with served.connect() as another:
+                assert not serves(another, 0.2)
+                served.reactor.set_limit("max.connections", 3)
+                assert response(another)[0] == 7
+        assert serves(a)
+
+
+def test_a_listeners_own_max_connections_leaves_the_others_alone():
+    with Served() as served:
+        other_port = served.reactor.listen("OTHER", "127.0.0.1", 0)
+        served.reactor.set_listener_limit("PLAINTEXT", "max.connections", 1)
+        with served.connect() as first, served.connect() as waiting:
+            assert serves(first)
+            assert not serves(waiting, 0.2)
+            with socket.create_connection(("127.0.0.1", other_port), timeout=5) as other:
+                assert serves(other)
+                assert not serves(waiting, 0.1)
+            first.close()
+            assert response(waiting)[0] == 7
+        with pytest.raises(KeyError, match="no limit 'x'"):
+            served.reactor.set_listener_limit("PLAINTEXT", "x", 1)
+        with pytest.raises(ValueError, match="NONE"):
+            served.reactor.set_listener_limit("NONE", "max.connections", 1)
+
+
+@pytest.mark.parametrize("of_listener", [False, True])
+def test_max_connection_creation_rate(of_listener):
+    """Two a second, and ten seconds' worth at once, as a mean over ten seconds allows."""
+    with Served() as served:
+        if of_listener:
+            served.reactor.set_listener_limit("PLAINTEXT", "max.connection.creation.rate", 2)
+        else:
+            served.reactor.set_limit("max.connection.creation.rate", 2)
+        began = time.monotonic()
+        connections = [served.connect() for _ in range(25)]
+        served.eventually(lambda c: c["connections_total"]["PLAINTEXT"] == 21)
+        assert time.monotonic() - began < 0.4
+        time.sleep(0.3)
+        assert served.reactor.counters()["connections_total"]["PLAINTEXT"] == 21
+        served.eventually(lambda c: c["connections_total"]["PLAINTEXT"] == 22)
+        assert 0.45 < time.monotonic() - began < 1
+        if of_listener:
+            served.reactor.set_listener_limit("PLAINTEXT", "max.connection.creation.rate", 1000)
+        else:
+            served.reactor.set_limit("max.connection.creation.rate", 1000)
+        assert all(serves(c, 1) for c in connections)
+        for c in connections:
+            c.close()
+
+
+def test_an_address_may_have_a_limit_of_its_own():
+    with Served() as served:
+        served.reactor.set_limit("max.connections.per.ip", 3)
+        own = bytes(10) + b"\xff\xff" + bytes([127, 0, 0, 1])
+        served.reactor.set_address_limits({own: 1})
+        with served.connect() as first:
+            assert serves(first)
+            with served.connect() as refused:
+                assert is_closed(refused)
+            others = [
+                socket.create_connection(
+                    ("127.0.0.1", served.port), timeout=5, source_address=("127.0.0.2", 0)
+                )
+                for _ in range(3)
+            ]
+            assert all(serves(other) for other in others)
+            served.reactor.set_address_limits({})
+            with served.connect() as second:
+                assert serves(second)
+        for other in others:
+            other.close()
+        with pytest.raises(ValueError, match="16 bytes"):
+            served.reactor.set_address_limits({b"1234": 1})
 
 
 def test_max_connections_per_ip():
@@ -265,6 +343,81 @@ def test_a_used_up_budget_stops_reading():
         served.quiet()
 
 
+def wakeups(served):
+    return sum(row["wakeups"] for row in served.reactor.counters()["threads"])
+
+
+def test_whoever_waits_for_room_sleeps_until_there_is_room():
+    kept = []
+    with Served(kept.append, queued_max_request_bytes=1000) as served:
+        first, second = served.connect(), served.connect()
+        first.sendall(request(1, b"x" * 2000))
+        served.eventually(lambda _: len(kept) == 1)
+        second.sendall(request(2))
+        time.sleep(0.05)
+        before = wakeups(served)
+        time.sleep(0.3)
+        assert wakeups(served) == before
+        began = time.monotonic()
+        kept.pop().silent()
+        served.eventually(lambda _: len(kept) == 1, seconds=1)
+        assert time.monotonic() - began < 0.5
+        kept.pop().silent()
+        for c in (first, second):
+            c.close()
+        served.quiet()
+
+
+def test_a_frame_that_does_not_fit_beside_another_does_not_spin():
+    """One connection is beyond the budget and slow; what another wants does not fit meanwhile."""
+    with Served(queued_max_request_bytes=100_000) as served:
+        slow, other = served.connect(), served.connect()
+        frames = [request(1, b"x" * 150_000), request(2, b"y" * 120_000)]
+        slow.sendall(frames[0][:90_000])
+        time.sleep(0.1)
+        other.sendall(frames[1][:40_000])
+        time.sleep(0.1)
+        before = wakeups(served)
+        time.sleep(0.3)
+        assert wakeups(served) - before <= 2
+        slow.sendall(frames[0][90_000:])
+        assert response(slow)[0] == 1
+        other.sendall(frames[1][40_000:])
+        assert response(other)[0] == 2
+        for c in (slow, other):
+            c.close()
+        served.quiet()
+
+
+def test_queued_max_requests_stops_reading():
+    kept = []
+    gate = threading.Event()
+
+    def handle(pending):
+        gate.wait(10)
+        kept.append(pending.correlation_id)
+        echo(pending)
+
+    with Served(handle, queued_max_requests=3) as served:
+        connections = [served.connect() for _ in range(10)]
+        for i, c in enumerate(connections):
+            c.sendall(request(i))
+        served.eventually(lambda c: c["python_queue"] == 3)
+        time.sleep(0.1)
+        before = wakeups(served)
+        time.sleep(0.2)
+        counters = served.reactor.counters()
+        assert (counters["python_queue"], wakeups(served)) == (3, before)
+        assert counters["python_requests"] == 4  # one is with the handler
+        gate.set()
+        for i, c in enumerate(connections):
+            assert response(c)[0] == i
+        assert sorted(kept) == list(range(10))
+        for c in connections:
+            c.close()
+        served.quiet()
+
+
 def test_abrupt_ends_leave_nothing():
     gate = threading.Event()
 
@@ -321,3 +474,43 @@ def test_out_of_descriptors_accepting_rests():
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+
+
+def cpu_s(name):
+    """The CPU time of this process's threads of a name."""
+    ticks = 0
+    for task in Path("/proc/self/task").iterdir():
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        if (task / "comm").read_text().strip() == name:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_closed_connection_that_somebody_else_holds_too_is_forgotten():
+    """A forked child has copies of all descriptors; a copy kept the connection in epoll, which
+    then reported it for ever, to memory that was another's by then."""
+    with Served() as served:
+        c = served.connect()
+        c.sendall(request(1))
+        assert response(c) == (1, b"")
+        name = c.getpeername(), c.getsockname()
+        copies = [
+            os.dup(int(fd.name))
+            for fd in Path("/proc/self/fd").iterdir()
+            if is_server_side(int(fd.name), *name)
+        ]
+        assert len(copies) == 1
+        c.close()
+        served.quiet()
+        began_s = cpu_s("network-0")
+        time.sleep(0.5)
+        assert cpu_s("network-0") - began_s < 0.2
+        os.close(copies[0])
+
+
+def is_server_side(fd, local, remote):
+    try:
+        with socket.socket(fileno=os.dup(fd)) as found:
+            return (found.getsockname(), found.getpeername()) == (local, remote)
+    except OSError:
+        return False

@@ -38,7 +38,7 @@ def test_pool_answers_good_and_broken_batches(tmp_path, monkeypatch):
     assert code(good) == 0
     assert code(compressed(4, [record()])) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(decode_pool.compression, "decompress", lambda *_, **__: 1 // 0)
+        patch.setattr(decode_pool.compression, "decompress_into", lambda *_, **__: 1 // 0)
         assert code(good) == -1
     assert code(good) == 0
     assert log.end_offset == 3

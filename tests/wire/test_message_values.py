@@ -219,5 +219,6 @@ def test_null_tagged_struct_is_not_a_missing_one():
     member = by_name("ConsumerGroupMemberMetadataValue")
     assert member.cls().classicMemberMetadata == member.struct("classicMemberMetadata")()
     null = member.cls(classicMemberMetadata=None)
-    assert member.encode(null, 0).endswith(b"\x01\0\x01\xff")
+    # In a tag the mark is a varint: Kafka's formatter of offsets does not read an int8 of -1 there.
+    assert member.encode(null, 0).endswith(b"\x01\0\x01\0")
     assert member.decode(member.encode(null, 0), 0) == null

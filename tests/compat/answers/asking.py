@@ -1,13 +1,14 @@
 """Asks a broker the same questions in every version, and masks what may differ by nature.
 
 Masked: ids of nodes, topics, producers and clusters, addresses, folders and disk sizes, times that
-the broker's clock gave, the wording of messages, what ApiVersions lists (its keys are what the
-comparison walks over), and the order of arrays, which Kafka takes from hash maps.
+the broker's clock gave, the wording of messages, the keys that ApiVersions lists (they are what
+the comparison walks over), and the order of arrays, which Kafka takes from hash maps.
 """
 
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,9 @@ from barnabas.wire.messages import below
 from barnabas.wire.schema import within
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_MOVES = {COORDINATOR_LOAD_IN_PROGRESS, 15, 16}
+LIST_GROUPS = 16
+MEMBERS = {"memberId", "leader"}  # ids with a random part
 HANGS_UP = "the broker hangs up"
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 IDS = {
@@ -36,8 +40,6 @@ TEXTS = {"host", "clusterId", "logDir", "errorMessage", "batchIndexErrorMessage"
 NUMBERS = {"port", "totalBytes", "usableBytes", "logAppendTimeMs", "lastTimestamp"}
 NOT_COMPARED = {
     "apiKeys",
-    "supportedFeatures",
-    "finalizedFeatures",
     "finalizedFeaturesEpoch",
     "zkMigrationReady",
     "documentation",
@@ -52,6 +54,22 @@ class Asker:
     key: int
     version: int
     answers: dict[str, Any] = field(default_factory=dict)
+    kept: Wire | None = None
+
+    @contextmanager
+    def one_connection(self) -> Iterator[None]:
+        """What belongs to a connection, as a share session does, lasts until the end."""
+        with Wire(self.address) as self.kept:
+            yield
+        self.kept = None
+
+    @contextmanager
+    def _wire(self) -> Iterator[Wire]:
+        if self.kept is not None:
+            yield self.kept
+            return
+        with Wire(self.address) as wire:
+            yield wire
 
     @property
     def topic(self) -> str:
@@ -61,7 +79,7 @@ class Asker:
         """Sends this key's request and keeps the masked answer under the case's name."""
         body = fitted(request(self.key), fields, self.version)
         deadline = time.monotonic() + CALL_TIMEOUT_S
-        with Wire(self.address) as wire:
+        with self._wire() as wire:
             try:
                 answer = wire.call(self.key, self.version, body)
                 while is_loading(answer) and time.monotonic() < deadline:
@@ -74,10 +92,20 @@ class Asker:
         self.answers[case] = self._masked("", told)
         return answer
 
-    def call(self, key: int, version: int, **fields: Any) -> Struct:
+    def call(self, key: int, version: int, /, **fields: Any) -> Struct:
         """A request beside the one that is compared."""
-        with Wire(self.address) as wire:
+        with self._wire() as wire:
             return wire.call(key, version, fitted(request(key), fields, version))
+
+    def call_until_ready(self, key: int, version: int, /, **fields: Any) -> Struct:
+        """As `call`, while the coordinator is being found or loads."""
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        while True:
+            self.call(10, 0, key=fields["groupId"])
+            answer = self.call(key, version, **fields)
+            if not is_moving(answer) or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.1)
 
     def topic_id(self, name: str) -> str:
         """In the form that `ask` takes."""
@@ -97,6 +125,8 @@ class Asker:
             return sorted(inner, key=lambda one: json.dumps(one, sort_keys=True))
         if name in IDS or name in NUMBERS:
             return "*" if value is not None and value >= 0 else value
+        if name in MEMBERS:
+            return "*" if value else value
         if name == "topicId":
             return value if value == NO_ID else "*"
         if name in TEXTS:
@@ -104,7 +134,9 @@ class Asker:
         return value.replace(self.topic, "TOPIC") if isinstance(value, str) else value
 
     def _is_ours(self, name: str, value: Any) -> bool:
-        """Listings of all topics hold those of other scenarios too."""
+        """Listings of all topics and groups hold those of other scenarios too."""
+        if isinstance(value, dict) and name == "groups" and self.key == LIST_GROUPS:
+            return bool(value["groupId"].startswith(self.topic))
         if not isinstance(value, dict) or name not in ("topics", "configResources"):
             return True
         told = value.get("name") or value.get("topic") or value.get("resourceName")
@@ -114,6 +146,14 @@ class Asker:
 def is_loading(answer: Struct) -> bool:
     """A coordinator that has just started asks to be asked again."""
     return getattr(answer, "errorCode", 0) == COORDINATOR_LOAD_IN_PROGRESS
+
+
+def is_moving(answer: Struct) -> bool:
+    """Whether the answer to a commit or a join is that its coordinator is not there yet."""
+    codes = {getattr(answer, "errorCode", 0)}
+    for topic in getattr(answer, "topics", ()):
+        codes |= {row.errorCode for row in topic.partitions}
+    return bool(codes & COORDINATOR_MOVES)
 
 
 def fitted(message: Message, fields: dict[str, Any], version: int) -> Struct:

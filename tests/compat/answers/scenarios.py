@@ -9,6 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from compat.answers.asking import SOFTWARE, Asker
+from compat.answers.group_scenarios import GROUP_SCENARIOS
+from compat.answers.share_scenarios import SHARE_SCENARIOS
+from compat.answers.transaction_scenarios import TRANSACTION_SCENARIOS
 from compat.support import create_topic
 
 from barnabas.cext.records import Record
@@ -18,10 +21,19 @@ START = 1_700_000_000_000  # the first record's timestamp; each next is 10 later
 UNKNOWN = "no-such-topic"
 UNKNOWN_ID = "AAECAwQFBgcICQoLDA0ODw"
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_KEYS = ["cleanup.policy", "max.message.bytes", "retention.bytes", "segment.bytes"]
-BROKER_KEYS = ["message.max.bytes", "num.partitions", "log.cleaner.threads"]
+BROKER_KEYS = ["message.max.bytes", "num.partitions", "log.cleaner.threads", "log.roll.ms"]
+# Those of 4.3; a release may have more.
+GROUP_KEYS = [
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "share.auto.offset.reset",
+    "share.delivery.count.limit",
+    "share.isolation.level",
+    "streams.num.standby.replicas",
+]
 
 
 def batch(count: int = 3, magic: int = 2, first: int = 0) -> bytes:
@@ -46,6 +58,18 @@ def filled_topic(asker: Asker, partitions: int = 1, **configs: str) -> str:
         told = asker.call(0, 7, acks=-1, timeoutMs=30_000, topicData=topics)
         assert told.responses[0].partitionResponses[0].errorCode == 0
     return asker.topic
+
+
+def alter_entities(asker: Asker) -> None:
+    """Gives a group and a subscription, named like the topic, a setting each."""
+    for kind, key, value in (
+        (GROUP, "consumer.session.timeout.ms", "50000"),
+        (CLIENT_METRICS, "interval.ms", "500"),
+    ):
+        config = {"name": key, "configOperation": SET, "value": value}
+        asked = {"resourceType": kind, "resourceName": asker.topic, "configs": [config]}
+        answer = asker.call(44, 1, resources=[asked])
+        assert answer.responses[0].errorCode == 0, answer.responses[0].errorMessage
 
 
 def produce(asker: Asker) -> None:
@@ -142,14 +166,6 @@ def metadata(asker: Asker) -> None:
         asker.ask("unknown id", topics=[{"topicId": UNKNOWN_ID, "name": None}], **quiet)
 
 
-def find_coordinator(asker: Asker) -> None:
-    """Only what needs no coordinator: a key type that does not exist."""
-    if asker.version == 0:
-        asker.ask("a group without a name", key="")
-    else:
-        asker.ask("unknown key type", key="k", keyType=9, coordinatorKeys=["k"])
-
-
 def api_versions(asker: Asker) -> None:
     asker.ask("plain", **SOFTWARE)
     if asker.version >= 3:
@@ -240,6 +256,18 @@ def describe_configs(asker: Asker) -> None:
     ask("no such setting", TOPIC, name, ["no.such"])
     ask("unknown topic", TOPIC, UNKNOWN, TOPIC_KEYS)
     ask("unknown kind", 99, name, TOPIC_KEYS)
+    if asker.version >= 1:
+        ask("all of a topic with synonyms", TOPIC, name, None, includeSynonyms=True)
+        ask("the root logger", BROKER_LOGGER, "1", ["root", "no.such"], includeSynonyms=True)
+        ask("loggers of no broker", BROKER_LOGGER, "", ["root"])
+        ask("loggers of another broker", BROKER_LOGGER, "2", ["root"])
+        ask("a subscription that is not there", CLIENT_METRICS, name, None, includeSynonyms=True)
+        ask("a subscription without a name", CLIENT_METRICS, "", None)
+        ask("a group that is not there", GROUP, name, GROUP_KEYS, includeSynonyms=True)
+        ask("a group without a name", GROUP, "", None)
+        alter_entities(asker)
+        ask("a subscription", CLIENT_METRICS, name, None, includeSynonyms=True)
+        ask("a group", GROUP, name, GROUP_KEYS, includeSynonyms=True)
 
 
 def alter_configs(asker: Asker) -> None:
@@ -255,6 +283,18 @@ def alter_configs(asker: Asker) -> None:
     ask("unknown setting", "no.such", "1")
     ask("wrong value", "retention.ms", "soon")
     ask("unknown topic", "retention.ms", "1", topic=UNKNOWN)
+
+    def ask_of(case: str, kind: int, key: str, value: str, resource: str = name) -> None:
+        config = [{"name": key, "value": value}]
+        asked = {"resourceType": kind, "resourceName": resource, "configs": config}
+        asker.ask(case, resources=[asked], validateOnly=False)
+
+    ask_of("loggers", BROKER_LOGGER, "root", "INFO", resource="1")
+    ask_of("of a subscription", CLIENT_METRICS, "interval.ms", "500")
+    ask_of("of a subscription, unknown", CLIENT_METRICS, "no.such", "1")
+    ask_of("of a group", GROUP, "consumer.session.timeout.ms", "50000")
+    ask_of("of a group, unknown", GROUP, "no.such", "1")
+    ask_of("unknown kind", 99, "a", "1")
 
 
 def describe_log_dirs(asker: Asker) -> None:
@@ -294,6 +334,82 @@ def incremental_alter_configs(asker: Asker) -> None:
     ask("unknown setting", "no.such", SET, "1")
     ask("wrong value", "retention.ms", SET, "soon")
     ask("unknown topic", "retention.ms", SET, "1", topic=UNKNOWN)
+    for kind, changes in ENTITY_CHANGES.items():
+        resource = "1" if kind == BROKER_LOGGER else name
+        for key, operation, value in changes:
+            config = {"name": key, "configOperation": operation, "value": value}
+            asked = {"resourceType": kind, "resourceName": resource, "configs": [config]}
+            asker.ask(f"kind {kind}: {key} {operation} {value}", resources=[asked])
+    for kind in (BROKER_LOGGER, CLIENT_METRICS, GROUP):
+        asked = {"resourceType": kind, "resourceName": "", "configs": []}
+        asker.ask(f"kind {kind} without a name", resources=[asked])
+
+
+ENTITY_CHANGES: dict[int, list[tuple[str, int, str | None]]] = {
+    BROKER_LOGGER: [
+        ("root", SET, "INFO"),
+        ("root", SET, "info"),
+        ("root", SET, "OFF"),
+        ("root", SET, None),
+        ("root", DELETE, None),
+        ("root", APPEND, "INFO"),
+        ("root", SUBTRACT, "INFO"),
+        ("no.such", SET, "INFO"),
+        ("no.such", DELETE, None),
+    ],
+    CLIENT_METRICS: [
+        ("interval.ms", SET, "500"),
+        ("interval.ms", SET, "99"),
+        ("interval.ms", SET, "3600001"),
+        ("interval.ms", SET, "soon"),
+        ("interval.ms", SET, None),
+        ("metrics", SET, "*"),
+        ("metrics", APPEND, "org.apache"),
+        ("match", SET, "client_id=.*,client_source_port=1"),
+        ("match", SET, "client_id=["),
+        ("match", SET, "client_id=a=b"),
+        ("match", SET, "what=.*"),
+        ("match", DELETE, None),
+        ("no.such", SET, "1"),
+    ],
+    GROUP: [
+        ("consumer.session.timeout.ms", SET, "50000"),
+        ("consumer.session.timeout.ms", SET, "60001"),
+        ("consumer.session.timeout.ms", SET, "44999"),
+        ("consumer.session.timeout.ms", SET, "soon"),
+        ("consumer.session.timeout.ms", SET, None),
+        ("consumer.session.timeout.ms", APPEND, "1"),
+        ("consumer.session.timeout.ms", DELETE, None),
+        ("consumer.heartbeat.interval.ms", SET, "15000"),
+        ("consumer.heartbeat.interval.ms", SET, "15001"),
+        ("share.delivery.count.limit", SET, "11"),
+        ("share.auto.offset.reset", SET, "by_duration:PT1H"),
+        ("share.auto.offset.reset", SET, "by_duration:P1"),
+        ("share.auto.offset.reset", SET, "none"),
+        ("share.isolation.level", SET, "read_sometimes"),
+        ("streams.num.standby.replicas", SET, "3"),
+        ("no.such", SET, "1"),
+    ],
+}
+
+
+def update_features(asker: Asker) -> None:
+    """metadata.version's newest level here is every release's own; others are left as they are."""
+
+    def ask(case: str, feature: str, level: int, kind: int = 1) -> None:
+        update = {"feature": feature, "maxVersionLevel": level, "upgradeType": kind}
+        asker.ask(case, featureUpdates=[update], timeoutMs=30_000)
+
+    asker.ask("none", featureUpdates=[], timeoutMs=30_000)
+    ask("the level there is", "metadata.version", METADATA_VERSION)
+    ask("a level that is too high", "metadata.version", 99)
+    ask("a level below zero", "metadata.version", -1)
+    ask("a feature that does not exist", "no.such.version", 1)
+    if asker.version >= 1:
+        ask("a kind of upgrade that does not exist", "metadata.version", METADATA_VERSION, 9)
+
+
+METADATA_VERSION = 30  # of 4.3
 
 
 def describe_cluster(asker: Asker) -> None:
@@ -316,6 +432,10 @@ def list_config_resources(asker: Asker) -> None:
         filled_topic(asker)
         asker.ask("topics", resourceTypes=[TOPIC])
         asker.ask("brokers", resourceTypes=[BROKER])
+        asker.ask("loggers", resourceTypes=[BROKER_LOGGER])
+        alter_entities(asker)
+        asker.ask("groups", resourceTypes=[GROUP])
+        asker.ask("client metrics and groups", resourceTypes=[CLIENT_METRICS, GROUP])
         asker.ask("unknown kind", resourceTypes=[99])
 
 
@@ -333,7 +453,6 @@ SCENARIOS: dict[int, Callable[[Asker], None]] = {
     1: fetch,
     2: list_offsets,
     3: metadata,
-    10: find_coordinator,
     18: api_versions,
     19: create_topics,
     20: delete_topics,
@@ -345,11 +464,14 @@ SCENARIOS: dict[int, Callable[[Asker], None]] = {
     35: describe_log_dirs,
     37: create_partitions,
     44: incremental_alter_configs,
+    57: update_features,
     60: describe_cluster,
     61: describe_producers,
     74: list_config_resources,
     75: describe_topic_partitions,
-}
+} | GROUP_SCENARIOS
+SCENARIOS |= TRANSACTION_SCENARIOS
+SCENARIOS |= SHARE_SCENARIOS
 
 
 def answers_to(address: str, key: int, version: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from compat.support import Broker, cannot_run
 
 RECORDED = record.all_recorded()
 PAIRS = sorted(RECORDED)
+FEATURES = ("supportedFeatures", "finalizedFeatures")
 
 
 @pytest.fixture(scope="session", params=record.KAFKAS)
@@ -42,7 +43,8 @@ def differing(path: str, told: Any, wanted: Any) -> Iterator[str]:
     """The deepest places where two answers part."""
     if isinstance(told, dict) and isinstance(wanted, dict):
         for name in sorted(told.keys() | wanted.keys()):
-            yield from differing(f"{path} / {name}", told.get(name), wanted.get(name))
+            compare = differing_features if name in FEATURES and told.get(name) else differing
+            yield from compare(f"{path} / {name}", told.get(name), wanted.get(name))
     elif are_settings(told) and are_settings(wanted):
         yield from differing_settings(path, told, wanted)
     elif isinstance(told, list) and isinstance(wanted, list) and len(told) == len(wanted):
@@ -60,16 +62,29 @@ def are_settings(rows: Any) -> bool:
 
 
 def differing_settings(path: str, told: list, wanted: list) -> Iterator[str]:
-    """By name: we know the settings of all three generations, so ours may be more."""
-    ours = {row["name"]: row for row in told}
-    for row in wanted:
-        name = row["name"]
+    """By name."""
+    ours, theirs = ({row["name"]: row for row in rows} for rows in (told, wanted))
+    for name in sorted(ours.keys() | theirs.keys()):
         if name not in ours:
             yield f"{path} / {name}: missing"
-        elif name in record.SETTINGS_OF_ANOTHER_SOURCE:
-            yield from differing(f"{path} / {name}", ours[name]["value"], row["value"])
+        elif name not in theirs:
+            yield f"{path} / {name}: Kafka has none of this name"
         else:
-            yield from differing(f"{path} / {name}", ours[name], row)
+            yield from differing(f"{path} / {name}", ours[name], theirs[name])
+
+
+def differing_features(path: str, told: list, wanted: list) -> Iterator[str]:
+    """Ours are some of Kafka's: no level is beyond its own."""
+    theirs = {row["name"]: row for row in wanted or ()}
+    for row in told:
+        name = row["name"]
+        if name not in theirs:
+            yield f"{path} / {name}: Kafka has none of this name"
+            continue
+        for key in row.keys() - {"name"}:
+            level, kafkas = row[key], theirs[name][key]
+            if (level < kafkas) if key == "minVersion" else (level > kafkas):
+                yield f"{path} / {name} / {key}: {level}, and Kafka says {kafkas}"
 
 
 @pytest.mark.parametrize("key, version", PAIRS)
@@ -100,6 +115,21 @@ def test_a_difference_is_seen() -> None:
     lacking = {name: value for name, value in wanted[case].items() if name != "topics"}
     assert len(differences(3, 9, {**wanted, case: lacking}, wanted)) == 1
     assert len(differences(3, 9, {}, wanted)) == len(wanted)
+
+
+def test_a_feature_that_kafka_lacks_is_seen() -> None:
+    """In name and in level; fewer features than Kafka's are no difference."""
+    wanted = RECORDED[18, 4][1]
+    plain = wanted["plain"]
+    [own] = [row for row in plain["supportedFeatures"] if row["name"] == "metadata.version"]
+    for change, count in (
+        ({}, 0),
+        ({"name": "no.version"}, 1),
+        ({"maxVersion": 99}, 1),
+        ({"minVersion": 0}, 1),
+    ):
+        told = {**wanted, "plain": {**plain, "supportedFeatures": [own | change]}}
+        assert len(differences(18, 4, told, wanted)) == count
 
 
 def test_every_allowed_difference_names_a_recorded_answer() -> None:

@@ -47,7 +47,8 @@ class Confluent(Client):
                     "acks": "all",
                     "compression.type": codec,
                     "enable.idempotence": idempotent,
-                    "linger.ms": 100,
+                    # A batch ends with the flush, not with a pause of this process.
+                    "linger.ms": CALL_TIMEOUT_S * 500,
                     "message.max.bytes": 12 << 20,
                     "message.timeout.ms": CALL_TIMEOUT_S * 1000,
                 }

@@ -4,6 +4,13 @@
 //       -> {"offsets":[...]}
 //   {"do":"read","topic":T,"partition":P,"offset":O,"count":N}  -> {"records":[RECORD...]}
 //   {"do":"offset_at","topic":T,"partition":P,"timestamp":MS}   -> {"offset":O or null}
+//   {"do":"transact","topic":T,"partition":P,"id":ID,"values":[TEXT...],"commit":B,
+//    "group":G or null,"offset":O}     one transaction; with a group it commits the offset -> {}
+//   {"do":"committed","topic":T,"partition":P}  what a reader of committed records sees
+//       -> {"values":[TEXT...],"end":O}
+//   {"do":"join","topic":T,"partition":0,"group":G}   becomes a member of a group -> {}
+//   {"do":"poll"|"owned"|"commit"|"leave","topic":T,"partition":0}  of that member
+//       -> {"values":[TEXT...]}, what came within a moment; {"partitions":[P...]}; {}; {}
 //
 // RECORD: key, value (base64 or null), timestamp (or null), headers [[name, base64 or null]...];
 // when read also offset and timestamp_type. What goes wrong comes back as {"error":TEXT}.
@@ -26,8 +33,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -46,19 +55,25 @@ public class Driver {
     final String address;
     final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     final KafkaConsumer<byte[], byte[]> consumer;
+    KafkaConsumer<byte[], byte[]> member;
 
     Driver(String address) {
         this.address = address;
-        Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", address);
-        settings.put("key.deserializer", ByteArrayDeserializer.class);
-        settings.put("value.deserializer", ByteArrayDeserializer.class);
-        settings.put("enable.auto.commit", false);
+        Map<String, Object> settings = readerSettings();
         settings.put("auto.offset.reset", "none");
         settings.put("check.crcs", true);
         settings.put("max.partition.fetch.bytes", BYTES_MAX);
         settings.put("max.poll.records", 100_000);
         consumer = new KafkaConsumer<>(settings);
+    }
+
+    Map<String, Object> readerSettings() {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("bootstrap.servers", address);
+        settings.put("key.deserializer", ByteArrayDeserializer.class);
+        settings.put("value.deserializer", ByteArrayDeserializer.class);
+        settings.put("enable.auto.commit", false);
+        return settings;
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -90,6 +105,22 @@ public class Driver {
                 return produce(at, order);
             case "read":
                 return read(at, order.get("offset").asLong(), order.get("count").asInt());
+            case "transact":
+                return transact(at, order);
+            case "committed":
+                return committed(at);
+            case "join":
+                return join(order.get("group").asText(), at.topic());
+            case "poll":
+                return poll();
+            case "owned":
+                return owned();
+            case "commit":
+                member.commitSync();
+                return JSON.createObjectNode();
+            case "leave":
+                member.close(Duration.ofSeconds(10));
+                return JSON.createObjectNode();
             case "offset_at":
                 return offsetAt(at, order.get("timestamp").asLong());
             default:
@@ -112,6 +143,91 @@ public class Driver {
             settings.put("delivery.timeout.ms", 30_500);
             return new KafkaProducer<>(settings);
         });
+    }
+
+    KafkaProducer<byte[], byte[]> transactional(String id) {
+        return producers.computeIfAbsent("transactional " + id, name -> {
+            Map<String, Object> settings = new HashMap<>();
+            settings.put("bootstrap.servers", address);
+            settings.put("key.serializer", ByteArraySerializer.class);
+            settings.put("value.serializer", ByteArraySerializer.class);
+            settings.put("transactional.id", id);
+            settings.put("transaction.timeout.ms", 20_000);
+            settings.put("delivery.timeout.ms", 30_500);
+            KafkaProducer<byte[], byte[]> made = new KafkaProducer<>(settings);
+            made.initTransactions();
+            return made;
+        });
+    }
+
+    ObjectNode transact(TopicPartition at, JsonNode order) throws Exception {
+        KafkaProducer<byte[], byte[]> producer = transactional(order.get("id").asText());
+        producer.beginTransaction();
+        for (JsonNode value : order.get("values")) {
+            producer.send(new ProducerRecord<>(at.topic(), at.partition(), null,
+                value.asText().getBytes(StandardCharsets.UTF_8)));
+        }
+        producer.flush();
+        if (!order.get("group").isNull()) {
+            producer.sendOffsetsToTransaction(
+                Collections.singletonMap(at, new OffsetAndMetadata(order.get("offset").asLong())),
+                new ConsumerGroupMetadata(order.get("group").asText()));
+        }
+        if (order.get("commit").asBoolean()) {
+            producer.commitTransaction();
+        } else {
+            producer.abortTransaction();
+        }
+        return JSON.createObjectNode();
+    }
+
+    ObjectNode join(String group, String topic) {
+        Map<String, Object> settings = readerSettings();
+        settings.put("group.id", group);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("session.timeout.ms", 6000);
+        settings.put("heartbeat.interval.ms", 300);
+        member = new KafkaConsumer<>(settings);
+        member.subscribe(Collections.singleton(topic));
+        return JSON.createObjectNode();
+    }
+
+    ObjectNode poll() {
+        ObjectNode answer = JSON.createObjectNode();
+        ArrayNode values = answer.putArray("values");
+        for (ConsumerRecord<byte[], byte[]> record : member.poll(Duration.ofMillis(100))) {
+            values.add(new String(record.value(), StandardCharsets.UTF_8));
+        }
+        return answer;
+    }
+
+    ObjectNode owned() {
+        ObjectNode answer = JSON.createObjectNode();
+        ArrayNode partitions = answer.putArray("partitions");
+        for (TopicPartition one : member.assignment()) {
+            partitions.add(one.partition());
+        }
+        return answer;
+    }
+
+    ObjectNode committed(TopicPartition at) {
+        Map<String, Object> settings = readerSettings();
+        settings.put("isolation.level", "read_committed");
+        ObjectNode answer = JSON.createObjectNode();
+        ArrayNode values = answer.putArray("values");
+        try (KafkaConsumer<byte[], byte[]> reader = new KafkaConsumer<>(settings)) {
+            reader.assign(Collections.singleton(at));
+            reader.seekToBeginning(Collections.singleton(at));
+            long end = reader.endOffsets(Collections.singleton(at)).get(at);
+            long deadline = System.currentTimeMillis() + WAIT_MS;
+            while (reader.position(at) < end && System.currentTimeMillis() < deadline) {
+                for (ConsumerRecord<byte[], byte[]> record : reader.poll(Duration.ofMillis(200))) {
+                    values.add(new String(record.value(), StandardCharsets.UTF_8));
+                }
+            }
+            answer.put("end", end);
+        }
+        return answer;
     }
 
     ObjectNode produce(TopicPartition at, JsonNode order) throws Exception {

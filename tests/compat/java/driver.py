@@ -22,14 +22,14 @@ def missing(version: str) -> str | None:
     return rival.missing(version)
 
 
-def compiled(version: str) -> Path:
-    """The folder of Driver.class, compiled against that release's jars unless it is already."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+def compiled(version: str, source: Path = SOURCE) -> Path:
+    """The folder of a source's classes, compiled against that release's jars unless they are."""
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     folder = cache_dir() / "java" / f"{version}-{digest}"
-    if not (folder / "Driver.class").exists():
+    if not (folder / f"{source.stem}.class").exists():
         folder.mkdir(parents=True, exist_ok=True)
         libs = f"{rival.libs(version)}/*"
-        subprocess.run(["javac", "-nowarn", "-cp", libs, "-d", folder, SOURCE], check=True)
+        subprocess.run(["javac", "-nowarn", "-cp", libs, "-d", folder, source], check=True)
     return folder
 
 
@@ -60,6 +60,21 @@ class JavaClient(Client):
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer
+
+    def transact(
+        self, topic: str, values: Sequence[str], *, commit: bool, transactional_id: str,
+        group: str | None = None, offset: int = 0,
+    ) -> None:  # fmt: skip
+        """One transaction in partition 0."""
+        self._ask(
+            do="transact", topic=topic, partition=0, id=transactional_id, values=list(values),
+            commit=commit, group=group, offset=offset,
+        )  # fmt: skip
+
+    def committed(self, topic: str) -> tuple[list[str], int]:
+        """What a reader of committed records sees of partition 0, and where it ends."""
+        told = self._ask(do="committed", topic=topic, partition=0)
+        return told["values"], told["end"]
 
     def produce(
         self,
@@ -110,6 +125,29 @@ class JavaClient(Client):
         self._process.stdin.close()
         rival.end(self._process)
         self._errors.close()
+
+
+class JavaMember:
+    """A member of a group, as test_groups.py wants it, in a JVM of its own."""
+
+    client: type[JavaClient]
+
+    def __init__(self, address: str, group: str, topic: str) -> None:
+        self._java, self._at = self.client(address), {"topic": topic, "partition": 0}
+        self._java._ask(do="join", group=group, **self._at)
+
+    def poll(self) -> list[bytes]:
+        return [value.encode() for value in self._java._ask(do="poll", **self._at)["values"]]
+
+    def owned(self) -> set[int]:
+        return set(self._java._ask(do="owned", **self._at)["partitions"])
+
+    def commit(self) -> None:
+        self._java._ask(do="commit", **self._at)
+
+    def close(self) -> None:
+        self._java._ask(do="leave", **self._at)
+        self._java.close()
 
 
 def text(value: bytes | None) -> str | None:

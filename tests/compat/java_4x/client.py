@@ -1,6 +1,6 @@
 """Apache Kafka's Java clients of the 4.x line."""
 
-from compat.java.driver import JavaClient
+from compat.java.driver import JavaClient, JavaMember
 
 
 class Java43(JavaClient):
@@ -11,3 +11,7 @@ class Java43(JavaClient):
 class Java44(JavaClient):
     name = "java_44"
     version = "4.4.0"
+
+
+class Java44Member(JavaMember):
+    client = Java44

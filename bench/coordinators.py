@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Groups, transactions and compaction of barnabas beside Apache Kafka: the same load, in turns.
+
+    python bench/coordinators.py [--quick] [--rows commits,join,...] [--repeats N] [--kafka VERSION]
+                                 [--out DIR] [--data DIR] [--list] [--draw coordinators.json]
+
+The turns, the table and the plot are those of bench/broker.py; README.md says how it compares. Here
+nobody waits for others to join (group.initial.rebalance.delay.ms=0, and of the consumer protocol
+group.consumer.assignment.interval.ms=0) on both sides, and `fsync` is log.durability=fsync and
+log.flush.interval.messages=1.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import compaction
+import consumer_members
+import groups
+import report
+import transactions
+from rows import GB, Bar, Figures, Measure, Row
+from sides import Ours, Side, Theirs, cpu_s, create_topic, resident_mb, wait_for_metadata
+
+from broker import Bench, parsed
+
+CONNECTIONS = 64
+RATE = 10_000
+TXN_TOPIC, TXN_PARTITIONS, PRODUCERS = "txn", 10, 16
+HEAP_ROUNDS = 3
+EQUAL = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+}
+
+
+@dataclass
+class Size:
+    """How much is done. `quick` shows that everything works; its figures are of a cold JVM."""
+
+    seconds: float
+    warm_s: float
+    repeats: int
+    group_members: int
+    members: int
+    loaded_groups: int
+    compacted_bytes: int
+    compacted_keys: int
+    bulk_bytes: int = 0  # how much memory bench/broker.py recycles before a run, above its least
+
+
+FULL = Size(6, 20, 5, 500, 10_000, 100_000, 2 * GB, 1_000_000)
+QUICK = Size(2, 2, 1, 50, 500, 2_000, GB // 5, 50_000)
+
+
+class Coordinators(Bench):
+    """bench/broker.py's turns with other sides and another warm-up."""
+
+    size: Size
+
+    def sides(self, name: str, durability: str) -> tuple[Ours, Theirs]:
+        more = dict(EQUAL)
+        if name == "compaction":
+            more |= compaction.SETTINGS
+        ours = Ours(self.data / f"{name}-barnabas", durability)
+        ours.settings = dict(more)
+        if durability == "fsync":
+            more["log.flush.interval.messages"] = "1"
+        return ours, Theirs(self.version, self.data / f"{name}-kafka", settings=more)
+
+    def prepare(self, side: Side, durability: str) -> None:
+        create_topic(side.port, groups.TOPIC, 10)
+        create_topic(side.port, TXN_TOPIC, TXN_PARTITIONS)
+        for name in ("warm", *_committers()):
+            groups.find(side.port, name)
+        until = time.monotonic() + self.size.warm_s
+        while time.monotonic() < until:
+            commits(self, side)
+        if durability == "os":
+            groups.join(side, self.size.group_members, "warm")
+            joined_consumers(self, side)
+        measured_transactions(self, side)
+
+    def write(self, header: dict[str, object], folder: Path | None) -> None:
+        header["load_average_at_end"] = os.getloadavg()
+        report.write(folder, self.found, self.failed, self.runs, header, all_rows(), "coordinators")
+
+
+# ---- rows ----
+def _committers() -> list[str]:
+    return [f"committer-{at:02d}" for at in range(CONNECTIONS)]
+
+
+def commits(bench: Bench, side: Side) -> Figures:
+    """One offset a commit, 64 groups on as many connections, by the timetable of 10,000/s."""
+    requests, size, answer = groups.commits_of(_committers())
+    files = {"request": bench.data / "commits.request", "wants": bench.data / "commits.answer"}
+    files["request"].write_bytes(requests)
+    files["wants"].write_bytes(answer)
+    words: dict[str, object] = {**files, "each": size, "connections": CONNECTIONS, "rate": RATE}
+    return bench.counted(side, "-", "ask", words | {"seconds": bench.size.seconds})
+
+
+def joined(bench: "Coordinators", side: Side) -> Figures:
+    return groups.join(side, bench.size.group_members, f"join-{time.monotonic_ns()}")
+
+
+def joined_consumers(bench: "Coordinators", side: Side) -> Figures:
+    name = f"consumers-{time.monotonic_ns()}"
+    return consumer_members.join(side, bench.size.group_members, name, groups.TOPIC, 10)
+
+
+def measured_transactions(bench: "Coordinators", side: Side) -> Figures:
+    cpu = cpu_s(side.pid)
+    *took, seconds = transactions.run(
+        side.port, PRODUCERS, bench.size.seconds, TXN_TOPIC, TXN_PARTITIONS,
+        f"t{time.monotonic_ns()}",
+    )  # fmt: skip
+    cpu = cpu_s(side.pid) - cpu
+    took.sort()
+    return {
+        "transactions_per_s": len(took) / seconds,
+        "cpu_us_per_transaction": cpu * 1e6 / len(took),
+        "p50_us": took[len(took) // 2] * 1e6,
+        "p99_us": took[int(len(took) * 0.99)] * 1e6,
+    }
+
+
+def compacted(bench: "Coordinators", side: Side) -> Figures:
+    """The second pass of a broker: Kafka's first one warms its JIT."""
+    size = bench.size
+    side.start()
+    try:
+        rows = compaction.batches(size.compacted_keys)
+        compaction.clean(side, "warm", rows, size.compacted_bytes // 4)
+        return compaction.clean(side, "compacted", rows, size.compacted_bytes)
+    finally:
+        side.stop()
+        bench.forget(side)
+
+
+def live_bytes(side: Side) -> float:
+    """What a broker's memory holds: the resident set, of a JVM the heap that is alive."""
+    if isinstance(side, Ours):
+        return resident_mb(side.pid) * 1e6
+    found = 0.0
+    for _ in range(HEAP_ROUNDS):
+        subprocess.run(["jcmd", str(side.pid), "GC.run"], check=True, capture_output=True)
+        time.sleep(0.5)
+        said = subprocess.run(
+            ["jcmd", str(side.pid), "GC.heap_info"], check=True, capture_output=True, text=True
+        ).stdout
+        word = next(part for part in said.split("used ")[1:]).split("K")[0]
+        found = int(word) * 1024.0
+    return found
+
+
+def alone(side: Side, count: int, name: str) -> None:
+    """Groups of one member each, joined and assigned: a member with all that a group costs."""
+    groups.join_alone(side.port, [f"{name}-{at:06d}" for at in range(count)])
+
+
+def together(side: Side, count: int, name: str) -> None:
+    """One group of the consumer protocol."""
+    consumer_members.fill(side, count, name, groups.TOPIC)
+
+
+def members(join: Callable[[Side, int, str], None]) -> Measure:
+    def measure(bench: Bench, side: Side) -> Figures:
+        return memory(bench, side, join)
+
+    return measure
+
+
+def memory(bench: Bench, side: Side, join: Callable[[Side, int, str], None]) -> Figures:
+    """What so many members take, beside a broker that has had a few."""
+    count = bench.size.members
+    side.start()
+    try:
+        create_topic(side.port, groups.TOPIC, 10)
+        groups.find(side.port, "first")
+        join(side, 200, "before")
+        before = live_bytes(side)
+        join(side, count, "group")
+        time.sleep(1)
+        each = (live_bytes(side) - before) / count
+        return {"loaded_mb": resident_mb(side.pid), "bytes_each": each}
+    finally:
+        side.stop()
+        bench.forget(side)
+
+
+def loaded(bench: "Coordinators", side: Side) -> Figures:
+    """Groups with one offset each, stopped and started: from the process to the last group."""
+    count = bench.size.loaded_groups
+    names = [f"group-{at:06d}" for at in range(count)]
+    side.start()
+    try:
+        create_topic(side.port, groups.TOPIC, 10)
+        groups.find(side.port, names[0])
+        side.stop()
+        side.start()
+        groups.find(side.port, names[0])
+        empty = live_bytes(side)
+        groups.commit_each(side.port, names)
+        side.stop()
+        began = time.monotonic()
+        side.spawn()
+        wait_for_metadata(side.port, 1)
+        groups.wait_until_loaded(side.port, names[:: max(count // 1000, 1)])
+        seconds, cpu = time.monotonic() - began, cpu_s(side.pid)
+        return {
+            "load_s": seconds,
+            "start_cpu_s": cpu,
+            "bytes_each": (live_bytes(side) - empty) / count,
+        }
+    finally:
+        side.stop()
+        bench.forget(side)
+
+
+def all_rows() -> list[Row]:
+    slow = (Bar("p99_us", most=1 / 2), Bar("cpu_us_per_request", most=1 / 3))
+    committed = ("requests_per_s", "p50_us", "p99_us", "cpu_us_per_request")
+    txn = ("transactions_per_s", "p50_us", "p99_us", "cpu_us_per_transaction")
+    twice = (Bar("transactions_per_s", least=2),)
+    return [
+        Row("commits", "10,000 offset commits/s, 64 groups", "os", commits, committed, slow),
+        Row("join", "a group of 500 (classic)", "os", joined, ("all_assigned_s", "cpu_s"),
+            (Bar("all_assigned_s", most=1 / 2),)),
+        Row("join-consumer", "a group of 500 (consumer protocol)", "os", joined_consumers,
+            ("all_assigned_s", "cpu_s"), (Bar("all_assigned_s", most=1 / 2),)),
+        Row("transactions", "read-process-write transactions, 16 producers", "os",
+            measured_transactions, txn, twice),
+        Row("commits-fsync", "10,000 offset commits/s, 64 groups, flushed", "fsync", commits,
+            committed, slow),
+        Row("transactions-fsync", "read-process-write transactions, 16 producers, flushed",
+            "fsync", measured_transactions, txn, twice),
+        Row("compaction", "compaction of 2 GB with 1 M keys", "own", compacted,
+            ("cpu_s_per_gb", "mb_per_s", "bytes_after"), (Bar("cpu_s_per_gb", most=1 / 3),),
+            rounds=2),
+        Row("members", "10,000 members in groups of one", "own", members(alone),
+            ("loaded_mb", "bytes_each"),
+            (Bar("loaded_mb", most=1 / 4), Bar("bytes_each", most=1 / 4)), rounds=2),
+        Row("members-consumer", "10,000 members of one group (consumer protocol)", "own",
+            members(together), ("loaded_mb", "bytes_each"),
+            (Bar("loaded_mb", most=1 / 4), Bar("bytes_each", most=1 / 4)), rounds=2),
+        Row("groups", "start with 100,000 groups", "own", loaded,
+            ("load_s", "start_cpu_s", "bytes_each"), (Bar("load_s", most=5, own=True),), rounds=2),
+    ]  # fmt: skip
+
+
+def main(words: list[str]) -> int:
+    arguments = parsed(words, __doc__.partition("\n")[0])
+    known = {row.key: row for row in all_rows()}
+    wrong = [word for word in (arguments.rows or "").split(",") if word and word not in known]
+    if wrong:
+        raise SystemExit(f"no row {', '.join(wrong)}; there are {', '.join(known)}")
+    rows = [known[word] for word in arguments.rows.split(",")] if arguments.rows else all_rows()
+    if arguments.list:
+        for row in rows:
+            bars = ", ".join(f"{bar.figure} {bar.text()}" for bar in row.bars)
+            print(f"{row.key:18} {row.group:6} {row.name}{': ' + bars if bars else ''}")
+        return 0
+    if arguments.draw:
+        out = arguments.out or arguments.draw.parent
+        report.redraw(arguments.draw, out, all_rows(), "coordinators")
+        return 0
+    size = QUICK if arguments.quick else FULL
+    size.repeats = arguments.repeats or size.repeats
+    header = report.about(words, arguments.kafka, size, "coordinators")
+    header["quick"] = arguments.quick
+    data = Path(tempfile.mkdtemp(prefix="barnabas-bench-", dir=arguments.data))
+    bench = Coordinators(
+        size, data, arguments.kafka, rows, lambda: bench.write(header, arguments.out)
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the brokers are stopped then, too
+    try:
+        bench.run()
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+    if arguments.out:
+        report.plot(bench.found, header, arguments.out / "coordinators.svg", all_rows())
+    print(report.written(bench.found, bench.failed, header, all_rows()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

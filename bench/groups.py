@@ -1,0 +1,239 @@
+"""Consumer groups over raw sockets: commits, a group that joins at once, many groups of one.
+
+Spoken are versions without the flexible encoding, which old and new brokers take alike. The rows of
+bench/coordinators.py are made of this.
+"""
+
+import selectors
+import socket
+import struct
+import time
+
+from sides import Side, SideError, ask, cpu_s, text
+
+TOPIC = "groups"
+COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, SYNC = 8, 9, 10, 11, 12, 14
+SESSION_MAX_MS = 1_800_000  # what both brokers let a member ask for
+REBALANCE, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 27, 25, 22
+NOT_READY = (14, 15, 16)
+HEARTBEAT_S = 0.1
+PATIENCE_S = 120.0
+
+
+def frame(key: int, version: int, body: bytes) -> bytes:
+    data = struct.pack(">hhih", key, version, 1, 5) + b"bench" + body
+    return struct.pack(">i", len(data)) + data
+
+
+def commit_body(group: str) -> bytes:
+    """OffsetCommit 2, without a member; the error code is the answer's last field."""
+    row = struct.pack(">iq", 0, 5) + text("")
+    rows = struct.pack(">i", 1) + text(TOPIC) + struct.pack(">i", 1) + row
+    head = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
+    return head + rows
+
+
+def find(port: int, group: str) -> None:
+    """Until the group has a coordinator that takes its commits."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        if struct.unpack(">h", ask(port, FIND, 0, text(group))[:2])[0] not in NOT_READY:
+            answer = ask(port, COMMIT, 2, commit_body(group))
+            if struct.unpack(">h", answer[-2:])[0] not in NOT_READY:
+                return
+        if time.monotonic() > deadline:
+            raise SideError(f"group {group} has no coordinator")
+        time.sleep(0.05)
+
+
+def commits_of(groups: list[str]) -> tuple[bytes, int, bytes]:
+    """What `loadgen ask` takes: a request for each group, their common size, and the answer."""
+    requests = [frame(COMMIT, 2, commit_body(group))[4:] for group in groups]
+    sizes = {len(request) for request in requests}
+    assert len(sizes) == 1, "names of one length make requests of one length"
+    answer = struct.pack(">i", 1) + text(TOPIC) + struct.pack(">iih", 1, 0, 0)
+    return b"".join(requests), sizes.pop(), answer
+
+
+class Member:
+    """One connection that joins, syncs, and heartbeats until all have their part."""
+
+    def __init__(self, port: int, group: str) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.group, self.member, self.generation, self.doing = group, "", -1, JOIN
+        self.assigned, self.beat_at, self.received = -1, 0.0, b""
+
+    def join(self) -> None:
+        self.doing, self.assigned = JOIN, -1
+        body = text(self.group) + struct.pack(">ii", 30_000, 60_000) + text(self.member)
+        body += text("consumer") + struct.pack(">i", 1) + text("range") + struct.pack(">i", 0)
+        self.sock.sendall(frame(JOIN, 3, body))
+
+    def sync(self, members: list[str]) -> None:
+        self.doing = SYNC
+        body = text(self.group) + struct.pack(">i", self.generation) + text(self.member)
+        rows = b"".join(text(name) + struct.pack(">i", 1) + b"x" for name in members)
+        self.sock.sendall(frame(SYNC, 1, body + struct.pack(">i", len(members)) + rows))
+
+    def heartbeat(self) -> None:
+        self.doing = HEARTBEAT
+        body = text(self.group) + struct.pack(">i", self.generation) + text(self.member)
+        self.sock.sendall(frame(HEARTBEAT, 1, body))
+
+    def read(self) -> None:
+        self.received += self.sock.recv(1 << 20)
+        if len(self.received) < 4:
+            return
+        size = 4 + struct.unpack_from(">i", self.received)[0]
+        if len(self.received) < size:
+            return
+        answer, self.received = self.received[8:size], self.received[size:]
+        (error,) = struct.unpack_from(">h", answer, 4)
+        if error in (UNKNOWN_MEMBER, ILLEGAL_GENERATION):
+            self.member = "" if error == UNKNOWN_MEMBER else self.member
+            self.join()
+        elif error == REBALANCE:
+            self.join()
+        elif error:
+            raise SideError(f"request {self.doing} was refused with {error}")
+        elif self.doing == JOIN:
+            self._joined(answer)
+        elif self.doing == SYNC:
+            self.assigned, self.doing = self.generation, 0
+            self.beat_at = time.perf_counter() + HEARTBEAT_S
+        else:
+            self.doing, self.beat_at = 0, time.perf_counter() + HEARTBEAT_S
+
+    def _joined(self, answer: bytes) -> None:
+        at = 6
+        (self.generation,) = struct.unpack_from(">i", answer, at)
+        found, at = [], at + 4
+        for _ in range(3):  # protocol, leader, member
+            (size,) = struct.unpack_from(">h", answer, at)
+            found.append(answer[at + 2 : at + 2 + size].decode())
+            at += 2 + size
+        self.member = found[2]
+        (count,) = struct.unpack_from(">i", answer, at)
+        at += 4
+        members = []
+        for _ in range(count):
+            (size,) = struct.unpack_from(">h", answer, at)
+            members.append(answer[at + 2 : at + 2 + size].decode())
+            at += 2 + size
+            at += 4 + struct.unpack_from(">i", answer, at)[0]
+        self.sync(members)
+
+
+def join(side: Side, count: int, name: str) -> dict[str, float]:
+    find(side.port, name)
+    members = [Member(side.port, name) for _ in range(count)]
+    chosen = selectors.DefaultSelector()
+    for one in members:
+        chosen.register(one.sock, selectors.EVENT_READ, one)
+    cpu_before_s, began = cpu_s(side.pid), time.perf_counter()
+    for one in members:
+        one.join()
+    while len({one.assigned for one in members}) > 1 or members[0].assigned < 0:
+        for row, _ in chosen.select(HEARTBEAT_S / 4):
+            row.data.read()
+        now = time.perf_counter()
+        if now - began > PATIENCE_S:
+            raise SideError(f"{count} members are not assigned within {PATIENCE_S} s")
+        for one in members:
+            if one.doing == 0 and one.beat_at <= now:
+                one.heartbeat()
+    figures = {
+        "all_assigned_s": time.perf_counter() - began,
+        "cpu_s": cpu_s(side.pid) - cpu_before_s,
+    }
+    for one in members:
+        one.sock.close()
+    return figures
+
+
+# ---- many groups, a member each ----
+def each(port: int, frames: list[bytes], connections: int = 16) -> list[bytes]:
+    """Asks everything over a few connections, one request after the other on each; the answers
+    without their correlation ids, in the order of the questions."""
+    chosen = selectors.DefaultSelector()
+    answers: list[bytes] = [b""] * len(frames)
+    following = iter(range(len(frames)))
+    for _ in range(min(connections, len(frames))):
+        sock = socket.create_connection(("127.0.0.1", port), timeout=60)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        first = next(following)
+        chosen.register(sock, selectors.EVENT_READ, [first, b""])
+        sock.sendall(frames[first])
+    while chosen.get_map():
+        ready = chosen.select(PATIENCE_S)
+        if not ready:
+            raise SideError("a request was not answered")
+        for key, _ in ready:
+            key.data[1] += key.fileobj.recv(1 << 16)
+            received = key.data[1]
+            if len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4]):
+                continue
+            answers[key.data[0]] = received[8:]
+            index = next(following, None)
+            if index is None:
+                chosen.unregister(key.fileobj)
+                key.fileobj.close()
+            else:
+                key.data[0], key.data[1] = index, b""
+                key.fileobj.sendall(frames[index])
+    return answers
+
+
+def join_alone(port: int, groups: list[str]) -> None:
+    """Each group gets one member, which is assigned something and is not heard of again."""
+    subscription = struct.pack(">hi", 0, 1) + text(TOPIC) + struct.pack(">i", 0)
+    rest = text("") + text("consumer") + struct.pack(">i", 1) + text("range")
+    rest += struct.pack(">i", len(subscription)) + subscription
+    timeouts = struct.pack(">ii", SESSION_MAX_MS, SESSION_MAX_MS)
+    joined = each(port, [frame(JOIN, 3, text(name) + timeouts + rest) for name in groups])
+    assignment = struct.pack(">hi", 0, 1) + text(TOPIC) + struct.pack(">iii", 1, 0, 0)
+    given = struct.pack(">i", len(assignment)) + assignment
+    syncs = []
+    for name, answer in zip(groups, joined, strict=True):
+        (error, generation) = struct.unpack_from(">hi", answer, 4)
+        if error:
+            raise SideError(f"a join of {name} was refused with {error}")
+        at = 10
+        for _ in range(3):  # protocol, leader, member
+            (size,) = struct.unpack_from(">h", answer, at)
+            member, at = answer[at + 2 : at + 2 + size].decode(), at + 2 + size
+        head = text(name) + struct.pack(">i", generation) + text(member)
+        syncs.append(frame(SYNC, 1, head + struct.pack(">i", 1) + text(member) + given))
+    for name, answer in zip(groups, each(port, syncs), strict=True):
+        (error,) = struct.unpack_from(">h", answer, 4)
+        if error:
+            raise SideError(f"a sync of {name} was refused with {error}")
+
+
+def commit_each(port: int, groups: list[str]) -> None:
+    for answer in each(port, [frame(COMMIT, 2, commit_body(name)) for name in groups]):
+        if answer[-2:] != b"\0\0":
+            raise SideError(f"a commit was refused with {answer[-2:]!r}")
+
+
+def offset_fetch(group: str) -> bytes:
+    rows = struct.pack(">i", 1) + text(TOPIC) + struct.pack(">ii", 1, 0)
+    return frame(OFFSET_FETCH, 1, text(group) + rows)
+
+
+def wait_until_loaded(port: int, groups: list[str]) -> None:
+    """Until each of these groups (every partition has some) tells what it committed."""
+    deadline = time.monotonic() + PATIENCE_S
+    left = groups
+    while left:
+        answers = each(port, [offset_fetch(name) for name in left])
+        left = [
+            name
+            for name, answer in zip(left, answers, strict=True)
+            if struct.unpack(">h", answer[-2:])[0] in NOT_READY
+        ]
+        if time.monotonic() > deadline:
+            raise SideError(f"{len(left)} groups are not loaded within {PATIENCE_S} s")
+        if left:
+            time.sleep(0.02)

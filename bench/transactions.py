@@ -1,0 +1,161 @@
+"""A thin client of transactions: read-process-write without the reading, the same for any broker.
+
+Each of so many producers has a connection, a transactional id and a group of its own, and does one
+transaction after the other: AddPartitionsToTxn, Produce of one record (acks=all), AddOffsetsToTxn,
+TxnOffsetCommit, EndTxn. What is answered CONCURRENT_TRANSACTIONS (the broker still completes the
+one before) is asked again after RETRY_S, as clients do, and its wait counts.
+"""
+
+import heapq
+import selectors
+import socket
+import struct
+import time
+
+from sides import SideError, ask, text
+
+INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END, TXN_COMMIT, PRODUCE = 22, 24, 25, 26, 28, 0
+FIND_COORDINATOR = 10
+OF_TRANSACTIONS = 1
+CONCURRENT_TRANSACTIONS = 51
+NOT_READY = (14, 15, 16, CONCURRENT_TRANSACTIONS)
+RETRY_S = 0.001
+PATIENCE_S = 60.0
+TIMEOUT_MS = 60_000
+RECORD = b"x" * 100
+
+
+def frame(key: int, version: int, body: bytes) -> bytes:
+    data = struct.pack(">hhih", key, version, 1, 5) + b"bench" + body
+    return struct.pack(">i", len(data)) + data
+
+
+def one_partition(topic: str, index: int) -> bytes:
+    """[topic, [index and what follows it]], as most requests have it."""
+    return struct.pack(">i", 1) + text(topic) + struct.pack(">ii", 1, index)
+
+
+class Producer:
+    """One transactional producer; `step` is the request that is out."""
+
+    def __init__(self, port: int, name: str, topic: str, partition: int, group: str) -> None:
+        self.name, self.topic, self.partition, self.group = name, topic, partition, group
+        self.id, self.epoch = init_producer(port, name)
+        self.sequence, self.step, self.began, self.received = 0, 0, 0.0, b""
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        mine = text(name) + struct.pack(">qh", self.id, self.epoch)
+        grouped = text(name) + text(group) + struct.pack(">qh", self.id, self.epoch)
+        row = struct.pack(">q", 5) + text("")
+        self.frames = [
+            frame(ADD_PARTITIONS, 0, mine + one_partition(topic, partition)),
+            b"",  # Produce: another sequence each time
+            frame(ADD_OFFSETS, 0, mine + text(group)),
+            frame(TXN_COMMIT, 0, grouped + one_partition(topic, partition) + row),
+            frame(END, 0, mine + b"\1"),
+        ]
+
+    def begin(self) -> None:
+        self.step, self.began = 0, time.perf_counter()
+        self.send()
+
+    def send(self) -> None:
+        self.sock.sendall(self.frames[self.step] or self._produce())
+
+    def _produce(self) -> bytes:
+        from barnabas.wire.batches import encode_batch
+
+        batch = encode_batch(
+            [RECORD],
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            transactional=True,
+        )
+        self.sequence += 1
+        body = text(self.name) + struct.pack(">hi", -1, TIMEOUT_MS)
+        body += one_partition(self.topic, self.partition) + struct.pack(">i", len(batch)) + batch
+        return frame(PRODUCE, 7, body)
+
+    def read(self) -> int | None:
+        """The error code of a whole answer."""
+        self.received += self.sock.recv(1 << 16)
+        if len(self.received) < 4 or len(self.received) < 4 + int.from_bytes(self.received[:4]):
+            return None
+        answer, self.received = self.received[8:], b""
+        return code_of(self.step, answer)
+
+
+def code_of(step: int, answer: bytes) -> int:
+    """The one error code in an answer of that step, after its correlation id."""
+    if step in (2, 4):
+        return struct.unpack_from(">h", answer, 4)[0]  # after the throttle time
+    if step == 1:
+        (size,) = struct.unpack_from(">h", answer, 4)
+        return struct.unpack_from(">h", answer, 6 + size + 4 + 4)[0]
+    return struct.unpack(">h", answer[-2:])[0]  # the last field of all
+
+
+def init_producer(port: int, name: str) -> tuple[int, int]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = ask(port, FIND_COORDINATOR, 1, text(name) + bytes([OF_TRANSACTIONS]))
+        if struct.unpack_from(">h", found, 4)[0] == 0:
+            body = text(name) + struct.pack(">i", TIMEOUT_MS)
+            answer = ask(port, INIT_PRODUCER_ID, 0, body)
+            code, producer_id, epoch = struct.unpack_from(">hqh", answer, 4)
+            if code == 0:
+                return producer_id, epoch
+            if code not in NOT_READY:
+                raise SideError(f"InitProducerId was refused with {code}")
+        if time.monotonic() > deadline:
+            raise SideError(f"{name} has no transaction coordinator")
+        time.sleep(0.05)
+
+
+def run(
+    port: int, count: int, seconds: float, topic: str, partitions: int, tag: str
+) -> list[float]:
+    """Seconds that each transaction took; the run's own length is the last."""
+    chosen = selectors.DefaultSelector()
+    producers = [
+        Producer(port, f"{tag}-{at}", topic, at % partitions, f"{tag}-group-{at}")
+        for at in range(count)
+    ]
+    for one in producers:
+        chosen.register(one.sock, selectors.EVENT_READ, one)
+    again: list[tuple[float, int]] = []  # when, and who asks the same once more
+    took: list[float] = []
+    began = time.perf_counter()
+    for one in producers:
+        one.begin()
+    busy = count
+    while busy:
+        wait = max(again[0][0] - time.perf_counter(), 0) if again else PATIENCE_S
+        ready = chosen.select(wait)
+        now = time.perf_counter()
+        while again and again[0][0] <= now:
+            producers[heapq.heappop(again)[1]].send()
+        if not ready and not again and wait == PATIENCE_S:
+            raise SideError("a transaction was not answered")
+        for key, _ in ready:
+            one = key.data
+            code = one.read()
+            if code is None:
+                continue
+            if code in NOT_READY:
+                heapq.heappush(again, (now + RETRY_S, producers.index(one)))
+            elif code:
+                raise SideError(f"step {one.step} of a transaction was refused with {code}")
+            elif one.step < len(one.frames) - 1:
+                one.step += 1
+                one.send()
+            else:
+                took.append(now - one.began)
+                if now - began < seconds:
+                    one.begin()
+                else:
+                    busy -= 1
+    for one in producers:
+        one.sock.close()
+    return [*took, time.perf_counter() - began]

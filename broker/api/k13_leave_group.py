@@ -1,0 +1,42 @@
+"""LeaveGroup (13), versions 0-5: members that leave, so that nobody waits for their sessions.
+
+v1 throttle time; v3 several members in one request, static ones by their instance alone, each with
+an error of its own; v4 flexible; v5 a reason, for the log only.
+"""
+
+from barnabas.api.call import Call
+from barnabas.errors import KafkaError, UnknownMemberId
+from barnabas.wire import Struct
+
+KEY = 13
+VERSIONS = (0, 5)
+BATCHED_FROM = 3
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    if call.version < BATCHED_FROM:
+        ((_, _, error),) = call.rooms.groups.leave(request.groupId, [(request.memberId, None)])
+        return call.answer()(errorCode=_code(error))
+    leaving = [(row.memberId, row.groupInstanceId) for row in request.members]
+    row = call.struct("members")
+    return call.answer()(
+        members=[
+            row(memberId=member_id, groupInstanceId=instance_id, errorCode=_code(error))
+            for member_id, instance_id, error in call.rooms.groups.leave(request.groupId, leaving)
+        ]
+    )
+
+
+def _code(error: KafkaError | None) -> int:
+    return 0 if error is None else error.code
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    if call.version >= BATCHED_FROM and code == UnknownMemberId.code:  # there is no such group
+        row = call.struct("members")
+        members = [
+            row(memberId=m.memberId, groupInstanceId=m.groupInstanceId, errorCode=code)
+            for m in request.members
+        ]
+        return call.answer()(members=members)
+    return call.answer()(errorCode=code)

@@ -1,0 +1,45 @@
+"""SyncGroup (14), versions 0-5: the leader hands in the assignment, everybody gets their part.
+
+Answered when the leader's assignment is durable.
+
+v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, which must be the
+group's.
+"""
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.errors import InconsistentGroupProtocol, error_of
+from barnabas.groups.classic_group import SyncResult
+from barnabas.wire import Struct
+
+KEY = 14
+VERSIONS = (0, 5)
+
+
+def handle(request: Struct, call: Call) -> Later:
+    if call.version >= 5 and None in (request.protocolType, request.protocolName):
+        raise InconsistentGroupProtocol()
+    later = Later()
+    call.rooms.groups.sync(
+        request.groupId,
+        request.memberId,
+        request.groupInstanceId,
+        request.generationId,
+        (request.protocolType, request.protocolName),
+        [(row.memberId, bytes(row.assignment)) for row in request.assignments],
+        lambda result: later.settle(_answer(result, call)),
+    )
+    return later
+
+
+def _answer(result: SyncResult, call: Call) -> Struct:
+    return call.answer()(
+        errorCode=0 if result.error is None else result.error.code,
+        protocolType=result.protocol_type,
+        protocolName=result.protocol_name,
+        assignment=result.assignment,
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return _answer(SyncResult(error_of(code)()), call)

@@ -1,0 +1,33 @@
+"""ListGroups (16), versions 0-5: the groups that this node coordinates.
+
+v1 throttle time; v3 flexible; v4 states, and only those asked for; v5 types, likewise.
+"""
+
+from barnabas.api.call import Call
+from barnabas.wire import Struct
+
+KEY = 16
+VERSIONS = (0, 5)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    row = call.struct("groups")
+    listed = call.rooms.group_administration.list_groups(
+        request.statesFilter if call.version >= 4 else (),
+        request.typesFilter if call.version >= 5 else (),
+    )
+    return call.answer()(
+        groups=[
+            row(
+                groupId=group.group_id,
+                protocolType=group.protocol_type,
+                groupState=group.state,
+                groupType=group.group_type,
+            )
+            for group in listed
+        ]
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(errorCode=code)

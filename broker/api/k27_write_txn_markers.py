@@ -1,0 +1,83 @@
+"""WriteTxnMarkers (27), versions 0-2: markers that a coordinator, or an administrator, orders.
+
+Transactions that hang, because their coordinator knows nothing of them, are ended this way:
+`kafka-transactions abort`, `barnabas transactions abort`. Answered when every marker is durable.
+
+v1 flexible; v2 the transaction's version: from 2 on a marker's epoch lies above its
+transaction's, and a marker that meets its own epoch in an open transaction is late.
+"""
+
+import threading
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.server.txn_markers import Codes, MarkerOrder
+from barnabas.wire import Struct
+
+KEY = 27
+VERSIONS = (0, 2)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    if not request.markers:
+        return call.answer()(markers=[])
+    later = Later()
+    lock = threading.Lock()
+    found: dict[int, Codes] = {}
+
+    def settle(at: int, codes: Codes) -> None:
+        with lock:
+            found[at] = codes
+            last = len(found) == len(request.markers)
+        if last:
+            later.settle(_answer(request, found, call))
+
+    for at, marker in enumerate(request.markers):
+        order = MarkerOrder(
+            marker.producerId,
+            marker.producerEpoch,
+            marker.transactionResult,
+            marker.coordinatorEpoch,
+            marker.transactionVersion,
+            frozenset(
+                (topic.name, index) for topic in marker.topics for index in topic.partitionIndexes
+            ),
+        )
+        call.rooms.transaction_markers.write_once(
+            order,
+            lambda codes, at=at: settle(at, codes),  # type: ignore[misc]
+        )
+    return later
+
+
+def _answer(request: Struct, found: dict[int, Codes], call: Call) -> Struct:
+    marker_of, topic_of = call.struct("markers"), call.struct("markers.topics")
+    row_of = call.struct("markers.topics.partitions")
+    return call.answer()(
+        markers=[
+            marker_of(
+                producerId=marker.producerId,
+                topics=[
+                    topic_of(
+                        name=topic.name,
+                        partitions=[
+                            row_of(partitionIndex=index, errorCode=found[at][topic.name, index])
+                            for index in topic.partitionIndexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for at, marker in enumerate(request.markers)
+        ]
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    found: dict[int, Codes] = {
+        at: {
+            (topic.name, index): code for topic in marker.topics for index in topic.partitionIndexes
+        }
+        for at, marker in enumerate(request.markers)
+    }
+    return _answer(request, found, call)

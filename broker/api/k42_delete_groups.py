@@ -1,0 +1,50 @@
+"""DeleteGroups (42), versions 0-3: groups without members go, with all they committed.
+
+Answered when it is durable. v2 flexible; v3 a place for a message.
+"""
+
+import threading
+from functools import partial
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.errors import KafkaError, error_of
+from barnabas.wire import Struct
+
+KEY = 42
+VERSIONS = (0, 3)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    names = list(dict.fromkeys(request.groupsNames))
+    if not names:
+        return call.answer()()
+    later = Later()
+    lock = threading.Lock()
+    outcomes: dict[str, KafkaError | None] = {}
+
+    def told(name: str, error: KafkaError | None) -> None:
+        with lock:
+            outcomes[name] = error
+            if len(outcomes) < len(names):
+                return
+        later.settle(_answer(names, outcomes, call))
+
+    for name in names:
+        call.rooms.group_administration.delete_group(name, partial(told, name))
+    return later
+
+
+def _answer(names: list[str], outcomes: dict[str, KafkaError | None], call: Call) -> Struct:
+    row = call.struct("results")
+    rows = []
+    for name in names:
+        error = outcomes[name]
+        # Of these errors Kafka sends no message either.
+        rows.append(row(groupId=name, errorCode=0 if error is None else error.code))
+    return call.answer()(results=rows)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    names = list(dict.fromkeys(request.groupsNames))
+    return _answer(names, dict.fromkeys(names, error_of(code)()), call)

@@ -1,0 +1,30 @@
+"""UpdateFeatures (57), versions 0-2: agrees on other levels of features, all of them or none.
+
+v1 the kind of upgrade, checking only; v2 one error for all instead of a row for each feature.
+"""
+
+from barnabas.api.call import Call
+from barnabas.controller.features import FeatureUpdate
+from barnabas.errors import InvalidUpdateVersion
+from barnabas.wire import Struct
+
+KEY = 57
+VERSIONS = (0, 2)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    updates = [
+        FeatureUpdate(row.feature, row.maxVersionLevel, row.upgradeType)
+        for row in request.featureUpdates
+    ]
+    try:
+        call.rooms.features.update(updates, request.validateOnly)
+    except InvalidUpdateVersion as error:
+        return call.answer()(errorCode=error.code, errorMessage=error.message)
+    row_of = call.struct("results")
+    rows = [row_of(feature=update.name, errorMessage="NONE") for update in updates]
+    return call.answer()(errorMessage=None, results=rows if call.version < 2 else [])
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(errorCode=code, errorMessage=None)

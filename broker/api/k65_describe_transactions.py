@@ -1,0 +1,44 @@
+"""DescribeTransactions (65), version 0: state, producer and partitions of transactional ids."""
+
+from collections import defaultdict
+
+from barnabas.api.call import Call
+from barnabas.errors import KafkaError
+from barnabas.wire import Struct
+
+KEY = 65
+VERSIONS = (0, 0)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    return call.answer()(transactionStates=[_row(name, call) for name in request.transactionalIds])
+
+
+def _row(name: str, call: Call) -> Struct:
+    row_of = call.struct("transactionStates")
+    try:
+        found = call.rooms.transaction_administration.describe(name)
+    except KafkaError as error:
+        return row_of(transactionalId=name, errorCode=error.code)
+    topic_of = call.struct("transactionStates.topics")
+    by_topic = defaultdict(list)
+    for topic, index in sorted(found.partitions):
+        by_topic[topic].append(index)
+    return row_of(
+        transactionalId=name,
+        transactionState=found.state.title,
+        transactionTimeoutMs=found.timeout_ms,
+        transactionStartTimeMs=found.start_ms,
+        producerId=found.producer_id,
+        producerEpoch=found.producer_epoch,
+        topics=[topic_of(topic=topic, partitions=rows) for topic, rows in by_topic.items()],
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row_of = call.struct("transactionStates")
+    return call.answer()(
+        transactionStates=[
+            row_of(transactionalId=name, errorCode=code) for name in request.transactionalIds
+        ]
+    )

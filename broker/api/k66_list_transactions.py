@@ -1,0 +1,45 @@
+"""ListTransactions (66), versions 0-2: the transactional ids that fit every filter given.
+
+States that nobody knows are told back; when no other is named, nothing fits.
+
+v1 how long a transaction must have been open; v2 a regular expression for the whole id.
+"""
+
+from barnabas.api.call import Call
+from barnabas.errors import InvalidRegularExpression
+from barnabas.server.linear_regex import InvalidPattern, Regex
+from barnabas.transactions.administration import TITLES
+from barnabas.wire import Struct
+
+KEY = 66
+VERSIONS = (0, 2)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    unknown = [title for title in request.stateFilters if title not in TITLES]
+    states = [TITLES[title] for title in request.stateFilters if title in TITLES]
+    if unknown and not states:
+        return call.answer()(unknownStateFilters=unknown)
+    matches = None
+    if request.transactionalIdPattern:
+        try:
+            matches = Regex(request.transactionalIdPattern).matches
+        except InvalidPattern as error:
+            raise InvalidRegularExpression(str(error)) from error
+    row_of = call.struct("transactionStates")
+    found = call.rooms.transaction_administration.find(
+        states, frozenset(request.producerIdFilters), request.durationFilter, matches
+    )
+    return call.answer()(
+        unknownStateFilters=unknown,
+        transactionStates=[
+            row_of(
+                transactionalId=name, producerId=now.producer_id, transactionState=now.state.title
+            )
+            for name, now in found
+        ],
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(errorCode=code)

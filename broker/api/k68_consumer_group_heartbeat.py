@@ -1,0 +1,81 @@
+"""ConsumerGroupHeartbeat (68), versions 0-1: join a consumer group, stay, be assigned, leave.
+
+Answered when what it says is durable. The member epoch 0 joins, -1 leaves, -2 leaves as a static
+member that means to come back. Fields that are null (or -1) are as they were. UNSUPPORTED_VERSION
+while group.version is 0 or group.coordinator.rebalance.protocols lacks `consumer`.
+
+v1 regular expressions; the member makes its id itself.
+"""
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.errors import KafkaError, UnsupportedVersion, error_of
+from barnabas.wire import Struct
+
+KEY = 68
+VERSIONS = (0, 1)
+REGEX_FROM = 1
+PROTOCOLS = "group.coordinator.rebalance.protocols"
+
+
+def handle(request: Struct, call: Call) -> Later:
+    from barnabas.groups.consumer_heartbeats import Heartbeat, HeartbeatResult
+
+    check_enabled(call)
+    owned: dict[bytes, set[int]] | None = None
+    if request.topicPartitions is not None:
+        owned = {}
+        for row in request.topicPartitions:
+            owned.setdefault(bytes(row.topicId), set()).update(row.partitions)
+    names = request.subscribedTopicNames
+    asked = Heartbeat(
+        member_id=request.memberId,
+        member_epoch=request.memberEpoch,
+        instance_id=request.instanceId,
+        rack_id=request.rackId,
+        rebalance_timeout_ms=request.rebalanceTimeoutMs,
+        topics=None if names is None else tuple(names),
+        regex=request.subscribedTopicRegex if call.version >= REGEX_FROM else None,
+        assignor=request.serverAssignor,
+        owned=owned,
+        client_id=call.client_id or "",
+        client_host=f"/{call.peer[0]}",
+        version=call.version,
+    )
+    later = Later()
+
+    def answer(result: HeartbeatResult) -> None:
+        if result.error is not None:
+            later.settle(_refusal(result.error, call))
+            return
+        assignment = None
+        if result.assigned is not None:
+            row_of = call.struct("assignment.topicPartitions")
+            rows = [row_of(topicId=t, partitions=sorted(p)) for t, p in result.assigned.items()]
+            assignment = call.struct("assignment")(topicPartitions=rows)
+        later.settle(
+            call.answer()(
+                memberId=result.member_id,
+                memberEpoch=result.member_epoch,
+                heartbeatIntervalMs=result.interval_ms,
+                assignment=assignment,
+            )
+        )
+
+    call.rooms.groups.consumer_heartbeat(request.groupId, asked, answer)
+    return later
+
+
+def check_enabled(call: Call) -> None:
+    """Raises UnsupportedVersion."""
+    offered = call.rooms.config.names(PROTOCOLS)
+    if "consumer" not in offered or call.rooms.features.level("group.version") < 1:
+        raise UnsupportedVersion()
+
+
+def _refusal(error: KafkaError, call: Call) -> Struct:
+    return call.answer()(errorCode=error.code, errorMessage=error.message)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return _refusal(error_of(code)(), call)

@@ -1,0 +1,81 @@
+"""ConsumerGroupDescribe (69), versions 0-1: epochs, members and assignments of consumer groups.
+
+A group that is not there, and one of another protocol, is GROUP_ID_NOT_FOUND with a message.
+v1 says of each member whether it is of the classic protocol.
+"""
+
+from collections.abc import Collection, Mapping
+
+from barnabas.api import operations
+from barnabas.api.call import Call
+from barnabas.api.k68_consumer_group_heartbeat import check_enabled
+from barnabas.errors import InvalidGroupId, KafkaError
+from barnabas.wire import Struct
+
+KEY = 69
+VERSIONS = (0, 1)
+CLASSIC, CONSUMER = 0, 1
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    check_enabled(call)
+    return call.answer()(groups=[_group(group_id, request, call) for group_id in request.groupIds])
+
+
+def _group(group_id: str, request: Struct, call: Call) -> Struct:
+    row = call.struct("groups")
+    if not group_id:
+        return row(errorCode=InvalidGroupId.code)
+    try:
+        found = call.rooms.group_administration.describe_consumers(group_id)
+    except KafkaError as error:
+        return row(groupId=group_id, errorCode=error.code, errorMessage=error.message)
+    member_of, assignment_of = (
+        call.struct("groups.members"),
+        call.struct("groups.members.assignment"),
+    )
+    topic_of = call.struct("groups.members.assignment.topicPartitions")
+    target_of = call.struct("groups.members.targetAssignment")
+    target_topic_of = call.struct("groups.members.targetAssignment.topicPartitions")
+
+    def topics(of: type[Struct], assigned: Mapping[bytes, Collection[int]]) -> list[Struct]:
+        views = (
+            (found.topics.with_id(t), sorted(partitions)) for t, partitions in assigned.items()
+        )
+        return [
+            of(topicId=view.topic_id, topicName=view.name, partitions=partitions)
+            for view, partitions in views
+            if view is not None
+        ]
+
+    answer = row(
+        groupId=group_id,
+        groupState=found.state,
+        groupEpoch=found.epoch,
+        assignmentEpoch=found.target_epoch,
+        assignorName=found.assignor,
+        members=[
+            member_of(
+                memberId=member.member_id,
+                instanceId=member.instance_id,
+                rackId=member.rack_id,
+                memberEpoch=member.epoch,
+                clientId=member.client_id,
+                clientHost=member.client_host,
+                subscribedTopicNames=list(member.topics),
+                subscribedTopicRegex=member.regex or "",
+                assignment=assignment_of(topicPartitions=topics(topic_of, member.assigned)),
+                targetAssignment=target_of(topicPartitions=topics(target_topic_of, target)),
+                memberType=CONSUMER if member.classic is None else CLASSIC,
+            )
+            for member, target in zip(found.members, found.targets, strict=True)
+        ],
+    )
+    if request.includeAuthorizedOperations:
+        answer.authorizedOperations = operations.GROUP
+    return answer
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row = call.struct("groups")
+    return call.answer()(groups=[row(groupId=name, errorCode=code) for name in request.groupIds])

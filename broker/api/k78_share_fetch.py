@@ -1,0 +1,190 @@
+"""ShareFetch (78), versions 1-2: records for a member of a share group, and what became of others.
+
+A session (KIP-932) remembers the partitions. Acknowledgements are made durable before anything is
+fetched; then the request waits until there is something to hand out, at most maxWaitMs, without a
+thread. Records come as whole batches; acquiredRecords says which of them are the member's, for
+acquisitionLockTimeoutMs. Epoch -1 ends the session and gives back what was not acknowledged.
+
+v1 records and batch size; v2 a strict number of records (KIP-1206), longer locks (KIP-1222), which
+come in requests of their own. v0 was never stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_rows import (
+    RENEW_FROM,
+    Acknowledged,
+    Leaders,
+    by_topic,
+    told,
+    unknown_members,
+)
+from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.wire import Struct
+from barnabas.wire.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from barnabas.share.service import ShareService
+    from barnabas.share.sessions import Asked, Place
+    from barnabas.share.share_partitions import Handed
+
+KEY = 78
+VERSIONS = (1, 2)
+STRICT = 1  # of shareAcquireMode
+NOT_FOR_RENEWALS = ("maxBytes", "minBytes", "maxRecords", "maxWaitMs")
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    share = call.rooms.share()
+    share.check_enabled()
+    wrong = unknown_members(request) or _wrong_renewal(request, call)
+    if wrong:
+        return _refused(InvalidRequest(wrong), call)
+    acknowledged = Acknowledged(request, call.version)
+    try:
+        asked = _session(request, acknowledged, share)
+    except KafkaError as error:
+        return _refused(error, call)
+    fetch = _Fetch(request, call, share, asked, acknowledged)
+    share.partitions.acknowledge(
+        request.groupId, request.memberId, acknowledged.rows, fetch.acknowledged
+    )
+    return fetch.later
+
+
+def _wrong_renewal(request: Struct, call: Call) -> str:
+    if call.version < RENEW_FROM or not request.isRenewAck:
+        return ""
+    wrong = [name for name in NOT_FOR_RENEWALS if getattr(request, name) != 0]
+    return f"{', '.join(wrong)} must be 0 if isRenewAck is true." if wrong else ""
+
+
+def _session(request: Struct, acknowledged: Acknowledged, share: ShareService) -> Asked:
+    wanted = [
+        (topic.topicId, row.partitionIndex) for topic in request.topics for row in topic.partitions
+    ]
+    forgotten = [
+        (topic.topicId, index)
+        for topic in request.forgottenTopicsData
+        for index in topic.partitions
+    ]
+    return share.sessions.fetch(
+        request.groupId,
+        request.memberId,
+        request.shareSessionEpoch,
+        wanted,
+        forgotten,
+        bool(acknowledged),
+    )
+
+
+class _Fetch:
+    """One request on its way: acknowledged, then fetched for, then answered."""
+
+    def __init__(
+        self,
+        request: Struct,
+        call: Call,
+        share: ShareService,
+        asked: Asked,
+        acknowledged: Acknowledged,
+    ) -> None:
+        self.later = Later()
+        self._request = request
+        self._call = call
+        self._share = share
+        self._asked = asked
+        self._acknowledged = acknowledged
+        self._outcomes: Mapping[Place, KafkaError | None] = {}
+        self._unknown: dict[Place, KafkaError] = {}
+
+    def acknowledged(self, outcomes: Mapping[Place, KafkaError | None]) -> None:
+        request = self._request
+        self._outcomes = self._acknowledged.refused(outcomes)
+        if self._asked.is_last:
+            self._share.release_session(request.groupId, request.memberId)
+        renews = self._call.version >= RENEW_FROM and request.isRenewAck
+        if self._asked.is_last or renews or request.maxRecords <= 0:
+            self.fetched(())
+            return
+        from barnabas.share.share_partitions import ShareFetch
+
+        asked = ShareFetch(
+            request.groupId,
+            request.memberId,
+            self._known(),
+            0 if any(self._outcomes.values()) else request.maxWaitMs,
+            request.minBytes,
+            request.maxBytes,
+            request.maxRecords,
+            request.batchSize,
+            self._call.version >= RENEW_FROM and request.shareAcquireMode == STRICT,
+        )
+        self._share.partitions.fetch(asked, self.fetched)
+
+    def _known(self) -> list[Place]:
+        """The session's partitions that are there; the others are answered beside what is found."""
+        found = []
+        cluster = self._call.rooms.cluster()
+        for place in self._asked.places:
+            topic = cluster.topic_by_id(uuid_text(place[0]))
+            if topic is None or topic.deleting:
+                self._unknown[place] = UnknownTopicId()
+            elif place[1] not in topic.partitions:
+                self._unknown[place] = UnknownTopicOrPartition()
+            else:
+                found.append(place)
+        return found
+
+    def fetched(self, handed: Sequence[Handed]) -> None:
+        call = self._call
+        by_place = {row.place: row for row in handed}
+        leaders = Leaders(call)
+        row_of = call.struct("responses.partitions")
+        range_of = call.struct("responses.partitions.acquiredRecords")
+        rows = []
+        for place in dict.fromkeys([*by_place, *self._unknown, *self._outcomes]):
+            found = by_place.get(place)
+            error = found.error if found is not None else self._unknown.get(place)
+            kept = self._outcomes.get(place)
+            code, message = told(error)
+            kept_code, kept_message = told(kept)
+            row = row_of(
+                partitionIndex=place[1],
+                errorCode=code,
+                errorMessage=message,
+                acknowledgeErrorCode=kept_code,
+                acknowledgeErrorMessage=kept_message,
+                currentLeader=leaders.of(place, error or kept),
+                records=found.records if found is not None else b"",
+                acquiredRecords=[
+                    range_of(
+                        firstOffset=given.first,
+                        lastOffset=given.last,
+                        deliveryCount=given.deliveries,
+                    )
+                    for given in (found.acquired if found is not None else ())
+                ],
+            )
+            rows.append((place[0], row))
+        settings = self._share.settings(self._request.groupId)
+        self.later.settle(
+            call.answer()(
+                acquisitionLockTimeoutMs=settings.lock_ms,
+                responses=by_topic(rows, call),
+                nodeEndpoints=leaders.endpoints(),
+            )
+        )
+
+
+def _refused(error: KafkaError, call: Call) -> Struct:
+    return call.answer()(errorCode=error.code)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(errorCode=code)

@@ -1,0 +1,26 @@
+"""InitializeShareGroupState (83), version 0: a partition gets a state in a share group.
+
+What was there is replaced, unless its state epoch is newer. Between brokers; answered when durable.
+"""
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_state_rows import answered, refused
+from barnabas.wire import Struct
+
+KEY = 83
+VERSIONS = (0, 0)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    share = call.rooms.share()
+    share.check_enabled()
+    return answered(
+        request,
+        call,
+        lambda key, row, done: share.state.initialize(key, row.stateEpoch, row.startOffset, done),
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return refused(request, code, call)

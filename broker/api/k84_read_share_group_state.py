@@ -1,0 +1,49 @@
+"""ReadShareGroupState (84), version 0: the state of partitions, for their leader.
+
+The leader's epoch is remembered; an older one is refused from then on. Between brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_state_rows import Done, answered, refused
+from barnabas.wire import Struct
+
+if TYPE_CHECKING:
+    from barnabas.share.share_state import ShareKey
+
+KEY = 84
+VERSIONS = (0, 0)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    share = call.rooms.share()
+    share.check_enabled()
+    batch_of = call.struct("results.partitions.stateBatches")
+
+    def read(key: ShareKey, row: Struct, _done: Done) -> dict[str, object]:
+        kept = share.state.read(key, row.leaderEpoch)
+        batches = [
+            batch_of(
+                firstOffset=batch.first,
+                lastOffset=batch.last,
+                deliveryState=batch.state,
+                deliveryCount=batch.deliveries,
+            )
+            for batch in kept.batches
+        ]
+        fields: dict[str, object] = {
+            "stateEpoch": kept.state_epoch,
+            "startOffset": kept.start,
+            "stateBatches": batches,
+        }
+        return fields
+
+    return answered(request, call, read, at_once=True, of_topics=False)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return refused(request, code, call)

@@ -1,0 +1,49 @@
+"""WriteShareGroupState (85), versions 0-1: what changed in the state of partitions.
+
+Between brokers; answered when durable. v1 how many records above the start are done with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_state_rows import Done, answered, refused
+from barnabas.wire import Struct
+
+if TYPE_CHECKING:
+    from barnabas.share.share_state import ShareKey
+
+KEY = 85
+VERSIONS = (0, 1)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    from barnabas.share.share_partition import StateBatch
+
+    share = call.rooms.share()
+    share.check_enabled()
+
+    def write(key: ShareKey, row: Struct, done: Done) -> None:
+        batches = [
+            StateBatch(
+                batch.firstOffset, batch.lastOffset, batch.deliveryState, batch.deliveryCount
+            )
+            for batch in row.stateBatches
+        ]
+        share.state.write(
+            key,
+            row.stateEpoch,
+            row.leaderEpoch,
+            row.startOffset,
+            row.deliveryCompleteCount,
+            batches,
+            done,
+        )
+
+    return answered(request, call, write, of_topics=False)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return refused(request, code, call)

@@ -1,0 +1,22 @@
+"""DeleteShareGroupState (86), version 0: partitions have no state in a share group any more.
+
+Where there is none, nothing is to be done. Between brokers; answered when durable.
+"""
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_state_rows import answered, refused
+from barnabas.wire import Struct
+
+KEY = 86
+VERSIONS = (0, 0)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    share = call.rooms.share()
+    share.check_enabled()
+    return answered(request, call, lambda key, row, done: share.state.delete([key], done))
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return refused(request, code, call)

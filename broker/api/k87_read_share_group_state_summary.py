@@ -1,0 +1,44 @@
+"""ReadShareGroupStateSummary (87), versions 0-1: epochs and start offset of partitions' states.
+
+Between brokers, for those who describe groups. v1 how many records above the start are done with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_state_rows import Done, answered, refused
+from barnabas.wire import Struct
+
+if TYPE_CHECKING:
+    from barnabas.share.share_state import ShareKey
+
+KEY = 87
+VERSIONS = (0, 1)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    from barnabas.share.share_state import UNINITIALIZED_OFFSET
+
+    share = call.rooms.share()
+    share.check_enabled()
+
+    def read(key: ShareKey, row: Struct, _done: Done) -> dict[str, object]:
+        kept = share.state.summary(key)
+        if kept is None:
+            return {"startOffset": UNINITIALIZED_OFFSET}
+        fields: dict[str, object] = {
+            "stateEpoch": kept.state_epoch,
+            "leaderEpoch": kept.leader_epoch,
+            "startOffset": kept.start,
+            "deliveryCompleteCount": kept.complete_count,
+        }
+        return fields
+
+    return answered(request, call, read, at_once=True)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return refused(request, code, call)

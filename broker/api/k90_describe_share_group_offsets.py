@@ -1,0 +1,65 @@
+"""DescribeShareGroupOffsets (90), versions 0-1: where share groups are in their partitions.
+
+Topics null: all that the group has a state of. v1 the lag: records that are not done with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.api.call import Call
+from barnabas.api.share_rows import told
+from barnabas.errors import KafkaError
+from barnabas.wire import Struct
+
+if TYPE_CHECKING:
+    from barnabas.share.service import ShareService
+    from barnabas.share.share_offsets import TopicRow
+
+KEY = 90
+VERSIONS = (0, 1)
+
+
+def handle(request: Struct, call: Call) -> Struct:
+    share = call.rooms.share()
+    share.check_enabled()
+    return call.answer()(groups=[_group(row, share, call) for row in request.groups])
+
+
+def _group(asked: Struct, share: ShareService, call: Call) -> Struct:
+    row = call.struct("groups")
+    wanted = None
+    if asked.topics is not None:
+        wanted = {topic.topicName: topic.partitions for topic in asked.topics}
+    try:
+        topics = share.offsets.describe(asked.groupId, wanted)
+    except KafkaError as error:
+        return row(groupId=asked.groupId, errorCode=error.code, errorMessage=error.message)
+    return row(groupId=asked.groupId, topics=[_topic(topic, call) for topic in topics])
+
+
+def _topic(topic: TopicRow, call: Call) -> Struct:
+    row_of = call.struct("groups.topics.partitions")
+    rows = []
+    for row in topic.rows:
+        code, message = told(row.error)
+        rows.append(
+            row_of(
+                partitionIndex=row.partition,
+                startOffset=row.start,
+                leaderEpoch=row.leader_epoch,
+                lag=row.lag,
+                errorCode=code,
+                errorMessage=message,
+            )
+        )
+    return call.struct("groups.topics")(
+        topicName=topic.name, topicId=topic.topic_id, partitions=rows
+    )
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    row = call.struct("groups")
+    return call.answer()(
+        groups=[row(groupId=group.groupId, errorCode=code) for group in request.groups]
+    )

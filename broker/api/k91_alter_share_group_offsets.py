@@ -1,0 +1,63 @@
+"""AlterShareGroupOffsets (91), version 0: an empty share group goes on from other offsets.
+
+What it acknowledged in these partitions is forgotten. Answered when it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_rows import told_in_words
+from barnabas.errors import KafkaError
+from barnabas.wire import Struct
+from barnabas.wire.uuids import uuid_bytes
+
+KEY = 91
+VERSIONS = (0, 0)
+NO_ID = bytes(16)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    share = call.rooms.share()
+    share.check_enabled()
+    share.ensure_state_topic()
+    later = Later()
+
+    def done(outcomes: Mapping[tuple[str, int], KafkaError | None]) -> None:
+        later.settle(_answer(request, outcomes, call))
+
+    wanted = {
+        topic.topicName: {row.partitionIndex: row.startOffset for row in topic.partitions}
+        for topic in request.topics
+    }
+    try:
+        share.offsets.alter(request.groupId, wanted, done)
+    except KafkaError as error:
+        return call.answer()(errorCode=error.code, errorMessage=error.message)
+    return later
+
+
+def _answer(
+    request: Struct, outcomes: Mapping[tuple[str, int], KafkaError | None], call: Call
+) -> Struct:
+    topic_of, row_of = call.struct("responses"), call.struct("responses.partitions")
+    cluster = call.rooms.cluster()
+    topics = []
+    for asked in request.topics:
+        found = cluster.topic(asked.topicName)
+        rows = []
+        for row in asked.partitions:
+            code, message = told_in_words(outcomes[asked.topicName, row.partitionIndex])
+            rows.append(
+                row_of(partitionIndex=row.partitionIndex, errorCode=code, errorMessage=message)
+            )
+        known = found is not None and found.topic_id is not None
+        topic_id = uuid_bytes(found.topic_id) if known else NO_ID  # type: ignore[union-attr]
+        topics.append(topic_of(topicName=asked.topicName, topicId=topic_id, partitions=rows))
+    return call.answer()(responses=topics)
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(errorCode=code)

@@ -1,0 +1,44 @@
+"""DeleteShareGroupOffsets (92), version 0: an empty share group forgets topics.
+
+It begins anew with them as a group that never read them. Answered when it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.api.share_rows import told_in_words
+from barnabas.errors import KafkaError
+from barnabas.wire import Struct
+
+KEY = 92
+VERSIONS = (0, 0)
+
+
+def handle(request: Struct, call: Call) -> Struct | Later:
+    share = call.rooms.share()
+    share.check_enabled()
+    later = Later()
+    row_of = call.struct("responses")
+
+    def done(outcomes: Mapping[str, tuple[bytes, KafkaError | None]]) -> None:
+        rows = []
+        for name, (topic_id, error) in outcomes.items():
+            code, message = told_in_words(error)
+            rows.append(
+                row_of(topicName=name, topicId=topic_id, errorCode=code, errorMessage=message)
+            )
+        later.settle(call.answer()(responses=rows))
+
+    names = list(dict.fromkeys(topic.topicName for topic in request.topics))
+    try:
+        share.offsets.delete(request.groupId, names, done)
+    except KafkaError as error:
+        return call.answer()(errorCode=error.code, errorMessage=error.message)
+    return later
+
+
+def refuse(request: Struct, code: int, call: Call) -> Struct:
+    return call.answer()(errorCode=code)

@@ -1,0 +1,51 @@
+"""An answer that comes later: what a handler returns that would else wait on its thread.
+
+The handler keeps the Later and returns it; whoever has the answer calls `settle` (or `fail`), once,
+from any thread, also before the handler has returned. The connection waits meanwhile: it is not
+read from while one of its requests is being answered. A Later that is let fall unsettled closes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from barnabas.errors import KafkaError
+from barnabas.wire import Struct
+
+
+class Later:
+    """One answer to come."""
+
+    __slots__ = ("_lock", "_outcome", "_send")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._outcome: Struct | KafkaError | None = None
+        self._send: Callable[[Struct | KafkaError], object] | None = None
+
+    def settle(self, answer: Struct) -> None:
+        """The response. Raises RuntimeError the second time."""
+        self._finish(answer)
+
+    def fail(self, error: KafkaError) -> None:
+        """The whole request is refused with the error's code."""
+        self._finish(error)
+
+    def _finish(self, outcome: Struct | KafkaError) -> None:
+        with self._lock:
+            if self._outcome is not None:
+                raise RuntimeError("this request was answered before")
+            self._outcome = outcome
+            send = self._send
+        if send is not None:
+            send(outcome)
+
+    def when_settled(self, send: Callable[[Struct | KafkaError], object]) -> None:
+        """Who sends it; called at once when the answer is there already."""
+        with self._lock:
+            assert self._send is None, "an answer has one way to go"
+            self._send = send
+            outcome = self._outcome
+        if outcome is not None:
+            send(outcome)

@@ -1,0 +1,138 @@
+"""What ShareFetch and ShareAcknowledge have in common: acknowledgements in, leaders out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.api.call import Call
+from barnabas.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from barnabas.wire import Struct
+from barnabas.wire.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from barnabas.share.sessions import Place
+    from barnabas.share.share_partition import Acknowledgement
+
+RENEW_FROM = 2
+RENEW = 4
+LEADER_MOVED = (NotLeaderOrFollower, FencedLeaderEpoch)
+
+
+class Acknowledged:
+    """The acknowledgements of a request: those to be carried out, and those that make no sense."""
+
+    def __init__(self, request: Struct, version: int) -> None:
+        self.rows: dict[Place, Sequence[Acknowledgement]] = {}
+        self.errors: dict[Place, KafkaError] = {}
+        renews = version >= RENEW_FROM and request.isRenewAck
+        kinds_max = RENEW if renews else RENEW - 1
+        for topic in request.topics:
+            for partition in topic.partitions:
+                if not partition.acknowledgementBatches:
+                    continue
+                place = topic.topicId, partition.partitionIndex
+                try:
+                    self.rows[place] = _rows(partition.acknowledgementBatches, kinds_max)
+                except InvalidRequest as error:
+                    self.errors[place] = error
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.errors)
+
+    def refused(
+        self, outcomes: Mapping[Place, KafkaError | None]
+    ) -> dict[Place, KafkaError | None]:
+        """Everything's outcome."""
+        return {**outcomes, **self.errors}
+
+
+def _rows(batches: Iterable[Struct], kinds_max: int) -> list[Acknowledgement]:
+    from barnabas.share.share_partition import Acknowledgement
+
+    found = []
+    end = -1
+    for row in batches:
+        kinds = row.acknowledgeTypes
+        count = row.lastOffset - row.firstOffset + 1
+        if row.firstOffset < 0 or count < 1 or row.firstOffset <= end:
+            raise Nonsense("the acknowledgement batches are not in order")
+        if not kinds or len(kinds) not in (1, count):
+            raise Nonsense("one acknowledge type, or one for each offset, is needed")
+        if not all(0 <= kind <= kinds_max for kind in kinds):
+            raise Nonsense("an acknowledge type that is not known here")
+        end = row.lastOffset
+        found.append(Acknowledgement(row.firstOffset, row.lastOffset, kinds))
+    return found
+
+
+def unknown_members(request: Struct) -> str:
+    """What is wrong with the names in a request."""
+    if not request.groupId:
+        return "a share group has a name"
+    return "" if request.memberId else "a member has an id"
+
+
+class Leaders:
+    """Tells who leads instead, beside the partitions that are answered so."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._nodes: set[int] = set()
+
+    def of(self, place: Place, error: KafkaError | None) -> Struct:
+        leader = self._call.struct("responses.partitions.currentLeader")()
+        if not isinstance(error, LEADER_MOVED):
+            return leader
+        topic = self._call.rooms.cluster().topic_by_id(uuid_text(place[0]))
+        found = topic.partitions.get(place[1]) if topic is not None else None
+        if found is not None and found.state is not None:
+            leader.leaderId, leader.leaderEpoch = found.state.leader, found.state.leader_epoch
+            self._nodes.add(leader.leaderId)
+        return leader
+
+    def endpoints(self) -> list[Struct]:
+        brokers = self._call.rooms.cluster().brokers
+        row = self._call.struct("nodeEndpoints")
+        return [
+            row(nodeId=node, host=endpoint.host, port=endpoint.port, rack=broker.registration.rack)
+            for node in sorted(self._nodes)
+            if (broker := brokers.get(node)) is not None
+            for endpoint in broker.registration.endpoints
+            if endpoint.listener_name == self._call.listener
+        ]
+
+
+def by_topic(rows: Iterable[tuple[bytes, Struct]], call: Call) -> list[Struct]:
+    """Rows of partitions, in their order, under their topics."""
+    topics: dict[bytes, list[Struct]] = {}
+    for topic_id, row in rows:
+        topics.setdefault(topic_id, []).append(row)
+    row_of = call.struct("responses")
+    return [row_of(topicId=topic_id, partitions=told) for topic_id, told in topics.items()]
+
+
+def told(error: KafkaError | None) -> tuple[int, str | None]:
+    """Code and message; of what the request itself got wrong Kafka tells the code alone."""
+    if error is None:
+        return 0, None
+    return error.code, None if isinstance(error, WORDLESS) else error.message
+
+
+def told_in_words(error: KafkaError | None) -> tuple[int, str | None]:
+    """Code and message."""
+    return (0, None) if error is None else (error.code, error.message)
+
+
+class Nonsense(InvalidRequest):
+    """Acknowledgements that no state of the partition would allow."""
+
+
+WORDLESS = (Nonsense, UnknownTopicId, UnknownTopicOrPartition)

@@ -1,0 +1,110 @@
+"""The requests about the state of share partitions (83-87): alike in shape, answered as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas.api.call import Call
+from barnabas.api.later import Later
+from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from barnabas.wire import Struct
+from barnabas.wire.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from barnabas.share.share_state import ShareKey
+
+Done = Callable[[KafkaError | None], object]
+# Carries one partition's part out; what it gives goes into the row. `done` may come later.
+Part = Callable[["ShareKey", Struct, Done], "dict[str, object] | None"]
+NO_ID = bytes(16)
+
+
+def answered(
+    request: Struct,
+    call: Call,
+    part: Part,
+    *,
+    at_once: bool = False,
+    of_topics: bool = True,
+) -> Struct | Later:
+    """A row for each partition of the request, when all of them are told; `at_once`: `part` gives
+    what is in the row and does not call `done`. Without `of_topics` a partition that is not there
+    is one that has no state."""
+    from barnabas.share.share_state import ShareKey
+
+    if not request.groupId:
+        return call.answer()()  # as Kafka: nothing can be told of no group
+    rows = list(_rows(request))
+    if not rows:
+        return call.answer()()
+    later = Later()
+    lock = threading.Lock()
+    fields: list[dict[str, object]] = [{} for _ in rows]
+    left = [len(rows)]
+
+    def told(at: int, error: KafkaError | None) -> None:
+        with lock:
+            if error is not None:
+                fields[at] = {"errorCode": error.code, "errorMessage": error.message}
+            left[0] -= 1
+            if left[0]:
+                return
+        later.settle(_answer(rows, fields, call))
+
+    for at, (topic, row) in enumerate(rows):
+        key = ShareKey(request.groupId, topic.topicId, row.partition)
+        try:
+            _check(key, row)
+            if of_topics:
+                _check_topic(key, call)
+            found = part(key, row, partial(told, at))
+            if at_once:
+                fields[at] = found or {}
+                told(at, None)
+        except KafkaError as error:
+            told(at, error)
+    return later
+
+
+def _rows(request: Struct) -> Iterator[tuple[Struct, Struct]]:
+    for topic in request.topics:
+        for row in topic.partitions:
+            yield topic, row
+
+
+def _check(key: ShareKey, row: Struct) -> None:
+    if key.topic_id == NO_ID:
+        raise InvalidRequest("The topic id cannot be null.")
+    if key.partition < 0:
+        raise InvalidRequest("The partition id cannot be a negative number.")
+    for name in ("leaderEpoch", "stateEpoch"):
+        if getattr(row, name, 0) < 0:
+            words = "leader" if name == "leaderEpoch" else "state"
+            raise InvalidRequest(f"The {words} epoch cannot be a negative number.")
+
+
+def _check_topic(key: ShareKey, call: Call) -> None:
+    topic = call.rooms.cluster().topic_by_id(uuid_text(key.topic_id))
+    if topic is None or key.partition not in topic.partitions:
+        raise UnknownTopicOrPartition()
+
+
+def _answer(
+    rows: list[tuple[Struct, Struct]], fields: list[dict[str, object]], call: Call
+) -> Struct:
+    topic_of, row_of = call.struct("results"), call.struct("results.partitions")
+    topics: dict[bytes, list[Struct]] = {}
+    for (topic, row), told in zip(rows, fields, strict=True):
+        listed = topics.setdefault(topic.topicId, [])
+        listed.append(row_of(partition=row.partition, **told))
+    return call.answer()(
+        results=[topic_of(topicId=topic_id, partitions=told) for topic_id, told in topics.items()]
+    )
+
+
+def refused(request: Struct, code: int, call: Call) -> Struct:
+    rows = list(_rows(request))
+    return _answer(rows, [{"errorCode": code} for _ in rows], call)

@@ -1,0 +1,247 @@
+"""`barnabas checkpoint`: Spark's checkpoints, looked into and changed without Spark."""
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
+from barnabas.cli.output import fail, iso_time, json_document, say, table
+from barnabas.client import EARLIEST, LATEST, Cluster, list_offsets
+from barnabas.client.groups import commit_offsets, committed_offsets
+from barnabas.errors import KafkaError
+from barnabas.spark.checkpoint import Checkpoint, PlannedBatch
+from barnabas.spark.failures import CheckpointError
+from barnabas.spark.files import files_at
+from barnabas.spark.offsets import Offsets, offsets_json
+from barnabas.spark.sink_log import SinkLog
+
+SHOWN_BATCHES = 10
+
+EPILOG = """\
+Stop the query before its checkpoint is changed. PATH is the query's checkpointLocation.
+
+examples:
+  barnabas checkpoint show /data/cp/clicks            its last batches, and to where they read
+  barnabas checkpoint verify /data/cp/clicks --sink /data/clicks
+  barnabas checkpoint verify /data/cp/clicks --broker
+                                                      are its offsets still in the topics?
+  barnabas checkpoint seed-from-group loader /data/cp/clicks
+                                                      a new checkpoint, where a group stands
+  barnabas checkpoint to-group loader /data/cp/clicks so that lag tools know
+  barnabas checkpoint rewind 41 /data/cp/clicks       the query goes on after batch 41
+  barnabas checkpoint export /data/cp/clicks          for startingOffsets, as JSON
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        found = actions.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=EPILOG,
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+        found.set_defaults(act=ACTIONS[name])
+        return found
+
+    show = add("show", "the query, its last batches and where they read to")
+    show.add_argument("path", metavar="PATH")
+    show.add_argument("--batches", type=int, default=SHOWN_BATCHES, metavar="N", help="how many")
+    json_option(show)
+
+    verify = add("verify", "read every file and say what is wrong; exit status 1 then")
+    verify.add_argument("path", metavar="PATH")
+    verify.add_argument("--sink", metavar="DIR", help="the file sink's directory: its log too")
+    verify.add_argument("--broker", action="store_true", help="hold the offsets against the topics")
+    connection_options(verify)
+
+    seed = add("seed-from-group", "make a checkpoint that goes on where a consumer group stands")
+    seed.add_argument("group", metavar="GROUP")
+    seed.add_argument("path", metavar="PATH")
+    seed.add_argument("--topic", action="append", metavar="TOPIC", help="these alone")
+    connection_options(seed)
+
+    to_group = add("to-group", "commit the offsets of the last finished batch to a consumer group")
+    to_group.add_argument("group", metavar="GROUP")
+    to_group.add_argument("path", metavar="PATH")
+    replay_option(to_group)
+    connection_options(to_group)
+
+    rewind = add("rewind", "forget the batches after one: their records are read again")
+    rewind.add_argument("batch", metavar="BATCH", type=int)
+    rewind.add_argument("path", metavar="PATH")
+    replay_option(rewind)
+
+    export = add("export", "the offsets of a batch as JSON (for startingOffsets)")
+    export.add_argument("path", metavar="PATH")
+    export.add_argument("--batch", type=int, metavar="N", help="(the last one that is committed)")
+    replay_option(export)
+
+
+def replay_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="though a batch was begun and is not committed: its records may be read again",
+    )
+
+
+Action = Callable[[argparse.Namespace, Checkpoint], int]
+
+
+def names_files(command: Callable[[argparse.Namespace], int]) -> Callable[..., int]:
+    @wraps(command)
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return command(arguments)
+        except CheckpointError as error:
+            return fail(str(error))
+        except OSError as error:
+            return fail(f"{error.filename or arguments.path}: {error.strerror or error}")
+
+    return run
+
+
+@names_files
+@speaks_to_broker
+def run(arguments: argparse.Namespace) -> int:
+    act: Action = arguments.act
+    return act(arguments, Checkpoint(files_at(arguments.path)))
+
+
+def _row(batch: PlannedBatch, committed: bool) -> dict[str, Any]:
+    return {
+        "batch": batch.batch_id,
+        "committed": committed,
+        "timestamp": batch.timestamp_ms,
+        "offsets": {
+            topic: {str(index): offset for index, offset in sorted(rows.items())}
+            for topic, rows in sorted(batch.kafka().items())
+        },
+    }
+
+
+def _show(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
+    query_id = checkpoint.query_id()
+    committed = set(checkpoint.batch_ids("commits"))
+    ids = checkpoint.batch_ids()[-max(arguments.batches, 1) :]
+    rows = [_row(checkpoint.batch(n), n in committed) for n in ids]
+    initial = checkpoint.initial()
+    if arguments.json:
+        began = None if initial is None else {t: dict(p.items()) for t, p in initial.items()}
+        json_document({"query": query_id, "began": began, "batches": rows})
+        return 0
+    say(f"query {query_id}")
+    if initial is not None:
+        say(f"began at {offsets_json(initial)}")
+    lines = [
+        [row["batch"], row["committed"], iso_time(row["timestamp"]), topic, index, offset]
+        for row in rows
+        for topic, partitions in row["offsets"].items()
+        for index, offset in partitions.items()
+    ]
+    table(["batch", "committed", "time", "topic", "partition", "reads to"], lines)
+    return 0
+
+
+def _verify(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
+    found = checkpoint.verify()
+    problems = [str(error) for error in found.problems]
+    if arguments.sink:
+        try:
+            count = len(SinkLog(files_at(arguments.sink)).current())
+            say(f"{arguments.sink}: {count} files count")
+        except CheckpointError as error:
+            problems.append(str(error))
+    if arguments.broker and not problems and (batch := checkpoint.last_committed()) is not None:
+        with cluster_of(arguments) as cluster:
+            problems += _lost(cluster, batch.kafka())
+    for line in problems:
+        print(line)
+    if not problems:
+        say(f"{arguments.path}: {found.files} files are in order")
+    if (begun := checkpoint.unfinished()) is not None:
+        say(f"batch {begun} was begun and is not committed: the query will run it again")
+    return 1 if problems else 0
+
+
+def _lost(cluster: Cluster, offsets: Offsets) -> list[str]:
+    """What the next batch cannot read, because the topics no longer have it."""
+    lost = []
+    for topic, partitions in offsets.items():
+        try:
+            starts = list_offsets(cluster, topic, dict.fromkeys(partitions, EARLIEST))
+            ends = list_offsets(cluster, topic, dict.fromkeys(partitions, LATEST))
+        except KafkaError as error:
+            lost.append(f"topic {topic}: {error}")
+            continue
+        for index, offset in partitions.items():
+            earliest, latest = starts[index].offset, ends[index].offset
+            if not earliest <= offset <= latest:
+                lost.append(
+                    f"partition {index} of topic {topic}: the checkpoint stands at offset {offset},"
+                    f" the topic has {earliest} to {latest}"
+                )
+    return lost
+
+
+def _seed_from_group(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
+    with cluster_of(arguments) as cluster:
+        offsets = committed_offsets(cluster, arguments.group)
+    if arguments.topic:
+        offsets = {topic: rows for topic, rows in offsets.items() if topic in arguments.topic}
+    if not any(offsets.values()):
+        return fail(f"group {arguments.group} has no committed offsets to begin at")
+    query_id = checkpoint.create()
+    checkpoint.begin_at(offsets, now_ms=time.time_ns() // 1_000_000)
+    say(f"query {query_id} begins at {offsets_json(offsets)}")
+    return 0
+
+
+def _to_group(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
+    batch = checkpoint.finished_batch(replay=arguments.replay)
+    offsets = batch.kafka()
+    if not offsets:
+        return fail(f"{arguments.path}: batch {batch.batch_id} reads no Kafka topic")
+    with cluster_of(arguments) as cluster:
+        commit_offsets(cluster, arguments.group, offsets)
+    say(f"group {arguments.group} stands at {offsets_json(offsets)}")
+    return 0
+
+
+def _rewind(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
+    gone = checkpoint.rewind(arguments.batch, replay=arguments.replay)
+    if gone:
+        say(f"batches {gone[-1]} to {gone[0]} will be read again")
+        say(
+            "A file sink passes over batches that its own log (_spark_metadata) has: give the query"
+            " another directory, or take them out of the log."
+        )
+    else:
+        say(f"batch {arguments.batch} is the last one: nothing to do")
+    return 0
+
+
+def _export(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
+    if arguments.batch is not None:
+        batch = checkpoint.batch(arguments.batch)
+    else:
+        batch = checkpoint.finished_batch(replay=arguments.replay)
+    print(offsets_json(batch.kafka()))
+    return 0
+
+
+ACTIONS: dict[str, Action] = {
+    "show": _show,
+    "verify": _verify,
+    "seed-from-group": _seed_from_group,
+    "to-group": _to_group,
+    "rewind": _rewind,
+    "export": _export,
+}

@@ -1,0 +1,60 @@
+"""How many partitions the limits of this process allow: descriptors, and maps of memory.
+
+A partition that is written to keeps its log and two indexes open and the indexes mapped. Sealed
+segments are opened when they are read, a thousand at most. Each connection takes a descriptor too.
+"""
+
+import contextlib
+import resource
+from pathlib import Path
+
+from barnabas.storage.log_manager import OPEN_SEGMENTS_MAX
+from barnabas.value_class import value_class
+
+DESCRIPTORS_A_PARTITION, MAPS_A_PARTITION = 3, 2
+DESCRIPTORS_OTHER, MAPS_OTHER = 128, 1024  # the process itself; OPEN_SEGMENTS_MAX comes on top
+MAPS_A_SEGMENT = 2
+MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
+
+
+@value_class()
+class Limits:
+    """None: no limit, or one that cannot be read."""
+
+    descriptors: int | None
+    maps: int | None
+
+    @property
+    def partitions(self) -> int | None:
+        """How many may be written to at once, without a client connected."""
+        found = []
+        if self.descriptors is not None:
+            left = self.descriptors - DESCRIPTORS_OTHER - OPEN_SEGMENTS_MAX
+            found.append(left // DESCRIPTORS_A_PARTITION)
+        if self.maps is not None:
+            left = self.maps - MAPS_OTHER - MAPS_A_SEGMENT * OPEN_SEGMENTS_MAX
+            found.append(left // MAPS_A_PARTITION)
+        return max(min(found), 0) if found else None
+
+    def text(self) -> str:
+        kinds = [
+            f"{count:,} {name}"
+            for name, count in (("descriptors", self.descriptors), ("maps", self.maps))
+            if count is not None
+        ]
+        if self.partitions is None:
+            return "limits: none"
+        return f"limits: {', '.join(kinds)}: room for {self.partitions:,} partitions with data"
+
+
+def raise_and_read() -> Limits:
+    """Takes all descriptors that the system lets this process have, and says what there is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    maps = None
+    with contextlib.suppress(OSError, ValueError):
+        maps = int(MAX_MAP_COUNT.read_text())
+    return Limits(None if soft == resource.RLIM_INFINITY else soft, maps)

@@ -1,0 +1,157 @@
+"""`barnabas plugins`: what is installed, what one does and takes, a new project, a reload."""
+
+import argparse
+from typing import Any
+
+from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
+from barnabas.cli.output import fail, json_document, say, table
+from barnabas.client.admin import BROKER as BROKER_KIND
+from barnabas.client.admin import SET, ConfigChange, Resource, alter_configs, describe_configs
+
+RELOADS = "plugins.reloads"
+
+EPILOG = """\
+An installed plugin runs when the configuration names it: plugins=NAME, options plugin.NAME.KEY.
+
+  barnabas plugins list
+  barnabas plugins describe json-schema
+  barnabas plugins new redact            a project in ./redact, ready for pip install -e
+  barnabas plugins reload                the broker takes over new code and new options
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=EPILOG,
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+
+    listing = add("list", "the plugins that are installed here")
+    json_option(listing)
+    listing.set_defaults(act=_list)
+    one = add("describe", "what a plugin does, its hooks and its options")
+    one.add_argument("name", metavar="NAME")
+    json_option(one)
+    one.set_defaults(act=_describe)
+    new = add("new", "make a project for a plugin of your own")
+    new.add_argument("name", metavar="NAME", help="small letters, digits and hyphens")
+    new.add_argument("--into", metavar="DIR", default=".", help="where (default: here)")
+    new.set_defaults(act=_new)
+    reload = add("reload", "load the plugins of a running broker anew")
+    connection_options(reload)
+    reload.set_defaults(act=_reload)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return int(arguments.act(arguments))
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from barnabas.hooks.loading import CannotLoad, author_of, installed, summary
+
+    rows = []
+    for found in installed():
+        try:
+            what = summary(author_of(found))
+        except CannotLoad as error:
+            what = str(error)
+        rows.append(
+            {
+                "name": found.name,
+                "version": found.version,
+                "distribution": found.distribution,
+                "what": what,
+            }
+        )
+    if arguments.json:
+        json_document(rows)
+    else:
+        table(("name", "version", "from", "what"), [list(row.values()) for row in rows])
+    return 0
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    from barnabas.hooks.loading import CannotLoad
+    from barnabas.hooks.options import BadOptions
+
+    try:
+        said = _said(arguments.name)
+    except (CannotLoad, BadOptions) as error:
+        return fail(str(error))
+    if arguments.json:
+        json_document(said)
+        return 0
+    print(f"{said['name']} {said['version']} ({said['target']}, of {said['distribution']})\n")
+    print(said["text"])
+    print(f"\nhooks: {', '.join(said['hooks']) or 'none'}\n")
+    table(
+        ("option", "kind", "default", "meaning"),
+        [
+            (f"plugin.{said['name']}.{row['name']}", row["kind"], row["default"], row["meaning"])
+            for row in said["options"]
+        ],
+    )
+    return 0
+
+
+def _said(name: str) -> dict[str, Any]:
+    import inspect
+
+    from barnabas.hooks import specs
+    from barnabas.hooks.loading import author_of, find
+    from barnabas.hooks.options import COMMON, REQUIRED, schema_of
+
+    found = find(name)
+    author = author_of(found)
+    module = inspect.getmodule(author)
+    hooks = [hook for hook in specs.names() if hasattr(author, hook)]
+    return {
+        "name": found.name,
+        "version": found.version,
+        "target": found.target,
+        "distribution": found.distribution,
+        "text": (inspect.getdoc(module) or inspect.getdoc(author) or "").strip(),
+        "hooks": hooks,
+        "options": [
+            {
+                "name": key,
+                "kind": option.kind,
+                "default": "(must be set)" if option.default is REQUIRED else str(option.default),
+                "meaning": option.meaning,
+            }
+            for key, option in {**schema_of(author), **COMMON}.items()
+        ],
+    }
+
+
+def _new(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from barnabas.hooks.project import BadName, write_project
+
+    try:
+        made = write_project(arguments.name, Path(arguments.into))
+    except BadName as error:
+        return fail(str(error))
+    except OSError as error:
+        return fail(f"{error.filename}: {error.strerror}. Choose another place with --into.")
+    say(f"made {made}; next: pip install -e '{made}[test]' && pytest {made}")
+    return 0
+
+
+@speaks_to_broker
+def _reload(arguments: argparse.Namespace) -> int:
+    resource = Resource(BROKER_KIND, "")
+    with cluster_of(arguments) as cluster:
+        found = describe_configs(cluster, resource)
+        before = next((row.value for row in found if row.name == RELOADS), "0")
+        alter_configs(cluster, resource, [ConfigChange(SET, RELOADS, str(int(before or 0) + 1))])
+    say("the broker has loaded its plugins anew")
+    return 0

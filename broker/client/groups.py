@@ -1,0 +1,257 @@
+"""Consumer groups: list, describe with what their members own, committed offsets, resets, deletion.
+
+A group's questions go to its coordinator, which is looked up anew when it has moved.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connection
+from barnabas.client.failures import NotSpokenByBroker, raise_for
+from barnabas.errors import GroupIdNotFound, NonEmptyGroup, UnsupportedVersion
+from barnabas.wire import Struct, request
+
+T = TypeVar("T")
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
+DESCRIBE_CONSUMERS = 69
+CLASSIC_MEMBER = 0
+# The newest versions that name one group and name topics by name.
+COORDINATOR_HIGH, FETCH_HIGH, COMMIT_HIGH = 3, 7, 9
+DEAD = "Dead"
+RESETTABLE = ("Empty", DEAD)
+
+Offsets = dict[str, dict[int, int]]  # topic, partition
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group_id: str
+    protocol_type: str
+    state: str  # "" from brokers before Kafka 2.6
+    kind: str  # "" from brokers before Kafka 4.0
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: Mapping[str, tuple[int, ...]]
+    # Of consumer groups (KIP-848) alone:
+    epoch: int | None = None
+    target: Mapping[str, tuple[int, ...]] | None = None  # what it is on its way to own
+    kind: str = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: list[GroupMember] = field(default_factory=list)
+    kind: str = "classic"
+    # Of consumer groups alone:
+    epoch: int | None = None
+    target_epoch: int | None = None
+
+
+def list_groups(cluster: Cluster) -> list[GroupListing]:
+    """The groups of all brokers, by name."""
+
+    def of(node_id: int) -> Callable[[], list[GroupListing]]:
+        def step() -> list[GroupListing]:
+            answer = cluster.connection_to(node_id).call(LIST_GROUPS, request(LIST_GROUPS).cls())
+            raise_for(answer.errorCode, f"broker {node_id}")
+            return [
+                GroupListing(g.groupId, g.protocolType, g.groupState, g.groupType, node_id)
+                for g in answer.groups
+            ]
+
+        return step
+
+    cluster.refresh([])
+    found = [row for node_id in cluster.brokers for row in cluster.retrying(of(node_id))]
+    return sorted(found, key=lambda row: row.group_id)
+
+
+def describe_group(cluster: Cluster, group_id: str) -> Group:
+    """Raises GroupIdNotFound, also for brokers that know no such error."""
+
+    def step(connection: Connection) -> Struct:
+        body = request(DESCRIBE_GROUPS).cls(groups=[group_id])
+        (row,) = connection.call(DESCRIBE_GROUPS, body).groups
+        raise_for(row.errorCode, f"group {group_id}", row.errorMessage)
+        return row
+
+    try:
+        row = with_coordinator(cluster, group_id, step)
+        if row.groupState == DEAD:
+            raise GroupIdNotFound(f"group {group_id}: {GroupIdNotFound.meaning}")
+    except GroupIdNotFound:
+        found = describe_consumer_group(cluster, group_id)  # of the other protocol, perhaps
+        if found is None:
+            raise
+        return found
+    members = [
+        GroupMember(m.memberId, m.groupInstanceId, m.clientId, m.clientHost, assignment_of(m))
+        for m in row.members
+    ]
+    return Group(group_id, row.groupState, row.protocolType, row.protocolData, members)
+
+
+def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
+    """A group of the consumer protocol (KIP-848); None when there is none of this name, also from
+    brokers that do not know the protocol."""
+
+    def step(connection: Connection) -> Struct | None:
+        body = request(DESCRIBE_CONSUMERS).cls(groupIds=[group_id])
+        try:
+            (row,) = connection.call(DESCRIBE_CONSUMERS, body).groups
+        except NotSpokenByBroker:
+            return None
+        if row.errorCode in (GroupIdNotFound.code, UnsupportedVersion.code):
+            return None
+        raise_for(row.errorCode, f"group {group_id}", row.errorMessage)
+        return row
+
+    row = with_coordinator(cluster, group_id, step)
+    if row is None:
+        return None
+
+    def owned(assignment: Struct) -> dict[str, tuple[int, ...]]:
+        return {topic.topicName: tuple(topic.partitions) for topic in assignment.topicPartitions}
+
+    members = [
+        GroupMember(
+            m.memberId,
+            m.instanceId,
+            m.clientId,
+            m.clientHost,
+            owned(m.assignment),
+            m.memberEpoch,
+            owned(m.targetAssignment),
+            "classic" if m.memberType == CLASSIC_MEMBER else "consumer",
+        )
+        for m in row.members
+    ]
+    return Group(
+        group_id,
+        row.groupState,
+        "consumer",
+        row.assignorName,
+        members,
+        "consumer",
+        row.groupEpoch,
+        row.assignmentEpoch,
+    )
+
+
+def assignment_of(member: Struct) -> dict[str, tuple[int, ...]]:
+    """What a consumer owns; nothing for bytes that are no consumer's assignment."""
+    data = bytes(member.memberAssignment)
+    found: dict[str, tuple[int, ...]] = {}
+    try:
+        at = 6
+        for _ in range(struct.unpack_from(">i", data, 2)[0]):
+            size = struct.unpack_from(">h", data, at)[0]
+            name = data[at + 2 : at + 2 + size].decode()
+            at += 2 + size
+            count = struct.unpack_from(">i", data, at)[0]
+            found[name] = struct.unpack_from(f">{count}i", data, at + 4)
+            at += 4 + 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return {}
+    return found
+
+
+def committed_offsets(cluster: Cluster, group_id: str) -> Offsets:
+    """All that a group has committed."""
+
+    def step(connection: Connection) -> Offsets:
+        body = request(OFFSET_FETCH).cls(groupId=group_id, topics=None)
+        answer = connection.call(OFFSET_FETCH, body, low=2, high=FETCH_HIGH)
+        raise_for(answer.errorCode, f"group {group_id}")
+        found: Offsets = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                raise_for(row.errorCode, f"partition {row.partitionIndex} of topic {topic.name}")
+                found.setdefault(topic.name, {})[row.partitionIndex] = row.committedOffset
+        return found
+
+    return with_coordinator(cluster, group_id, step)
+
+
+def commit_offsets(cluster: Cluster, group_id: str, offsets: Offsets) -> None:
+    """Sets a group's offsets from outside. Raises NonEmptyGroup while it has members."""
+
+    def step(connection: Connection) -> None:
+        message = request(OFFSET_COMMIT)
+        row = message.struct("topics.partitions")
+        topics = [
+            message.struct("topics")(
+                name=name,
+                partitions=[
+                    row(partitionIndex=index, committedOffset=offset, committedMetadata="")
+                    for index, offset in partitions.items()
+                ],
+            )
+            for name, partitions in offsets.items()
+        ]
+        body = message.cls(groupId=group_id, topics=topics)
+        answer = connection.call(OFFSET_COMMIT, body, low=2, high=COMMIT_HIGH)
+        for topic in answer.topics:
+            for told in topic.partitions:
+                what = f"partition {told.partitionIndex} of topic {topic.name}"
+                raise_for(told.errorCode, what)
+
+    state = _state(cluster, group_id)
+    if state not in RESETTABLE:
+        raise NonEmptyGroup(f"group {group_id} has members (it is {state}): stop them first")
+    with_coordinator(cluster, group_id, step)
+
+
+def _state(cluster: Cluster, group_id: str) -> str:
+    try:
+        return describe_group(cluster, group_id).state
+    except GroupIdNotFound:
+        return DEAD
+
+
+def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
+    """Raises the first refusal after all were tried."""
+
+    def of(group_id: str) -> Callable[[Connection], None]:
+        def step(connection: Connection) -> None:
+            body = request(DELETE_GROUPS).cls(groupsNames=[group_id])
+            (row,) = connection.call(DELETE_GROUPS, body).results
+            raise_for(row.errorCode, f"group {group_id}", row.errorMessage)
+
+        return step
+
+    refused: list[Exception] = []
+    for group_id in group_ids:
+        try:
+            with_coordinator(cluster, group_id, of(group_id))
+        except (GroupIdNotFound, NonEmptyGroup) as error:
+            refused.append(error)
+    for refusal in refused:
+        raise refusal
+
+
+def with_coordinator(cluster: Cluster, group_id: str, step: Callable[[Connection], T]) -> T:
+    """What `step` gives with a connection to the group's coordinator."""
+
+    def found() -> T:
+        body = request(FIND_COORDINATOR).cls(key=group_id)
+        answer = cluster.any_connection().call(FIND_COORDINATOR, body, high=COORDINATOR_HIGH)
+        raise_for(answer.errorCode, f"the coordinator of group {group_id}")
+        return step(cluster.connection_to(answer.nodeId))
+
+    return cluster.retrying(found)

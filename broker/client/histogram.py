@@ -1,0 +1,61 @@
+"""Latencies counted in buckets: each power of two in 32 steps; a percentile is off by 3 % at most.
+
+Memory and the time of a count do not grow with what is counted; 64-bit times take 1,900 buckets.
+"""
+
+from collections.abc import Iterator
+
+STEP_BITS = 5
+STEPS = 1 << STEP_BITS
+
+
+class Histogram:
+    """Of times in nanoseconds, or of any counts from 0 on."""
+
+    def __init__(self) -> None:
+        self.count, self.largest, self.smallest, self.total = 0, 0, 0, 0
+        self._buckets: dict[int, int] = {}
+
+    def add(self, value: int) -> None:
+        value = max(value, 0)
+        self.smallest = min(self.smallest, value) if self.count else value
+        self.largest = max(self.largest, value)
+        self.count += 1
+        self.total += value
+        bucket = _bucket(value)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    def percentile(self, part: float) -> int:
+        """The upper bound of the bucket with the value that `part` (0 to 1) of all do not pass."""
+        wanted, passed = part * self.count, 0
+        for bucket in sorted(self._buckets):
+            passed += self._buckets[bucket]
+            if passed >= wanted:
+                return min(_end(bucket) - 1, self.largest)
+        return self.largest
+
+    def doublings(self) -> Iterator[tuple[int, int, int]]:
+        """(from, to, how many) of each power of two between the smallest and the largest."""
+        counts: dict[int, int] = {}
+        for bucket, count in self._buckets.items():
+            power = max(_end(bucket) - 1, 1).bit_length() - 1
+            counts[power] = counts.get(power, 0) + count
+        for power in range(min(counts, default=0), max(counts, default=-1) + 1):
+            yield 1 << power, 1 << (power + 1), counts.get(power, 0)
+
+
+def _bucket(value: int) -> int:
+    shift = max(value.bit_length() - STEP_BITS - 1, 0)
+    return (shift << STEP_BITS) + (value >> shift)
+
+
+def _end(bucket: int) -> int:
+    """The first value beyond a bucket."""
+    if bucket < 2 * STEPS:
+        return bucket + 1
+    shift = (bucket >> STEP_BITS) - 1
+    return (bucket - (shift << STEP_BITS) + 1) << shift

@@ -1,0 +1,139 @@
+"""Configurations of groups and of client metrics subscriptions, in the metadata tree.
+
+    /config/groups/G          what a group overrides
+    /config/client-metrics/S  a subscription
+
+Neither needs to exist for more than its configuration: one with no setting left has no node, and
+what was never altered is described by its defaults. Names are any text; a node's name is the
+sanitized one. Topics and brokers are config_changes.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from barnabas.config import ConfigError, DynamicConfig, GroupConfig, check_group
+from barnabas.config.client_metrics import check_client_metrics, describe_client_metrics
+from barnabas.config.layers import ConfigEntry
+from barnabas.config.settings import GROUP_SETTINGS
+from barnabas.config.values import text_of
+from barnabas.controller.config_changes import Change, changed_text, check_value
+from barnabas.errors import InvalidConfig, InvalidRequest
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.tree import (
+    CreateNode,
+    DeleteNode,
+    InvalidPath,
+    MetadataTree,
+    MultiFailed,
+    Operation,
+    SetData,
+    TooLarge,
+)
+from barnabas.metadata.znode_json import ZnodeDataError
+
+log = logging.getLogger("barnabas.controller")
+
+GROUPS, CLIENT_METRICS = "groups", "client-metrics"
+NAMELESS = {
+    GROUPS: "Default group resources are not allowed.",
+    CLIENT_METRICS: "Subscription name can't be empty",
+}
+
+
+class EntityConfigs:
+    """One per node; changed by one thread at a time."""
+
+    def __init__(
+        self, tree: MetadataTree, reader: ClusterStateReader, config: DynamicConfig
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._config = config
+        self._lock = threading.Lock()
+
+    def names(self, kind: str) -> list[str]:
+        """Those that have a configuration."""
+        prefix = f"{kind}/"
+        found = []
+        for path in self._reader.state.configs:
+            if path.startswith(prefix):
+                try:
+                    found.append(znodes.unsanitized(path.removeprefix(prefix)))
+                except ZnodeDataError as error:
+                    log.warning("/config/%s is left out: %s", path, error)
+        return sorted(found)
+
+    def group(self, name: str) -> GroupConfig:
+        """What a group is configured to."""
+        return GroupConfig(self._texts(GROUPS, name), self._config)
+
+    def describe(self, kind: str, name: str, names: Iterable[str] | None) -> list[ConfigEntry]:
+        if kind == GROUPS:
+            return self.group(name).describe(names)
+        return describe_client_metrics(self._texts(kind, name), names)
+
+    def change(
+        self, kind: str, name: str, changes: Sequence[Change], validate_only: bool = False
+    ) -> None:
+        """Raises the KafkaError that the request answers with."""
+        with self._lock:
+            texts = self._texts(kind, name)
+            current = GroupConfig(texts, self._config)
+            for change in changes:
+                # Of a subscription nothing can be appended to: Kafka takes none for a list.
+                setting = GROUP_SETTINGS.get(change.name) if kind == GROUPS else None
+                in_force = text_of(current[change.name]) if setting is not None else None
+                text = changed_text(change, setting, in_force)
+                texts.pop(change.name, None)
+                if text is not None:
+                    texts[change.name] = text
+            self._store(kind, name, texts, validate_only)
+
+    def replace(
+        self, kind: str, name: str, texts: Mapping[str, str], validate_only: bool = False
+    ) -> None:
+        with self._lock:
+            for setting_name, text in texts.items():
+                setting = GROUP_SETTINGS.get(setting_name) if kind == GROUPS else None
+                check_value(setting_name, setting, text)
+            self._store(kind, name, dict(texts), validate_only)
+
+    def _texts(self, kind: str, name: str) -> dict[str, str]:
+        return dict(self._reader.state.config(kind, _node_name(name)))
+
+    def _store(self, kind: str, name: str, texts: dict[str, str], validate_only: bool) -> None:
+        if not name:
+            raise InvalidRequest(NAMELESS[kind])
+        try:
+            if kind == GROUPS:
+                check_group(texts, self._config)
+            else:
+                check_client_metrics(texts)
+        except ConfigError as error:
+            raise InvalidConfig(" ".join(error.problems)) from error
+        if validate_only:
+            return
+        try:
+            self._write(f"{znodes.CONFIG_PATH}/{kind}/{_node_name(name)}", texts)
+        except (TooLarge, InvalidPath) as error:
+            raise InvalidRequest(f"{name[:60]!r} cannot be kept: {error}") from error
+        except MultiFailed as failed:
+            raise failed.error from failed
+        self._reader.refresh_config([f"{kind}/{_node_name(name)}"])
+
+    def _write(self, path: str, texts: Mapping[str, str]) -> None:
+        is_new = self._tree.exists(path) is None
+        if is_new and not texts:
+            return
+        data = znodes.encode_config(texts)
+        write: Operation = CreateNode(path, data) if is_new else SetData(path, data)
+        self._tree.multi([write if texts else DeleteNode(path)])
+
+
+def _node_name(name: str) -> str:
+    """Sanitized; the two names that no node can have are written with their dots escaped too."""
+    return name.replace(".", "%2E") if name in (".", "..") else znodes.sanitized(name)

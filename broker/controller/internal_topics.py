@@ -1,0 +1,73 @@
+"""How the coordinators' topics are made: partitions, replicas and settings of their own.
+
+A replication factor above the number of live brokers is taken as that number, so that one node
+works without any setting. Most are compacted: of each key the newest value is what counts.
+"""
+
+from __future__ import annotations
+
+from barnabas.config import DynamicConfig
+from barnabas.controller.topics import NewTopic
+from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+
+def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTopic | None:
+    """The topic as it is to be made; None for a name that no coordinator has."""
+    if name == CONSUMER_OFFSETS:
+        return NewTopic(
+            name,
+            partition_count=config.integer("offsets.topic.num.partitions"),
+            replication_factor=min(
+                config.integer("offsets.topic.replication.factor"), live_brokers
+            ),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.integer("offsets.topic.segment.bytes")),
+            },
+        )
+    if name == TRANSACTION_STATE:
+        replicas = min(config.integer("transaction.state.log.replication.factor"), live_brokers)
+        min_isr = min(config.integer("transaction.state.log.min.isr"), replicas)
+        return NewTopic(
+            name,
+            partition_count=config.integer("transaction.state.log.num.partitions"),
+            replication_factor=replicas,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(min_isr),
+                "segment.bytes": str(config.integer("transaction.state.log.segment.bytes")),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    if name == SHARE_GROUP_STATE:
+        replicas = min(
+            config.integer("share.coordinator.state.topic.replication.factor"), live_brokers
+        )
+        min_isr = min(config.integer("share.coordinator.state.topic.min.isr"), replicas)
+        return NewTopic(
+            name,
+            partition_count=config.integer("share.coordinator.state.topic.num.partitions"),
+            replication_factor=replicas,
+            configs={
+                # Its records are changes, of which none may go; the coordinator cuts what is old.
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(min_isr),
+                "retention.ms": "-1",
+                "segment.bytes": str(config.integer("share.coordinator.state.topic.segment.bytes")),
+            },
+        )
+    return None
+
+
+def dead_letters_topic(name: str) -> NewTopic:
+    """What share groups give up goes there (KIP-1191); by the broker's own numbers."""
+    return NewTopic(
+        name,
+        configs={
+            "errors.deadletterqueue.group.enable": "true",
+            "message.timestamp.type": "CreateTime",
+        },
+    )

@@ -1,0 +1,193 @@
+"""The coordinators of one node, wired: groups, transactions, share groups, each with its journal.
+
+The order of their start and stop is `node`'s; what each is, is in its room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from barnabas.cext.offset_commit import OffsetCommitLane
+from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.sys import SystemCalls
+from barnabas.cext.verify import VerifyQueue
+from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.controller.entity_configs import EntityConfigs
+from barnabas.controller.features import Features
+from barnabas.controller.internal_topics import dead_letters_topic, internal_topic
+from barnabas.controller.topics import TopicController
+from barnabas.errors import TopicAlreadyExists
+from barnabas.groups.coordinator import GroupCoordinator, GroupSettings
+from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.server.coordinator_log import CoordinatorLog
+from barnabas.server.plugins import Plugins
+from barnabas.server.producer_ids import ProducerIds
+from barnabas.server.replica_manager import ReplicaManager
+from barnabas.server.timers import Timers
+from barnabas.server.txn_markers import TransactionMarkers
+from barnabas.share.door import ShareDoor
+from barnabas.transactions.coordinator import TransactionCoordinator, TransactionSettings
+from barnabas.transactions.verification import Verifier
+from barnabas.wire.compression import NONE
+from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from barnabas.groups.surroundings import NodeSurroundings
+    from barnabas.share.service import ShareService
+
+
+def offset_commit_lane(config: BrokerConfig, table: PartitionTable) -> OffsetCommitLane | None:
+    """None where commits are compressed: then all of them go through Python."""
+    if config.integer("offsets.topic.compression.codec") != NONE:
+        return None
+    return OffsetCommitLane(
+        table,
+        CONSUMER_OFFSETS,
+        metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
+        timeout_ms=config.integer("offsets.commit.timeout.ms"),
+    )
+
+
+class Coordinators:
+    """Made when logs and topics are there; `follow` when requests may come; `stop` once."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        config: BrokerConfig,
+        dynamic: DynamicConfig,
+        system: SystemCalls,
+        timers: Timers,
+        table: PartitionTable,
+        reader: ClusterStateReader,
+        replicas: ReplicaManager,
+        topics: TopicController,
+        features: Features,
+        producer_ids: ProducerIds,
+        entities: EntityConfigs,
+        plugins: Plugins,
+        lane: OffsetCommitLane | None,
+        verify: VerifyQueue,
+    ) -> None:
+        self._node_id, self._config, self._dynamic = node_id, config, dynamic
+        self._system, self._timers, self._table = system, timers, table
+        self._reader, self._replicas, self._topics = reader, replicas, topics
+        self._features, self._entities, self._plugins = features, entities, plugins
+        self._journals: list[CoordinatorLog] = []
+        self.group_log = self._journal(
+            CONSUMER_OFFSETS,
+            codec=config.integer("offsets.topic.compression.codec"),
+            load_bytes=config.integer("offsets.load.buffer.size"),
+        )
+        self.groups = self._made_groups(lane)
+        self.transaction_log = self._journal(TRANSACTION_STATE)
+        self.markers = TransactionMarkers(replicas, system.wall_ms, self.groups.marker_written)
+        self.transactions = TransactionCoordinator(
+            journal=self.transaction_log,
+            timers=timers,
+            wall_ms=system.wall_ms,
+            new_producer_id=producer_ids.next,
+            write_markers=self.markers.write,
+            version_level=lambda: features.level("transaction.version"),
+            settings=TransactionSettings.of(config.integer),
+        )
+        self.transaction_log.attach(self.transactions)
+        self._verifier = Verifier(verify, self.transactions)
+        self._verifier.start()
+        self.share_log = self._journal(SHARE_GROUP_STATE)
+        self.share = ShareDoor(self._made_share)
+        self.share_log.attach(self.share.of_states)
+        self.groups.others.append(self.share)
+
+    def follow(self) -> None:
+        """From now on with the partitions that this node leads."""
+        for journal in self._journals:
+            self._replicas.on_applied.append(journal.apply)
+            journal.apply(self._reader.state)
+        self._replicas.on_applied.append(self.share.apply)
+
+    def stop(self) -> None:
+        self.share.stop()
+        self._verifier.stop()
+        self.markers.stop()
+        for journal in self._journals:
+            journal.stop()
+
+    def _journal(self, name: str, **options: int) -> CoordinatorLog:
+        """It follows the partitions once it is told who replays."""
+
+        def create() -> None:
+            asked = internal_topic(name, self._dynamic, len(self._reader.state.brokers))
+            assert asked is not None, name
+            with contextlib.suppress(TopicAlreadyExists):
+                self._topics.create(asked, is_own=True)
+
+        journal = CoordinatorLog(
+            name,
+            node_id=self._node_id,
+            replicas=self._replicas,
+            create=create,
+            wall_ms=self._system.wall_ms,
+            commit_timeout_ms=lambda: self._dynamic.integer("offsets.commit.timeout.ms"),
+            **options,
+        )
+        self._journals.append(journal)
+        return journal
+
+    def _made_groups(self, lane: OffsetCommitLane | None) -> GroupCoordinator:
+        groups = GroupCoordinator(
+            journal=self.group_log,
+            timers=self._timers,
+            wall_ms=self._system.wall_ms,
+            new_id=random_uuid,
+            settings=GroupSettings.of(self._config.integer),
+            lane=lane,
+            around=self._around,
+        )
+        self.group_log.attach(groups)
+        return groups
+
+    def _around(self) -> NodeSurroundings:
+        """The first group of the consumer protocol is here; a start does not wait for this."""
+        from barnabas.groups.surroundings import NodeSurroundings
+
+        return NodeSurroundings(
+            config=self._config,
+            dynamic=self._dynamic,
+            cluster=lambda: self._reader.state,
+            group_config=self._entities.group,
+            assign=self._plugins.assign,
+        )
+
+    def _made_share(self) -> ShareService:
+        """The first share group is here."""
+        from barnabas.share.service import ShareService
+
+        return ShareService(
+            table=self._table,
+            replicas=self._replicas,
+            cluster=lambda: self._reader.state,
+            config=self._dynamic,
+            coordinator=self.groups,
+            journal=self.share_log,
+            timers=self._timers,
+            wall_ms=self._system.wall_ms,
+            make_topic=self._make_dead_letters,
+            assign=self._plugins.assign,
+            level=lambda: self._features.level("share.version"),
+        )
+
+    def _make_dead_letters(self, name: str) -> None:
+        with contextlib.suppress(TopicAlreadyExists):
+            self._topics.create(dead_letters_topic(name))
+
+
+def random_uuid() -> str:
+    """A random (version 4) UUID, without the import of `uuid`."""
+    number = int.from_bytes(os.urandom(16), "big")
+    number = number & ~(0xF000 << 64) & ~(0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
+    text = f"{number:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,375 @@
+"""A group of the classic protocol: its members and its generation. Plain state, no I/O, no time.
+
+    EMPTY -> PREPARING -> COMPLETING -> STABLE -> PREPARING ...
+      ^___________|____________|__________|
+
+PREPARING collects JoinGroup requests, COMPLETING waits for the leader's assignment, STABLE has it.
+A group that was deleted is DEAD for whoever still holds it. Pending members were given an id and
+have not joined with it yet. Next: rebalance.py, which makes the transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, Protocol
+
+from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
+from barnabas.groups.subscription import subscribed_topics
+from barnabas.value_class import NamedTuple
+
+EMPTY = "Empty"
+PREPARING = "PreparingRebalance"
+COMPLETING = "CompletingRebalance"
+STABLE = "Stable"
+DEAD = "Dead"
+
+BEFORE = {  # the states that a state may follow
+    EMPTY: (PREPARING, COMPLETING, STABLE),
+    PREPARING: (STABLE, COMPLETING, EMPTY),
+    COMPLETING: (PREPARING,),
+    STABLE: (COMPLETING,),
+    DEAD: (EMPTY, PREPARING, COMPLETING, STABLE),
+}
+
+Protocols = Sequence[tuple[str, bytes]]
+
+
+class CommitLane(Protocol):
+    """What of cext.offset_commit is used here: members whose commits do not come through Python."""
+
+    def dismiss(self, group_id: str) -> Sequence[tuple[str, int]]: ...
+    def heard_ms(self, group_id: str, member_id: str) -> int: ...
+
+
+class MemberView(NamedTuple):
+    """A member as the leader is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    """What JoinGroup answers."""
+
+    error: KafkaError | None = None
+    member_id: str = ""
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: Sequence[MemberView] = ()
+    skip_assignment: bool = False
+
+
+class SyncResult(NamedTuple):
+    """What SyncGroup answers."""
+
+    error: KafkaError | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+AnswerJoin = Callable[[JoinResult], object]
+AnswerSync = Callable[[SyncResult], object]
+
+
+class Member:
+    """One member. `join` and `sync` are the answers it waits for; the group sets `join` and
+    `protocols`, which it counts."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "instance_id",
+        "is_new",
+        "join",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = tuple(protocols)
+        self.assignment = assignment
+        self.is_new = False
+        self.join: AnswerJoin | None = None
+        self.sync: AnswerSync | None = None
+        self.deadline_ms = 0  # of its session, on the monotonic clock
+        self.timer: Any = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it said with a protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+class ClassicGroup:
+    """One group."""
+
+    __slots__ = (
+        "empty_since_ms",
+        "group_id",
+        "generation",
+        "instances",
+        "join_timer",
+        "joined_count",
+        "lane",
+        "leader",
+        "members",
+        "new_member_added",
+        "pending",
+        "pending_sync",
+        "previous_state",
+        "protocol_counts",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "subscribed",
+        "sync_timer",
+    )
+
+    group_type: Literal["classic"] = "classic"
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = EMPTY
+        self.previous_state = EMPTY
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.instances: dict[str, str] = {}  # static members: instance id to member id
+        self.joined_count = 0  # of members that wait for the answer to their join
+        self.protocol_counts: dict[str, int] = {}  # how many members support each
+        self.pending: dict[str, Any] = {}  # member id to its timer
+        self.pending_sync: set[str] = set()
+        self.subscribed: frozenset[str] | None = None  # None: not known
+        self.new_member_added = False
+        self.empty_since_ms: int | None = None  # wall clock; None before the first generation
+        self.join_timer: Any = None
+        self.sync_timer: Any = None
+        self.lane: CommitLane | None = None  # where members were admitted
+
+    # -- commits that do not come through here --------------------------------------------------
+
+    def dismiss(self) -> None:
+        """Commits come through Python again: before anything changes that they depend on. What
+        the lane heard of members counts for their sessions."""
+        if self.lane is None:
+            return
+        lane, self.lane = self.lane, None
+        for member_id, heard_ms in lane.dismiss(self.group_id):
+            member = self.members.get(member_id)
+            if member is not None:
+                self._heard(member, heard_ms)
+
+    def listen(self, member: Member) -> None:
+        """Moves a member's deadline on by what the lane heard of it."""
+        if self.lane is not None:
+            heard_ms = self.lane.heard_ms(self.group_id, member.member_id)
+            if heard_ms >= 0:
+                self._heard(member, heard_ms)
+
+    def _heard(self, member: Member, heard_ms: int) -> None:
+        member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def move_to(self, state: str, wall_ms: int) -> None:
+        assert self.state in BEFORE[state], f"{self.group_id}: {self.state} to {state}"
+        self.dismiss()
+        self.previous_state, self.state = self.state, state
+        self.empty_since_ms = wall_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in BEFORE[PREPARING]
+
+    def begin_generation(self, wall_ms: int) -> None:
+        """All have joined (or nobody is left): the next generation, with its protocol."""
+        self.dismiss()
+        self.generation += 1
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.move_to(COMPLETING, wall_ms)
+        else:
+            self.protocol_name = None
+            self.leader = None
+            self.move_to(EMPTY, wall_ms)
+        self.subscribed = self._subscriptions()
+        self.pending_sync.clear()
+
+    # -- members --------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        assert member.member_id not in self.members, member.member_id
+        self.dismiss()
+        if not self.members:
+            self.leader = None
+        if member.instance_id is not None:
+            assert member.instance_id not in self.instances, member.instance_id
+            self.instances[member.instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member, 1)
+        self.joined_count += member.join is not None
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        self.dismiss()
+        member = self.members.pop(member_id, None)
+        self.pending_sync.discard(member_id)
+        if member is None:
+            return None
+        self._count_protocols(member, -1)
+        self.joined_count -= member.join is not None
+        if member.instance_id is not None:
+            del self.instances[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def set_join(self, member: Member, answer: AnswerJoin | None) -> AnswerJoin | None:
+        """What a member of the group waits for from now on; gives what it waited for before."""
+        before, member.join = member.join, answer
+        self.joined_count += (answer is not None) - (before is not None)
+        return before
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._count_protocols(member, -1)
+        member.protocols = tuple(protocols)
+        self._count_protocols(member, 1)
+
+    def _count_protocols(self, member: Member, by: int) -> None:
+        counts = self.protocol_counts
+        for name in {name for name, _ in member.protocols}:
+            counts[name] = counts.get(name, 0) + by
+            if counts[name] == 0:
+                del counts[name]
+
+    def replace_static(self, instance_id: str, new_id: str) -> Member:
+        """The static member gets a new id; gives the member, who keeps all else."""
+        self.dismiss()
+        old_id = self.instances[instance_id]
+        member = self.members.pop(old_id)
+        self.pending_sync.discard(old_id)
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.instances[instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        return member
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """Raises UnknownMemberId, or FencedInstanceId when another took the instance's place."""
+        if instance_id is not None:
+            holder = self.instances.get(instance_id)
+            if holder is None:
+                raise UnknownMemberId()
+            if holder != member_id:
+                raise FencedInstanceId()
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId()
+        return member
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.pending and self.joined_count == len(self.members)
+
+    def not_yet_joined(self) -> list[Member]:
+        return [member for member in self.members.values() if member.join is None]
+
+    def elect_joined_leader(self) -> bool:
+        """Makes sure that the leader is one who has joined. False: nobody has."""
+        leader = self.members.get(self.leader) if self.leader is not None else None
+        if leader is not None and leader.join is not None:
+            return True
+        for member in self.members.values():
+            if member.join is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    # -- protocols ------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether somebody with these protocols may join."""
+        if not protocol_type or not protocols:
+            return False
+        if self.state == EMPTY or not self.members:
+            return True
+        if protocol_type != self.protocol_type:
+            return False
+        everybody = len(self.members)
+        return any(self.protocol_counts.get(name) == everybody for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """What all support: the one that most members name first."""
+        everybody = len(self.members)
+        common = {name for name, count in self.protocol_counts.items() if count == everybody}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name, _ in member.protocols if name in common)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _subscriptions(self) -> frozenset[str] | None:
+        """All topics that members subscribe to; None when that cannot be told."""
+        if self.protocol_type != "consumer" or self.protocol_name is None:
+            return frozenset() if not self.members and self.protocol_type == "consumer" else None
+        return self._topics_of(m.metadata(self.protocol_name) for m in self.members.values())
+
+    def restore_subscriptions(self) -> None:
+        """After members were read from the log."""
+        self.subscribed = self._subscriptions()
+
+    @staticmethod
+    def _topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+        found: frozenset[str] = frozenset()
+        for subscription in subscriptions:
+            topics = subscribed_topics(subscription)
+            if topics is None:
+                return None
+            if topics is not found:  # members with the same subscription share its topics
+                found = found | topics if found else topics
+        return found
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """A group whose subscriptions cannot be told counts as subscribed to everything."""
+        return self.subscribed is None or topic in self.subscribed
+
+    def views(self) -> list[MemberView]:
+        """The members as the leader is told of them."""
+        return [
+            MemberView(m.member_id, m.instance_id, m.metadata(self.protocol_name))
+            for m in self.members.values()
+        ]

@@ -1,0 +1,70 @@
+"""What consumers of the classic protocol say and are told, inside the bytes of Join- and SyncGroup.
+
+Both begin with a version; Kafka's schemas ConsumerProtocolSubscription and
+ConsumerProtocolAssignment are behind it. A version that is newer than the newest known begins as
+that does. Bytes of another making raise MalformedSubscription. While a group is classic the
+coordinator passes them on unread (subscription.py looks for the topics alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.wire_struct import Struct
+from barnabas.value_class import NamedTuple
+from barnabas.wire.messages import by_name
+
+SUBSCRIPTION, ASSIGNMENT = "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"
+
+
+class MalformedSubscription(ValueError):
+    """The bytes are no subscription, or no assignment, of a consumer."""
+
+
+class Subscription(NamedTuple):
+    topics: tuple[str, ...]
+    owned: Mapping[str, frozenset[int]]
+    rack_id: str | None
+    version: int
+
+
+def subscription_of(data: bytes) -> Subscription:
+    """Raises MalformedSubscription."""
+    version, fields = _fields(SUBSCRIPTION, data)
+    owned: dict[str, frozenset[int]] = {}
+    if version >= 1:
+        for row in fields.ownedPartitions:
+            owned[row.topic] = owned.get(row.topic, frozenset()) | frozenset(row.partitions)
+    rack_id = fields.rackId if version >= 3 else None
+    return Subscription(tuple(sorted(set(fields.topics))), owned, rack_id or None, version)
+
+
+def assignment_of(data: bytes) -> dict[str, frozenset[int]]:
+    """Partitions by topic; nothing was assigned by no bytes. Raises MalformedSubscription."""
+    if not data:
+        return {}
+    _, fields = _fields(ASSIGNMENT, data)
+    return {row.topic: frozenset(row.partitions) for row in fields.assignedPartitions}
+
+
+def assignment_bytes(assigned: Mapping[str, Collection[int]], version: int) -> bytes:
+    message = by_name(ASSIGNMENT)
+    version = min(version, message.version_max)
+    row = message.struct("assignedPartitions")
+    rows = [row(topic=t, partitions=sorted(assigned[t])) for t in sorted(assigned)]
+    return version.to_bytes(2, "big") + message.encode(
+        message.cls(assignedPartitions=rows), version
+    )
+
+
+def _fields(name: str, data: bytes) -> tuple[int, Struct]:
+    message = by_name(name)
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if len(data) < 2 or version < 0:
+        raise MalformedSubscription(f"{len(data)} bytes are no {name}")
+    version = min(version, message.version_max)
+    try:
+        return version, message.program(version).decode(data, 2)[0]
+    except MalformedMessage as error:
+        raise MalformedSubscription(f"{name}: {error}") from error

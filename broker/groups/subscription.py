@@ -1,0 +1,50 @@
+"""What consumers put into their protocol metadata: only the topics matter to a coordinator.
+
+| field    | bytes                                                                   |
+|----------|-------------------------------------------------------------------------|
+| version  | int16                                                                   |
+| topics   | int32 count, then strings (int16 length, UTF-8)                         |
+| the rest | user data and, by version, owned partitions, generation, rack: not read |
+
+Clients write it and the coordinator passes it on unread; bytes that are no such thing give None.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+KEPT = 256  # subscriptions whose topics are remembered: members of a group mostly have the same
+KEPT_BYTES_MAX = 1024  # of one of them
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics of a subscription; None for bytes that are none."""
+    return _kept(metadata) if len(metadata) <= KEPT_BYTES_MAX else _read(metadata)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept(metadata: bytes) -> frozenset[str] | None:
+    return _read(metadata)
+
+
+def _read(metadata: bytes) -> frozenset[str] | None:
+    try:
+        version, count = _INT16.unpack_from(metadata)[0], _INT32.unpack_from(metadata, 2)[0]
+        if version < 0 or count < 0 or count * 2 > len(metadata):
+            return None
+        found = set()
+        at = 6
+        for _ in range(count):
+            size = _INT16.unpack_from(metadata, at)[0]
+            at += 2
+            if size < 0 or at + size > len(metadata):
+                return None
+            found.add(metadata[at : at + size].decode())
+            at += size
+        return frozenset(found)
+    except (struct.error, UnicodeDecodeError):
+        return None

@@ -1,0 +1,91 @@
+"""What groups of the consumer protocol get from the node around them.
+
+Topics are those of the last state of the cluster; a group's own timeouts stand above the broker's.
+Work that may take long goes to one thread, which ends when there is none left.
+Next: consumer_heartbeats.py, which uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.config.group_config import GroupConfig
+from barnabas.groups.consumer_heartbeats import ConsumerSettings, Timeouts
+from barnabas.groups.target_assignment import Assign
+from barnabas.groups.topic_views import TopicViews
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.metadata.znodes import sanitized
+
+log = logging.getLogger("barnabas.groups")
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
+
+
+def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
+    return ConsumerSettings(
+        members_max=config.integer("group.consumer.max.size"),
+        assignors=tuple(config.names("group.consumer.assignors")),
+        migration=str(config["group.consumer.migration.policy"]).lower(),
+    )
+
+
+class NodeSurroundings:
+    """Of one node."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        dynamic: DynamicConfig,
+        cluster: Callable[[], ClusterState],
+        group_config: Callable[[str], GroupConfig],
+        assign: Assign,
+    ) -> None:
+        self.settings = consumer_settings(config)
+        self.assign = assign
+        self._cluster = cluster
+        self._group_config = group_config
+        self._views = TopicViews(cluster())
+        self._dynamic = dynamic
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], object]] = deque()  # a group has one at most
+        self._thread: threading.Thread | None = None
+
+    def topics(self) -> TopicViews:
+        state = self._cluster()
+        views = self._views
+        if not views.is_of(state):
+            views = self._views = TopicViews(state)
+        return views
+
+    def timeouts(self, group_id: str) -> Timeouts:
+        if not self._cluster().config("groups", sanitized(group_id)):
+            broker = self._dynamic.integer
+            return Timeouts(*(broker(f"group.{name}") for name in (SESSION, HEARTBEAT, ASSIGNMENT)))
+        group = self._group_config(group_id).integer
+        return Timeouts(group(SESSION), group(HEARTBEAT), group(ASSIGNMENT))
+
+    def run(self, call: Callable[[], object]) -> None:
+        """On the thread for long work."""
+        with self._lock:
+            self._waiting.append(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="group-topics", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                call = self._waiting.popleft()
+            try:
+                call()
+            except Exception:  # one group's trouble must not stop the others
+                log.exception("topics of a regular expression could not be looked up")

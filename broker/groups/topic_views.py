@@ -1,0 +1,94 @@
+"""What a group needs to know of topics: id, count and racks of the partitions, and one hash of all.
+
+Made anew from each state of the cluster; what of it is asked for is worked out once. The hash is
+kept with a group's epoch, so that the epoch goes up when a topic that somebody subscribes to comes,
+goes, grows or moves to other racks, also when that happened while nobody was coordinating. Kafka's
+hash of the same has another recipe: a group that changes brokers is assigned once more, no worse.
+Shared by consumer groups and share groups. Next: target_assignment.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from barnabas.metadata.cluster_state import ClusterState, Topic
+from barnabas.value_class import NamedTuple
+from barnabas.wire.uuids import uuid_bytes, uuid_text
+
+HASH_BYTES = 8
+NO_TOPICS_HASH = 0
+
+
+class TopicView(NamedTuple):
+    """One topic."""
+
+    topic_id: bytes
+    name: str
+    partition_count: int
+    racks: tuple[frozenset[str], ...] = ()  # of each partition's replicas; none where none is told
+
+
+class TopicViews:
+    """The topics of one state of the cluster. Compare with `is` to see whether they may differ."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._racks = {
+            node_id: broker.registration.rack
+            for node_id, broker in state.brokers.items()
+            if broker.registration.rack
+        }
+        self._views: dict[str, TopicView | None] = {}
+        self._hashes: dict[str, bytes] = {}
+
+    def is_of(self, state: ClusterState) -> bool:
+        """Whether another state says the same of topics and racks."""
+        return state.topics is self._state.topics and state.brokers is self._state.brokers
+
+    def names(self) -> Collection[str]:
+        return self._state.topics.keys()
+
+    def named(self, name: str) -> TopicView | None:
+        """None for a topic that is not there, or is being deleted."""
+        if name not in self._views:
+            topic = self._state.topic(name)
+            self._views[name] = None if topic is None else self._view(topic)
+        return self._views[name]
+
+    def with_id(self, topic_id: bytes) -> TopicView | None:
+        topic = self._state.topic_by_id(uuid_text(topic_id))
+        return None if topic is None else self.named(topic.name)
+
+    def _view(self, topic: Topic) -> TopicView | None:
+        if topic.deleting or topic.topic_id is None:
+            return None
+        racks: tuple[frozenset[str], ...] = ()
+        if self._racks:
+            racks = tuple(
+                frozenset(self._racks[node] for node in partition.replicas if node in self._racks)
+                for partition in topic.partitions.values()
+            )
+        return TopicView(uuid_bytes(topic.topic_id), topic.name, len(topic.partitions), racks)
+
+    def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
+        """The ids of those that are there."""
+        views = (self.named(name) for name in names)
+        return frozenset(view.topic_id for view in views if view is not None)
+
+    def hash_of(self, names: Iterable[str]) -> int:
+        """A number for all that is known of these topics, as an int64."""
+        from hashlib import blake2b  # no group, no hash: a start does not pay for it
+
+        total = blake2b(digest_size=HASH_BYTES)
+        any_there = False
+        for name in sorted(names):
+            if name not in self._hashes:
+                view = self.named(name)
+                text = b"" if view is None else repr((view[:3], *map(sorted, view.racks))).encode()
+                self._hashes[name] = text and blake2b(text, digest_size=HASH_BYTES).digest()
+            found = self._hashes[name]
+            any_there = any_there or bool(found)
+            total.update(found)
+        if not any_there:
+            return NO_TOPICS_HASH
+        return int.from_bytes(total.digest(), "big", signed=True)

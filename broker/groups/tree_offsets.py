@@ -1,0 +1,48 @@
+"""Offsets of the 0.8 generation: version 0 of OffsetCommit and OffsetFetch, in the metadata tree.
+
+/consumers/G/offsets/T/P holds the offset as text, where clients of that age look for it themselves
+too. There is no metadata string, no expiry and no member: any group may commit at any time.
+"""
+
+from __future__ import annotations
+
+from barnabas.errors import InvalidGroupId
+from barnabas.metadata.tree import InvalidPath, MetadataTree, NodeExists, NoNode, parent_of
+from barnabas.metadata.znodes import CONSUMERS_PATH
+
+
+class TreeOffsets:
+    """Over the metadata tree."""
+
+    def __init__(self, tree: MetadataTree) -> None:
+        self._tree = tree
+
+    def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Durable when it returns. Raises InvalidGroupId for a name that is no node's."""
+        path, data = _path(group, topic, partition), b"%d" % offset
+        try:
+            try:
+                self._tree.set(path, data)
+            except NoNode:
+                self._tree.ensure_path(parent_of(path))
+                self._tree.create(path, data)
+        except NodeExists:  # somebody else's first commit came between
+            self._tree.set(path, data)
+        except InvalidPath as error:
+            raise InvalidGroupId() from error
+
+    def fetch(self, group: str, topic: str, partition: int) -> int | None:
+        """None: never committed."""
+        try:
+            data, _ = self._tree.get(_path(group, topic, partition))
+            return int(data)
+        except (NoNode, ValueError):
+            return None
+        except InvalidPath as error:
+            raise InvalidGroupId() from error
+
+
+def _path(group: str, topic: str, partition: int) -> str:
+    if not group or "/" in group or "/" in topic:
+        raise InvalidGroupId()
+    return f"{CONSUMERS_PATH}/{group}/offsets/{topic}/{partition}"

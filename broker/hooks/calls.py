@@ -1,0 +1,222 @@
+"""The one place where plugins are called: their threads, their time, what becomes of failures.
+
+A call runs on a thread of the plugin while the caller waits. When the budget is over the caller
+goes on with FAILED and the thread is left behind; it ends when the call does. A thread that has
+answered waits for the next call of its plugin; of those that wait KEPT_THREADS are kept.
+
+A child process (process.py) is called the same way: the thread waits for the child, and an overrun
+ends the child, so that none is left behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from barnabas.hooks import specs
+from barnabas.hooks.plugin import Plugin
+
+log = logging.getLogger("barnabas.hooks")
+
+FAILED: Any = type("Failed", (), {"__repr__": lambda self: "FAILED"})()
+KEPT_THREADS = 2  # of a plugin, waiting
+TOLD_EVERY_NS = 60_000_000_000
+TRACE = "BARNABAS_TRACE_HOOKS"
+
+
+class BadAnswer(Exception):
+    """A hook answered what its contract does not allow."""
+
+
+class _Call:
+    """One call on its way to a thread and back."""
+
+    __slots__ = (
+        "answer",
+        "arguments",
+        "done",
+        "error",
+        "finished",
+        "function",
+        "left_behind",
+        "plugin",
+    )
+
+    def __init__(self, plugin: Plugin, function: Callable[..., Any], arguments: list[Any]) -> None:
+        self.plugin = plugin
+        self.function = function
+        self.finished = False  # under the plugin's lock, as the next
+        self.left_behind = False
+        self.arguments = arguments
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def run(self) -> None:
+        try:
+            self.answer = self.function(*self.arguments)
+        except BaseException as error:  # SystemExit of a plugin too: it must not end the thread
+            self.error = error
+        with self.plugin.lock:
+            self.finished = True
+            if self.left_behind:
+                self.plugin.abandoned -= 1
+        self.done.release()
+
+
+class _Thread:
+    """A thread of one plugin."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, name: str) -> None:
+        self.calls: SimpleQueue[_Call | None] = SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        while (call := self.calls.get()) is not None:
+            call.run()
+            del call
+
+
+class Calls:
+    """Calls to the plugins of one broker."""
+
+    def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._lock = threading.Lock()  # of the threads that wait
+        self._waiting: dict[int, list[_Thread]] = {}  # by the plugin's identity
+        self._closed = False
+        self._trace = bool(os.environ.get(TRACE))
+
+    def call(
+        self,
+        plugin: Plugin,
+        hook: str,
+        arguments: Mapping[str, Any],
+        check: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """The answer, or FAILED. `check` gives the answer its right form or raises BadAnswer."""
+        if plugin.off:
+            return FAILED
+        implementation = plugin.hooks[hook]
+        given = [arguments[name] for name in implementation.arguments]
+        began_ns = self._monotonic_ns()
+        try:
+            answer = self._within_budget(
+                plugin, hook, _Call(plugin, implementation.function, given)
+            )
+            if check is not None:
+                answer = check(answer)
+        except Exception as error:
+            self._count(plugin, hook, began_ns, error)
+            return FAILED
+        self._count(plugin, hook, began_ns, None)
+        return answer
+
+    def close(self, plugin: Plugin) -> None:
+        """Its waiting threads end, and its process."""
+        with self._lock:
+            threads = self._waiting.pop(id(plugin), [])
+        for thread in threads:
+            thread.calls.put(None)
+        if plugin.close is not None:
+            plugin.close()
+
+    def close_all(self) -> None:
+        """No thread is kept from now on."""
+        with self._lock:
+            self._closed = True
+            threads = [thread for row in self._waiting.values() for thread in row]
+            self._waiting.clear()
+        for thread in threads:
+            thread.calls.put(None)
+
+    # -- threads --------------------------------------------------------------------------------
+
+    def _within_budget(self, plugin: Plugin, hook: str, call: _Call) -> Any:
+        budget_ms = plugin.common["budget.ms"] or specs.budget_ms(hook)
+        with self._lock:
+            kept = self._waiting.get(id(plugin))
+            thread = kept.pop() if kept else None
+        if thread is None:
+            thread = _Thread(f"plugin-{plugin.name}")
+        thread.calls.put(call)
+        if not call.done.acquire(timeout=budget_ms / 1000):
+            self._abandon(plugin, thread, call)
+            raise TimeoutError(f"it took longer than its budget of {budget_ms} ms")
+        self._keep(plugin, thread)
+        if call.error is None:
+            return call.answer
+        if isinstance(call.error, Exception):
+            raise call.error
+        raise RuntimeError(f"it raised {type(call.error).__name__}") from call.error
+
+    def _keep(self, plugin: Plugin, thread: _Thread) -> None:
+        with self._lock:
+            kept = self._waiting.setdefault(id(plugin), [])
+            if not self._closed and not plugin.off and len(kept) < KEPT_THREADS:
+                kept.append(thread)
+                return
+        thread.calls.put(None)
+
+    def _abandon(self, plugin: Plugin, thread: _Thread, call: _Call) -> None:
+        """The thread ends after this call, whenever that is; until then it counts against the
+        plugin. One in a process is freed by the end of the process."""
+        thread.calls.put(None)
+        limit = plugin.common["abandoned.max"]
+        with plugin.lock:
+            plugin.overruns += 1
+            if not call.finished:
+                call.left_behind = True
+                plugin.abandoned += 1
+            if plugin.abandoned >= limit and not plugin.is_isolated:
+                plugin.off = f"{plugin.abandoned} calls hang beyond their budget"
+        if plugin.interrupt is not None:
+            plugin.interrupt()
+
+    # -- counts ---------------------------------------------------------------------------------
+
+    def _count(self, plugin: Plugin, hook: str, began_ns: int, error: Exception | None) -> None:
+        now_ns = self._monotonic_ns()
+        tells = False
+        with plugin.lock:
+            plugin.calls[hook] += 1
+            plugin.nanoseconds[hook] += now_ns - began_ns
+            if error is None:
+                plugin.in_a_row = 0
+            else:
+                tells = self._count_failure(plugin, hook, now_ns)
+            untold = plugin.untold
+            if tells:
+                plugin.untold = 0
+        if self._trace or plugin.common["trace"]:
+            word = "failed" if error is not None else "done"
+            took_us = (now_ns - began_ns) / 1000
+            print(f"hook {hook} of {plugin.name}: {word}, {took_us:.0f} us", file=sys.stderr)
+        if error is not None and tells:
+            more = f" ({untold} failures since the last line)" if untold > 1 else ""
+            off = f"; it is off: {plugin.off}" if plugin.off else ""
+            log.error("plugin %s failed in %s%s%s", plugin.name, hook, more, off, exc_info=error)
+
+    def _count_failure(self, plugin: Plugin, hook: str, now_ns: int) -> bool:
+        """Under the lock; whether the log is to say it."""
+        plugin.failures[hook] += 1
+        plugin.untold += 1
+        plugin.in_a_row += 1
+        limit = plugin.common["failures.max"]
+        if limit and plugin.in_a_row >= limit and not plugin.off:
+            plugin.off = f"{plugin.in_a_row} failures in a row"
+        went_off = bool(plugin.off) and not plugin.told_off
+        plugin.told_off = bool(plugin.off)
+        tells = went_off or not plugin.told_ns or now_ns - plugin.told_ns >= TOLD_EVERY_NS
+        if tells:
+            plugin.told_ns = now_ns
+        return tells

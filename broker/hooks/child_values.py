@@ -1,0 +1,132 @@
+"""Arguments and answers on their way to a plugin's own process and back.
+
+    frame    int32 BE size of what follows, int32 BE size of the JSON, JSON, blobs one after another
+
+The JSON is one value; bytes stand in it as {"b": size} and are the next blob, tuples and lists as
+lists, dictionaries as {"d": [[key, value], ...]}, sets as {"s": [...]}, the classes of VIEWS as
+{"c": name, "f": [fields]}, a RecordBatch as {"c": "RecordBatch", "f": [topic, partition, bytes,
+size_max]}, a Record as {"r": [value, key, timestamp, headers, offset]}, Replace as {"p": [...]}.
+Neither side trusts the other: a frame beyond FRAME_BYTES_MAX, or one that does not read, is a
+ValueError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas.cext.records import CorruptRecords, Record
+from barnabas.hooks import views
+
+FRAME_BYTES_MAX = 256 << 20
+VIEWS: dict[str, type[Any]] = {
+    name: getattr(views, name)
+    for name in (
+        "SegmentView",
+        "LogView",
+        "UnflushedLog",
+        "DirtyLog",
+        "DirectoryView",
+        "NewTopicView",
+        "ConfigChange",
+        "GroupMemberView",
+        "GroupTopicView",
+        "GroupView",
+        "Reject",
+    )
+}
+
+
+def encode(value: Any) -> bytes:
+    """A whole frame. Raises ValueError for a value of no known class."""
+    blobs: list[bytes] = []
+    text = json.dumps(_put(value, blobs), separators=(",", ":")).encode()
+    size_bytes = 4 + len(text) + sum(len(blob) for blob in blobs)
+    if size_bytes > FRAME_BYTES_MAX:
+        raise ValueError(f"{size_bytes} bytes are too many for one call")
+    head = size_bytes.to_bytes(4, "big") + len(text).to_bytes(4, "big")
+    return b"".join((head, text, *blobs))
+
+
+def decode(frame: bytes) -> Any:
+    """The value of a frame without its size. Raises ValueError."""
+    if len(frame) < 4:
+        raise ValueError("a frame without a beginning")
+    end = 4 + int.from_bytes(frame[:4], "big")
+    if end > len(frame):
+        raise ValueError("a frame that ends in its text")
+    reader = _Reader(memoryview(frame)[end:])
+    try:
+        value = reader.get(json.loads(frame[4:end]))
+    except (
+        AttributeError,
+        CorruptRecords,
+        IndexError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+    ) as error:
+        raise ValueError(f"a frame that does not read: {error}") from error
+    return value
+
+
+def _put(value: Any, blobs: list[bytes]) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        blobs.append(value)
+        return {"b": len(value)}
+    if isinstance(value, Record):
+        fields = (value.value, value.key, value.timestamp, value.headers, value.offset)
+        return {"r": [_put(field, blobs) for field in fields]}
+    if isinstance(value, views.RecordBatch):
+        frame = (value.topic, value.partition, value.data, value.size_max)
+        return {"c": "RecordBatch", "f": [_put(field, blobs) for field in frame]}
+    if isinstance(value, views.Replace):
+        return {"p": [_put(record, blobs) for record in value.records]}
+    if type(value).__name__ in VIEWS and type(value) is VIEWS[type(value).__name__]:
+        return {"c": type(value).__name__, "f": [_put(field, blobs) for field in value]}
+    if isinstance(value, tuple | list):
+        return [_put(item, blobs) for item in value]
+    if isinstance(value, range):
+        return list(value)
+    if isinstance(value, set | frozenset):
+        return {"s": [_put(item, blobs) for item in value]}
+    if isinstance(value, Mapping):
+        return {"d": [[_put(key, blobs), _put(item, blobs)] for key, item in value.items()]}
+    raise ValueError(f"a {type(value).__name__} cannot go to another process")
+
+
+class _Reader:
+    def __init__(self, blobs: memoryview) -> None:
+        self._blobs = blobs
+        self._at = 0
+
+    def get(self, found: Any) -> Any:
+        if isinstance(found, list):
+            return tuple(self.get(item) for item in found)
+        if not isinstance(found, dict):
+            return found
+        if "b" in found:
+            return self._blob(found["b"])
+        if "d" in found:
+            return {self.get(key): self.get(item) for key, item in found["d"]}
+        if "s" in found:
+            return frozenset(self.get(item) for item in found["s"])
+        if "r" in found:
+            value, key, timestamp, headers, offset = (self.get(item) for item in found["r"])
+            return Record(value, key, timestamp=timestamp, headers=headers, offset=offset)
+        if "p" in found:
+            return views.Replace([self.get(item) for item in found["p"]])
+        fields = [self.get(item) for item in found["f"]]
+        if found["c"] == "RecordBatch":
+            return views.RecordBatch(*fields)
+        return VIEWS[found["c"]](*fields)
+
+    def _blob(self, size_bytes: int) -> bytes:
+        if not 0 <= size_bytes <= len(self._blobs) - self._at:
+            raise ValueError("bytes that are not there")
+        self._at += size_bytes
+        return bytes(self._blobs[self._at - size_bytes : self._at])

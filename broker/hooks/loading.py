@@ -1,0 +1,180 @@
+"""From the name of a plugin to a Plugin: found, imported, its options checked, made.
+
+Names are those of builtin.py or of the entry-point group `barnabas.plugins`:
+
+    [project.entry-points."barnabas.plugins"]
+    redact = "redact_fields:Redact"
+
+What the entry point refers to is a class (or any callable): called with the options when it
+declares OPTIONS, without arguments when not. `plugin.NAME.use=OTHER` runs the plugin OTHER under
+the name NAME, with options of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from barnabas.hooks import specs
+from barnabas.hooks.builtin import BUILTIN
+from barnabas.hooks.options import COMMON, BadOptions, parse, schema_of, split
+from barnabas.hooks.plugin import Implementation, Plugin
+from barnabas.value_class import NamedTuple
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "barnabas.plugins"
+
+
+class CannotLoad(Exception):
+    """Why plugins cannot be used, one plain line a problem."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(" ".join(problems))
+
+
+class Found(NamedTuple):
+    """A plugin that is installed."""
+
+    name: str
+    target: str  # module:attribute
+    distribution: str
+    version: str
+
+
+def installed() -> list[Found]:
+    """Built-ins first, then others by name."""
+    return [_builtin(name) for name in BUILTIN] + sorted(_others())
+
+
+def _builtin(name: str) -> Found:
+    from barnabas import __version__
+
+    return Found(name, BUILTIN[name], "barnabas", __version__)
+
+
+def _others() -> Iterator[Found]:
+    from importlib.metadata import entry_points
+
+    for row in entry_points(group=GROUP):
+        yield _of_entry_point(row)
+
+
+def _of_entry_point(row: EntryPoint) -> Found:
+    name, version = (row.dist.name, row.dist.version) if row.dist is not None else ("", "")
+    return Found(row.name, row.value, name, version)
+
+
+def find(name: str) -> Found:
+    """Raises CannotLoad."""
+    if name in BUILTIN:
+        return _builtin(name)
+    found = [row for row in _others() if row.name == name]
+    if not found:
+        raise CannotLoad(
+            [
+                f"plugins: no plugin {name!r} is installed here. Install it with pip into"
+                f" {sys.prefix}, or correct the name; `barnabas plugins list` shows what there is."
+            ]
+        )
+    if len({row.target for row in found}) > 1:
+        owners = ", ".join(sorted(row.distribution for row in found))
+        raise CannotLoad([f"plugins: {name!r} is a plugin of {owners}. Uninstall all but one."])
+    return found[0]
+
+
+def author_of(found: Found) -> Any:
+    """What its entry point refers to. Raises CannotLoad."""
+    module, _, attribute = found.target.partition(":")
+    try:
+        target: Any = importlib.import_module(module)
+        for part in attribute.split(".") if attribute else ():
+            target = getattr(target, part)
+    except Exception as error:  # whatever an import runs into
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CannotLoad(
+            [f"plugin {found.name} ({found.target}) cannot be imported: {reason}."]
+        ) from error
+    return target
+
+
+def load(name: str, texts: Mapping[str, str], isolated_here: bool = False) -> Plugin:
+    """`texts`: its options by key. `isolated_here`: this is its own process. Raises CannotLoad."""
+    common_texts, own_texts = split(texts)
+    try:
+        common = parse(name, COMMON, common_texts)
+        found = find(common["use"] or name)
+        if common["isolation"] == "process" and not isolated_here:
+            from barnabas.hooks.process import load_in_process
+
+            return load_in_process(name, texts, common)
+        author = author_of(found)
+        made = _made(name, author, own_texts)
+    except BadOptions as error:
+        raise CannotLoad([f"plugin {name}: {line}" for line in error.problems]) from error
+    return Plugin(
+        name,
+        implementations(name, made),
+        made=made,
+        version=found.version,
+        path=str(getattr(sys.modules.get(type(made).__module__), "__file__", "")),
+        common=common,
+    )
+
+
+def _made(name: str, author: Any, texts: Mapping[str, str]) -> Any:
+    schema = schema_of(author)
+    values = parse(name, schema, texts)
+    if not callable(author):
+        return author
+    try:
+        return author(values) if hasattr(author, "OPTIONS") else author()
+    except BadOptions:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CannotLoad([f"plugin {name} cannot be made: {reason}."]) from error
+
+
+def implementations(name: str, made: Any) -> dict[str, Implementation]:
+    """The hooks of an object, in the order of the specifications. Raises CannotLoad for one that
+    fits no specification."""
+    manager = pluggy.PluginManager(specs.PROJECT)
+    manager.add_hookspecs(specs.Specs)
+    try:
+        manager.register(made, name=name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise CannotLoad([f"plugin {name}: {_one_line(error)}"]) from error
+    found = {}
+    for hook in specs.names():
+        for row in getattr(manager.hook, hook).get_hookimpls():
+            found[hook] = Implementation(row.function, tuple(row.argnames))
+    return found
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def forget_modules(target: str) -> None:
+    """The next import of a plugin reads its files again; those of the broker stay."""
+    top = target.partition(":")[0].partition(".")[0]
+    if top == "barnabas":
+        return
+    for module in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
+        del sys.modules[module]
+    importlib.invalidate_caches()
+
+
+def summary(author: Any) -> str:
+    """The first line of what its author says about it."""
+    text = inspect.getdoc(author) or inspect.getdoc(inspect.getmodule(author)) or ""
+    return text.strip().split("\n\n")[0].replace("\n", " ")

@@ -1,0 +1,72 @@
+"""One plugin in use: who it is, what it implements, how it has behaved."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barnabas.hooks.options import CLOSED, COMMON, parse
+from barnabas.value_class import NamedTuple
+
+RUNS = ""  # of Plugin.off
+
+
+class Implementation(NamedTuple):
+    """One hook of a plugin: the function, and which of the hook's arguments it takes."""
+
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+
+
+class Plugin:
+    """`off` says why it is not called any more; as long as it is, that is "". Counts are by hook;
+    whoever changes them holds the lock."""
+
+    def __init__(
+        self,
+        name: str,
+        hooks: Mapping[str, Implementation],
+        *,
+        made: object = None,
+        version: str = "",
+        path: str = "",
+        common: Mapping[str, Any] | None = None,
+        close: Callable[[], object] | None = None,
+        interrupt: Callable[[], object] | None = None,
+    ) -> None:
+        self.name = name
+        self.hooks = dict(hooks)
+        self.made = made  # the author's object; None for one in a process of its own
+        self.version = version
+        self.path = path
+        self.common = dict(common) if common is not None else parse(name, COMMON, {})
+        self.close = close  # ends its process
+        self.interrupt = interrupt  # ends the call that its process is busy with
+        self.lock = threading.Lock()
+        self.off = RUNS
+        self.calls: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.nanoseconds: Counter[str] = Counter()
+        self.overruns = 0
+        self.in_a_row = 0  # failures
+        self.abandoned = 0  # threads that a call keeps beyond its budget
+        self.told_ns = 0  # when a failure was last written to the log, 0: never
+        self.untold = 0  # failures since
+        self.told_off = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether what it cannot judge is refused."""
+        return bool(self.common["on.failure"] == CLOSED)
+
+    @property
+    def is_isolated(self) -> bool:
+        return bool(self.common["isolation"] == "process")
+
+    def said(self) -> str:
+        """The line that the start prints."""
+        where = ", in a process of its own" if self.is_isolated else ""
+        hooks = ", ".join(self.hooks) or "no hooks"
+        return f"plugin {self.name} {self.version} from {self.path}{where}: {hooks}"

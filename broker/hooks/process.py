@@ -1,0 +1,171 @@
+"""A plugin in a process of its own: for those that may hang, crash, leak or compute.
+
+One child a plugin, one call at a time. A child that has ended, for whatever reason, is a failed
+call; the next call starts another, not sooner than a pause after the last start that doubles up to
+PAUSE_S_MAX and is forgotten once a child has lived that long. An overrun kills the child.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barnabas.hooks.child import received
+from barnabas.hooks.child_values import encode
+from barnabas.hooks.loading import CannotLoad
+from barnabas.hooks.plugin import Implementation, Plugin
+
+log = logging.getLogger("barnabas.hooks")
+
+START_S = 20.0  # for a child to import and make its plugin
+PAUSE_S = 0.1
+PAUSE_S_MAX = 30.0
+
+
+class ChildFailed(Exception):
+    """The process of a plugin ended, or what came from it does not read."""
+
+
+class Child:
+    """The process of one plugin."""
+
+    def __init__(self, name: str, texts: Mapping[str, str], memory_bytes_max: int) -> None:
+        self.name = name
+        self._asked = {"name": name, "texts": dict(texts), "memory_bytes_max": memory_bytes_max}
+        self._one_call = threading.Lock()
+        self._guard = threading.Lock()  # of the process and the line
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+        self._closed = False
+        self._pause_s = 0.0
+        self._began_s = 0.0
+        self.starts = 0
+
+    def start(self) -> dict[str, Any]:
+        """What the plugin says of itself. Raises CannotLoad."""
+        with self._one_call:
+            return self._start()
+
+    def call(self, hook: str, arguments: list[Any]) -> Any:
+        with self._one_call:
+            if self._line is None:
+                self._start_again()
+            line = self._line
+            assert line is not None
+            try:
+                line.settimeout(None)
+                line.sendall(encode({"hook": hook, "arguments": arguments}))
+                said = received(line)
+            except (OSError, ValueError) as error:
+                raise self._lost(f"{error}") from error
+            if not isinstance(said, dict) or not said.keys() <= {"answer", "error"}:
+                raise self._lost("its process ended" if said is None else "its answer is rubbish")
+            if "error" in said:
+                raise RuntimeError(f"in its process:\n{said['error']}")
+            return said.get("answer")
+
+    def interrupt(self) -> None:
+        """Ends the process in the middle of a call."""
+        with self._guard:
+            if self._process is not None:
+                self._process.kill()
+
+    def close(self) -> None:
+        self._closed = True
+        self.interrupt()
+        with self._one_call:
+            self._forget()
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None else None
+
+    def _start_again(self) -> None:
+        if self._closed:
+            raise ChildFailed("it is stopped")
+        now_s = time.monotonic()
+        if now_s - self._began_s > PAUSE_S_MAX:
+            self._pause_s = 0.0
+        if now_s < self._began_s + self._pause_s:
+            raise ChildFailed("its process ended and is not started again yet")
+        self._pause_s = min(max(self._pause_s * 2, PAUSE_S), PAUSE_S_MAX)
+        log.warning("plugin %s: its process is started again", self.name)
+        try:
+            self._start()
+        except CannotLoad as error:
+            raise ChildFailed(str(error)) from error
+
+    def _start(self) -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        self._began_s = time.monotonic()
+        self.starts += 1
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "barnabas.hooks.child", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what it prints is for people
+                pass_fds=(theirs.fileno(),),
+            )
+        with self._guard:
+            self._process, self._line = process, ours
+        ours.settimeout(START_S)
+        try:
+            ours.sendall(encode(self._asked))
+            said = received(ours)
+        except (OSError, ValueError) as error:
+            self._forget()
+            raise CannotLoad([f"plugin {self.name}: its process did not start: {error}."]) from None
+        if not isinstance(said, dict) or "hooks" not in said:
+            self._forget()
+            problems = said.get("problems") if isinstance(said, dict) else None
+            words = [f"plugin {self.name}: its process ended while it was loaded."]
+            raise CannotLoad(list(problems) if problems else words)
+        return said
+
+    def _lost(self, reason: str) -> ChildFailed:
+        status = self._forget()
+        return ChildFailed(f"{reason} (exit status {status})")
+
+    def _forget(self) -> int | None:
+        with self._guard:
+            process, line = self._process, self._line
+            self._process = self._line = None
+        if line is not None:
+            line.close()
+        if process is None:
+            return None
+        process.kill()
+        return process.wait()
+
+
+def load_in_process(name: str, texts: Mapping[str, str], common: Mapping[str, Any]) -> Plugin:
+    """Raises CannotLoad."""
+    child = Child(name, texts, common["memory.max.bytes"])
+    said = child.start()
+    hooks = {
+        hook: Implementation(_remote(child, hook), tuple(arguments))
+        for hook, arguments in said["hooks"].items()
+    }
+    return Plugin(
+        name,
+        hooks,
+        version=str(said["version"]),
+        path=str(said["path"]),
+        common=common,
+        close=child.close,
+        interrupt=child.interrupt,
+    )
+
+
+def _remote(child: Child, hook: str) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        return child.call(hook, list(arguments))
+
+    return call

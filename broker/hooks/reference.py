@@ -1,0 +1,164 @@
+"""docs/hooks.md of the specifications: `python -m barnabas.hooks.reference > docs/hooks.md`."""
+
+from __future__ import annotations
+
+import inspect
+
+from barnabas.hooks import services, specs, views
+from barnabas.hooks.builtin import BUILTIN
+from barnabas.hooks.loading import Found, author_of, summary
+from barnabas.hooks.options import COMMON, REQUIRED, Option, schema_of
+
+INTRODUCTION = """\
+# Plugins
+
+Made by `python -m barnabas.hooks.reference`; change the docstrings in the code, not this page.
+
+A plugin is a class with hooks. Twenty lines are enough:
+
+```python
+from barnabas import hookimpl
+from barnabas.hooks import Option, Reject
+
+
+class NoSecrets:
+    OPTIONS = {"words": Option("list", "what no value may contain")}
+
+    def __init__(self, options):
+        self.words = [word.encode() for word in options["words"]]
+
+    @hookimpl
+    def intercept_produce(self, batch):
+        for record in batch.records:
+            if any(word in (record.value or b"") for word in self.words):
+                return Reject("a value contains a secret")
+```
+
+Its distribution says so in pyproject.toml; `barnabas plugins new NAME` makes a whole project with
+tests.
+
+```toml
+[project.entry-points."barnabas.plugins"]
+no-secrets = "no_secrets:NoSecrets"
+```
+
+An installed plugin is listed by `barnabas plugins list` and runs when the configuration names it:
+
+```properties
+plugins=no-secrets
+plugin.no-secrets.words=password,token
+```
+
+`plugins` names those that run in the broker, in their order. Three hooks are asked of the plugins
+that a topic names: `retention.policy` (default `time,size`), `produce.interceptors` and
+`fetch.interceptors`. Topics may name built-ins that do not stand in `plugins`. A topic that names
+a plugin which does not run here, as after a change of `plugins`, loses nothing: batches for it are
+refused, fetches of it are answered with an error, nothing of it is deleted.
+
+`plugins` and `plugin.NAME.key` may be altered while the broker runs (`barnabas configs alter
+default --add plugins=...`), and `barnabas plugins reload` takes over new code too. A set that
+cannot be loaded is refused, and the plugins that run go on.
+
+Each call is counted on `/metrics` (`barnabas_plugin_*`). `BARNABAS_TRACE_HOOKS=1` in the broker's
+environment prints each call of every plugin with its time, `plugin.NAME.trace=true` those of one.
+
+## Options of every plugin
+
+{common}
+
+With `isolation=process` a plugin runs in a child process, one call at a time. One that hangs is
+ended, one that crashes, exits or outgrows `memory.max.bytes` is started again by the next call,
+with a pause that grows while it keeps dying. It gets no `services`. Without it a plugin is part of
+the broker's process: `os._exit` or a segmentation fault in it is the end of the broker, and memory
+that it leaks is the broker's.
+
+"""
+
+
+def _options(schema: dict[str, Option], prefix: str) -> str:
+    rows = ["| option | kind | default | meaning |", "|---|---|---|---|"]
+    for key, option in schema.items():
+        default = "must be set" if option.default is REQUIRED else f"`{_shown(option.default)}`"
+        rows.append(f"| `{prefix}{key}` | {option.kind} | {default} | {option.meaning} |")
+    return "\n".join(rows)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) or " "
+
+
+def signature(name: str) -> str:
+    """`name(argument, ...)` as an implementation may write it."""
+    found = inspect.signature(getattr(specs.Specs, name)).parameters
+    arguments = [row for row in found if row != "self"]
+    return f"{name}({', '.join(arguments)})"
+
+
+def _hook(name: str) -> str:
+    function = getattr(specs.Specs, name)
+    told = inspect.signature(function)
+    text = inspect.getdoc(function) or ""
+    return (
+        f"### `{signature(name)}`\n\n"
+        f"Budget {specs.budget_ms(name)} ms. Answers `{told.return_annotation}`.\n\n"
+        f"{_paragraphs(text)}\n"
+    )
+
+
+def _paragraphs(text: str) -> str:
+    """Lines that begin with `When:` and the like become paragraphs."""
+    found: list[str] = []
+    for line in text.splitlines():
+        begins = line.startswith(("When:", "Returns:", "When it fails:", "`"))
+        if begins and found and found[-1]:
+            found.append("")
+        found.append(line)
+    return "\n".join(found)
+
+
+def _view(cls: type) -> str:
+    rows = [f"### `{cls.__name__}`", "", inspect.getdoc(cls) or "", ""]
+    fields = getattr(cls, "_fields", ())
+    notes = getattr(cls, "__annotations__", {})
+    rows += [f"- `{name}`: {notes.get(name, '')}" for name in fields]
+    return "\n".join(rows).rstrip() + "\n"
+
+
+def _builtin(name: str) -> str:
+    author = author_of(Found(name, BUILTIN[name], "barnabas", ""))
+    schema = dict(schema_of(author))
+    module = inspect.getdoc(inspect.getmodule(author)) or ""
+    text = f"### `{name}`\n\n{summary(author)}\n\n{module.strip()}\n"
+    return text + (f"\n{_options(schema, f'plugin.{name}.')}\n" if schema else "")
+
+
+def page() -> str:
+    parts = [INTRODUCTION.replace("{common}", _options(COMMON, "plugin.NAME."))]
+    parts += ["## Hooks\n", (inspect.getdoc(specs) or "").split("\n\n", 1)[1], ""]
+    parts += [_hook(name) for name in specs.names()]
+    parts += ["## What hooks are shown, and give back\n"]
+    parts += [_view(cls) for cls in vars(views).values() if _is_view(cls)]
+    parts += ["## What the broker does for plugins inside it\n"]
+    for name, function in vars(services.Services).items():
+        if inspect.isfunction(function) and not name.startswith("_"):
+            arguments = [row for row in inspect.signature(function).parameters if row != "self"]
+            parts.append(f"- `{name}({', '.join(arguments)})`: {_flat(function)}")
+    parts += ["", "## Built-in plugins\n"]
+    parts += [_builtin(name) for name in BUILTIN]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _flat(function: object) -> str:
+    return " ".join((inspect.getdoc(function) or "").split())
+
+
+def _is_view(cls: object) -> bool:
+    return (
+        inspect.isclass(cls)
+        and cls.__module__ == views.__name__
+        and not cls.__name__.startswith("_")
+    )
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,32 @@
+"""What the broker does for a plugin that runs inside it; `broker_started` hands it over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from barnabas.cext.records import Record
+
+
+class Services(Protocol):
+    """Calls may come from any thread and wait for the disk where they say so."""
+
+    def now_ms(self) -> int:
+        """The broker's wall clock."""
+
+    def partition_count(self, topic: str) -> int:
+        """0 for a topic that is not there."""
+
+    def create_topic(self, topic: str, partition_count: int, configs: Mapping[str, str]) -> None:
+        """Makes a topic with one replica; nothing happens when it is there already."""
+
+    def append(self, topic: str, partition: int, records: Iterable[Record]) -> int:
+        """Appends records as one batch and waits until they are durable; gives the offset of the
+        first. No interceptor sees them. Raises KafkaError, also when the wait takes too long."""
+
+    def read(self, topic: str, partition: int, offset: int) -> Iterator[Record]:
+        """The records from an offset on (or from the log's start, when that is later) up to the
+        high watermark of the moment of the call. Raises KafkaError."""
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Records below that offset are read no more; their space is given back by retention."""

@@ -1,0 +1,279 @@
+"""What hooks are shown and what they give back: plain values, snapshots of the moment of the call.
+
+A value here is either one of these classes or made of None, bool, int, float, str, bytes, tuples
+and dictionaries with text keys, so that it can go to a plugin in a process of its own
+(child_values.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from barnabas.cext.records import Record, decode_records
+from barnabas.value_class import NamedTuple
+from barnabas.wire import batches
+
+if TYPE_CHECKING:
+    from barnabas.cext.columns import Columns
+
+NOTHING: Mapping[str, int] = {}
+
+
+class SegmentView(NamedTuple):
+    """One segment of a log. The last one of a log is active: records are still appended to it."""
+
+    base_offset: int
+    next_offset: int  # the offset after the segment's last record
+    size_bytes: int
+    largest_timestamp_ms: int  # of its records; of the file's last change when they have none
+    is_active: bool
+
+
+class LogView(NamedTuple):
+    """A partition's log as a policy sees it."""
+
+    topic: str
+    partition: int
+    segments: tuple[SegmentView, ...]  # oldest first, at least the active one
+    high_watermark: int
+    retention_ms: int  # of the topic's configuration; -1: no limit
+    retention_bytes: int  # -1: no limit
+    committed_offsets: Mapping[str, int] = NOTHING  # of this partition, by consumer group
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].next_offset
+
+
+class UnflushedLog(NamedTuple):
+    """A log with records that were not brought to disk so far."""
+
+    topic: str
+    partition: int
+    record_count: int  # of them
+    age_ms: int  # since a look at the log saw none
+    flush_ms: int  # the topic's flush.ms
+
+
+class DirtyLog(NamedTuple):
+    """A log that compaction would take next."""
+
+    topic: str
+    partition: int
+    dirty_bytes: int
+    dirty_ratio: float  # of all its bytes
+    is_overdue: bool  # max.compaction.lag.ms is over
+
+
+class DirectoryView(NamedTuple):
+    """A log directory that could take a new partition."""
+
+    path: str
+    partition_count: int  # in it now
+    free_bytes: int  # of its file system
+
+
+class NewTopicView(NamedTuple):
+    """A topic that somebody asks for."""
+
+    name: str
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]  # its own settings
+
+
+class ConfigChange(NamedTuple):
+    """Settings that somebody wants to be in force."""
+
+    resource_type: str  # topic or broker
+    resource_name: str  # of a broker its id, "" for the default of all brokers
+    configs: Mapping[str, str | None]  # a topic's own settings; of a broker what is altered
+
+
+class GroupMemberView(NamedTuple):
+    """A member of a group as an assignor sees it."""
+
+    member_id: str
+    instance_id: str | None  # of a static member
+    rack_id: str | None
+    topics: frozenset[bytes]  # ids of the topics it subscribes to, those that are there
+    assigned: Mapping[bytes, frozenset[int]]  # what the last assignment gave it, by topic id
+
+
+class GroupTopicView(NamedTuple):
+    """A topic that somebody in the group subscribes to."""
+
+    name: str
+    partition_count: int
+    racks: tuple[frozenset[str], ...]  # of each partition's replicas; () where brokers tell none
+
+
+class GroupView(NamedTuple):
+    """A group whose partitions are to be shared out; a snapshot."""
+
+    group_id: str
+    members: Mapping[str, GroupMemberView]  # by member id, at least one
+    topics: Mapping[bytes, GroupTopicView]  # by topic id
+
+
+class RecordBatch:
+    """A whole batch, opened when somebody looks inside.
+
+    `records` are Python objects, `columns` the same in Arrow's layout, which is many times cheaper
+    where a plugin works on whole columns. Offsets of a batch that comes from a producer count from
+    0; of a batch that goes to a consumer they are those of the log. `producer_id` is -1 without an
+    idempotent producer.
+    """
+
+    __slots__ = ("_batch", "_body", "_records", "data", "partition", "topic")
+
+    def __init__(
+        self, topic: str, partition: int, data: bytes, size_max: int, body: bytes | None = None
+    ) -> None:
+        """`data`: one batch of format 2. It may inflate to size_max; `body` is what it inflates
+        to, where that is known. Raises CorruptRecords."""
+        self.topic = topic
+        self.partition = partition
+        self.data = data
+        self._batch = batches.batch_at(memoryview(data), 0, size_max)
+        self._body = body
+        self._records: list[Record] | None = None
+
+    @property
+    def size_max(self) -> int:
+        return self._batch.size_max
+
+    @property
+    def count(self) -> int:
+        return self._batch.count
+
+    @property
+    def base_offset(self) -> int:
+        return self._batch.base_offset
+
+    @property
+    def producer_id(self) -> int:
+        return self._batch.producer_id
+
+    @property
+    def transactional(self) -> bool:
+        return self._batch.transactional
+
+    @property
+    def stored(self) -> batches.Batch:
+        """All of the header."""
+        return self._batch
+
+    @property
+    def body(self) -> bytes:
+        """The records as bytes, not compressed."""
+        if self._body is None:
+            self._body = bytes(self._batch.body())
+        return self._body
+
+    @property
+    def records(self) -> list[Record]:
+        if self._records is None:
+            self._records = decode_records(self.body, **self._frame())
+        return self._records
+
+    def _frame(self) -> dict[str, Any]:
+        stored = self._batch
+        is_appended = stored.timestamp_type == batches.APPEND_TIME
+        return {
+            "count": stored.count,
+            "base_offset": stored.base_offset,
+            "base_timestamp": stored.base_timestamp,
+            "append_time": stored.max_timestamp if is_appended else None,
+        }
+
+    @property
+    def columns(self) -> Columns:
+        """See cext/columns.pyi: `buffers()`, or an Arrow array by pyarrow.record_batch(columns)."""
+        from barnabas.cext.columns import ColumnsBuilder
+
+        builder = ColumnsBuilder()
+        builder.add_body(self.body, **self._frame())
+        return builder.finish()
+
+    def rewritten(self, records: Iterable[Record | None]) -> bytes:
+        """The batch with other records in the places of its own; None leaves a place empty. Its
+        offsets, sequence numbers and codec stay. Raises ValueError for another number of places."""
+        stored = self._batch
+        offsets = [record.offset for record in self.records]
+        kept = list(_placed(offsets, records))
+        latest = max((record.timestamp for record in kept), default=stored.max_timestamp)
+        append_time = stored.max_timestamp if stored.timestamp_type == batches.APPEND_TIME else None
+        return batches.encode_batch(
+            kept,
+            base_offset=stored.base_offset,
+            codec=stored.codec if kept else 0,
+            timestamp_type=stored.timestamp_type or batches.CREATE_TIME,
+            append_time=append_time,
+            producer_id=stored.producer_id,
+            producer_epoch=stored.producer_epoch,
+            base_sequence=stored.base_sequence,
+            transactional=stored.transactional,
+            leader_epoch=stored.leader_epoch,
+            keep_offsets=True,
+            base_timestamp=stored.base_timestamp,
+            last_offset_delta=stored.last_offset - stored.base_offset,
+            max_timestamp=None if append_time is not None else latest,
+            delete_horizon=stored.delete_horizon,
+        )
+
+    def recoded(self, codec: int) -> bytes:
+        """The same records, compressed by another codec."""
+        return batches.encode_batch(
+            self.records,
+            base_offset=self._batch.base_offset,
+            codec=codec if self.count else 0,
+            producer_id=self._batch.producer_id,
+            producer_epoch=self._batch.producer_epoch,
+            base_sequence=self._batch.base_sequence,
+            transactional=self._batch.transactional,
+            keep_offsets=True,
+            base_timestamp=self._batch.base_timestamp,
+            last_offset_delta=self._batch.last_offset - self._batch.base_offset,
+            max_timestamp=self._batch.max_timestamp,
+        )
+
+
+def _placed(offsets: list[int], records: Iterable[Record | None]) -> Iterator[Record]:
+    places = list(records)
+    if len(places) != len(offsets):
+        raise ValueError(f"{len(places)} records in place of {len(offsets)}")
+    for offset, record in zip(offsets, places, strict=True):
+        if record is None:
+            continue
+        if not isinstance(record, Record):
+            raise ValueError(f"{type(record).__name__} in the place of a record")
+        yield Record(
+            record.value,
+            record.key,
+            timestamp=record.timestamp,
+            headers=record.headers,
+            offset=offset,
+        )
+
+
+class Reject(NamedTuple):
+    """An interceptor's answer: the whole batch is refused. The client sees INVALID_RECORD and the
+    message (up to 1,000 characters)."""
+
+    message: str
+
+
+class Replace:
+    """An interceptor's answer: other records in the places of a batch's own, one for each; None
+    leaves a place empty, and its offset is then nobody's."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, records: Iterable[Record | None]) -> None:
+        self.records = tuple(records)

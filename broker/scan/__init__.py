@@ -1,0 +1,47 @@
+"""A topic's records as Arrow tables, past the broker: its files are mapped and decoded here.
+
+    from barnabas.scan import scan
+
+    table = scan("news").to_arrow()                       # pyarrow.Table
+    frame = scan("news", start=yesterday).to_polars()     # a datetime with a time zone
+    duckdb.sql("select count(*) from records").show()     # records = scan("news").to_arrow()
+    for columns in scan("news", partitions=[0]).batches():
+        ...                                               # anything that speaks Arrow's C interface
+
+| column         | type                                                                       |
+|----------------|----------------------------------------------------------------------------|
+| partition      | int32                                                                      |
+| offset         | int64                                                                      |
+| timestamp      | timestamp[ms, UTC], null where a record has none                           |
+| timestamp_type | int8: 0 of creation, 1 of appending, -1 none (messages of Kafka 0.8)       |
+| key, value     | binary, null where the record has none                                     |
+| headers        | list of {key binary, value binary}                                         |
+
+The broker says what may be read (high watermark, last stable offset) and where its files are; when
+those are on this machine no record goes through it, otherwise Fetch brings them: the rows are the
+same. `snapshot` reads a sealed snapshot (`seal`) and needs no broker. pyarrow, pandas, polars and
+duckdb are imported when they are asked for, and only then.
+
+Read on: topic_scan.py, plan.py, readers.py, log_directory.py, sealed.py.
+"""
+
+from barnabas.scan.failures import (
+    DamagedFiles,
+    NoFilesHere,
+    OutOfRange,
+    ScanError,
+    TopicRecreated,
+)
+from barnabas.scan.sealed import seal
+from barnabas.scan.topic_scan import Scan, scan
+
+__all__ = [
+    "DamagedFiles",
+    "NoFilesHere",
+    "OutOfRange",
+    "Scan",
+    "ScanError",
+    "TopicRecreated",
+    "scan",
+    "seal",
+]

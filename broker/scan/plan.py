@@ -1,0 +1,198 @@
+"""What is to be read, and from where: the ranges of a topic's partitions as they are now.
+
+Asked of the broker: earliest offset, high watermark, last stable offset, and which of its log
+directories holds a partition (DescribeLogDirs). The files are read when that directory is here:
+its meta.properties name the same cluster and node, and the partition's directory the same topic
+id. Two clusters on one machine, a directory that is mounted elsewhere under the same name, or a
+topic deleted and made anew are seen by that.
+
+The bounds are asked first and the files opened later, so they hold at least that much.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from barnabas.client import EARLIEST, LATEST, ClientError, Cluster, describe_log_dirs, list_offsets
+from barnabas.errors import KafkaError, UnknownTopicOrPartition
+from barnabas.scan.failures import NoFilesHere, OutOfRange
+from barnabas.scan.log_directory import NO_TOPIC_ID, LogDirectory, properties
+from barnabas.scan.readers import Range
+
+UNCOMMITTED, COMMITTED = 0, 1
+Place: TypeAlias = int | str | datetime
+Places: TypeAlias = Place | Mapping[int, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of a partition, at one moment: the offsets that readers may see are [earliest, latest)."""
+
+    earliest: int
+    high_watermark: int
+    last_stable: int
+
+    def latest(self, committed: bool) -> int:
+        return min(self.last_stable, self.high_watermark) if committed else self.high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range, and its directory where that is here."""
+
+    wanted: Range
+    directory: LogDirectory | None
+
+
+def ask_bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+    indexes = list(partitions)
+    # In this order: what moves while it is asked for moves up.
+    starts = list_offsets(cluster, topic, dict.fromkeys(indexes, EARLIEST))
+    stable = list_offsets(cluster, topic, dict.fromkeys(indexes, LATEST), isolation=COMMITTED)
+    ends = list_offsets(cluster, topic, dict.fromkeys(indexes, LATEST), isolation=UNCOMMITTED)
+    return {
+        i: Bounds(
+            earliest=starts[i].offset, high_watermark=ends[i].offset, last_stable=stable[i].offset
+        )
+        for i in indexes
+    }
+
+
+def checked_partitions(topic: str, there: Iterable[int], wanted: Iterable[int] | None) -> list[int]:
+    """Those asked for, all when None. Raises UnknownTopicOrPartition."""
+    known = sorted(there)
+    if wanted is None:
+        return known
+    for index in wanted:
+        if index not in known:
+            raise UnknownTopicOrPartition(f"topic {topic} has no partition {index}")
+    return sorted(set(wanted))
+
+
+def moment_ms(place: datetime) -> int:
+    if place.tzinfo is None:
+        raise ValueError(f"{place} has no time zone: it could be any of many moments")
+    return round(place.timestamp() * 1000)
+
+
+def place_of(places: Places, partition: int, default: Place) -> Place:
+    return places.get(partition, default) if isinstance(places, Mapping) else places
+
+
+def offset_of(place: Place, bounds: Bounds, latest: int, of_time: Mapping[int, int]) -> int:
+    """of_time: the offsets that were found for moments, by their ms; -1 = none so late."""
+    if isinstance(place, datetime):
+        found = of_time[moment_ms(place)]
+        return latest if found < 0 else min(max(found, bounds.earliest), latest)
+    if place == "earliest":
+        return bounds.earliest
+    if place == "latest":
+        return latest
+    if isinstance(place, str):
+        raise ValueError(f"{place!r} is neither 'earliest' nor 'latest'")
+    return place
+
+
+def ranges(
+    topic: str,
+    bounds: Mapping[int, Bounds],
+    start: Places,
+    end: Places,
+    committed: bool,
+    of_time: Mapping[int, Mapping[int, int]],
+) -> list[Range]:
+    """Those that are not empty. Raises OutOfRange."""
+    found = []
+    for index, known in sorted(bounds.items()):
+        latest = known.latest(committed)
+        places = place_of(start, index, "earliest"), place_of(end, index, "latest")
+        first, last = (offset_of(p, known, latest, of_time.get(index, {})) for p in places)
+        # Somebody who read uncommitted records may go on above the last stable offset: nothing yet.
+        for asked in (first, last):
+            if not known.earliest <= asked <= known.high_watermark:
+                raise OutOfRange(topic, index, asked, known.earliest, known.high_watermark)
+        if first < min(last, latest):
+            found.append(Range(topic, index, first, min(last, latest)))
+    return found
+
+
+def moments(start: Places, end: Places, partitions: Iterable[int]) -> dict[int, list[int]]:
+    """The times, in ms, whose offsets must be found: of which partitions."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for index in partitions:
+        for place in (place_of(start, index, 0), place_of(end, index, 0)):
+            if isinstance(place, datetime):
+                found[moment_ms(place)].append(index)
+    return found
+
+
+def ask_times(
+    cluster: Cluster, topic: str, wanted: Mapping[int, list[int]]
+) -> dict[int, dict[int, int]]:
+    """partition -> ms -> offset."""
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    for ms, partitions in wanted.items():
+        rows = list_offsets(cluster, topic, dict.fromkeys(partitions, ms))
+        for index, row in rows.items():
+            found[index][ms] = row.offset
+    return found
+
+
+def directories_here(
+    cluster: Cluster, topic: str, partitions: Iterable[int]
+) -> dict[int, LogDirectory]:
+    """Of those partitions whose leader's files are on this machine."""
+    known = cluster.topic(topic)
+    by_leader: dict[int, list[int]] = defaultdict(list)
+    for index in partitions:
+        by_leader[known.partitions[index].leader].append(index)
+    found: dict[int, LogDirectory] = {}
+    for node_id, led in by_leader.items():
+        try:
+            rows = describe_log_dirs(cluster, node_id, {topic: led})
+        except (KafkaError, ClientError):
+            continue  # not allowed, or not served: Fetch is
+        for row in rows:
+            here = Path(row.logDir)
+            if not is_of_node(here, cluster.cluster_id, node_id):
+                continue
+            for index in (p.partitionIndex for t in row.topics for p in t.partitions):
+                place = LogDirectory(here / f"{topic}-{index}", topic, index)
+                if is_of_topic(place, known.topic_id):
+                    found[index] = place
+    return found
+
+
+def is_of_node(log_dir: Path, cluster_id: str | None, node_id: int) -> bool:
+    names = properties(log_dir / "meta.properties")
+    node = names.get("broker.id", names.get("node.id"))
+    return cluster_id is not None and (names.get("cluster.id"), node) == (cluster_id, str(node_id))
+
+
+def is_of_topic(place: LogDirectory, topic_id: bytes) -> bool:
+    return os.path.isdir(place.path) and place.topic_id() in (topic_id, NO_TOPIC_ID)
+
+
+def directories_in(
+    log_dirs: Iterable[str | os.PathLike[str]],
+    topic: str,
+    partitions: Iterable[int],
+    topic_id: bytes,
+) -> dict[int, LogDirectory]:
+    """The partitions' directories below log directories that somebody names; each must be there.
+    Raises NoFilesHere."""
+    roots = [Path(root) for root in log_dirs]
+    found = {}
+    for index in partitions:
+        places = [LogDirectory(root / f"{topic}-{index}", topic, index) for root in roots]
+        there = [place for place in places if os.path.isdir(place.path)]
+        if not there:
+            raise NoFilesHere(f"no {topic}-{index} in {', '.join(map(str, roots))}")
+        if not is_of_topic(there[0], topic_id):
+            raise NoFilesHere(f"{there[0].path} is of another topic of that name (its id says so)")
+        found[index] = there[0]
+    return found

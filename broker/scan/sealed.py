@@ -1,0 +1,126 @@
+"""Sealed snapshots: a topic's files as they were at one moment, to be read without a broker.
+
+    DIR/sealed.json              {"version": 1, "clusterId", "topic", "topicId", "partitions":
+                                 {"0": {"earliest", "highWatermark", "lastStableOffset"}, ...}}
+    DIR/TOPIC-PARTITION/         partition.metadata, and of each segment that reaches into
+                                 [earliest, highWatermark) .log .index .timeindex .txnindex
+
+Sealed segments are never written again, so they are hard links where the file system allows, and
+cost nothing until the broker lets go of them; the last one is a copy, cut at the size it has. The
+directory is made under another name and renamed when all is there: one that bears its name is
+whole. Limits: one topic a snapshot.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from barnabas.client import Cluster
+from barnabas.scan.failures import DamagedFiles, NoFilesHere
+from barnabas.scan.log_directory import LogDirectory
+from barnabas.scan.plan import Bounds, ask_bounds, checked_partitions, directories_here
+from barnabas.wire.uuids import uuid_bytes, uuid_text
+
+MANIFEST = "sealed.json"
+VERSION = 1
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+def seal(
+    topic: str,
+    into: str | os.PathLike[str],
+    *,
+    bootstrap_servers: str = "127.0.0.1:9092",
+    partitions: Iterable[int] | None = None,
+) -> Path:
+    """Makes a snapshot at `into`, which must not be there yet. Raises NoFilesHere, OSError."""
+    target = Path(into)
+    if target.exists():
+        raise FileExistsError(f"{target} is there already")
+    with Cluster(bootstrap_servers) as cluster:
+        known = cluster.topic(topic)
+        indexes = checked_partitions(topic, known.partitions, partitions)
+        bounds = ask_bounds(cluster, topic, indexes)
+        places = directories_here(cluster, topic, indexes)
+        if missing := sorted(set(indexes) - set(places)):
+            raise NoFilesHere(f"partitions {missing} of topic {topic} are not on this machine")
+        manifest = {
+            "version": VERSION,
+            "clusterId": cluster.cluster_id,
+            "topic": topic,
+            "topicId": uuid_text(known.topic_id),
+            "partitions": {str(index): _bounds_json(bounds[index]) for index in indexes},
+        }
+    making = target.with_name(f".{target.name}.{os.urandom(4).hex()}.making")
+    try:
+        for index in indexes:
+            _take(places[index], bounds[index], making / f"{topic}-{index}")
+        (making / MANIFEST).write_text(json.dumps(manifest, indent=2))
+        os.rename(making, target)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return target
+
+
+def _bounds_json(bounds: Bounds) -> dict[str, int]:
+    return {
+        "earliest": bounds.earliest,
+        "highWatermark": bounds.high_watermark,
+        "lastStableOffset": bounds.last_stable,
+    }
+
+
+def _take(place: LogDirectory, bounds: Bounds, into: Path) -> None:
+    into.mkdir(parents=True)
+    metadata = place.path / "partition.metadata"
+    if metadata.exists():
+        shutil.copyfile(metadata, into / metadata.name)
+    bases = place.segments()
+    first = max((base for base in bases if base <= bounds.earliest), default=bases[0])
+    for base in bases:
+        if not first <= base <= bounds.high_watermark:
+            continue
+        for suffix in SUFFIXES:
+            name = f"{base:020d}{suffix}"
+            try:
+                _take_file(place.path / name, into / name, linked=base != bases[-1])
+            except FileNotFoundError:
+                if suffix == ".log":
+                    raise NoFilesHere(f"{place.path / name} went while it was copied") from None
+
+
+def _take_file(source: Path, target: Path, *, linked: bool) -> None:
+    if linked:
+        try:
+            os.link(source, target)
+            return
+        except FileNotFoundError:
+            raise
+        except OSError:  # another file system, or one without links
+            pass
+    shutil.copyfile(source, target)
+
+
+def read_manifest(directory: Path) -> tuple[str, bytes, dict[int, Bounds]]:
+    """Topic, its id, and the bounds of each partition. Raises DamagedFiles, NoFilesHere."""
+    path = directory / MANIFEST
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        if found["version"] != VERSION:
+            raise DamagedFiles(f"{path}: version {found['version']}, not {VERSION}")
+        bounds = {
+            int(index): Bounds(
+                earliest=int(row["earliest"]),
+                high_watermark=int(row["highWatermark"]),
+                last_stable=int(row["lastStableOffset"]),
+            )
+            for index, row in found["partitions"].items()
+        }
+        return str(found["topic"]), uuid_bytes(found["topicId"]), bounds
+    except FileNotFoundError:
+        raise NoFilesHere(f"{directory} is no sealed snapshot: it has no {MANIFEST}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedFiles(f"{path}: {error!r}") from error

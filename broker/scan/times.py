@@ -1,0 +1,52 @@
+"""The first record at or after a time, from a partition's files alone.
+
+Records need not be in the order of their times. A segment's time index says of some records that
+whatever is later than them stands behind them: the walk begins at the last of these that is earlier
+than the time sought, segment after segment, and ends at the first record that is not earlier.
+"""
+
+from contextlib import closing
+from dataclasses import replace
+
+from barnabas.cext.columns import Columns
+from barnabas.cext.mapped_segment import MappedSegment
+from barnabas.scan.log_directory import LogDirectory
+from barnabas.scan.readers import Limits, Range
+from barnabas.wire.columns import open_batch
+
+PIECE_BYTES = 256 * 1024  # decoded before it is looked at
+
+
+def offset_at(place: LogDirectory, wanted: Range, ms: int, limits: Limits) -> int:
+    """-1: all records of the range are earlier. Raises CorruptRecords, OSError."""
+    offset = wanted.start
+    if offset >= wanted.end:
+        return -1
+    segment = place.open_for(offset)
+    while segment is not None and segment.base_offset < wanted.end:
+        with closing(segment):
+            found, offset = _in_segment(segment, replace(wanted, start=offset), ms, limits)
+            if found is not None:
+                return found
+            following = place.open_for(max(offset, segment.base_offset), after=segment)
+        segment = following
+    return -1
+
+
+def _in_segment(
+    segment: MappedSegment, wanted: Range, ms: int, limits: Limits
+) -> tuple[int | None, int]:
+    """The record's offset, or None and where the segment ends."""
+    builder = replace(limits, batch_bytes=PIECE_BYTES).builder(wanted)
+    at = max(segment.position_of(wanted.start), segment.position_before(ms))
+    while True:
+        before, at = at, segment.add_to(builder, at)
+        stop = builder.stop
+        if stop == "packed":
+            batch = segment.batch_bytes(at)
+            at += open_batch(builder, memoryview(batch), 0)
+        columns: Columns = builder.finish()
+        if (found := columns.first_at(ms)) is not None:
+            return found, builder.next_offset
+        if stop == "past" or (stop in ("end", "cut off") and at in (before, segment.size_bytes)):
+            return None, builder.next_offset

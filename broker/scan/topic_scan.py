@@ -1,0 +1,223 @@
+"""`scan`: plans what is to be read now, and gives it as columns, tables and frames."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+from barnabas.cext.column_stream import arrow_stream
+from barnabas.cext.columns import Columns, ColumnsBuilder
+from barnabas.client import Cluster
+from barnabas.scan.failures import NoFilesHere
+from barnabas.scan.log_directory import LogDirectory
+from barnabas.scan.plan import (
+    Part,
+    Places,
+    ask_bounds,
+    ask_times,
+    checked_partitions,
+    directories_here,
+    directories_in,
+    moments,
+    ranges,
+)
+from barnabas.scan.readers import Limits, Range, read_files, read_wire
+from barnabas.scan.sealed import read_manifest
+from barnabas.scan.times import offset_at
+
+# Of one batch's columns: below what malloc gives back to the system at once, so that who reads
+# batch after batch, or scan after scan, works in memory that has been touched before.
+BATCH_BYTES = 16 * 1024 * 1024
+BATCH_BYTES_MAX = 1024 * 1024 * 1024  # with one batch more it stays below Arrow's 2 GiB a column
+BODY_BYTES_MAX = 256 * 1024 * 1024
+ISOLATION = {"read_committed": True, "read_uncommitted": False}
+Source = Literal["auto", "files", "wire"]
+
+
+class Scan:
+    """What a scan will read: `ranges`, planned when it was made. Each call reads it anew."""
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        parts: Sequence[Part],
+        *,
+        committed: bool,
+        limits: Limits,
+        bootstrap_servers: str | None,
+    ) -> None:
+        self.topic, self.topic_id, self.parts = topic, topic_id, list(parts)
+        self._committed, self._limits = committed, limits
+        self._bootstrap_servers = bootstrap_servers
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [part.wanted for part in self.parts]
+
+    def __iter__(self) -> Iterator[Columns]:
+        return self.batches()
+
+    def batches(self) -> Iterator[Columns]:
+        """Partition by partition, in the order of offsets, in memory one at a time."""
+        for part in self.parts:
+            yield from self.batches_of(part)
+
+    def batches_of(self, part: Part) -> Iterator[Columns]:
+        if part.directory is not None:
+            yield from read_files(
+                part.directory,
+                part.wanted,
+                committed=self._committed,
+                limits=self._limits,
+                topic_id=self.topic_id,
+            )
+            return
+        assert self._bootstrap_servers is not None, "a part without files has a broker"
+        with Cluster(self._bootstrap_servers) as cluster:
+            yield from read_wire(
+                cluster,
+                part.wanted,
+                committed=self._committed,
+                limits=self._limits,
+                topic_id=self.topic_id,
+            )
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's stream of batches: pyarrow.RecordBatchReader.from_stream(scan) and the like."""
+        return arrow_stream(self.batches())
+
+    def columns(self, threads: int | None = None) -> list[Columns]:
+        """All of it. Partitions are read side by side, by as many threads as there are cores."""
+        count = min(threads or os.cpu_count() or 1, len(self.parts))
+        if count <= 1:
+            return list(self.batches())
+        with ThreadPoolExecutor(count, "scan") as pool:
+            found = pool.map(lambda part: list(self.batches_of(part)), self.parts)
+            return [columns for rows in found for columns in rows]
+
+    def to_arrow(self, threads: int | None = None) -> Any:
+        """A pyarrow.Table."""
+        import pyarrow
+
+        found = [pyarrow.record_batch(columns) for columns in self.columns(threads)]
+        if not found:
+            found = [pyarrow.record_batch(ColumnsBuilder().finish())]
+        return pyarrow.Table.from_batches(found)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """A pandas.DataFrame (needs pyarrow too); options are those of Table.to_pandas."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """A polars.DataFrame, without pyarrow."""
+        import polars
+
+        return polars.DataFrame(self)
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A duckdb relation over the records in memory; `connection`: the default one."""
+        import duckdb
+
+        table = self.to_arrow()
+        return duckdb.from_arrow(table, connection=connection or duckdb.default_connection())
+
+
+def scan(
+    topic: str | None = None,
+    *,
+    bootstrap_servers: str = "127.0.0.1:9092",
+    partitions: Iterable[int] | None = None,
+    start: Places = "earliest",
+    end: Places = "latest",
+    isolation: str = "read_committed",
+    source: Source = "auto",
+    log_dirs: Iterable[str | os.PathLike[str]] | None = None,
+    snapshot: str | os.PathLike[str] | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    body_bytes_max: int = BODY_BYTES_MAX,
+) -> Scan:
+    """Plans a scan of a topic.
+
+    start, end: an offset, "earliest", "latest", a datetime with a time zone (the first record at or
+    after it), or one of these for each partition in a dict. `end` itself is not read.
+    source: "files" and "wire" insist on one way. log_dirs: where the broker's log directories are
+    seen here, when that is not where the broker says. snapshot: a directory that `seal` made; the
+    broker is not asked then. batch_bytes: how large the pieces are that are given out.
+
+    Raises OutOfRange, NoFilesHere, UnknownTopicOrPartition and other errors of broker and client.
+    """
+    if isolation not in ISOLATION:
+        raise ValueError(f"isolation is one of {', '.join(ISOLATION)}, not {isolation!r}")
+    if source not in ("auto", "files", "wire"):
+        raise ValueError(f"source is auto, files or wire, not {source!r}")
+    if not 0 < batch_bytes <= BATCH_BYTES_MAX:
+        raise ValueError(f"batch_bytes is 1 to {BATCH_BYTES_MAX}, not {batch_bytes}")
+    committed = ISOLATION[isolation]
+    limits = Limits(batch_bytes=batch_bytes, body_bytes_max=body_bytes_max)
+    if snapshot is not None:
+        return _scan_snapshot(Path(snapshot), topic, partitions, start, end, committed, limits)
+    if topic is None:
+        raise ValueError("name a topic")
+    with Cluster(bootstrap_servers) as cluster:
+        known = cluster.topic(topic)
+        indexes = checked_partitions(topic, known.partitions, partitions)
+        bounds = ask_bounds(cluster, topic, indexes)
+        of_time = ask_times(cluster, topic, moments(start, end, indexes))
+        wanted = ranges(topic, bounds, start, end, committed, of_time)
+        places = _places(cluster, topic, [r.partition for r in wanted], source, log_dirs)
+    parts = [Part(r, places.get(r.partition)) for r in wanted]
+    return Scan(
+        topic,
+        known.topic_id,
+        parts,
+        committed=committed,
+        limits=limits,
+        bootstrap_servers=bootstrap_servers,
+    )
+
+
+def _places(
+    cluster: Cluster,
+    topic: str,
+    partitions: Sequence[int],
+    source: Source,
+    log_dirs: Iterable[str | os.PathLike[str]] | None,
+) -> dict[int, LogDirectory]:
+    if source == "wire":
+        return {}
+    if log_dirs is not None:
+        return directories_in(log_dirs, topic, partitions, cluster.topic(topic).topic_id)
+    found = directories_here(cluster, topic, partitions)
+    missing = sorted(set(partitions) - set(found))
+    if source == "files" and missing:
+        raise NoFilesHere(
+            f"the files of partitions {missing} of topic {topic} are not on this machine"
+        )
+    return found
+
+
+def _scan_snapshot(
+    directory: Path,
+    topic: str | None,
+    partitions: Iterable[int] | None,
+    start: Places,
+    end: Places,
+    committed: bool,
+    limits: Limits,
+) -> Scan:
+    name, topic_id, bounds = read_manifest(directory)
+    if topic not in (None, name):
+        raise NoFilesHere(f"{directory} is a snapshot of topic {name}, not of {topic}")
+    indexes = checked_partitions(name, bounds, partitions)
+    known = {index: bounds[index] for index in indexes}
+    places = directories_in([directory], name, indexes, topic_id)
+    of_time: dict[int, dict[int, int]] = {index: {} for index in indexes}
+    for ms, asked in moments(start, end, indexes).items():
+        for index in asked:
+            whole = Range(name, index, known[index].earliest, known[index].high_watermark)
+            of_time[index][ms] = offset_at(places[index], whole, ms, limits)
+    wanted = ranges(name, known, start, end, committed, of_time)
+    parts = [Part(r, places[r.partition]) for r in wanted]
+    return Scan(name, topic_id, parts, committed=committed, limits=limits, bootstrap_servers=None)

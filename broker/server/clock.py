@@ -1,0 +1,87 @@
+"""The time of one broker: wall clock for timestamps, monotonic clock for waiting.
+
+Both come from the broker's system-call table, so that cext and Python agree on the time, also when
+it is moved. Whoever waits in Python waits with an Alarm: it sees a moved clock at once, where
+threading's own waits would sleep on by the machine's clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from weakref import WeakSet
+
+from barnabas.cext.sys import SystemCalls
+
+
+class Clock:
+    """`on_move` is called after each move, on the thread that moved the clock."""
+
+    def __init__(self, system: SystemCalls) -> None:
+        self._system = system
+        self._lock = threading.Lock()
+        self._alarms: WeakSet[Alarm] = WeakSet()
+        self.on_move: list[Callable[[], object]] = []
+
+    def wall_ms(self) -> int:
+        return self._system.wall_ms()
+
+    def monotonic_ns(self) -> int:
+        return self._system.monotonic_ns()
+
+    def alarm(self) -> Alarm:
+        made = Alarm(self)
+        with self._lock:
+            self._alarms.add(made)
+        return made
+
+    def move(self, ms: int) -> None:
+        """Time passes: both clocks go forward, and what has become due wakes."""
+        if ms < 0:
+            raise ValueError("time does not go back; move_wall sets the wall clock back")
+        self._system.move_wall_clock(ms)
+        self._system.move_monotonic(ms)
+        self._tell()
+
+    def move_wall(self, ms: int) -> None:
+        """The wall clock alone is set, forth or back, as by an administrator."""
+        self._system.move_wall_clock(ms)
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            alarms = list(self._alarms)
+        for alarm in alarms:
+            alarm.look_again()
+        for told in self.on_move:
+            told()
+
+
+class Alarm:
+    """Wakes its one waiter when somebody rings, or when the broker's clock reaches a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition(threading.Lock())
+        self._rung = False
+
+    def ring(self) -> None:
+        """The wait that goes on, or the next one, ends at once."""
+        with self._changed:
+            self._rung = True
+            self._changed.notify_all()
+
+    def look_again(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_until(self, due_ns: float) -> bool:
+        """Whether it was rung; otherwise the monotonic clock has reached `due_ns`."""
+        with self._changed:
+            while not self._rung:
+                left_s = (due_ns - self._clock.monotonic_ns()) / 1e9
+                if left_s <= 0:
+                    return False
+                self._changed.wait(min(left_s, threading.TIMEOUT_MAX))
+            self._rung = False
+            return True

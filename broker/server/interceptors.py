@@ -1,0 +1,113 @@
+"""Batches on their way through the interceptors of their topic.
+
+Produce: a decode thread has a job whose topic names `produce.interceptors` (cext/decode.pyx). The
+batch is checked as any other, then the plugins are asked, and the network thread goes on with what
+they made of it. Fetch: threads of their own take ranges of topics with `fetch.interceptors`
+(cext/rewrite.pyx); control batches and batches that are cut off at the end go by or are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.cext.decode import DecodeJob
+from barnabas.cext.records import CorruptRecords
+from barnabas.cext.rewrite import RewriteJob, RewriteQueue
+from barnabas.config import TopicConfig
+from barnabas.errors import UnknownServerError
+from barnabas.hooks.registry import FetchRefused
+from barnabas.hooks.views import RecordBatch, Reject
+from barnabas.wire import compression
+from barnabas.wire.batches import decode_batches
+
+if TYPE_CHECKING:
+    from barnabas.hooks.registry import Registry
+
+log = logging.getLogger("barnabas.hooks")
+
+PRODUCE = "produce.interceptors"
+FETCH = "fetch.interceptors"
+FETCH_THREADS = 2
+
+
+class Interceptors:
+    """The interceptors of one broker's topics."""
+
+    def __init__(self, registry: Registry, topic_config: Callable[[str], TopicConfig]) -> None:
+        self._registry = registry
+        self._topic_config = topic_config
+        self._threads: list[threading.Thread] = []
+
+    def produce(self, job: DecodeJob, decoded: bytes) -> None:
+        """Answers the job; `decoded` are its records, not compressed."""
+        assert job.intercepted is not None
+        topic, partition = job.intercepted
+        target = job.target_codec
+        if not job.look(decoded):
+            job.done(decoded)
+            return
+        batch = RecordBatch(topic, partition, job.batch, job.size_max, decoded)
+        names = self._topic_config(topic).names(PRODUCE)
+        found = self._registry.intercept_produce(names, batch)
+        if isinstance(found, Reject):
+            job.reject(found.message)
+        elif found is None:
+            job.done(decoded, None if target is None else compression.compress(target, decoded))
+        else:
+            if target is not None and target != batch.stored.codec:
+                found = RecordBatch(topic, partition, found, job.size_max).recoded(target)
+            job.replace(found)
+
+    def fetch(self, job: RewriteJob) -> None:
+        """Answers the job."""
+        config = self._topic_config(job.topic)
+        names = config.names(FETCH)
+        size_max = config.integer("max.decompressed.message.bytes")
+        try:
+            job.done(self._seen(job, names, size_max))
+        except FetchRefused:
+            job.failed(UnknownServerError.code)
+        except (CorruptRecords, OSError) as error:
+            log.error("%s-%d: a fetch through plugins: %s", job.topic, job.partition, error)
+            job.failed(UnknownServerError.code)
+
+    def _seen(self, job: RewriteJob, names: tuple[str, ...], size_max: int) -> bytes:
+        data = job.read()
+        pieces = []
+        for stored in decode_batches(data, size_max=size_max, partial_tail=True):
+            piece = data[stored.start : stored.start + stored.size_bytes]
+            if stored.magic != 2:
+                raise FetchRefused("a message of an old format")
+            if not stored.control and stored.count:
+                batch = RecordBatch(job.topic, job.partition, piece, size_max)
+                made = self._registry.intercept_fetch(names, batch)
+                piece = piece if made is None else made
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def begin_fetches(self, queue: RewriteQueue) -> None:
+        """Threads for the queue, once."""
+        if self._threads:
+            return
+        for number in range(FETCH_THREADS):
+            thread = threading.Thread(
+                target=self._run, args=(queue,), name=f"fetch-interceptors-{number}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """After the queue was closed."""
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, queue: RewriteQueue) -> None:
+        while (job := queue.next()) is not None:
+            try:
+                self.fetch(job)
+            except Exception:
+                log.exception("a fetch of %s-%d through plugins", job.topic, job.partition)
+            del job

@@ -1,0 +1,85 @@
+"""Listeners that come and go while the broker runs: `listeners` altered for this broker.
+
+As in Kafka a name that stays keeps its address and its connections, whatever its entry says now;
+a new name is bound, one that is gone is closed, and its connections end when what they asked is
+answered. Clients are told the new addresses by the metadata. New ones are bound before anything
+is closed: when one cannot be bound nothing changes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from barnabas.config import DynamicConfig
+from barnabas.config.dynamic_config import LISTENER_NAMES, listeners_of
+from barnabas.config.layers import Layers
+from barnabas.config.listeners import Listener
+from barnabas.server.listeners import advertised
+
+Bind = Callable[[Listener], int]
+Announce = Callable[[tuple[Listener, ...], tuple[Listener, ...]], None]
+
+
+class ListenerChanges:
+    """Of one broker. `announce` takes what is bound and what clients are told."""
+
+    def __init__(
+        self,
+        config: DynamicConfig,
+        bound: Sequence[Listener],
+        bind: Bind,
+        unbind: Callable[[str], None],
+        announce: Announce,
+    ) -> None:
+        self._config = config
+        self._bound = {row.name: row for row in bound}
+        self._bind, self._unbind, self._announce = bind, unbind, announce
+
+    def check(self, layers: Layers, names: frozenset[str]) -> list[str]:
+        """Why new listeners cannot be bound: what is stored must let the broker start again."""
+        if not names & LISTENER_NAMES:
+            return []
+        rows = (row for row in listeners_of(layers).bound if row.name not in self._bound)
+        return [wrong for row in rows if (wrong := _why_not(row))]
+
+    def changed(self, names: frozenset[str]) -> None:
+        """Raises what `bind` raises."""
+        if not names & LISTENER_NAMES:
+            return
+        asked = self._config.listeners
+        wanted = {row.name: row for row in asked.bound}
+        made: dict[str, Listener] = {}
+        try:
+            for name in wanted.keys() - self._bound.keys():
+                row = wanted[name]
+                made[name] = Listener(name, row.host, self._bind(row), row.protocol)
+        except Exception:
+            for name in made:
+                self._unbind(name)
+            raise
+        gone = self._bound.keys() - wanted.keys()
+        if not made and not gone:
+            return
+        known = self._bound | made
+        self._bound = {name: known[name] for name in wanted}
+        bound = tuple(self._bound.values())
+        self._announce(bound, advertised(asked.advertised, bound))
+        for name in gone:
+            self._unbind(name)
+
+
+def _why_not(row: Listener) -> str:
+    try:
+        found = socket.getaddrinfo(
+            row.host, row.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(found[0][0], socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(found[0][4])
+            trial.listen()
+    except OSError as error:
+        reason = error.strerror or os.strerror(error.errno or 0)
+        return f"listeners={row}: cannot listen there: {reason}. Take another address or port."
+    return ""

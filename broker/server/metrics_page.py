@@ -1,0 +1,164 @@
+"""The page of figures of one broker: when its port is open, and who is asked when it is read.
+
+The port opens first of all, so that a probe learns why a broker that recovers its logs is not ready
+yet, and closes when the network has stopped. Collectors are made at the first reading: their
+modules would delay a start. Whoever has figures of its own adds a collector to `registry`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from barnabas.config import BrokerConfig
+from barnabas.config.listeners import is_loopback
+from barnabas.telemetry.registry import (
+    GAUGE,
+    Collector,
+    Family,
+    Page,
+    Registry,
+    Summary,
+    of_mbean,
+)
+
+if TYPE_CHECKING:
+    from barnabas.telemetry.endpoint import Endpoint
+
+log = logging.getLogger("barnabas.metrics")
+
+# Kafka's numbers of a broker's states.
+NOT_RUNNING = 0
+STARTING = 1
+RECOVERY = 2
+RUNNING = 3
+SHUTTING_DOWN = 7
+PROBLEMS = {
+    NOT_RUNNING: "not running",
+    STARTING: "starting",
+    RECOVERY: "recovering logs after an unclean stop",
+    SHUTTING_DOWN: "shutting down",
+}
+BROKER_STATE = of_mbean(
+    "kafka.server:type=KafkaServer,name=BrokerState",
+    GAUGE,
+    "0 not running, 1 starting, 2 recovering logs, 3 running, 7 shutting down",
+)
+METRICS = (BROKER_STATE,)
+
+
+class NoMetricsPage(Exception):
+    """Why there is no page, though one was asked for: one plain line."""
+
+
+class MetricsPage:
+    """The page, its port and the state that it tells."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        default_port: int,
+        monotonic_ns: Callable[[], int],
+        collectors: Callable[[], Iterable[Collector]],
+    ) -> None:
+        """`collectors` is asked once, when the broker runs and the page is read."""
+        self.state = NOT_RUNNING
+        self.registry = Registry()
+        self.registry.add(self._broker_state)
+        self._config = config
+        self._default_port = default_port
+        self._monotonic_ns = monotonic_ns
+        self._collectors = collectors
+        self._lock = threading.Lock()
+        self._is_complete = False
+        self._endpoint: Endpoint | None = None
+        self._missing = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self._endpoint is not None
+
+    @property
+    def address(self) -> str | None:
+        """http://host:port, None without a page."""
+        return self._endpoint.address if self._endpoint is not None else None
+
+    def open(self) -> None:
+        """Raises NoMetricsPage. A default port that is taken (a second broker, perhaps) is only
+        said: nobody asked for it."""
+        self.state = STARTING
+        asked = self._config.is_set("metrics.port")
+        port = self._config.integer("metrics.port") if asked else self._default_port
+        host = self._config.text("metrics.host") or "127.0.0.1"
+        if port < 0:
+            return
+        from barnabas.telemetry.endpoint import Endpoint
+
+        if not is_loopback(host) and not self._config.boolean("allow.unauthenticated.remote"):
+            raise NoMetricsPage(
+                f"metrics.host={host}: other hosts could read topic names and figures without"
+                " saying who they are. Bind 127.0.0.1, or set allow.unauthenticated.remote=true."
+            )
+        try:
+            self._endpoint = Endpoint(host, port, self._page, self.problem)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            line = (
+                f"no page of figures on {host}:{port}: {reason}. Stop what uses that port, or take"
+                " another one: --set metrics.port=PORT (-1: none)"
+            )
+            if asked:
+                raise NoMetricsPage(line) from error
+            self._missing = line
+            return
+        self._endpoint.start()
+
+    def ready(self) -> None:
+        """Clients are served. A start that fails says one line, so what is missing is said now."""
+        self.state = RUNNING
+        if self._missing:
+            log.warning("%s", self._missing)
+
+    def close(self) -> None:
+        if self._endpoint is not None:
+            self._endpoint.stop()
+            self._endpoint = None
+
+    def problem(self) -> str:
+        """Why clients are not served; "" when they are."""
+        return PROBLEMS.get(self.state, "")
+
+    def _page(self) -> tuple[str, Iterator[bytes]]:
+        from barnabas.telemetry.exposition import CONTENT_TYPE, write_page
+
+        self._complete()
+        page = Page(self._config.text("metrics.dialect"), self._monotonic_ns())
+        return CONTENT_TYPE, write_page(self.registry.families(page), page)
+
+    def _complete(self) -> None:
+        with self._lock:
+            if self.state == RUNNING and not self._is_complete:
+                for collector in self._collectors():
+                    self.registry.add(collector)
+                self._is_complete = True
+
+    def figures(self) -> dict[str, float]:
+        """All figures by name and labels, as the page has them; of summaries sum and count."""
+        self._complete()
+        page = Page(self._config.text("metrics.dialect"), self._monotonic_ns())
+        found: dict[str, float] = {}
+        for metric, samples in self.registry.families(page):
+            name = metric.names(page.dialect)[0]
+            for labels, value in samples:
+                if isinstance(value, Summary):
+                    found[f"{name}_sum{labels}"] = value.total
+                    found[f"{name}_count{labels}"] = value.observations
+                else:
+                    found[f"{name}{labels}"] = value
+        return found
+
+    def _broker_state(self, _page: Page) -> Iterator[Family]:
+        yield BROKER_STATE, [("", self.state)]

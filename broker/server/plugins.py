@@ -1,0 +1,392 @@
+"""The plugins of one broker, as the rest of it sees them.
+
+This is the one place that reads what the configuration says of plugins. Nothing of barnabas.hooks
+(pluggy, entry points) is imported before `plugins` names one or a topic names a policy or an
+interceptor; until then every question here is answered by one test of `_registry`.
+
+    plugins=a,b                      which run, in which order
+    plugin.NAME.key=value            options, see hooks/options.py
+    plugins.reloads                  a change of it loads all of them anew
+
+Who asks: Cleanup (retention, roll), Flusher, LogCleaner, the controller (placement, policies), the
+log manager (directories), the produce and fetch lanes (interceptors.py), node (life cycle).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from barnabas.config import DynamicConfig, TopicConfig
+from barnabas.config.layers import Layers, value_in_force
+from barnabas.config.settings import BROKER_SETTINGS
+from barnabas.errors import PolicyViolation
+
+if TYPE_CHECKING:
+    from barnabas.cext.decode import DecodeJob
+    from barnabas.cext.rewrite import RewriteQueue
+    from barnabas.hooks.plugin import Plugin
+    from barnabas.hooks.registry import Registry
+    from barnabas.hooks.services import Services
+    from barnabas.hooks.views import GroupView, LogView
+    from barnabas.metadata.cluster_state import ClusterState
+    from barnabas.server.interceptors import Interceptors
+    from barnabas.storage.log_manager import PartitionLog
+
+log = logging.getLogger("barnabas.hooks")
+
+NAMES = "plugins"
+RELOADS = "plugins.reloads"
+PREFIX = "plugin."
+HOOKS = {  # what a topic's setting names plugins for
+    "retention.policy": "deletable_segments",
+    "produce.interceptors": "intercept_produce",
+    "fetch.interceptors": "intercept_fetch",
+}
+PLAIN_POLICIES = frozenset({"time", "size"})  # ask for nothing but the segments
+EVENTS_MAX = 100_000  # of partitions led and lost that plugins were not told so far
+
+Event = tuple[str, dict[str, Any]]
+
+
+class UnusablePlugins(Exception):
+    """Why the plugins of the configuration cannot be used."""
+
+
+class Plugins:
+    """`services` is made when the first plugin wants it, and so is the task that reports figures,
+    by `add_task`, which is that of Background."""
+
+    def __init__(
+        self,
+        config: DynamicConfig,
+        services: Callable[[], Services],
+        add_task: Callable[[str, Callable[[], object], Callable[[], float]], object],
+        figures: Callable[[], Mapping[str, float]],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._services = services
+        self._lock = threading.Lock()
+        self._registry: Registry | None = None
+        self._interceptors: Interceptors | None = None
+        self._topic_config: Callable[[str], TopicConfig] | None = None
+        self._fetches: RewriteQueue | None = None
+        self._add_task = add_task
+        self._figures = figures
+        self._wall_ms = wall_ms
+        self._reports = False
+        self._node_id = -1
+        self._state: ClusterState | None = None  # applied last
+        self._led: dict[tuple[str, int], int] = {}  # leader epoch, as plugins were told
+        self._named_by_topics: set[str] = set()
+        self._events: SimpleQueue[Event | None] = SimpleQueue()
+        self._teller: threading.Thread | None = None
+        self._serves = False
+        self._stopped = False
+        config.on_change.append(self._changed)
+        config.checks.append(self._check)
+        config.topic_checks.append(self.problems_of_topic)
+
+    # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def registry(self) -> Registry:
+        """Made when it is asked for."""
+        with self._lock:
+            if self._registry is None:
+                from barnabas.hooks.registry import Registry
+
+                self._registry = Registry(self._settings)
+                self._registry.on_made(self._begin)
+            return self._registry
+
+    @property
+    def are_used(self) -> bool:
+        return self._registry is not None
+
+    def _settings(self) -> Mapping[str, str]:
+        layers = self._config.layers
+        given = {**layers.static, **layers.cluster, **layers.broker}
+        return {name: text for name, text in given.items() if name.startswith(PREFIX)}
+
+    def load(self) -> None:
+        """The plugins of the configuration. Raises UnusablePlugins; but a set that was altered
+        while the broker ran can be altered only while it runs, so that it starts without those
+        that have gone."""
+        names = self._config.names(NAMES)
+        if not names:
+            return
+        layers = self._config.layers
+        if _are_ours(frozenset(layers.cluster) | frozenset(layers.broker)):
+            for problem in self.registry.load_what_can(names):
+                log.error("%s It does not run; topics that name it take no records.", problem)
+            return
+        from barnabas.hooks.loading import CannotLoad
+
+        try:
+            self.registry.load(names)
+        except CannotLoad as error:
+            raise UnusablePlugins(str(error)) from error
+
+    def attach(
+        self, topic_config: Callable[[str], TopicConfig], fetches: RewriteQueue, node_id: int
+    ) -> None:
+        """What topics say, and the fetches that go through plugins."""
+        self._topic_config = topic_config
+        self._fetches = fetches
+        self._node_id = node_id
+
+    def serving(self) -> None:
+        """Clients are served."""
+        self._serves = True
+        registry = self._registry
+        for plugin in registry.plugins() if registry is not None else []:
+            self._begin(plugin)
+        self._begin_named_by_topics()
+
+    def stop_serving(self) -> None:
+        """Before logs are closed. Nothing of a plugin runs after this."""
+        self._stopped = True
+        if self._teller is not None:
+            self._events.put(None)
+            self._teller.join()
+        if self._interceptors is not None:
+            self._interceptors.stop()
+        if self._registry is not None:
+            self._registry.close()
+
+    def _begin(self, plugin: Plugin) -> None:
+        if not self._serves or self._registry is None:
+            return
+        if "report_metrics" in plugin.hooks and not self._reports:
+            self._reports = True
+            period = "plugins.report.interval.ms"
+            self._add_task("plugin-reports", self.report, lambda: self._config.integer(period))
+        services = None if plugin.is_isolated else self._services()
+        self._registry.tell(plugin, "broker_started", {"services": services})
+        if "partition_led" not in plugin.hooks or self._state is None:
+            return
+        self._led = _led_in(self._state, self._node_id)
+        for (topic, partition), epoch in self._led.items():
+            arguments = {"topic": topic, "partition": partition, "leader_epoch": epoch}
+            self._registry.tell(plugin, "partition_led", arguments)
+
+    # -- the configuration ------------------------------------------------------------------------
+
+    def problems_of_topic(self, overrides: Mapping[str, str]) -> list[str]:
+        """What is wrong with the plugins that a topic's settings name."""
+        problems = []
+        for setting in HOOKS.keys() & overrides.keys():
+            for name in _listed(overrides[setting]):
+                if setting == "retention.policy" and name in PLAIN_POLICIES:
+                    continue
+                reason = self.registry.problem_of(name, HOOKS[setting])
+                if reason:
+                    problems.append(f"{setting}: {reason}.")
+        return problems
+
+    def _check(self, layers: Layers, names: frozenset[str]) -> list[str]:
+        if not _are_ours(names):
+            return []
+        from barnabas.hooks.registry import Registry
+
+        given = {**layers.static, **layers.cluster, **layers.broker}
+        wanted = value_in_force(BROKER_SETTINGS[NAMES], layers)
+        assert isinstance(wanted, tuple)
+        tried = Registry(lambda: {name: text for name, text in given.items()})
+        problems = tried.forget_code(wanted) if RELOADS in names else []
+        problems = problems or tried.check(wanted)
+        tried.close()
+        return problems
+
+    def _changed(self, names: frozenset[str]) -> None:
+        if _are_ours(names) and not self._stopped:
+            self.registry.reload(self._config.names(NAMES))
+            self._begin_named_by_topics()
+
+    def _begin_named_by_topics(self) -> None:
+        """Built-ins that stand in no `plugins` run as soon as a topic names them: one that has
+        parked records, say, has work to do before another record comes."""
+        for name in sorted(self._named_by_topics):
+            self.registry.plugin(name)
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def policy_flags(self, config: TopicConfig) -> dict[str, bool]:
+        """What the lanes look at."""
+        produced = config.names("produce.interceptors")
+        fetched = bool(config.names("fetch.interceptors"))
+        self._named_by_topics.update(produced)
+        if fetched and self._fetches is not None:
+            self._intercepting().begin_fetches(self._fetches)
+        return {
+            "produce_intercepted": bool(produced),
+            "fetch_intercepted": fetched,
+        }
+
+    def _intercepting(self) -> Interceptors:
+        registry = self.registry
+        with self._lock:
+            if self._interceptors is None:
+                from barnabas.server.interceptors import Interceptors
+
+                assert self._topic_config is not None
+                self._interceptors = Interceptors(registry, self._topic_config)
+            return self._interceptors
+
+    def intercept(self, job: DecodeJob, decoded: bytes) -> None:
+        self._intercepting().produce(job, decoded)
+
+    def deletable_segments(self, view: LogView, now_ms: int, policies: Sequence[str]) -> int:
+        return self.registry.deletable_segments(view, now_ms, policies)
+
+    def should_roll(self, view: Callable[[], LogView], now_ms: int) -> bool:
+        registry = self._registry
+        if registry is None or not registry.implements("should_roll"):
+            return False
+        return registry.should_roll(view(), now_ms)
+
+    def assign(
+        self, assignor: str, group: GroupView
+    ) -> Mapping[str, Mapping[bytes, Collection[int]]]:
+        """Raises ValueError."""
+        return self.registry.assign_partitions(assignor, group)
+
+    def should_flush(
+        self, row: PartitionLog, record_count: int, age_ms: int, flush_ms: int
+    ) -> bool:
+        registry = self._registry
+        if registry is None or not registry.implements("should_flush"):
+            return False
+        from barnabas.hooks.views import UnflushedLog
+
+        view = UnflushedLog(row.topic, row.partition, record_count, age_ms, flush_ms)
+        return registry.should_flush(view)
+
+    def may_compact(
+        self, row: PartitionLog, dirty_bytes: int, dirty_ratio: float, is_overdue: bool
+    ) -> bool:
+        registry = self._registry
+        if registry is None or not registry.implements("may_compact"):
+            return True
+        from barnabas.hooks.views import DirtyLog
+
+        return registry.may_compact(
+            DirtyLog(row.topic, row.partition, dirty_bytes, dirty_ratio, is_overdue)
+        )
+
+    def place(
+        self, brokers: Sequence[int], partition_count: int, replication_factor: int, first: int
+    ) -> list[tuple[int, ...]] | None:
+        registry = self._registry
+        if registry is None or not registry.implements("place_partitions"):
+            return None
+        return registry.place_partitions(brokers, partition_count, replication_factor, first)
+
+    def choose_directory(
+        self, topic: str, partition: int, directories: Mapping[str, int]
+    ) -> str | None:
+        """`directories`: how many partitions each has, by path."""
+        registry = self._registry
+        if registry is None or not registry.implements("choose_log_directory"):
+            return None
+        import os
+
+        from barnabas.hooks.views import DirectoryView
+
+        rows = []
+        for path, count in directories.items():
+            system = os.statvfs(path)
+            rows.append(DirectoryView(path, count, system.f_bavail * system.f_frsize))
+        return registry.choose_log_directory(topic, partition, rows)
+
+    def check_topic(
+        self, name: str, partition_count: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        """Raises PolicyViolation."""
+        registry = self._registry
+        if registry is None or not registry.implements("check_new_topic"):
+            return
+        from barnabas.hooks.views import NewTopicView
+
+        view = NewTopicView(name, partition_count, replication_factor, dict(configs))
+        reason = registry.refusal_of_topic(view)
+        if reason is not None:
+            raise PolicyViolation(reason)
+
+    def check_config_change(
+        self, resource_type: str, name: str, configs: Mapping[str, str | None]
+    ) -> None:
+        """Raises PolicyViolation."""
+        registry = self._registry
+        if registry is None or not registry.implements("check_config_change"):
+            return
+        from barnabas.hooks.views import ConfigChange
+
+        reason = registry.refusal_of_change(ConfigChange(resource_type, name, dict(configs)))
+        if reason is not None:
+            raise PolicyViolation(reason)
+
+    def report(self) -> None:
+        registry = self._registry
+        if registry is not None and registry.implements("report_metrics"):
+            arguments = {"figures": self._figures(), "now_ms": self._wall_ms()}
+            registry.tell_all("report_metrics", arguments)
+
+    # -- who leads what ---------------------------------------------------------------------------
+
+    def apply(self, state: ClusterState) -> None:
+        """After the replica manager carried a state out."""
+        self._state = state
+        registry = self._registry
+        if registry is None or not self._serves or self._stopped:
+            return
+        if not registry.implements("partition_led") and not registry.implements("partition_lost"):
+            return
+        now = _led_in(state, self._node_id)
+        before, self._led = self._led, now
+        for topic, partition in before.keys() - now.keys():
+            self._tell("partition_lost", {"topic": topic, "partition": partition})
+        for (topic, partition), epoch in now.items():
+            if before.get((topic, partition)) != epoch:
+                arguments = {"topic": topic, "partition": partition, "leader_epoch": epoch}
+                self._tell("partition_led", arguments)
+
+    def _tell(self, hook: str, arguments: dict[str, Any]) -> None:
+        if self._events.qsize() >= EVENTS_MAX:
+            log.error("plugins are slow: %s of %s is not told them", hook, arguments)
+            return
+        self._events.put((hook, arguments))
+        if self._teller is None:
+            self._teller = threading.Thread(
+                target=self._tell_all, name="plugin-events", daemon=True
+            )
+            self._teller.start()
+
+    def _tell_all(self) -> None:
+        while (event := self._events.get()) is not None:
+            hook, arguments = event
+            if self._registry is not None and not self._stopped:
+                self._registry.tell_all(hook, arguments)
+
+
+def _led_in(state: ClusterState, node_id: int) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, index): row.state.leader_epoch
+        for topic in state.topics.values()
+        if not topic.deleting
+        for index, row in topic.partitions.items()
+        if row.state is not None and row.state.leader == node_id
+    }
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _are_ours(names: frozenset[str]) -> bool:
+    return bool(names & {NAMES, RELOADS}) or any(name.startswith(PREFIX) for name in names)

@@ -1,0 +1,139 @@
+"""Timers of the Python rooms: one thread, one heap, the monotonic clock of the broker.
+
+A callable runs on the timers' thread at or soon after its time and must not wait. `cancel` is
+certain: after it returned the callable does not begin. A clock that is moved is looked at anew.
+Limit: TIMERS_MAX; beyond it `at` raises, since every timer stands for a member or a request that
+has limits of its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable
+
+from barnabas.server.clock import Clock
+
+log = logging.getLogger("barnabas.timers")
+
+TIMERS_MAX = 1_000_000
+COMPACT_FROM = 1024  # cancelled timers in the heap before they are swept out
+
+
+class Timer:
+    """One future call. Made by Timers.at."""
+
+    __slots__ = ("_timers", "at_ms", "call", "order")
+
+    def __init__(
+        self, timers: Timers | None, at_ms: int, order: int, call: Callable[[], object]
+    ) -> None:
+        self._timers = timers
+        self.at_ms = at_ms
+        self.order = order
+        self.call: Callable[[], object] | None = call
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.at_ms, self.order) < (other.at_ms, other.order)
+
+    def cancel(self) -> None:
+        """It does not run any more; nothing when it ran or was cancelled before."""
+        if self._timers is not None:
+            self._timers._cancel(self)
+
+
+class Timers:
+    """The timers of one broker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic_ns = clock.monotonic_ns
+        clock.on_move.append(self.look)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._heap: list[Timer] = []
+        self._cancelled = 0
+        self._order = 0
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def now_ms(self) -> int:
+        """The clock the timers go by."""
+        return self._monotonic_ns() // 1_000_000
+
+    def after(self, delay_ms: int, call: Callable[[], object]) -> Timer:
+        """Runs `call` in `delay_ms`."""
+        return self.at(self.now_ms() + max(delay_ms, 0), call)
+
+    def at(self, at_ms: int, call: Callable[[], object]) -> Timer:
+        """Runs `call` when `now_ms` has reached `at_ms`."""
+        with self._lock:
+            if len(self._heap) >= TIMERS_MAX:
+                raise RuntimeError(f"more than {TIMERS_MAX} timers")
+            self._order += 1
+            timer = Timer(self, at_ms, self._order, call)
+            first = not self._heap or timer < self._heap[0]
+            heapq.heappush(self._heap, timer)
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
+                self._thread.start()
+            elif first:
+                self._changed.notify()
+            return timer
+
+    def look(self) -> None:
+        """The clock may have moved: what is due runs."""
+        with self._lock:
+            self._changed.notify()
+
+    @property
+    def count(self) -> int:
+        """Timers that have neither run nor been cancelled."""
+        with self._lock:
+            return len(self._heap) - self._cancelled
+
+    def stop(self) -> None:
+        """Nothing runs any more when this returns."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _cancel(self, timer: Timer) -> None:
+        with self._lock:
+            if timer.call is None:
+                return
+            timer.call = None
+            self._cancelled += 1
+            if self._cancelled > COMPACT_FROM and self._cancelled * 2 > len(self._heap):
+                self._heap = [row for row in self._heap if row.call is not None]
+                heapq.heapify(self._heap)
+                self._cancelled = 0
+
+    def _next_due(self) -> Callable[[], object] | None:
+        """Waits for the next call that is due; None at the stop."""
+        with self._lock:
+            while not self._stopping:
+                while self._heap and self._heap[0].call is None:
+                    heapq.heappop(self._heap)
+                    self._cancelled -= 1
+                if not self._heap:
+                    self._changed.wait()
+                    continue
+                left_ms = self._heap[0].at_ms - self.now_ms()
+                if left_ms > 0:
+                    self._changed.wait(min(left_ms / 1000, threading.TIMEOUT_MAX))
+                    continue
+                timer = heapq.heappop(self._heap)
+                call, timer.call = timer.call, None
+                return call
+            return None
+
+    def _run(self) -> None:
+        while (call := self._next_due()) is not None:
+            try:
+                call()
+            except Exception:  # one timer's trouble must not stop the others
+                log.exception("a timer failed")

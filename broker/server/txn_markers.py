@@ -1,0 +1,220 @@
+"""Transaction markers: the control batches that end a transaction in each of its partitions.
+
+One thread takes whatever was ordered since its last round, appends a marker for each partition,
+asks for one flush of each log, and then says what became of every partition: so many transactions
+share few flushes. A partition that cannot be written to now is tried again, for whoever coordinates
+must not call a transaction complete before all its markers are durable. One that is gone needs no
+marker. A marker that a newer producer or coordinator has overtaken is not written, and not missed.
+
+After a marker is durable `on_written` hears of it: offsets that were committed in the transaction
+count, or never were, from then on. Next: cext/log_transactions.pyx.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from barnabas.cext.log import BUMPING_MARKER, TRUSTED, LogError
+from barnabas.cext.partitions import PartitionHandle
+from barnabas.cext.records import Record
+from barnabas.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    TransactionCoordinatorFenced,
+    UnknownTopicOrPartition,
+)
+from barnabas.value_class import NamedTuple, field, value_class
+from barnabas.wire.batches import encode_batch
+
+log = logging.getLogger("barnabas.transactions")
+
+TopicPartition = tuple[str, int]
+RETRY_S = 0.1
+COMMIT_TIMEOUT_MS = 30_000
+BUMPS_EPOCH = 2  # of transaction.version: a marker's epoch is above its transaction's
+
+_KEY = struct.Struct(">hh")  # version, kind
+_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+ABORT, COMMIT = 0, 1
+
+# There is nothing to write to, or somebody newer has decided.
+NOT_NEEDED = (
+    UnknownTopicOrPartition.code,
+    InvalidProducerEpoch.code,
+    TransactionCoordinatorFenced.code,
+)
+
+
+class Replicas(Protocol):
+    """What of the replica manager is used here."""
+
+    def partition(self, topic: str, index: int) -> PartitionHandle: ...
+
+
+class MarkerOrder(NamedTuple):
+    """Markers to write: one for each partition."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    version: int  # of transaction.version
+    partitions: frozenset[TopicPartition]
+
+
+Codes = Mapping[TopicPartition, int]
+
+
+@value_class(frozen=False, eq=False)
+class _Work:
+    order: MarkerOrder
+    done: Callable[[Codes], object]
+    retries: bool
+    left: set[TopicPartition]
+    codes: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class TransactionMarkers:
+    """The writer of one broker."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        wall_ms: Callable[[], int],
+        on_written: Callable[[str, int, int, bool], object],
+    ) -> None:
+        """`on_written`: topic, partition, producer id, whether committed."""
+        self._replicas = replicas
+        self._wall_ms = wall_ms
+        self._on_written = on_written
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._ordered: list[_Work] = []
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def write(self, order: MarkerOrder, done: Callable[[], object]) -> None:
+        """Goes on trying; `done` comes on the writer's thread, unless the broker stops before."""
+        self._take(_Work(order, lambda codes: done(), True, set(order.partitions)))
+
+    def write_once(self, order: MarkerOrder, done: Callable[[Codes], object]) -> None:
+        """`done` gets a code for each partition."""
+        self._take(_Work(order, done, False, set(order.partitions)))
+
+    def _take(self, work: _Work) -> None:
+        with self._lock:
+            self._ordered.append(work)
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(
+                    target=self._run, name="transaction-markers", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """What is not written is ordered again when its coordinator loads."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        unfinished: list[_Work] = []
+        while True:
+            with self._lock:
+                if not self._ordered and not self._stopping:
+                    self._changed.wait(RETRY_S if unfinished else None)
+                if self._stopping:
+                    return
+                works, self._ordered = unfinished + self._ordered, []
+            unfinished = self._round(works)
+
+    def _round(self, works: list[_Work]) -> list[_Work]:
+        """Gives those that are to be tried again."""
+        written: dict[PartitionHandle, list[tuple[_Work, TopicPartition]]] = {}
+        handles: dict[TopicPartition, PartitionHandle] = {}
+        for work in works:
+            for row in list(work.left):
+                try:
+                    if row not in handles:
+                        handles[row] = self._replicas.partition(*row)
+                    self._append(handles[row], work.order)
+                except (KafkaError, LogError) as error:
+                    self._failed(work, row, error.code)
+                else:
+                    written.setdefault(handles[row], []).append((work, row))
+        for handle in written:
+            handle.appended(wanted=True)
+        for handle, rows in written.items():
+            code = 0 if handle.commit(COMMIT_TIMEOUT_MS) else _why_not(handle)
+            for work, row in rows:
+                if code == 0:
+                    self._finished(work, row)
+                else:
+                    self._failed(work, row, code)
+        for work in works:
+            if not work.left:
+                self._tell(work)
+        return [work for work in works if work.left]
+
+    def _append(self, handle: PartitionHandle, order: MarkerOrder) -> None:
+        found = handle.log
+        if found is None:
+            raise KafkaStorageError()
+        kind = COMMIT if order.commit else ABORT
+        marker = Record(
+            _VALUE.pack(0, order.coordinator_epoch), _KEY.pack(0, kind), timestamp=self._wall_ms()
+        )
+        batch = encode_batch(
+            [marker],
+            producer_id=order.producer_id,
+            producer_epoch=order.producer_epoch,
+            transactional=True,
+            control=True,
+        )
+        found.append(
+            bytearray(batch),
+            leader_epoch=handle.leader_epoch,
+            verification=BUMPING_MARKER if order.version >= BUMPS_EPOCH else TRUSTED,
+        )
+
+    def _finished(self, work: _Work, row: TopicPartition) -> None:
+        work.left.discard(row)
+        work.codes[row] = 0
+        topic, index = row
+        try:
+            self._on_written(topic, index, work.order.producer_id, work.order.commit)
+        except Exception:
+            log.exception("after a marker in %s-%d", topic, index)
+
+    def _failed(self, work: _Work, row: TopicPartition, code: int) -> None:
+        if work.retries and code not in NOT_NEEDED:
+            return  # it stays in `left`
+        if code in NOT_NEEDED[1:]:
+            log.warning(
+                "no marker of producer %d, epoch %d, in %s-%d: error %d",
+                work.order.producer_id, work.order.producer_epoch, *row, code,
+            )  # fmt: skip
+        work.left.discard(row)
+        work.codes[row] = code
+
+    def _tell(self, work: _Work) -> None:
+        try:
+            work.done(work.codes)
+        except Exception:  # one transaction's trouble must not hold up the others
+            log.exception("after the markers of producer %d", work.order.producer_id)
+
+
+def _why_not(handle: PartitionHandle) -> int:
+    if not handle.alive:
+        return NotLeaderOrFollower.code
+    return KafkaStorageError.code if handle.offline else RequestTimedOut.code

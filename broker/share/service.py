@@ -1,0 +1,144 @@
+"""The room put together: what the handlers of share groups' requests call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.watches import Watches
+from barnabas.config import DynamicConfig
+from barnabas.errors import KafkaError, NotCoordinator, UnsupportedVersion
+from barnabas.groups.coordinator import GroupCoordinator
+from barnabas.groups.target_assignment import Assign
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.coordinator_log import CoordinatorLog
+from barnabas.server.replica_manager import ReplicaManager
+from barnabas.server.timers import Timers
+from barnabas.share.dead_letters import DeadLetters
+from barnabas.share.sessions import ShareSessions
+from barnabas.share.share_groups import ShareGroups
+from barnabas.share.share_offsets import ShareOffsets
+from barnabas.share.share_partitions import SharePartitions
+from barnabas.share.share_settings import ShareSettings
+from barnabas.share.share_state import ShareState
+from barnabas.share.waiting import WaitingFetches
+from barnabas.wire.uuids import uuid_text
+
+PRUNE_PERIOD_MS = 300_000
+
+
+class ShareService:
+    """Share groups of one broker."""
+
+    def __init__(
+        self,
+        *,
+        table: PartitionTable,
+        replicas: ReplicaManager,
+        cluster: Callable[[], ClusterState],
+        config: DynamicConfig,
+        coordinator: GroupCoordinator,
+        journal: CoordinatorLog,
+        timers: Timers,
+        wall_ms: Callable[[], int],
+        make_topic: Callable[[str], object],
+        assign: Assign,
+        level: Callable[[], int],
+    ) -> None:
+        """`make_topic`: for dead letters. `level`: of the feature share.version."""
+        self._level = level
+        integer = config.integer
+
+        def settings(group_id: str) -> ShareSettings:
+            return ShareSettings.of(cluster().config("groups", group_id), config)
+
+        def end_of(partition: int) -> int:
+            found = replicas.partition(journal.topic, partition).log
+            if found is None:
+                raise NotCoordinator()
+            return found.end_offset
+
+        def cut(partition: int, offset: int) -> None:
+            replicas.log(journal.topic, partition).advance_log_start(offset)
+
+        self.settings = settings
+        self.state = ShareState(
+            journal=journal,
+            wall_ms=wall_ms,
+            updates_max=lambda: integer("share.coordinator.snapshot.update.records.per.snapshot"),
+            cut=cut,
+            end_of=end_of,
+        )
+        self.sessions = ShareSessions(lambda: integer("group.share.max.share.sessions"))
+        self.waiting = WaitingFetches(Watches(table), timers)
+        self.letters = DeadLetters(
+            replicas=replicas,
+            cluster=cluster,
+            make_topic=make_topic,
+            prefix=lambda: config.text("errors.deadletterqueue.topic.name.prefix"),
+            makes_topics=lambda: config.boolean("errors.deadletterqueue.auto.create.topics.enable"),
+            wall_ms=wall_ms,
+        )
+        self.partitions = SharePartitions(
+            replicas=replicas,
+            cluster=cluster,
+            state=self.state,
+            timers=timers,
+            waiting=self.waiting,
+            letters=self.letters,
+            settings=settings,
+            wall_ms=wall_ms,
+        )
+        self.groups = ShareGroups(
+            coordinator=coordinator,
+            state=self.state,
+            partitions=self.partitions,
+            sessions=self.sessions,
+            timers=timers,
+            cluster=cluster,
+            settings=settings,
+            members_max=lambda: integer("group.share.max.size"),
+            assignor=lambda: config.names("group.share.assignors")[0],
+            assign=assign,
+        )
+        self._topic_ids = cluster().topics_by_id.keys()
+        self._timers = timers
+        self._stopping = False
+        self._prune()
+        self.offsets = ShareOffsets(self.groups, self.state, self.partitions, replicas)
+
+    def apply(self, state: ClusterState) -> None:
+        """Called with each new state of the cluster."""
+        self.partitions.apply(state)
+        ids = state.topics_by_id.keys()
+        if self._topic_ids - ids:
+            self.groups.topics_deleted(lambda topic_id: uuid_text(topic_id) in ids)
+        self._topic_ids = ids
+
+    def check_enabled(self) -> None:
+        """Raises UnsupportedVersion while the feature is switched off."""
+        if self._level() < 1:
+            raise UnsupportedVersion()
+
+    def release_session(self, group_id: str, member_id: str) -> None:
+        """The session's last request was answered, or is about to be."""
+        self.sessions.end(group_id, member_id)
+        self.partitions.release(group_id, member_id)
+
+    def ensure_state_topic(self) -> None:
+        """Makes it when it is not there yet. May wait; raises KafkaError."""
+        try:
+            self.state.journal.ensure()
+        except KafkaError as error:
+            raise NotCoordinator(str(error)) from error
+
+    def _prune(self) -> None:
+        """What of the state topic is not needed any more goes, again and again."""
+        self.state.prune()
+        if not self._stopping:
+            self._timers.after(PRUNE_PERIOD_MS, self._prune)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self.waiting.stop()
+        self.letters.stop()

@@ -1,0 +1,174 @@
+"""Where a checkpoint's files are: the few calls that are needed, and local disks.
+
+A store is given paths below its root, with `/` between their parts. What every one must do:
+
+- put_if_absent: all the bytes or no file, and FileExistsError when the name is taken. Two writers
+  that put the same name: one of them fails. A store that cannot promise that is refused, because a
+  checkpoint has no other lock.
+- replace: readers see the old bytes or the new ones.
+
+Local disks are Hadoop's ChecksumFileSystem: beside NAME there is `.NAME.crc`,
+
+    "crc" 00, int32 512, then for each 512 bytes of NAME its CRC-32 (IEEE)      (big-endian)
+
+and a NAME whose `.crc` is missing is not checked. Files are written as `.NAME.UUID.tmp`, synced,
+and linked to their name, which fails where rename would overwrite. The data gets its name before
+its `.crc`, and loses the `.crc` before its bytes change: a crash between the two leaves data
+without one, never data with the wrong one.
+"""
+
+import os
+import struct
+import uuid
+import zlib
+from pathlib import Path
+from typing import Protocol
+
+from barnabas.spark.failures import CheckpointError, ChecksumMismatch
+
+CRC_HEAD = b"crc\x00" + struct.pack(">i", 512)
+CHUNK_BYTES = 512
+FILE_BYTES_MAX = 1 << 30  # a sink's compacted log may be large; a checkpoint's other files are not
+
+
+class Files(Protocol):
+    """A store of files; its names are relative to the checkpoint."""
+
+    def shown(self, path: str) -> str:
+        """The whole name, for messages."""
+
+    def names(self, directory: str) -> list[str]:
+        """What is in a directory, hidden files left out; nothing when there is none."""
+
+    def read(self, path: str) -> bytes:
+        """Raises FileNotFoundError, ChecksumMismatch, OSError."""
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Raises FileExistsError, OSError."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Raises OSError."""
+
+    def delete(self, path: str) -> None:
+        """Nothing happens when it is not there. Raises OSError."""
+
+    def modified_ms(self, path: str) -> int:
+        """Raises FileNotFoundError, OSError."""
+
+
+def checksums(data: bytes) -> bytes:
+    """What belongs into the `.crc` file."""
+    parts = [CRC_HEAD]
+    for at in range(0, len(data), CHUNK_BYTES):
+        parts.append(zlib.crc32(data[at : at + CHUNK_BYTES]).to_bytes(4, "big"))
+    return b"".join(parts)
+
+
+class LocalFiles:
+    """A directory of this machine, made when something is put into it."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    def shown(self, path: str) -> str:
+        return os.fspath(self.root / path)
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            found = os.listdir(self.root / directory)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if not name.startswith("."))
+
+    def read(self, path: str) -> bytes:
+        place = self.root / path
+        with open(place, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise CheckpointError(self.shown(path), f"larger than {FILE_BYTES_MAX} bytes")
+        try:
+            sums = _crc_place(place).read_bytes()
+        except FileNotFoundError:
+            return data
+        if sums[: len(CRC_HEAD)] != CRC_HEAD:
+            raise ChecksumMismatch(os.fspath(_crc_place(place)), "this is no checksum file")
+        if (wanted := checksums(data)) != sums:
+            raise ChecksumMismatch(self.shown(path), _difference(wanted, sums))
+        return data
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            raise FileExistsError(f"{place} is there already")
+        made = _written(place, data)
+        try:
+            os.link(made, place)
+        finally:
+            made.unlink(missing_ok=True)
+        self._put_crc(place, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        made = _written(place, data)
+        _crc_place(place).unlink(missing_ok=True)
+        os.rename(made, place)
+        self._put_crc(place, data)
+
+    def _put_crc(self, place: Path, data: bytes) -> None:
+        crc = _crc_place(place)
+        made = _written(crc, checksums(data))
+        os.rename(made, crc)
+        _sync_directory(place.parent)
+
+    def delete(self, path: str) -> None:
+        place = self.root / path
+        _crc_place(place).unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
+        if place.parent.exists():
+            _sync_directory(place.parent)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(self.root / path).st_mtime_ns // 1_000_000
+
+
+def _crc_place(place: Path) -> Path:
+    return place.with_name(f".{place.name}.crc")
+
+
+def _written(place: Path, data: bytes) -> Path:
+    """The bytes, synced, under a temporary name beside `place`."""
+    made = place.with_name(f".{place.name.lstrip('.')}.{uuid.uuid4()}.tmp")
+    with open(made, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return made
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _difference(wanted: bytes, sums: bytes) -> str:
+    if len(wanted) != len(sums):
+        chunks = (len(sums) - len(CRC_HEAD)) // 4
+        return f"its .crc is of {chunks} pieces of 512 bytes, not of its size"
+    at = next(i for i in range(len(CRC_HEAD), len(sums), 4) if wanted[i : i + 4] != sums[i : i + 4])
+    chunk = (at - len(CRC_HEAD)) // 4
+    return f"bytes {chunk * CHUNK_BYTES} to {(chunk + 1) * CHUNK_BYTES} are not those of its .crc"
+
+
+def files_at(url: str) -> Files:
+    """The store of a path or a file: URL. Raises CheckpointError for another scheme."""
+    scheme, colon, rest = url.partition(":")
+    if colon and scheme == "file":
+        return LocalFiles("/" + rest.lstrip("/"))
+    if colon and rest.startswith("//"):
+        raise CheckpointError(url, f"{scheme}: is not served here, only paths and file: URLs are")
+    return LocalFiles(url)

@@ -1,0 +1,241 @@
+"""Compaction of one log: what of it is dirty, and the pass that cleans it.
+
+    clean                first dirty offset      first uncleanable offset
+    |  cleaned before    |  learnt, then cleaned |  too young, in an open transaction, not
+    |                    |                       |  visible yet, or the active segment
+
+A pass learns the keys of the dirty part as far as the map holds and then writes all segments
+below anew, in groups that stay below segment.bytes (cext/compact.pyx, cext/replacement.pyx).
+Each group is put in place by itself: a pass that is stopped, or a crash, has cleaned less than
+the whole and nothing wrongly. Next: log_cleaner.py, which decides when.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from barnabas.cext.compact import Cleaning, Learning
+from barnabas.cext.log import SegmentInfo
+from barnabas.cext.offset_map import OffsetMap
+from barnabas.cext.replacement import replace_segments
+from barnabas.cext.sys import SystemCalls
+from barnabas.config import TopicConfig
+from barnabas.storage.log_manager import PartitionLog
+from barnabas.value_class import NamedTuple
+from barnabas.wire.compression import compress, decompress
+
+IO_BYTES = 256 << 10
+TURN_BYTES = 4 << 20  # between two looks at the rate and at the stop
+_ABORTED = struct.Struct(">hqqqq")  # an entry of a .txnindex: cext/txn_index.pyx
+OFFSET_SPAN_MAX = 2**31 - 1
+
+Pace = Callable[[int], bool]  # told of bytes read and written; False: stop here
+
+
+class Stopped(Exception):
+    """The pass was told to stop; the log is as good as before."""
+
+
+class Dirt(NamedTuple):
+    """What of a log a pass would clean."""
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    dirty_bytes: int
+    delay_ms: int  # how long max.compaction.lag.ms is over; 0: it is not
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.delay_ms > 0
+
+    @property
+    def ratio(self) -> float:
+        """Share of the log's cleanable part that no pass has seen; 0 for an empty one."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+class Cleaned(NamedTuple):
+    """What a pass did."""
+
+    first_dirty: int  # where the next one begins
+    bytes_before: int
+    bytes_after: int
+    records_before: int
+    records_after: int
+    keys: int
+
+
+def dirt_of(
+    row: PartitionLog, config: TopicConfig, checkpoint: int, high_watermark: int, now_ms: int
+) -> Dirt:
+    """Raises LogError when the log was closed meanwhile."""
+    segments = row.handle.segments()
+    start = row.handle.start_offset
+    # A checkpoint outside the log is of a log that was truncated or cut at its start: all is dirty.
+    first_dirty = checkpoint if start <= checkpoint <= row.handle.end_offset else start
+    limit = min(high_watermark, segments[-1].base_offset)
+    open_offset = row.handle.first_open_offset
+    if open_offset >= 0:
+        limit = min(limit, open_offset)
+    lag_ms = config.integer("min.compaction.lag.ms")
+    if lag_ms > 0:
+        for segment in segments[:-1]:
+            if segment.base_offset >= first_dirty and segment.largest_timestamp > now_ms - lag_ms:
+                limit = min(limit, segment.base_offset)
+                break
+    limit = max(limit, first_dirty)
+    ends = [segment.base_offset for segment in segments[1:]]
+    clean_bytes = dirty_bytes = 0
+    oldest_ms = -1
+    for segment, end in zip(segments, ends, strict=False):
+        if end <= first_dirty:
+            clean_bytes += segment.size_bytes
+        elif segment.base_offset < limit:
+            dirty_bytes += segment.size_bytes
+            if oldest_ms < 0:
+                oldest_ms = segment.largest_timestamp
+    delay_ms = 0
+    if dirty_bytes > 0 and oldest_ms >= 0:
+        delay_ms = max(now_ms - oldest_ms - config.integer("max.compaction.lag.ms"), 0)
+    return Dirt(first_dirty, limit, clean_bytes, dirty_bytes, delay_ms)
+
+
+def compact(
+    row: PartitionLog,
+    config: TopicConfig,
+    dirt: Dirt,
+    offsets: OffsetMap,
+    system: SystemCalls,
+    inflated_max: int,
+    now_ms: int,
+    pace: Pace,
+    *,
+    io_bytes: int = IO_BYTES,
+) -> Cleaned:
+    """One pass; `io_bytes` are read, and written, at a time. Raises Stopped, Uncleanable, LogError
+    and OSError."""
+    row.handle.flush()
+    sealed = row.handle.segments()[:-1]
+    aborted = _aborted_transactions(row)
+    open_body = _opener(inflated_max)
+    end = _learn(row, sealed, dirt, offsets, system, inflated_max, io_bytes, aborted, pace)
+    cleaning = Cleaning(
+        system,
+        offsets,
+        decompress=open_body,
+        compress=compress,
+        inflated_max=inflated_max,
+        io_bytes=io_bytes,
+        now_ms=now_ms,
+        delete_retention_ms=config.integer("delete.retention.ms"),
+        index_interval_bytes=config.integer("index.interval.bytes"),
+        aborted=aborted,
+        producers=[(p.producer_id, p.epoch, p.last_offset) for p in row.handle.producers()],
+    )
+    before = after = 0
+    below = [segment for segment in sealed if segment.base_offset < end]
+    for group in _groups(below, config):
+        _clean_group(row, cleaning, group, pace)
+        if not replace_segments(row.handle, [info.base_offset for info in group], cleaning):
+            raise Stopped("its segments changed meanwhile")
+        before += sum(info.size_bytes for info in group)
+        after += cleaning.size_bytes
+    return Cleaned(end, before, after, cleaning.records_read, cleaning.records_kept, offsets.count)
+
+
+def _learn(
+    row: PartitionLog,
+    sealed: Sequence[SegmentInfo],
+    dirt: Dirt,
+    offsets: OffsetMap,
+    system: SystemCalls,
+    inflated_max: int,
+    io_bytes: int,
+    aborted: Sequence[tuple[int, int, int, int]],
+    pace: Pace,
+) -> int:
+    """Fills the map; the offset up to which it knows every key."""
+    ends = [info.base_offset for info in sealed[1:]] + [dirt.first_uncleanable]
+    dirty = [
+        info
+        for info, end in zip(sealed, ends, strict=True)
+        if end > dirt.first_dirty and info.base_offset < dirt.first_uncleanable
+    ]
+    if not dirty:
+        return dirt.first_dirty
+    offsets.reset(dirt.first_uncleanable - dirt.first_dirty)
+    learning = Learning(
+        system,
+        offsets,
+        decompress=_opener(inflated_max),
+        inflated_max=inflated_max,
+        io_bytes=io_bytes,
+        from_offset=dirt.first_dirty,
+        end_offset=dirt.first_uncleanable,
+        aborted=[entry for entry in aborted if entry[2] >= dirty[0].base_offset],
+    )
+    for info in dirty:
+        learning.open(_path(row, info, ".log"), info.size_bytes)
+        _walk(learning, pace)
+        if learning.full:
+            break
+    return offsets.latest_offset + 1 if learning.full else dirt.first_uncleanable
+
+
+def _clean_group(
+    row: PartitionLog, cleaning: Cleaning, group: Sequence[SegmentInfo], pace: Pace
+) -> None:
+    cleaning.begin(_path(row, group[0], ""), group[0].base_offset)
+    for info in group:
+        cleaning.open(_path(row, info, ".log"), info.size_bytes)
+        _walk(cleaning, pace)
+    cleaning.finish()
+
+
+def _walk(walk: Learning | Cleaning, pace: Pace) -> None:
+    more = True
+    while more:
+        before = walk.position
+        more = walk.turn(TURN_BYTES)
+        if not pace(walk.position - before):
+            raise Stopped("the broker stops, or the topic is no longer compacted")
+
+
+def _groups(segments: Sequence[SegmentInfo], config: TopicConfig) -> Iterator[list[SegmentInfo]]:
+    """Neighbours that fit into one segment, whatever is left of them."""
+    size_max = config.integer("segment.bytes")
+    group: list[SegmentInfo] = []
+    size_bytes = 0
+    for index, info in enumerate(segments):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        last = following if following is not None else info.base_offset
+        full = size_bytes + info.size_bytes > size_max
+        if group and (full or last - group[0].base_offset > OFFSET_SPAN_MAX):
+            yield group
+            group, size_bytes = [], 0
+        group.append(info)
+        size_bytes += info.size_bytes
+    if group:
+        yield group
+
+
+def _path(row: PartitionLog, info: SegmentInfo, suffix: str) -> Path:
+    return row.directory / f"{info.base_offset:020d}{suffix}"
+
+
+def _opener(inflated_max: int) -> Callable[[int, bytes], bytes]:
+    return lambda codec, data: decompress(codec, data, size_max=inflated_max)
+
+
+def _aborted_transactions(row: PartitionLog) -> list[tuple[int, int, int, int]]:
+    """(producer id, first offset, last offset, last stable offset) of all in the log's indexes."""
+    found = []
+    for path in row.directory.glob("*.txnindex"):
+        data = path.read_bytes()
+        whole = len(data) - len(data) % _ABORTED.size
+        found += [entry[1:] for entry in _ABORTED.iter_unpack(data[:whole])]
+    return found

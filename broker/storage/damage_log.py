@@ -1,0 +1,30 @@
+"""Damage found in segments, as log lines: each stretch of bad bytes once, a few lines a second."""
+
+import logging
+from pathlib import Path
+
+from barnabas.storage.log_manager import LogManager
+
+log = logging.getLogger("barnabas.logs")
+
+PERIOD_MS = 1000
+LINES_MAX = 10  # a time; a segment full of bad batches would fill the log otherwise
+
+
+def write_damage(logs: LogManager) -> int:
+    """Logs what was found since the last call; how many finds."""
+    finds = logs.take_damage()
+    for find in finds[:LINES_MAX]:
+        path = Path(find.path)
+        log.error(
+            "%s: bytes %d to %d of %s hold no valid batch; fetches that meet them are answered"
+            " CORRUPT_MESSAGE. Consumers can go on behind them; to mend it, stop the broker and"
+            " put a good copy of the file in place",
+            path.parent.name,
+            find.first,
+            find.end,
+            path,
+        )
+    if len(finds) > LINES_MAX:
+        log.error("%d more stretches of bad bytes were found", len(finds) - LINES_MAX)
+    return len(finds)

@@ -1,0 +1,243 @@
+"""The page's door: a small HTTP server on one port, for Prometheus and for probes.
+
+    GET /metrics                       the figures
+    GET /health/live, /livez           200 while the broker runs
+    GET /health/ready, /readyz,        200 when clients are served, 503 with the reason when not
+        /healthz
+
+Standard `http.server` costs 60 ms and 80 modules at import and has no limits; this has: the length
+of a request, the time for it to arrive, the time for the page to be taken, and how many are served
+at once (one more is told 503). A request is one GET or HEAD without a body; the connection is
+closed after the answer. Threads end at `stop`, whatever their clients do.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+log = logging.getLogger("barnabas.metrics")
+
+REQUEST_BYTES_MAX = 8192
+REQUEST_S_MAX = 5.0
+ANSWER_S_MAX = 30.0
+CLIENTS_MAX = 8
+PLAIN = "text/plain; charset=utf-8"
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+LIVE = ("/health/live", "/livez")
+READY = ("/health/ready", "/readyz", "/healthz")
+
+Answer = tuple[int, str, Iterable[bytes]]
+
+
+class Refused(Exception):
+    """A request that gets an error for an answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Endpoint:
+    """One port. `page` gives the content type and the pieces of the figures; `problem` says why
+    the broker is not ready, "" when it is."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        page: Callable[[], tuple[str, Iterable[bytes]]],
+        problem: Callable[[], str],
+    ) -> None:
+        """Binds. Raises OSError."""
+        self._page = page
+        self._problem = problem
+        self._lock = threading.Lock()
+        self._clients: dict[socket.socket, threading.Thread] = {}
+        self._stopping = False
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen(CLIENTS_MAX)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+        self._acceptor = threading.Thread(target=self._accept, name="metrics", daemon=True)
+
+    @property
+    def address(self) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    def start(self) -> None:
+        self._acceptor.start()
+
+    def stop(self) -> None:
+        """Ends every thread; clients that are being answered lose their answer."""
+        with self._lock:
+            self._stopping = True
+            clients = list(self._clients.items())
+        for one in (self._socket, *(client for client, _ in clients)):
+            _shut(one)
+        if self._acceptor.ident is not None:
+            self._acceptor.join()
+        for _, thread in clients:
+            thread.join()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._stopping:
+            try:
+                client, _ = self._socket.accept()
+            except OSError as error:
+                if not self._stopping:  # out of descriptors: the next one may succeed
+                    log.warning("accepting a reader of the figures: %s", error)
+                    time.sleep(0.1)
+                continue
+            client.settimeout(REQUEST_S_MAX)
+            thread = threading.Thread(
+                target=self._serve, args=(client,), name="metrics-client", daemon=True
+            )
+            with self._lock:
+                is_welcome = len(self._clients) < CLIENTS_MAX and not self._stopping
+                if is_welcome:
+                    self._clients[client] = thread
+            if is_welcome:
+                thread.start()
+            else:
+                _say(client, 503, "too many readers at once\n")
+                client.close()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            self._exchange(client)
+        except OSError:
+            pass  # the client has gone, or takes too long: nobody is left to tell
+        except Exception:
+            log.exception("the page of figures failed")
+        finally:
+            with self._lock:
+                self._clients.pop(client, None)
+            client.close()
+
+    def _exchange(self, client: socket.socket) -> None:
+        try:
+            method, path, chunked = _request(client)
+            status, kind, pieces = self._answer(path)
+        except Refused as refused:
+            _say(client, refused.status, f"{refused}\n")
+            return
+        deadline_s = time.monotonic() + ANSWER_S_MAX
+        head = _head(status, kind, chunked)
+        if method == "HEAD":
+            _send(client, head, deadline_s)
+            return
+        for piece in pieces:
+            if piece:
+                _send(client, head + (_chunk(piece) if chunked else piece), deadline_s)
+                head = b""
+        _send(client, head + (b"0\r\n\r\n" if chunked else b""), deadline_s)
+
+    def _answer(self, path: str) -> Answer:
+        if path == "/metrics":
+            try:
+                kind, pieces = self._page()
+            except Exception as error:
+                log.exception("the page of figures failed")
+                raise Refused(500, "the figures cannot be read; the log says why") from error
+            return 200, kind, pieces
+        if path in LIVE:
+            return 200, PLAIN, [b"live\n"]
+        if path in READY:
+            problem = self._problem()
+            return (
+                (503, PLAIN, [f"{problem}\n".encode()]) if problem else (200, PLAIN, [b"ready\n"])
+            )
+        if path == "/":
+            return 200, PLAIN, [b"/metrics\n/health/live\n/health/ready\n"]
+        raise Refused(404, "there are /metrics, /health/live and /health/ready")
+
+
+def _request(client: socket.socket) -> tuple[str, str, bool]:
+    """(method, path, whether the client understands chunks)."""
+    deadline_s = time.monotonic() + REQUEST_S_MAX
+    data = b""
+    while b"\r\n\r\n" not in data and b"\n\n" not in data:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise Refused(408, "the request did not arrive in time")
+        client.settimeout(left_s)
+        try:
+            got = client.recv(REQUEST_BYTES_MAX)
+        except TimeoutError:
+            continue
+        if not got:
+            raise OSError("closed before its request was complete")
+        data += got
+        if len(data) > REQUEST_BYTES_MAX:
+            raise Refused(431, f"a request has at most {REQUEST_BYTES_MAX} bytes")
+    words = data.split(b"\n", 1)[0].decode("latin-1").split()
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise Refused(400, "not a request of HTTP/1")
+    if words[0] not in ("GET", "HEAD"):
+        raise Refused(405, "GET and HEAD are understood")
+    return words[0], words[1].partition("?")[0], words[2] != "HTTP/1.0"
+
+
+def _head(status: int, kind: str, chunked: bool, size_bytes: int | None = None) -> bytes:
+    rows = [f"HTTP/1.1 {status} {REASONS[status]}", f"Content-Type: {kind}", "Connection: close"]
+    if size_bytes is not None:
+        rows.append(f"Content-Length: {size_bytes}")
+    elif chunked:
+        rows.append("Transfer-Encoding: chunked")
+    return ("\r\n".join(rows) + "\r\n\r\n").encode()
+
+
+def _chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+def _send(client: socket.socket, data: bytes, deadline_s: float) -> None:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("the page was not taken in time")
+    client.settimeout(left_s)
+    client.sendall(data)
+
+
+def _say(client: socket.socket, status: int, text: str) -> None:
+    body = text.encode()
+    try:
+        _send(
+            client,
+            _head(status, PLAIN, False, len(body)) + body,
+            time.monotonic() + REQUEST_S_MAX,
+        )
+        # What the client still sends would make the kernel drop the answer: take a little of it.
+        client.shutdown(socket.SHUT_WR)
+        client.settimeout(0.2)
+        client.recv(REQUEST_BYTES_MAX)
+    except OSError:
+        pass
+
+
+def _shut(one: socket.socket) -> None:
+    try:
+        one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # not connected any more

@@ -1,0 +1,316 @@
+"""Requests, connections and threads of the network, as the reactor counts them.
+
+Everything is counted on the network threads (`cext.request_figures`); error codes in answers of the
+Python lane come from `request_errors`. A fetch counts as Fetch and as FetchConsumer or
+FetchFollower, as in Kafka. Idle shares and rates are those of the last minute, quantiles those of
+the last five.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from barnabas.cext.reactor import Reactor
+from barnabas.errors import name_of
+from barnabas.telemetry.recent import RecentRate, RecentTimes
+from barnabas.telemetry.registry import (
+    COUNTER,
+    GAUGE,
+    SUMMARY,
+    Family,
+    Metric,
+    Page,
+    Sample,
+    of_mbean,
+)
+from barnabas.telemetry.request_errors import RequestErrors
+from barnabas.wire.api_keys import api_keys
+
+PRODUCE = 0
+FETCH = 1
+FETCH_FOLLOWER = -1  # the reactor's key for fetches of other brokers
+REQUEST = ("request",)
+
+REQUESTS = of_mbean(
+    "kafka.network:type=RequestMetrics,name=RequestsPerSec",
+    COUNTER,
+    "Requests answered",
+    ("request", "version"),
+)
+ERRORS = of_mbean(
+    "kafka.network:type=RequestMetrics,name=ErrorsPerSec",
+    COUNTER,
+    "Error codes in answers, of each partition too; NONE is success",
+    ("request", "error"),
+)
+
+
+def _time(name: str, meaning: str) -> Metric:
+    return of_mbean(f"kafka.network:type=RequestMetrics,name={name}", SUMMARY, meaning, REQUEST)
+
+
+TOTAL_TIME = _time("TotalTimeMs", "From a request's last byte to its answer's last byte, in ms")
+TIMES = {
+    "total": TOTAL_TIME,
+    "request_queue": _time("RequestQueueTimeMs", "Until somebody begins to handle it, in ms"),
+    "local": _time("LocalTimeMs", "Handling it on this broker, in ms"),
+    "remote": _time("RemoteTimeMs", "Waiting for replicas, the disk or more records, in ms"),
+    "response_queue": _time("ResponseQueueTimeMs", "Until its answer is being sent, in ms"),
+    "response_send": _time("ResponseSendTimeMs", "Sending the answer, in ms"),
+}
+REQUEST_QUEUE = of_mbean(
+    "kafka.network:type=RequestChannel,name=RequestQueueSize",
+    GAUGE,
+    "Requests that wait for a request handler",
+)
+RESPONSE_QUEUE = of_mbean(
+    "kafka.network:type=RequestChannel,name=ResponseQueueSize",
+    GAUGE,
+    "Answers that wait for their network thread",
+)
+NETWORK_IDLE = of_mbean(
+    "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent",
+    GAUGE,
+    "Share of the last minute that network threads had nothing to do, 0 to 1",
+)
+THREAD_IDLE = of_mbean(
+    "kafka.network:type=Processor,name=IdlePercent",
+    GAUGE,
+    "The same for each network thread",
+    ("networkProcessor",),
+)
+MEMORY_USED = of_mbean(
+    "kafka.network:type=SocketServer,name=MemoryPoolUsed",
+    GAUGE,
+    "Bytes of requests that are held: partial, parked or waiting",
+)
+MEMORY_LEFT = of_mbean(
+    "kafka.network:type=SocketServer,name=MemoryPoolAvailable",
+    GAUGE,
+    "What queued.max.request.bytes leaves",
+)
+_POOL = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
+HANDLER_IDLE = of_mbean(
+    _POOL,
+    GAUGE,
+    "Share of the last minute that request handlers (num.io.threads) waited for work, 0 to 1",
+    confluent=(
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_oneminuterate",
+    ),
+)
+_SOCKETS = "kafka.server:type=socket-server-metrics,attribute="
+CONNECTIONS = of_mbean(
+    _SOCKETS + "connection-count",
+    GAUGE,
+    "Connections of each listener and network thread",
+    ("listener", "networkProcessor"),
+)
+CONNECTIONS_MADE = of_mbean(
+    _SOCKETS + "connection-creation-total", COUNTER, "Connections accepted", ("listener",)
+)
+CONNECTION_RATE = of_mbean(
+    _SOCKETS + "connection-creation-rate",
+    GAUGE,
+    "Connections accepted a second, over the last minute",
+    ("listener",),
+)
+BYTES_IN = of_mbean(
+    _SOCKETS + "incoming-byte-total", COUNTER, "Bytes received", ("networkProcessor",)
+)
+BYTES_OUT = of_mbean(_SOCKETS + "outgoing-byte-total", COUNTER, "Bytes sent", ("networkProcessor",))
+CLOSED = Metric(
+    "barnabas_connections_closed_total", COUNTER, ("reason",), "Connections closed or refused"
+)
+PURGATORY = of_mbean(
+    "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
+    GAUGE,
+    "Requests that wait for something to happen",
+    ("delayedOperation",),
+)
+DELAYED = of_mbean(
+    "kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations",
+    GAUGE,
+    "Requests that wait for their time to pass, at the latest",
+    ("delayedOperation",),
+)
+
+METRICS = (
+    REQUESTS,
+    ERRORS,
+    *TIMES.values(),
+    REQUEST_QUEUE,
+    RESPONSE_QUEUE,
+    NETWORK_IDLE,
+    THREAD_IDLE,
+    MEMORY_USED,
+    MEMORY_LEFT,
+    HANDLER_IDLE,
+    CONNECTIONS,
+    CONNECTIONS_MADE,
+    CONNECTION_RATE,
+    BYTES_IN,
+    BYTES_OUT,
+    CLOSED,
+    PURGATORY,
+    DELAYED,
+)
+
+Figures = dict[str, Any]
+NOTHING: Figures = {
+    "parked": 0,
+    "versions": {},
+    "errors": {},
+    "times": {part: (0, {}) for part in TIMES},
+}
+
+
+class NetworkFigures:
+    """The collector of one broker's network."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        errors: RequestErrors,
+        handler_threads: Callable[[], int],
+        queued_bytes_max: Callable[[], int],
+        began_ns: int,
+    ) -> None:
+        self._reactor = reactor
+        self._errors = errors
+        self._handler_threads = handler_threads
+        self._queued_bytes_max = queued_bytes_max
+        self._began_ns = began_ns
+        self._rates: dict[tuple[str, str], RecentRate] = {}
+        self._times: dict[tuple[str, str], RecentTimes] = {}
+
+    def __call__(self, page: Page) -> Iterator[Family]:
+        figures = self._figures()
+        yield from self._requests(page, figures)
+        yield from self._connections(page, self._reactor.counters())
+        waiting = [
+            (page.labels(delayedOperation=name), figures[name]["parked"])
+            for name in ("Produce", "Fetch")
+        ]
+        yield PURGATORY, waiting
+        yield DELAYED, waiting
+
+    def _rate(self, kind: str, of: str, now_ns: int, value: float) -> float:
+        known = self._rates.setdefault((kind, of), RecentRate(self._began_ns))
+        return known.per_ns(now_ns, value)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _figures(self) -> dict[str, Figures]:
+        """By the names that Kafka gives to requests."""
+        found = self._reactor.request_figures()
+        names = api_keys()
+        by_name = {
+            names[key].name: figures
+            for key, figures in found.items()
+            if key in names and key != FETCH
+        }
+        for (key, code), count in self._errors.counts().items():
+            name = names[key].name
+            own = by_name.setdefault(name, dict(NOTHING))
+            own["errors"] = {**own["errors"], code: own["errors"].get(code, 0) + count}
+        consumer = found.get(FETCH, NOTHING)
+        follower = found.get(FETCH_FOLLOWER, NOTHING)
+        by_name |= {
+            "Fetch": _sum(consumer, follower),
+            "FetchConsumer": consumer,
+            "FetchFollower": follower,
+        }
+        by_name.setdefault("Produce", NOTHING)
+        return dict(sorted(by_name.items()))
+
+    def _requests(self, page: Page, figures: Mapping[str, Figures]) -> Iterator[Family]:
+        yield (
+            REQUESTS,
+            [
+                (page.labels(request=name, version=version), count)
+                for name, row in figures.items()
+                for version, count in row["versions"].items()
+            ],
+        )
+        yield (
+            ERRORS,
+            [
+                (page.labels(request=name, error=name_of(code)), count)
+                for name, row in figures.items()
+                for code, count in row["errors"].items()
+            ],
+        )
+        for part, metric in TIMES.items():
+            yield metric, [self._time_of(page, name, part, row) for name, row in figures.items()]
+
+    def _time_of(self, page: Page, name: str, part: str, row: Figures) -> Sample:
+        sum_ns, buckets = row["times"][part]
+        # What a request did not spend at all is not counted in cext: those are noughts.
+        missing = sum(row["times"]["total"][1].values()) - sum(buckets.values())
+        if missing > 0:
+            buckets = {**buckets, 0: buckets.get(0, 0) + missing}
+        known = self._times.setdefault((name, part), RecentTimes(self._began_ns))
+        return page.labels(request=name), known.summary(page.now_ns, sum_ns, buckets)
+
+    # -- connections and threads ----------------------------------------------------------------
+
+    def _connections(self, page: Page, counters: dict[str, Any]) -> Iterator[Family]:
+        threads = counters["threads"]
+        # From the network's start on: what came before is neither idle nor busy.
+        self._began_ns = page.now_ns - max(thread["run_ns"] for thread in threads)
+        numbers = [page.labels(networkProcessor=number) for number in range(len(threads))]
+        idle = [
+            min(1.0, self._rate("network", str(number), page.now_ns, thread["idle_ns"]))
+            for number, thread in enumerate(threads)
+        ]
+        yield NETWORK_IDLE, [("", sum(idle) / len(idle))]
+        yield THREAD_IDLE, list(zip(numbers, idle, strict=True))
+        handlers = max(1, self._handler_threads())
+        waited = self._rate("handlers", "", page.now_ns, counters["python_idle_ns"])
+        yield HANDLER_IDLE, [("", min(1.0, waited / handlers))]
+        yield REQUEST_QUEUE, [("", counters["python_queue"])]
+        yield RESPONSE_QUEUE, [("", counters["answer_queue"])]
+        yield MEMORY_USED, [("", counters["held_bytes"])]
+        limit = self._queued_bytes_max()
+        left = max(0, limit - counters["held_bytes"]) if limit > 0 else float("inf")
+        yield MEMORY_LEFT, [("", left)]
+        yield (
+            CONNECTIONS,
+            [
+                (page.labels(listener=listener, networkProcessor=number), count)
+                for number, thread in enumerate(threads)
+                for listener, count in thread["by_listener"].items()
+            ],
+        )
+        made = counters["connections_total"]
+        yield CONNECTIONS_MADE, [(page.labels(listener=name), n) for name, n in made.items()]
+        yield (
+            CONNECTION_RATE,
+            [
+                (page.labels(listener=name), 1e9 * self._rate("made", name, page.now_ns, count))
+                for name, count in made.items()
+            ],
+        )
+        yield BYTES_IN, [(n, t["bytes_in"]) for n, t in zip(numbers, threads, strict=True)]
+        yield BYTES_OUT, [(n, t["bytes_out"]) for n, t in zip(numbers, threads, strict=True)]
+        yield CLOSED, [(page.labels(reason=why), n) for why, n in counters["closed"].items()]
+
+
+def _sum(a: Figures, b: Figures) -> Figures:
+    def added(x: Mapping[int, int], y: Mapping[int, int]) -> dict[int, int]:
+        return {key: x.get(key, 0) + y.get(key, 0) for key in x.keys() | y.keys()}
+
+    return {
+        "parked": a["parked"] + b["parked"],
+        "versions": added(a["versions"], b["versions"]),
+        "errors": added(a["errors"], b["errors"]),
+        "times": {
+            part: (
+                a["times"][part][0] + b["times"][part][0],
+                added(a["times"][part][1], b["times"][part][1]),
+            )
+            for part in TIMES
+        },
+    }

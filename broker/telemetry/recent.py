@@ -1,0 +1,90 @@
+"""The last minutes of something that is only ever counted up.
+
+Kafka's quantiles and rates forget what is long past; counters in cext never do. Each reading of the
+page keeps what it saw, now and then, and the next readings are told what was seen some time ago.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from barnabas.cext.histogram import bucket_bounds_ns
+from barnabas.telemetry.registry import QUANTILES, Summary
+
+T = TypeVar("T")
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+MINUTE_NS = 60 * NS_PER_S
+QUANTILES_SPAN_NS = 5 * MINUTE_NS  # as far back as Kafka's samples reach, by and large
+SHARES = tuple(float(quantile) for quantile in QUANTILES)
+
+
+class Recent(Generic[T]):
+    """What was seen before: kept at most `span_ns`, one sighting every tenth of it."""
+
+    def __init__(self, span_ns: int, began_ns: int, first: T) -> None:
+        self._span_ns = span_ns
+        self._lock = threading.Lock()
+        self._seen: deque[tuple[int, T]] = deque([(began_ns, first)])
+
+    def before(self, now_ns: int, value: T) -> tuple[int, T]:
+        """(when, what): the sighting that is `span_ns` old, or the oldest there is."""
+        with self._lock:
+            while len(self._seen) > 1 and self._seen[1][0] <= now_ns - self._span_ns:
+                self._seen.popleft()
+            found = self._seen[0]
+            if now_ns - self._seen[-1][0] >= self._span_ns // 10:
+                self._seen.append((now_ns, value))
+            return found
+
+
+class RecentRate:
+    """How fast a count has grown lately, or which share of the time it was."""
+
+    def __init__(self, began_ns: int, first: float = 0) -> None:
+        self._recent: Recent[float] = Recent(MINUTE_NS, began_ns, first)
+
+    def per_ns(self, now_ns: int, value: float) -> float:
+        then_ns, before = self._recent.before(now_ns, value)
+        return (value - before) / (now_ns - then_ns) if now_ns > then_ns else 0.0
+
+
+Buckets = Mapping[int, int]
+
+
+def quantiles_ms(buckets: Buckets) -> tuple[float, ...]:
+    """QUANTILES of a histogram of cext, in ms; NaN of an empty one."""
+    total = sum(buckets.values())
+    if total <= 0:
+        return (float("nan"),) * len(SHARES)
+    found: list[float] = []
+    passed = 0
+    for bucket in sorted(buckets):
+        count = buckets[bucket]
+        while len(found) < len(SHARES) and passed + count >= SHARES[len(found)] * total:
+            low, high = bucket_bounds_ns(bucket)
+            inside = (SHARES[len(found)] * total - passed) / count
+            # A time of the first bucket is nothing, as far as this clock can tell.
+            found.append(round((low + (high - low) * inside) / NS_PER_MS, 6) if bucket else 0.0)
+        passed += count
+    return tuple(found)
+
+
+class RecentTimes:
+    """A summary in ms of a histogram of cext that grows."""
+
+    def __init__(self, began_ns: int) -> None:
+        self._recent: Recent[Buckets] = Recent(QUANTILES_SPAN_NS, began_ns, {})
+
+    def summary(self, now_ns: int, sum_ns: int, buckets: Buckets) -> Summary:
+        _, before = self._recent.before(now_ns, buckets)
+        lately = {
+            bucket: count - before.get(bucket, 0)
+            for bucket, count in buckets.items()
+            if count > before.get(bucket, 0)
+        }
+        return Summary(quantiles_ms(lately), sum(buckets.values()), sum_ns / NS_PER_MS)

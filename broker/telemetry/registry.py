@@ -1,0 +1,122 @@
+"""What a figure is, what it is called, and who gives its values.
+
+A `Metric` is described once, by the MBean of Kafka that it stands for where there is one; the two
+dialects of dashboards follow from that:
+
+    jmx        kafka_server_brokertopicmetrics_messagesin_total      Strimzi, jmx_exporter
+    confluent  kafka_server_brokertopicmetrics_messagesinpersec      Confluent's stacks
+
+A collector is a function of the page that is being written. It gives families: a metric and its
+samples, each the text of its labels (`page.labels(...)`) and a value. Any room may register one:
+
+    registry.add(collect_groups)
+
+The registry is made at start and imports nothing; collectors are asked when somebody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from barnabas.value_class import NamedTuple
+
+COUNTER = "counter"
+GAUGE = "gauge"
+SUMMARY = "summary"
+DIALECTS = ("jmx", "confluent")
+QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+
+
+class Metric(NamedTuple):
+    """One figure. `name` and `confluent` are what the dialects call it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+    mbean: str = ""
+    confluent: tuple[str, ...] = ()  # more than one where dashboards of several ages are in use
+
+    def names(self, dialect: str) -> tuple[str, ...]:
+        return self.confluent if dialect == "confluent" and self.confluent else (self.name,)
+
+
+class Summary(NamedTuple):
+    """The value of a summary: quantiles of the last minutes, the rest since the start."""
+
+    quantiles: tuple[float, ...]  # as QUANTILES; NaN where nothing happened lately
+    observations: int
+    total: float
+
+
+Sample = tuple[str, "float | Summary"]
+Family = tuple[Metric, Iterable[Sample]]
+
+
+def of_mbean(
+    mbean: str,
+    kind: str,
+    meaning: str,
+    labels: tuple[str, ...] = (),
+    confluent: tuple[str, ...] = (),
+) -> Metric:
+    """The metric of `domain:type=T,name=N`, or of `domain:type=T,attribute=A`."""
+    domain, _, keys = mbean.partition(":")
+    found = dict(key.split("=", 1) for key in keys.split(","))
+    leaf = found.get("name") or found["attribute"]
+    stem = f"{domain}_{found['type']}".lower().replace(".", "_")
+    others = confluent or (f"{stem.replace('-', '')}_{leaf.lower().replace('-', '_')}",)
+    return Metric(f"{stem.replace('-', '_')}_{_jmx(leaf)}", kind, labels, meaning, mbean, others)
+
+
+def _jmx(leaf: str) -> str:
+    for end, other in (("PerSec", "_total"), ("Percent", "_percent")):
+        if leaf.endswith(end):
+            leaf = leaf.removesuffix(end) + other
+    return leaf.lower().replace("-", "_")
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+class Page:
+    """One writing of the page: what collectors need to know of it."""
+
+    __slots__ = ("dialect", "now_ns")
+
+    def __init__(self, dialect: str, now_ns: int) -> None:
+        assert dialect in DIALECTS, dialect
+        self.dialect = dialect
+        self.now_ns = now_ns  # monotonic
+
+    def labels(self, **values: object) -> str:
+        """`{topic="t",partition="0"}`; a value of None leaves its label out."""
+        pairs = [
+            f'{self._label(name)}="{_quoted(str(value))}"'
+            for name, value in values.items()
+            if value is not None
+        ]
+        return "{" + ",".join(pairs) + "}" if pairs else ""
+
+    def _label(self, name: str) -> str:
+        if self.dialect == "confluent":
+            return {"networkProcessor": "network_processor"}.get(name, name.lower())
+        return name
+
+
+Collector = Callable[[Page], Iterable[Family]]
+
+
+class Registry:
+    """The collectors of one broker."""
+
+    def __init__(self) -> None:
+        self._collectors: list[Collector] = []
+
+    def add(self, collector: Collector) -> None:
+        self._collectors.append(collector)
+
+    def families(self, page: Page) -> Iterator[Family]:
+        for collector in list(self._collectors):
+            yield from collector(page)

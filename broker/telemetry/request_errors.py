@@ -1,0 +1,67 @@
+"""Error codes in the answers of the Python lane, counted as Kafka counts them.
+
+Every `errorCode` of an answer counts, that of a partition as well as that of the whole, and success
+counts too. Where they stand is read from the message's schema, once an API key.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from barnabas.value_class import NamedTuple
+from barnabas.wire import Struct, response
+from barnabas.wire.schema import Field
+
+
+class _Plan(NamedTuple):
+    """Where one struct has error codes: its own field, and the structs inside."""
+
+    own: bool
+    inner: tuple[tuple[str, bool, _Plan], ...]  # (field, whether it is an array, its plan)
+
+
+def _plan(fields: list[Field]) -> _Plan | None:
+    inner = []
+    for field in fields:
+        below = _plan(field.fields) if field.base == "{}" else None
+        if below is not None:
+            inner.append((field.name, field.array, below))
+    own = any(field.name == "errorCode" and not field.array for field in fields)
+    return _Plan(own, tuple(inner)) if own or inner else None
+
+
+def _walk(value: Any, plan: _Plan, codes: list[int]) -> None:
+    if plan.own:
+        codes.append(value.errorCode)
+    for name, is_array, below in plan.inner:
+        found = getattr(value, name)
+        if found is None:
+            continue
+        for row in found if is_array else (found,):
+            _walk(row, below, codes)
+
+
+class RequestErrors:
+    """Counts by (API key, error code). Any thread may count."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: dict[int, _Plan | None] = {}
+        self._counts: dict[tuple[int, int], int] = {}
+
+    def count(self, key: int, answer: Struct) -> None:
+        if key not in self._plans:
+            self._plans[key] = _plan(response(key).fields_at(""))
+        plan = self._plans[key]
+        if plan is None:
+            return
+        codes: list[int] = []
+        _walk(answer, plan, codes)
+        with self._lock:
+            for code in codes:
+                self._counts[key, code] = self._counts.get((key, code), 0) + 1
+
+    def counts(self) -> dict[tuple[int, int], int]:
+        with self._lock:
+            return dict(self._counts)

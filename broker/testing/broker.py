@@ -1,0 +1,462 @@
+"""One broker inside this process: the handle that `from barnabas import Broker` gives.
+
+It is the broker of `barnabas start`, on a free port. Unless `log.dirs` is given it keeps its data
+in a directory of its own, in memory where the machine has room there, and removes it at the stop.
+Nothing that belongs to the whole process is touched, so several may live side by side.
+
+A fork copies the memory of a process and none of its threads, so a forked child has no broker: its
+handle says so, what the child inherited of it is closed, and the child may start its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakSet, finalize
+
+from barnabas.cext.sys import SystemCalls, keep_for_ever
+from barnabas.config import BrokerConfig
+from barnabas.controller.topics import NewTopic
+from barnabas.errors import KafkaError
+from barnabas.metadata.embedded import EmbeddedTree
+from barnabas.metadata.memory import MemoryStore
+from barnabas.metadata.znodes import uuid_text
+from barnabas.node import Node, open_embedded
+from barnabas.testing.clock import BrokerClock
+from barnabas.testing.faults import DiskFault, DiskFaults, Drop, Fault, Faults
+from barnabas.testing.records import Expected, Record, difference, read_records
+from barnabas.testing.scratch_dir import make_scratch_dir, remove_tree
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from barnabas.api.rooms import Rooms
+    from barnabas.cext.sys import Call
+    from barnabas.metadata.tree import MetadataTree
+
+# What Kafka's defaults cost a test and give it nothing: threads, fifty partitions of an internal
+# topic, and the wait for more members before a group's first rebalance.
+FOR_TESTS = {
+    "num.network.threads": "1",
+    "num.io.threads": "4",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+# Any of these, Kafka's older names among them, says where the data or the port is to be.
+LOG_DIRS = ("log.dirs", "log.dir")
+LISTENERS = ("listeners", "host.name", "port")
+COMMIT_TIMEOUT_MS = 10_000
+POLL_S = 0.005
+
+
+class BrokerNotRunning(RuntimeError):
+    """The broker has not started, has stopped, or is that of a parent process."""
+
+
+class _Run:
+    """What one handle holds, apart from the handle: so that a handle which is forgotten without a
+    stop can be collected, and all this given back."""
+
+    def __init__(self, settings: dict[str, str], durable: bool, scratch: Path | None) -> None:
+        self.settings = settings
+        self.durable = durable
+        self.scratch = scratch
+        self.pid = os.getpid()
+        self.serves = False
+        self.ended = False
+        self.system = SystemCalls()
+        self.disk = DiskFaults(self.system)
+        self.faults = Faults(self.topic_of_id)
+        self.store = MemoryStore() if scratch is not None and not durable else None
+        self.node = self.new_node()
+
+    def new_node(self) -> Node:
+        config = BrokerConfig(self.settings)
+        return Node(config, self.system, open_tree=self.open_tree, gate=self.faults.gate)
+
+    def open_tree(self, directory: Path, wall_ms: Callable[[], int]) -> MetadataTree:
+        if self.durable:
+            return open_embedded(directory, wall_ms)
+        if self.store is not None:
+            return EmbeddedTree(directory, clock_ms=wall_ms, store=self.store)
+        from barnabas.metadata.database import Database  # SQLite, where files are to be kept
+
+        store = Database(directory, synced=False)
+        return EmbeddedTree(directory, clock_ms=wall_ms, store=store)
+
+    def topic_of_id(self, topic_id: bytes) -> str | None:
+        assert self.node.rooms is not None
+        found = self.node.rooms.cluster().topic_by_id(uuid_text(topic_id))
+        return found.name if found is not None else None
+
+    def serve(self) -> None:
+        self.node.start()
+        self.faults.attach(self.node.reactor, self.node.handlers)
+        self.serves = True
+
+    def rest(self) -> None:
+        self.serves = False
+        self.faults.detach()
+        self.node.stop()
+        self.faults.release()
+
+    def end(self) -> None:
+        if self.ended or os.getpid() != self.pid:
+            return
+        self.ended = True
+        self.rest()
+        if self.scratch is not None:
+            remove_tree(self.scratch)
+
+    def forgotten(self) -> None:
+        """The handle was collected, or the process ends. The collector may run on one of the
+        broker's own threads, all of them daemons, which could not wait for itself."""
+        if threading.current_thread().daemon:
+            threading.Thread(target=self.end, name="broker-end").start()
+        else:
+            self.end()
+
+
+class Broker:
+    """One broker inside this process; several may run side by side.
+
+    `settings` are Kafka's names; the environment and files are not looked at. `durable` is whether
+    what was acknowledged is on disk; without it the broker forgets in a crash of the machine, and
+    is quicker. Left out, it is durable where `log.dirs` is given, as somebody wants the data then.
+    Raises ConfigError for a bad setting when it is made, and CannotStart from `start`.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, *, durable: bool | None = None
+    ) -> None:
+        given = {name: _text(value) for name, value in (settings or {}).items()}
+        kept = not given.keys().isdisjoint(LOG_DIRS)
+        durable = kept if durable is None else durable
+        scratch = None
+        if not kept:
+            scratch = make_scratch_dir(durable)
+            given = FOR_TESTS | {"log.dirs": str(scratch)} | given
+        if not durable:
+            given = {"log.durability": "os"} | given
+        try:
+            if given.keys().isdisjoint(LISTENERS):
+                given = {"listeners": "PLAINTEXT://127.0.0.1:0"} | given
+            self._run = _Run(given, durable, scratch)
+        except BaseException:
+            if scratch is not None:
+                remove_tree(scratch)
+            raise
+        self._forgotten = finalize(self, self._run.forgotten)
+
+    # -- start and stop -------------------------------------------------------------------------
+
+    def start(self) -> Broker:
+        """Returns when clients are served. A broker starts once; see `restart`."""
+        self._check_process()
+        if self._run.serves or self._run.ended:
+            raise BrokerNotRunning("a broker starts once: make another Broker, or use restart()")
+        _running.add(self)
+        try:
+            self._run.serve()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """A clean stop: connections closed, no thread, port or descriptor left, and no file unless
+        `log.dirs` was given. May be called twice; in a forked child it does nothing."""
+        self._forgotten.detach()
+        self._run.end()
+        _running.discard(self)
+
+    def restart(self) -> None:
+        """A clean stop and a start on the same ports, with the same data, faults and clock."""
+        run = self._running_here()
+        bound = [f"{row.name}://{row.host}:{row.port}" for row in run.node.listening]
+        run.settings["listeners"] = ",".join(bound)
+        run.rest()
+        run.node = run.new_node()
+        try:
+            run.serve()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._run.pid:
+            raise BrokerNotRunning(
+                f"this broker runs in process {self._run.pid}, and this is its forked child"
+                f" {os.getpid()}: connect to the parent's, or start another Broker here"
+            )
+
+    def _running_here(self) -> _Run:
+        self._check_process()
+        if not self._run.serves:
+            raise BrokerNotRunning("this broker has not started, or it has stopped")
+        return self._run
+
+    @property
+    def _rooms(self) -> Rooms:
+        rooms = self._running_here().node.rooms
+        assert rooms is not None
+        return rooms
+
+    # -- what a test asks of it -----------------------------------------------------------------
+
+    @property
+    def node(self) -> Node:
+        """The rooms of the broker."""
+        self._check_process()
+        return self._run.node
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the first listener, the port that was bound."""
+        first = self._running_here().node.listening[0]
+        return f"{first.host}:{first.port}"
+
+    @property
+    def directory(self) -> Path:
+        """The first log directory."""
+        return Path(self._run.node.config.log_dirs[0])
+
+    @property
+    def clock(self) -> BrokerClock:
+        """The time of this broker: `broker.clock.advance(hours=1)`."""
+        node = self._running_here().node
+        return BrokerClock(node.clock, node.background)
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of all topics, Kafka's internal ones left out."""
+        state = self._rooms.cluster()
+        return sorted(
+            name
+            for name, row in state.topics.items()
+            if not row.deleting and not name.startswith("__")
+        )
+
+    def create_topic(
+        self, name: str, partitions: int = 1, *, configs: Mapping[str, object] | None = None
+    ) -> str:
+        """Makes a topic, which can be written to at once, and gives its name. Raises
+        TopicAlreadyExists and the other errors of Kafka."""
+        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        self._rooms.topics.create(NewTopic(name, partition_count=partitions, configs=texts))
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Takes a topic and its records away. Raises UnknownTopicOrPartition."""
+        for error in self._rooms.deletion.delete([name]).values():
+            raise error
+
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """All records that a reader of everything would get, partition by partition. A topic that
+        is not there has none. It is read past the protocol: no fault touches it."""
+        rooms = self._rooms
+        found: list[Record] = []
+        known = rooms.cluster().topic(topic)
+        indexes = sorted(known.partitions) if known is not None and not known.deleting else []
+        size_max = rooms.config.integer("max.decompressed.bytes")
+        for index in indexes:
+            if partition not in (None, index):
+                continue
+            row = rooms.replicas.partition(topic, index)
+            log = rooms.replicas.log(topic, index)
+            if row.high_watermark < log.end_offset:
+                row.commit(COMMIT_TIMEOUT_MS)
+            found += read_records(log, index, row.high_watermark, size_max=size_max)
+        return found
+
+    def assert_records(
+        self,
+        topic: str,
+        expected: Iterable[Expected],
+        *,
+        partition: int | None = None,
+        in_order: bool | None = None,
+        timeout_s: float = 5.0,
+    ) -> None:
+        """Fails when a topic does not come to hold exactly the expected records within the time.
+
+        Each is a value, a pair (key, value), a mapping of Record's fields, or a Record. The order
+        counts where there is one: in one partition; `in_order` says otherwise.
+        """
+        __tracebackhide__ = True
+        wanted = list(expected)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = self.records(topic, partition)
+            ordered = len({row.partition for row in found}) <= 1 if in_order is None else in_order
+            why = difference(topic, found, wanted, ordered)
+            if not why:
+                return
+            if time.monotonic() >= deadline:
+                raise AssertionError(why)
+            time.sleep(POLL_S)
+
+    # -- faults ---------------------------------------------------------------------------------
+
+    def fail(
+        self,
+        api: str | int,
+        error: str | int | type[KafkaError],
+        *,
+        times: int | None = 1,
+        delay_ms: float = 0,
+        topic: str | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """The next `times` (None: all) requests of an API are not carried out and answered with an
+        error, where the protocol says errors of that API: `fail("Fetch", "OFFSET_OUT_OF_RANGE")`.
+        `topic`, `client_id`: only requests that name it, or come from it. A request whose answer
+        has no place for an error goes through."""
+        return self._lay(
+            api, error, delay_ms=delay_ms, times=times, topic=topic, client_id=client_id
+        )
+
+    def delay(
+        self,
+        api: str | int,
+        *,
+        ms: float,
+        times: int | None = 1,
+        topic: str | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """The next requests of an API wait before they are carried out."""
+        return self._lay(api, None, delay_ms=ms, times=times, topic=topic, client_id=client_id)
+
+    def drop(
+        self,
+        api: str | int,
+        *,
+        after: bool = False,
+        times: int | None = 1,
+        delay_ms: float = 0,
+        topic: str | None = None,
+        client_id: str | None = None,
+    ) -> Fault:
+        """The connections of the next requests close without an answer; `after`: when the request
+        was carried out, so that the client cannot know it was."""
+        return self._lay(
+            api,
+            None,
+            drop="after" if after else "before",
+            delay_ms=delay_ms,
+            times=times,
+            topic=topic,
+            client_id=client_id,
+        )
+
+    def fail_disk(
+        self, call: Call = "pwritev", error: int = 5, *, times: int | None = None
+    ) -> DiskFault:
+        """A system call on this broker's logs fails with an errno (5: EIO) from now on, or `times`
+        times. Calls: pread pwritev fdatasync ftruncate open rename unlink ..."""
+        self._check_process()
+        return self._run.disk.lay(call, error, times)
+
+    def fill_disk(self, *, times: int | None = None) -> DiskFault:
+        """No space left on the device, for every write to a log."""
+        return self.fail_disk("pwritev", 28, times=times)
+
+    def clear_faults(self) -> None:
+        """Drops every fault, of the protocol and of the disk."""
+        self._check_process()
+        self._run.faults.remove()
+        self._run.disk.clear()
+
+    def _lay(
+        self,
+        api: str | int,
+        error: str | int | type[KafkaError] | None,
+        *,
+        delay_ms: float,
+        times: int | None,
+        topic: str | None,
+        client_id: str | None,
+        drop: Drop = None,
+    ) -> Fault:
+        self._check_process()
+        return self._run.faults.lay(
+            api,
+            error,
+            delay_ms=delay_ms,
+            drop=drop,
+            times=times,
+            topic=topic,
+            client_id=client_id,
+        )
+
+    # -- a forked child -------------------------------------------------------------------------
+
+    def _forsake(self) -> None:
+        """In a forked child: what it inherited is the parent's, is closed here, and is never
+        touched or freed again."""
+        keep_for_ever(self._run)
+        keep_for_ever(self._run.node)
+        ports = {row.port for row in self._run.node.listening}
+        _close_inherited(ports, self._run.node.config.log_dirs)
+
+
+# For the fork alone: nothing else knows of more than one broker.
+_running: WeakSet[Broker] = WeakSet()
+
+
+def _forsake_all() -> None:
+    for broker in list(_running):
+        broker._forsake()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forsake_all)
+
+
+def _close_inherited(ports: Collection[int], directories: Iterable[str]) -> None:
+    """Closes the descriptors of a broker: files below its directories, and sockets that listen at
+    its ports or were accepted there."""
+    below = tuple(f"{os.path.realpath(directory)}/" for directory in directories)
+    for text in os.listdir("/proc/self/fd"):
+        fd = int(text)
+        with suppress(OSError):
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if path.startswith(below) or (path.startswith("socket:") and _port_of(fd) in ports):
+                os.close(fd)
+
+
+def _port_of(fd: int) -> int | None:
+    """The local port of a TCP socket."""
+    borrowed = socket.socket(fileno=fd)
+    try:
+        if borrowed.family in (socket.AF_INET, socket.AF_INET6):
+            return int(borrowed.getsockname()[1])
+        return None
+    finally:
+        borrowed.detach()
+
+
+def _text(value: object) -> str:
+    """A setting as Kafka's files write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

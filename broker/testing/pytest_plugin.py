@@ -1,0 +1,130 @@
+"""Fixtures for pytest: a Kafka broker inside the test process.
+
+    broker           a broker of this test alone
+    session_broker   one broker for all tests of the process (of each worker under pytest-xdist);
+                     faults that a test laid on it go with that test
+    plugin_batch     plugin_batch([b"value", Record(...)]) makes what an interceptor is shown
+    produce          produce(topic, [b"value", Record(...)]) sends one batch to the broker of the
+                     test and raises the KafkaError that it answers with
+    topic            a new topic with a name of its own on the broker of the test: on `broker`
+                     when the test asks for that too, otherwise on `session_broker`; deleted after
+
+`@pytest.mark.broker({"num.partitions": 3}, durable=True)` sets up `broker`,
+`@pytest.mark.topic(partitions=3, configs={"cleanup.policy": "compact"})` the topic, and the ini
+option `broker_settings` (lines of name=value) every broker. Nothing is imported before a test asks
+for a broker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from barnabas import Broker
+    from barnabas.hooks import RecordBatch
+
+NAME_CHARACTERS_MAX = 200  # Kafka takes 249
+_session_brokers = pytest.StashKey[list["Broker"]]()
+_topic_count = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "broker_settings",
+        "settings of the brokers that tests start, one name=value a line",
+        type="linelist",
+        default=[],
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_session_brokers] = []
+    config.stash[_topic_count] = 0
+    config.addinivalue_line(
+        "markers", "broker(settings, durable=False): settings of this test's broker"
+    )
+    config.addinivalue_line(
+        "markers", "topic(partitions=1, configs=None): what the topic fixture makes"
+    )
+
+
+def _ini_settings(config: pytest.Config) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    for line in config.getini("broker_settings"):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"broker_settings: {line!r} is not name=value")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker of this test alone, on a free port, with its data in memory."""
+    from barnabas import Broker
+
+    marker = request.node.get_closest_marker("broker")
+    given: Mapping[str, object] = marker.args[0] if marker is not None and marker.args else {}
+    options = marker.kwargs if marker is not None else {}
+    with Broker(_ini_settings(request.config) | dict(given), **options) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """One broker for all tests of this process."""
+    from barnabas import Broker
+
+    with Broker(_ini_settings(request.config)) as running:
+        request.config.stash[_session_brokers].append(running)
+        yield running
+        request.config.stash[_session_brokers].remove(running)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new topic, deleted afterwards."""
+    from barnabas.errors import UnknownTopicOrPartition
+
+    own = "broker" in request.fixturenames
+    running: Broker = request.getfixturevalue("broker" if own else "session_broker")
+    marker = request.node.get_closest_marker("topic")
+    options = marker.kwargs if marker is not None else {}
+    count = request.config.stash[_topic_count] = request.config.stash[_topic_count] + 1
+    words = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-.")
+    made = running.create_topic(f"{words[:NAME_CHARACTERS_MAX]}-{count}", **options)
+    yield made
+    try:
+        running.delete_topic(made)
+    except UnknownTopicOrPartition:
+        pass  # the test deleted it
+
+
+@pytest.fixture
+def plugin_batch() -> Callable[..., RecordBatch]:
+    """Makes a batch as hooks see it, of values and Records."""
+    from barnabas.testing.plugins import batch_of
+
+    return batch_of
+
+
+@pytest.fixture
+def produce(request: pytest.FixtureRequest) -> Iterator[Callable[..., int]]:
+    """Sends one batch to the broker of the test; gives the offset of its first record."""
+    from barnabas.testing.plugins import Sender
+
+    own = "broker" in request.fixturenames
+    running: Broker = request.getfixturevalue("broker" if own else "session_broker")
+    with Sender(running.bootstrap_servers) as sender:
+        yield sender.send
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """The next test finds the session's broker without the faults of this one."""
+    for running in item.config.stash[_session_brokers]:
+        running.clear_faults()

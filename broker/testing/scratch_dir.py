@@ -1,0 +1,76 @@
+"""Directories of brokers that end with their process, in memory where the machine has room there.
+
+    /dev/shm/barnabas-XXXXXXXXXXXX      a broker that forgets
+    $TMPDIR/barnabas-XXXXXXXXXXXX       one whose writes are to reach a disk
+
+A process that was killed leaves its directories behind. Whoever makes the next one removes those
+that no living broker has locked; young ones are spared, as theirs may not have locked them yet.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from barnabas.storage.log_dirs import LOCK
+
+MEMORY = Path("/dev/shm")
+PREFIX = "barnabas-"
+SPARED_S = 60
+
+
+def make_scratch_dir(durable: bool) -> Path:
+    if not durable and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+        parent = MEMORY
+    else:
+        parent = Path(os.environ.get("TMPDIR", "/tmp"))
+    _sweep(parent)
+    made = parent / f"{PREFIX}{os.urandom(6).hex()}"
+    made.mkdir(mode=0o700)
+    return made
+
+
+def _sweep(parent: Path) -> None:
+    now_s = time.time()
+    with os.scandir(parent) as rows:
+        for row in rows:
+            if not row.name.startswith(PREFIX) or not row.is_dir(follow_symlinks=False):
+                continue
+            found = row.stat(follow_symlinks=False)
+            if found.st_uid == os.getuid() and now_s - found.st_mtime > SPARED_S:
+                _remove_abandoned(row.path)
+
+
+def _remove_abandoned(path: str) -> None:
+    try:
+        lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return  # no broker's, or one that stops just now
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return  # its broker lives
+    else:
+        remove_tree(Path(path))
+    finally:
+        os.close(lock)
+
+
+def remove_tree(top: Path) -> None:
+    """As shutil.rmtree, without its import; what somebody else removes meanwhile is no error."""
+    for folder, folders, files in os.walk(top, topdown=False):
+        for name in files:
+            _quietly(os.unlink, os.path.join(folder, name))
+        for name in folders:
+            path = os.path.join(folder, name)
+            _quietly(os.unlink if os.path.islink(path) else os.rmdir, path)
+    _quietly(os.rmdir, str(top))
+
+
+def _quietly(remove: Callable[[str], None], path: str) -> None:
+    with suppress(FileNotFoundError):
+        remove(path)

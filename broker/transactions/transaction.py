@@ -1,0 +1,181 @@
+"""One transactional id: what its journal says of it, and the steps it may take. Plain values.
+
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
+                     -> PrepareAbort  -> CompleteAbort
+
+A step gives the transaction as it will be once the journal has it. Which version of the protocol
+(KIP-890) the producer speaks goes with each step: from BUMPS_EPOCH on the epoch grows by one at
+every end, so that nothing late can touch the next transaction. An epoch is exhausted below the
+largest int16: the last one is left for fencing. Then a new producer id follows, with epoch 0.
+
+Next: transaction_records.py.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from barnabas.errors import ProducerFenced
+from barnabas.value_class import NamedTuple
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+EPOCH_MAX = 2**15 - 1
+NO_TIME = -1
+BUMPS_EPOCH = 2  # of transaction.version
+
+TopicPartition = tuple[str, int]
+
+
+class State(IntEnum):
+    """By Kafka's numbers, which stand in the journal."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        """As Kafka's tools write it: PrepareCommit."""
+        return self.name.title().replace("_", "")
+
+
+IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+class Transaction(NamedTuple):
+    """The newest transaction of an id, and the producer that has the id. Times are wall clock."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME
+    update_ms: int = NO_TIME
+    previous_producer_id: int = NO_PRODUCER_ID  # before the id was changed for exhaustion
+    next_producer_id: int = NO_PRODUCER_ID  # which the producer has when this one is complete
+    last_epoch: int = NO_EPOCH  # the epoch before; known as long as the broker lives
+    client_version: int = 0  # of transaction.version, as the producer spoke it last
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.producer_epoch >= EPOCH_MAX - 1
+
+    @property
+    def commits(self) -> bool:
+        return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+    # -- a producer comes -----------------------------------------------------------------------
+
+    def with_next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transaction:
+        """For a producer that comes, or comes back with the epoch it had. Raises ProducerFenced."""
+        epoch, last = self.producer_epoch + 1, NO_EPOCH
+        if expected is not None and self.producer_epoch != NO_EPOCH:
+            if expected == self.producer_epoch:
+                last = expected
+            elif expected == self.last_epoch:  # its answer was lost
+                epoch, last = self.producer_epoch, self.last_epoch
+            else:
+                raise ProducerFenced()
+        elif expected is not None:
+            last = expected
+        return self._emptied(self.producer_id, epoch, last, timeout_ms, now_ms)
+
+    def with_producer_id(
+        self, producer_id: int, timeout_ms: int, recovers: bool, now_ms: int
+    ) -> Transaction:
+        """The same when epochs are exhausted: a new id, which begins at 0."""
+        last = self.producer_epoch if recovers else NO_EPOCH
+        after = self._emptied(producer_id, 0, last, timeout_ms, now_ms)
+        return after._replace(previous_producer_id=self.producer_id)
+
+    def _emptied(
+        self, producer_id: int, epoch: int, last: int, timeout_ms: int, now_ms: int
+    ) -> Transaction:
+        return self._replace(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_epoch=last,
+            timeout_ms=timeout_ms,
+            state=State.EMPTY,
+            partitions=frozenset(),
+            start_ms=NO_TIME,
+            update_ms=now_ms,
+        )
+
+    # -- a transaction --------------------------------------------------------------------------
+
+    def with_partitions(
+        self, added: frozenset[TopicPartition], version: int, now_ms: int
+    ) -> Transaction:
+        """From an idle state this begins a transaction."""
+        begins = self.state in IDLE
+        return self._replace(
+            state=State.ONGOING,
+            partitions=added if begins else self.partitions | added,
+            start_ms=now_ms if begins else self.start_ms,
+            update_ms=now_ms,
+            client_version=version,
+        )
+
+    def prepared(
+        self, commit: bool, version: int, next_producer_id: int, now_ms: int
+    ) -> Transaction:
+        """Decided; markers follow. A transaction without partitions begins and ends here."""
+        epoch, last = self.producer_epoch, self.last_epoch
+        if version >= BUMPS_EPOCH:
+            epoch, last = epoch + 1, epoch
+        return self._replace(
+            state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+            producer_epoch=epoch,
+            last_epoch=last,
+            next_producer_id=next_producer_id,
+            partitions=self.partitions if self.state == State.ONGOING else frozenset(),
+            start_ms=self.start_ms if self.state == State.ONGOING else now_ms,
+            update_ms=now_ms,
+            client_version=version,
+        )
+
+    def fenced(self, version: int, now_ms: int) -> Transaction:
+        """Aborted by the coordinator: nobody has the epoch of the markers."""
+        if version >= BUMPS_EPOCH:
+            return self.prepared(False, version, NO_PRODUCER_ID, now_ms)
+        bumped = self._replace(producer_epoch=self.producer_epoch + 1, last_epoch=NO_EPOCH)
+        return bumped.prepared(False, version, NO_PRODUCER_ID, now_ms)
+
+    def completed(self, now_ms: int) -> Transaction:
+        """Every marker is durable. Where the producer's epochs ended its next id takes over."""
+        after = self._replace(
+            state=State.COMPLETE_COMMIT if self.commits else State.COMPLETE_ABORT,
+            partitions=frozenset(),
+            next_producer_id=NO_PRODUCER_ID,
+            update_ms=now_ms,
+        )
+        if self.client_version < BUMPS_EPOCH or self.next_producer_id == NO_PRODUCER_ID:
+            return after
+        return after._replace(
+            producer_id=self.next_producer_id,
+            producer_epoch=0,
+            previous_producer_id=self.producer_id,
+        )
+
+    # -- the same request once more -------------------------------------------------------------
+
+    def ended_before(self, producer_epoch: int) -> bool:
+        """Whether a producer that ends with this epoch was answered, but did not hear it."""
+        return self.producer_epoch == producer_epoch + 1
+
+    def ended_with_last_epoch(self, producer_id: int, producer_epoch: int) -> bool:
+        """The same where that end took it to its next id."""
+        return (
+            self.previous_producer_id == producer_id
+            and producer_epoch == EPOCH_MAX - 1
+            and self.producer_epoch == 0
+        )

@@ -1,0 +1,115 @@
+"""Whether a producer may write to a partition in its transaction: questions of the Produce lane.
+
+Produce requests below ADDS_FROM come from clients that add partitions themselves: the partition is
+looked for. From there on it is added (KIP-890, second part). What the coordinator says is told in
+codes that the client's version can act on.
+
+Such a client writes on as soon as the end of its last transaction was decided, and the coordinator
+adds the partition when that one is complete. Its marker may come to the partition meanwhile, after
+the question was asked; the log would take the answer for one about the transaction that is over. So
+the question is asked again then: renewed first, that no other marker is missed.
+
+This node asks its own coordinator. Next: cext/verify.pyx, where the questions wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from barnabas.cext.verify import VerifyJob, VerifyQueue
+from barnabas.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownServerError,
+)
+from barnabas.transactions.coordinator import TransactionCoordinator
+from barnabas.transactions.transaction import BUMPS_EPOCH
+
+log = logging.getLogger("barnabas.transactions")
+
+ADDS_FROM = 12  # of Produce
+ABORTABLE_FROM = 11  # clients that know TRANSACTION_ABORTABLE
+
+# Clients send a batch again that was not copied often enough, without asking who leads.
+_TRY_AGAIN = (
+    ConcurrentTransactions.code,
+    CoordinatorLoadInProgress.code,
+    CoordinatorNotAvailable.code,
+    NotCoordinator.code,
+)
+
+
+def told(code: int, api_version: int) -> int:
+    """What a producer is answered, by the version of its Produce request."""
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch.code
+    if code == TransactionAbortable.code and api_version < ABORTABLE_FROM:
+        return InvalidTxnState.code
+    return NotEnoughReplicas.code if code in _TRY_AGAIN else code
+
+
+class Verifier:
+    """Answers the questions of one broker, on one thread: none of them waits there."""
+
+    def __init__(self, queue: VerifyQueue, coordinator: TransactionCoordinator) -> None:
+        self._queue = queue
+        self._coordinator = coordinator
+        self._thread = threading.Thread(target=self._run, name="verifier", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Requests that wait for an answer are answered at their own deadline."""
+        self._queue.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._queue.next()) is not None:
+            try:
+                self._answer(job)
+            except Exception:
+                log.exception("a question for %r failed", job.transactional_id)
+                _tell(job, UnknownServerError.code)
+            del job
+
+    def _answer(self, job: VerifyJob) -> None:
+        try:
+            name = job.transactional_id.decode()
+            producer = name, job.producer_id, job.producer_epoch
+            if job.api_version >= ADDS_FROM:
+                self._add(job, producer)
+            else:
+                codes = self._coordinator.verify(*producer, job.partitions)
+                job.done([told(code, job.api_version) for code in codes])
+        except UnicodeDecodeError:
+            _tell(job, InvalidTxnState.code)
+        except KafkaError as error:
+            _tell(job, error.code)
+
+    def _add(self, job: VerifyJob, producer: tuple[str, int, int]) -> None:
+        def added(error: KafkaError | None) -> None:
+            if error is None and job.renew():
+                try:
+                    self._add(job, producer)
+                except KafkaError as refused:
+                    _tell(job, refused.code)
+            else:
+                _tell(job, 0 if error is None else error.code)
+
+        self._coordinator.add_partitions(*producer, job.partitions, BUMPS_EPOCH, added)
+
+
+def _tell(job: VerifyJob, code: int) -> None:
+    """The same of every partition."""
+    job.done([told(code, job.api_version)] * len(job.partitions))

@@ -1,0 +1,25 @@
+"""Uuids as Kafka prints them: 16 bytes as 22 characters of base64url, without padding."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
+
+UUID_BYTES = 16
+# Metadata names the ids of all topics that it lists: a client of many topics asks for thousands.
+UUIDS_KEPT = 16384
+TEXT_LETTERS = 22
+
+
+@lru_cache(maxsize=UUIDS_KEPT)
+def uuid_text(raw: bytes) -> str:
+    assert len(raw) == UUID_BYTES, "a uuid has 16 bytes"
+    return urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+@lru_cache(maxsize=UUIDS_KEPT)
+def uuid_bytes(text: str) -> bytes:
+    """Raises ValueError, also for text whose last bits no uuid would give."""
+    if len(text) == TEXT_LETTERS and text.isascii():
+        raw = urlsafe_b64decode(text + "==")  # passes over letters that are not of the alphabet
+        if len(raw) == UUID_BYTES and uuid_text(raw) == text:
+            return raw
+    raise ValueError(f"{text[:60]!r} is no id of 22 base64url characters")

@@ -1,0 +1,1 @@
+COUNT_NAMES: tuple[str, ...]

@@ -1,0 +1,797 @@
+"""The OffsetCommit lane: commits that need no thought are journalled on the network thread.
+
+Who may commit to a group is Python's to say (barnabas.groups.coordinator). After it has taken a
+commit the hard way it admits that member, in that generation, here; the member's next commits are
+then read, appended to __consumer_offsets and answered without the GIL, until the group changes in
+any way and Python dismisses its admissions. Whatever is not plain goes to Python, which has not
+been told anything so far: a request that is damaged, a member that is not admitted, a retention
+time, metadata that is not ASCII or too long, a partition that is not there, a log that is offline.
+
+    OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
+                          [name | topic id from 10, [index, offset, leader epoch (6+), metadata]]
+    record key            int16 1, string group, string topic, int32 partition
+    record value          int16 3, int64 offset, int32 leader epoch, string metadata, int64 ms
+
+Durability: a commit is answered when the high watermark has passed its record; with log.durability
+fsync the request is parked on a watch of the partition until then. One request is one batch.
+
+What was committed waits here for Python, as entries with the offset of their record, and `take`
+gives those that are durable, in the order of the log. Admissions, appends and entries of a group
+are under the lock of one shard, so that what `dismiss` has returned from, no later commit passes.
+A commit that goes through Python `hold`s its keys meanwhile: nobody overtakes it in the log.
+
+Limits: ADMISSIONS_MAX; ENTRIES_MAX a shard, beyond which commits go to Python, which takes them.
+A crash loses nothing that was answered: entries are only a copy of what is in the log.
+Next on the data path: cext/partitions.pyx; broker/groups/coordinator.py is the other way.
+"""
+import os
+
+cimport cython
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
+from barnabas.cext.buffer cimport (
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_i8, buffer_init,
+    buffer_room, buffer_uvarint,
+)
+from barnabas.cext.crc cimport crc32c
+from barnabas.cext.endian cimport be32_store, be64_store
+from barnabas.cext.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.error_codes cimport ERROR_NONE
+from barnabas.cext.int64_map cimport (
+    Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
+)
+from barnabas.cext.lane cimport (
+    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_PYTHON, Lane, LaneHandle, Parked, Request,
+    request_error, Response, response_begin, response_end,
+)
+from barnabas.cext.log cimport Appended, log_append
+from barnabas.cext.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+from barnabas.cext.offset_commit_walk cimport (
+    commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, Walk,
+)
+from barnabas.cext.partitions cimport (
+    Partition, partition_again, partition_appended, partition_error, partition_find,
+    partition_find_id, partition_high_watermark, partition_unwatch, partition_watch, Table,
+    table_epochs, table_of, table_system, topic_name_by_id, Watch,
+)
+from barnabas.cext.records cimport (
+    AT_ATTRIBUTES, AT_BASE_TIMESTAMP, AT_BATCH_LENGTH, AT_CRC, AT_LAST_OFFSET_DELTA, AT_MAGIC,
+    AT_MAX_TIMESTAMP, AT_PRODUCER_ID, AT_RECORD_COUNT, BATCH_OVERHEAD, LOG_OVERHEAD, RECORDS_OK,
+    batch_header, BatchHeader,
+)
+from barnabas.cext.sys cimport System
+from barnabas.cext.varint cimport varint_size, zigzag
+
+cdef extern from "siphash.h" nogil:
+    ctypedef struct hash128:
+        unsigned long long low
+    hash128 siphash128(const uint8_t* key, const uint8_t* p, int64_t n)
+
+cdef enum:
+    KEY_OFFSET_COMMIT = 8
+    VERSION_FIRST = 2               # 1 brings a timestamp of its own, 0 goes to the metadata tree
+    VERSION_LAST = 10
+    VERSION_THROTTLE = 3
+    ERROR_COORDINATOR_NOT_AVAILABLE = 15
+    ERROR_NOT_COORDINATOR = 16
+    SHARDS = 64                     # a power of two
+    ADMISSIONS_MAX = 65536          # members; each takes some 200 bytes
+    ENTRIES_MAX = 256               # of one shard: Python makes objects of them under its lock
+    HOLDS = 256                     # counters that keys of commits in Python's hands fall upon
+    SCRATCH_KEEP_BYTES = 65536
+    OFFSET_KEY_VERSION = 1
+    OFFSET_VALUE_VERSION = 3
+
+cdef struct Admission:              # the bytes of group, member and instance follow
+    Admission* next_in_group
+    int64_t hashed                  # of group and member
+    int64_t group_hash
+    int32_t partition               # of __consumer_offsets
+    int32_t generation
+    int32_t group_bytes
+    int32_t member_bytes
+    int32_t instance_bytes          # -1: none
+    int64_t heard_ns
+
+cdef struct Entry:                  # the bytes of group, topic and metadata follow
+    Entry* next
+    int64_t log_offset
+    int64_t committed_offset
+    int64_t commit_ms
+    int32_t leader_epoch
+    int32_t index
+    int32_t partition
+    int32_t group_bytes
+    int32_t topic_bytes
+    int32_t metadata_bytes
+
+cdef struct Shard:
+    pthread_mutex_t lock
+    Int64Map members                # hash of group and member: Admission*
+    Int64Map groups                 # hash of group: the first Admission*
+    Entry* first
+    Entry* last
+    int64_t entry_count             # atomic
+    Buffer batch                    # the memory of the last one, used again
+    uint32_t held[HOLDS]
+    int64_t served
+
+cdef struct Core:
+    Lane lane
+    Table* table
+    Shard shards[SHARDS]
+    int64_t admission_count         # atomic
+    int64_t entry_count             # atomic: of all shards
+    int64_t timeout_ns
+    int32_t metadata_bytes_max
+    const uint8_t* topic
+    int32_t topic_bytes
+    uint8_t hash_key[16]
+
+cdef struct State:                  # a parked request
+    Watch watch
+    int64_t required                # the high watermark that answers it
+
+
+# -------------------------------------------------------------------------------- admissions
+
+cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
+    return <int64_t>siphash128(core.hash_key, p, n).low
+
+cdef inline int64_t _member_hash(const Core* core, int64_t group_hash, const uint8_t* member, int32_t n) noexcept nogil:
+    return <int64_t>(<uint64_t>group_hash * 31 + <uint64_t>_hash(core, member, n))
+
+cdef inline Shard* _shard(Core* core, int64_t group_hash) noexcept nogil:
+    return &core.shards[group_hash & (SHARDS - 1)]
+
+cdef inline const uint8_t* _group_of(const Admission* a) noexcept nogil:
+    return <const uint8_t*>(a + 1)
+
+cdef inline bint _is_of(const Admission* a, const uint8_t* group, int32_t group_bytes, const uint8_t* member, int32_t member_bytes) noexcept nogil:
+    return a.group_bytes == group_bytes and a.member_bytes == member_bytes and (
+        memcmp(_group_of(a), group, group_bytes) == 0) and (
+        memcmp(_group_of(a) + group_bytes, member, member_bytes) == 0)
+
+cdef Admission* _admitted(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
+    """Under the shard's lock."""
+    cdef int64_t hashed = _member_hash(core, group_hash, w.member, w.member_bytes)
+    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.members, hashed, 0)
+    if a == NULL or a.generation != w.generation or a.instance_bytes != w.instance_bytes:
+        return NULL
+    if not _is_of(a, w.group, w.group_bytes, w.member, w.member_bytes):
+        return NULL
+    if w.instance_bytes > 0 and memcmp(
+            _group_of(a) + a.group_bytes + a.member_bytes, w.instance, w.instance_bytes) != 0:
+        return NULL
+    return a
+
+cdef void _drop_group(Core* core, Shard* shard, int64_t group_hash) noexcept nogil:
+    """Under the shard's lock."""
+    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.groups, group_hash, 0)
+    cdef Admission* following
+    int64_map_remove(&shard.groups, group_hash)
+    while a != NULL:
+        following = a.next_in_group
+        int64_map_remove(&shard.members, a.hashed)
+        free(a)
+        atomic_add_i64(&core.admission_count, -1)
+        a = following
+
+cdef bint _admit(Core* core, Shard* shard, Admission* made) noexcept nogil:
+    """Under the shard's lock; takes over `made` when it gives True."""
+    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.members, made.hashed, 0)
+    cdef const uint8_t* group = _group_of(made)
+    if a != NULL and (a.instance_bytes != made.instance_bytes or not _is_of(
+            a, group, made.group_bytes, group + made.group_bytes, made.member_bytes)):
+        _drop_group(core, shard, a.group_hash)
+        a = NULL
+    if a != NULL:
+        a.generation, a.partition, a.heard_ns = made.generation, made.partition, made.heard_ns
+        return False
+    if atomic_load_i64(&core.admission_count) >= ADMISSIONS_MAX:
+        return False
+    if not int64_map_put(&shard.members, made.hashed, <int64_t><intptr_t>made):
+        return False
+    made.next_in_group = <Admission*><intptr_t>int64_map_get(&shard.groups, made.group_hash, 0)
+    if not int64_map_put(&shard.groups, made.group_hash, <int64_t><intptr_t>made):
+        int64_map_remove(&shard.members, made.hashed)
+        return False
+    atomic_add_i64(&core.admission_count, 1)
+    return True
+
+
+# -------------------------------------------------------------------------------- keys in Python's hands
+
+cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
+    """A counter that every key of one hash shares: a held key may hold others back, into Python."""
+    cdef uint64_t hashed = <uint64_t>_hash(core, topic, topic_bytes) + <uint32_t>index
+    return &shard.held[hashed & (HOLDS - 1)]
+
+
+# -------------------------------------------------------------------------------- the batch
+
+cdef void _entry_free(Entry* entry) noexcept nogil:
+    cdef Entry* following
+    while entry != NULL:
+        following = entry.next
+        free(entry)
+        entry = following
+
+cdef Entry* _entry(const Walk* w, int32_t partition, int64_t now_ms) noexcept nogil:
+    cdef int64_t size = <int64_t>w.group_bytes + w.topic_bytes + w.metadata_bytes
+    cdef Entry* e = <Entry*>malloc(sizeof(Entry) + size)
+    cdef uint8_t* at
+    if e == NULL:
+        return NULL
+    e.next = NULL
+    e.committed_offset, e.commit_ms, e.leader_epoch = w.committed_offset, now_ms, w.leader_epoch
+    e.index, e.partition = w.index, partition
+    e.group_bytes, e.topic_bytes, e.metadata_bytes = w.group_bytes, w.topic_bytes, w.metadata_bytes
+    at = <uint8_t*>(e + 1)
+    memcpy(at, w.group, w.group_bytes)
+    memcpy(at + w.group_bytes, w.topic, w.topic_bytes)
+    if w.metadata_bytes:
+        memcpy(at + w.group_bytes + w.topic_bytes, w.metadata, w.metadata_bytes)
+    return e
+
+cdef void _write_text(Buffer* b, const uint8_t* p, int32_t n) noexcept nogil:
+    buffer_i16(b, <int16_t>n)
+    buffer_bytes(b, p, n)
+
+cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms) noexcept nogil:
+    cdef int32_t key = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
+    cdef int32_t value = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
+    cdef int64_t size = 1 + 1 + varint_size(delta) + varint_size(key) + key
+    size += varint_size(value) + value + 1
+    buffer_uvarint(b, zigzag(size))
+    buffer_i8(b, 0)                     # attributes
+    buffer_i8(b, 0)                     # timestamp delta
+    buffer_uvarint(b, zigzag(delta))
+    buffer_uvarint(b, zigzag(key))
+    buffer_i16(b, OFFSET_KEY_VERSION)
+    _write_text(b, w.group, w.group_bytes)
+    _write_text(b, w.topic, w.topic_bytes)
+    buffer_i32(b, w.index)
+    buffer_uvarint(b, zigzag(value))
+    buffer_i16(b, OFFSET_VALUE_VERSION)
+    buffer_i64(b, w.committed_offset)
+    buffer_i32(b, w.leader_epoch)
+    _write_text(b, w.metadata, w.metadata_bytes)
+    buffer_i64(b, now_ms)
+    buffer_i8(b, 0)                     # headers
+
+cdef void _write_header(Buffer* b, int32_t count, int64_t now_ms) noexcept nogil:
+    """Around the records that follow it; offset and leader epoch are stamped by the log."""
+    cdef uint8_t* p = b.data
+    memset(p, 0, BATCH_OVERHEAD)
+    be32_store(p + AT_BATCH_LENGTH, <uint32_t>(b.size - LOG_OVERHEAD))
+    p[AT_MAGIC] = 2
+    be32_store(p + AT_LAST_OFFSET_DELTA, <uint32_t>(count - 1))
+    be64_store(p + AT_BASE_TIMESTAMP, <uint64_t>now_ms)
+    be64_store(p + AT_MAX_TIMESTAMP, <uint64_t>now_ms)
+    memset(p + AT_PRODUCER_ID, 0xFF, AT_RECORD_COUNT - AT_PRODUCER_ID)      # nobody's
+    be32_store(p + AT_RECORD_COUNT, <uint32_t>count)
+    be32_store(p + AT_CRC, crc32c(0, p + AT_ATTRIBUTES, b.size - AT_ATTRIBUTES))
+
+cdef inline Partition* _target(Table* table, Walk* w) noexcept nogil:
+    """The partition that is read, and its topic's name; NULL unless this node knows it."""
+    cdef int16_t error
+    cdef Partition* p
+    if not w.by_id:
+        return partition_find(table, w.topic, w.topic_bytes, w.index)
+    p = partition_find_id(table, w.topic_id, w.index, &error)
+    w.topic = <const uint8_t*>topic_name_by_id(table, w.topic_id, &w.topic_bytes)
+    return p if w.topic != NULL else NULL
+
+cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t partition) noexcept nogil:
+    """The batch, in the shard's buffer, and an entry for each row; NULL: not for here."""
+    cdef Buffer* b = &shard.batch
+    cdef System* system = table_system(core.table)
+    cdef int64_t now_ms = system.wall_ms(system)
+    cdef int64_t topics, partitions, i, k
+    cdef int32_t count = 0
+    cdef Entry* first = NULL
+    cdef Entry* last = NULL
+    cdef Entry* made
+    b.size = 0
+    buffer_room(b, BATCH_OVERHEAD)
+    topics = commit_begin(w, r)
+    for i in range(topics):
+        partitions = commit_topic(w)
+        for k in range(partitions):
+            commit_row(w)
+            made = NULL
+            if _target(core.table, w) != NULL and (
+                    _held(core, shard, w.topic, w.topic_bytes, w.index)[0] == 0):
+                made = _entry(w, partition, now_ms)
+            if made == NULL:
+                _entry_free(first)
+                return NULL
+            if last == NULL:
+                first = made
+            else:
+                last.next = made
+            last = made
+            _write_record(b, w, count, now_ms)
+            count += 1
+        commit_tags(w)
+    if b.failed:
+        _entry_free(first)
+        buffer_free(b)
+        return NULL
+    _write_header(b, count, now_ms)
+    return first
+
+cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r, Walk* w, Appended* appended) noexcept nogil:
+    """Under the shard's lock and inside an epoch. NULL: nothing was appended."""
+    cdef BatchHeader header
+    cdef Entry* entry
+    cdef Entry* at
+    cdef Partition* p = partition_find(core.table, core.topic, core.topic_bytes, a.partition)
+    cdef int64_t count = 0
+    if p == NULL or partition_error(core.table, p) != ERROR_NONE:
+        return NULL
+    entry = _build(core, shard, r, w, a.partition)
+    if entry == NULL:
+        return NULL
+    if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK or log_append(
+            p.log, shard.batch.data, shard.batch.size, &header,
+            atomic_load_i32(&p.leader_epoch), appended) != ERROR_NONE:
+        _entry_free(entry)
+        return NULL
+    at = entry
+    while at != NULL:
+        at.log_offset = appended.first_offset + count
+        count += 1
+        if at.next == NULL:
+            break
+        at = at.next
+    if shard.last != NULL:
+        shard.last.next = entry
+    else:
+        shard.first = entry
+    shard.last = at
+    atomic_add_i64(&shard.entry_count, count)
+    atomic_add_i64(&core.entry_count, count)
+    shard.served += 1
+    a.heard_ns = r.received_ns
+    if shard.batch.capacity > SCRATCH_KEEP_BYTES:
+        buffer_free(&shard.batch)
+    return p
+
+
+# -------------------------------------------------------------------------------- the answer
+
+cdef void _write_count(Buffer* b, bint flexible, int64_t count) noexcept nogil:
+    if flexible:
+        buffer_uvarint(b, <uint64_t>count + 1)
+    else:
+        buffer_i32(b, <int32_t>count)
+
+cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
+    cdef Walk w
+    cdef Buffer* b = &out.bytes
+    cdef int64_t topics, partitions, i, k
+    topics = commit_begin(&w, r)
+    response_begin(out, r.correlation_id, w.flexible)
+    if w.version >= VERSION_THROTTLE:
+        buffer_i32(b, 0)
+    _write_count(b, w.flexible, topics)
+    for i in range(topics):
+        partitions = commit_topic(&w)
+        if w.by_id:
+            buffer_bytes(b, w.topic_id, 16)
+        elif w.flexible:
+            buffer_uvarint(b, <uint64_t>w.topic_bytes + 1)
+            buffer_bytes(b, w.topic, w.topic_bytes)
+        else:
+            _write_text(b, w.topic, w.topic_bytes)
+        _write_count(b, w.flexible, partitions)
+        for k in range(partitions):
+            commit_row(&w)
+            buffer_i32(b, w.index)
+            buffer_i16(b, code)
+            if w.flexible:
+                buffer_i8(b, 0)
+            request_error(r, code)
+        commit_tags(&w)
+        if w.flexible:
+            buffer_i8(b, 0)
+    if w.flexible:
+        buffer_i8(b, 0)
+    if b.failed:
+        return LANE_CLOSE
+    response_end(out)
+    return LANE_DONE
+
+cdef void _drop(Core* core, State* state) noexcept nogil:
+    if state != NULL:
+        if atomic_load_i32(<int32_t*>&state.watch.linked):
+            partition_unwatch(core.table, &state.watch)
+        free(state)
+
+cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* state, bint expired) noexcept nogil:
+    """Answers when the commit is durable, or will not be; parks it else. Takes over the state."""
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Partition* p = partition_again(
+        core.table, state.watch.topic_id, state.watch.index, state.watch.generation)
+    cdef int16_t code = ERROR_NONE
+    cdef bint waits = False
+    if p != NULL and not expired and not atomic_load_i32(<int32_t*>&state.watch.linked):
+        partition_watch(core.table, p, &state.watch)    # before the look, not after it
+    if p == NULL:
+        code = ERROR_NOT_COORDINATOR
+    elif partition_high_watermark(p) < state.required:
+        if partition_error(core.table, p) != ERROR_NONE:
+            code = ERROR_NOT_COORDINATOR
+        elif expired:
+            code = ERROR_COORDINATOR_NOT_AVAILABLE
+        else:
+            waits = True
+    epoch_leave(table_epochs(core.table), slot)
+    if waits:
+        parked.state = state
+        parked.deadline_ns = r.received_ns + core.timeout_ns
+        return LANE_PARKED
+    _drop(core, state)
+    return _answer(r, out, code)
+
+
+# -------------------------------------------------------------------------------- the lane
+
+cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+    return api_key == KEY_OFFSET_COMMIT and VERSION_FIRST <= api_version <= VERSION_LAST
+
+cdef State* _state(const Request* r, const Partition* p, int64_t required) noexcept nogil:
+    cdef State* state = <State*>calloc(1, sizeof(State))
+    if state != NULL:
+        memcpy(state.watch.topic_id, p.topic_id, 16)
+        state.watch.index = p.index
+        state.watch.generation = p.generation
+        state.watch.thread_index = r.thread_index
+        state.watch.connection_id = r.connection_id
+        state.required = required
+    return state
+
+cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
+    cdef Core* core = <Core*>context
+    cdef Walk w
+    cdef Appended appended
+    cdef Shard* shard
+    cdef Admission* a
+    cdef State* state = NULL
+    cdef Partition* p = NULL
+    cdef int64_t group_hash
+    cdef bint visible = False
+    cdef int slot
+    if atomic_load_i64(&core.admission_count) == 0 or not commit_is_plain(&w, r, core.metadata_bytes_max):
+        return LANE_PYTHON
+    group_hash = _hash(core, w.group, w.group_bytes)
+    shard = _shard(core, group_hash)
+    slot = epoch_enter(table_epochs(core.table))
+    pthread_mutex_lock(&shard.lock)
+    a = _admitted(core, shard, group_hash, &w)
+    if a != NULL and shard.entry_count + w.rows <= ENTRIES_MAX:
+        p = _append(core, shard, a, r, &w, &appended)
+    pthread_mutex_unlock(&shard.lock)
+    if p != NULL:
+        partition_appended(core.table, p, True)
+        visible = partition_high_watermark(p) > appended.last_offset
+        if not visible:
+            state = _state(r, p, appended.last_offset + 1)
+    epoch_leave(table_epochs(core.table), slot)
+    if p == NULL:
+        return LANE_PYTHON
+    if visible:
+        return _answer(r, out, ERROR_NONE)
+    if state == NULL:
+        return LANE_CLOSE               # no memory to wait with: it cannot be told whether it is durable
+    return _settle(core, r, out, parked, state, False)
+
+cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
+    cdef State* state = <State*>parked.state
+    parked.state = NULL
+    return _settle(<Core*>context, r, out, parked, state, expired)
+
+cdef void _abandon(void* context, Parked* parked) noexcept nogil:
+    _drop(<Core*>context, <State*>parked.state)
+    parked.state = NULL
+
+
+# -------------------------------------------------------------------------------- Python's side
+
+cdef Entry* _taken(Core* core, Shard* shard) noexcept nogil:
+    """Under the shard's lock: the entries that are durable, out of the list; the others stay."""
+    cdef Entry* first = NULL
+    cdef Entry* last = NULL
+    cdef Entry* kept = NULL
+    cdef Entry* at = shard.first
+    cdef Entry* following
+    cdef Partition* p
+    cdef int64_t taken = 0
+    cdef int32_t partition = -1
+    cdef int64_t durable_end = 0
+    shard.first = NULL
+    while at != NULL:
+        following = at.next
+        at.next = NULL
+        if at.partition != partition:
+            partition = at.partition
+            p = partition_find(core.table, core.topic, core.topic_bytes, partition)
+            durable_end = partition_high_watermark(p) if p != NULL else 0
+        if at.log_offset < durable_end:
+            if last == NULL:
+                first = at
+            else:
+                last.next = at
+            last = at
+            taken += 1
+        else:
+            if kept == NULL:
+                shard.first = at
+            else:
+                kept.next = at
+            kept = at
+        at = following
+    shard.last = kept
+    atomic_add_i64(&shard.entry_count, -taken)
+    atomic_add_i64(&core.entry_count, -taken)
+    return first
+
+cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
+    """Under the shard's lock: what was admitted and committed in one partition."""
+    cdef Entry* at = shard.first
+    cdef Entry* following
+    cdef Entry* kept = NULL
+    cdef int64_t dropped = 0
+    cdef int64_t i
+    cdef Admission* a
+    shard.first = NULL
+    while at != NULL:
+        following = at.next
+        at.next = NULL
+        if at.partition == partition:
+            free(at)
+            dropped += 1
+        else:
+            if kept == NULL:
+                shard.first = at
+            else:
+                kept.next = at
+            kept = at
+        at = following
+    shard.last = kept
+    atomic_add_i64(&shard.entry_count, -dropped)
+    atomic_add_i64(&core.entry_count, -dropped)
+    i = 0
+    while i < shard.groups.capacity:
+        a = <Admission*><intptr_t>shard.groups.values[i] if shard.groups.used[i] else NULL
+        if a != NULL and a.partition == partition:
+            _drop_group(core, shard, a.group_hash)
+            i = 0                       # what follows in its run has moved up
+        else:
+            i += 1
+
+
+cdef str _text(const uint8_t* p, int32_t n):
+    return PyUnicode_DecodeUTF8(<char*>p, n, NULL)
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class OffsetCommitLane(LaneHandle):
+    """The OffsetCommit lane of one broker. `topic` is the internal topic that commits go to."""
+    cdef Core* core
+    cdef bytes topic
+
+    def __cinit__(self, table, str topic not None, *, int metadata_bytes_max, int64_t timeout_ms):
+        cdef bytes key = os.urandom(16)     # else clients could choose groups that share a place
+        cdef int i
+        self.topic = topic.encode()
+        self.core = <Core*>calloc(1, sizeof(Core))
+        if self.core == NULL:
+            raise MemoryError
+        self.core.table = table_of(table)
+        self.core.topic = <const uint8_t*><const char*>self.topic
+        self.core.topic_bytes = <int32_t>len(self.topic)
+        self.core.metadata_bytes_max = metadata_bytes_max
+        self.core.timeout_ns = timeout_ms * 1000000
+        memcpy(self.core.hash_key, <const char*>key, 16)
+        for i in range(SHARDS):
+            pthread_mutex_init(&self.core.shards[i].lock, NULL)
+            int64_map_init(&self.core.shards[i].members)
+            int64_map_init(&self.core.shards[i].groups)
+            buffer_init(&self.core.shards[i].batch)
+        self.core.lane.context = self.core
+        self.core.lane.takes = _takes
+        self.core.lane.handle = _handle
+        self.core.lane.resume = _resume
+        self.core.lane.abandon = _abandon
+        self.lane = &self.core.lane
+        self.owner = table
+
+    def __init__(self, table, topic, *, metadata_bytes_max, timeout_ms):
+        pass
+
+    def __dealloc__(self):
+        cdef Shard* shard
+        cdef int i
+        cdef int64_t k
+        if self.core == NULL:
+            return
+        for i in range(SHARDS):
+            shard = &self.core.shards[i]
+            for k in range(shard.members.capacity):
+                if shard.members.used[k]:
+                    free(<void*><intptr_t>shard.members.values[k])
+            int64_map_free(&shard.members)
+            int64_map_free(&shard.groups)
+            _entry_free(shard.first)
+            buffer_free(&shard.batch)
+            pthread_mutex_destroy(&shard.lock)
+        free(self.core)
+
+    def admit(self, str group_id not None, int32_t partition, str member_id not None, instance_id,
+              int32_t generation) -> None:
+        """From now on this member's commits in this generation are taken here, if there is room.
+        Only while nothing that it depends on can change: under the coordinator's lock."""
+        cdef bytes group = group_id.encode(), member = member_id.encode()
+        cdef bytes instance = b"" if instance_id is None else instance_id.encode()
+        cdef int64_t size = len(group) + len(member) + len(instance)
+        cdef System* system = table_system(self.core.table)
+        cdef Shard* shard
+        cdef uint8_t* at
+        cdef bint taken
+        cdef Admission* a = <Admission*>calloc(1, sizeof(Admission) + size)
+        if a == NULL:
+            raise MemoryError
+        a.partition, a.generation = partition, generation
+        a.group_bytes, a.member_bytes = <int32_t>len(group), <int32_t>len(member)
+        a.instance_bytes = -1 if instance_id is None else <int32_t>len(instance)
+        a.heard_ns = system.monotonic_ns(system)
+        at = <uint8_t*>(a + 1)
+        memcpy(at, <const char*>group, len(group))
+        memcpy(at + len(group), <const char*>member, len(member))
+        memcpy(at + len(group) + len(member), <const char*>instance, len(instance))
+        a.group_hash = _hash(self.core, at, a.group_bytes)
+        a.hashed = _member_hash(self.core, a.group_hash, at + a.group_bytes, a.member_bytes)
+        shard = _shard(self.core, a.group_hash)
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            taken = _admit(self.core, shard, a)
+            pthread_mutex_unlock(&shard.lock)
+            if not taken:               # one that was there says the same now, or there is no room
+                free(a)
+
+    def dismiss(self, str group_id not None) -> list:
+        """The group's commits go to Python from now on. (member id, monotonic ms of its last
+        commit) of those that were admitted."""
+        cdef bytes group = group_id.encode()
+        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
+        cdef Shard* shard = _shard(self.core, group_hash)
+        cdef Admission* a
+        cdef Admission* first
+        found = []
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            first = a = <Admission*><intptr_t>int64_map_get(&shard.groups, group_hash, 0)
+            int64_map_remove(&shard.groups, group_hash)
+            while a != NULL:
+                int64_map_remove(&shard.members, a.hashed)
+                atomic_add_i64(&self.core.admission_count, -1)
+                a = a.next_in_group
+            pthread_mutex_unlock(&shard.lock)
+        while first != NULL:
+            a = first
+            first = first.next_in_group
+            found.append((_text(_group_of(a) + a.group_bytes, a.member_bytes), a.heard_ns // 1000000))
+            free(a)
+        return found
+
+    def heard_ms(self, str group_id not None, str member_id not None) -> int:
+        """The monotonic time of an admitted member's last commit; -1: it is not admitted."""
+        cdef bytes group = group_id.encode(), member = member_id.encode()
+        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
+        cdef int64_t hashed = _member_hash(
+            self.core, group_hash, <const uint8_t*><const char*>member, <int32_t>len(member))
+        cdef Shard* shard = _shard(self.core, group_hash)
+        cdef Admission* a
+        cdef int64_t heard_ns = -1
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            a = <Admission*><intptr_t>int64_map_get(&shard.members, hashed, 0)
+            if a != NULL:
+                heard_ns = a.heard_ns
+            pthread_mutex_unlock(&shard.lock)
+        return heard_ns // 1000000 if heard_ns >= 0 else -1
+
+    def hold(self, str group_id not None, keys not None) -> None:
+        """Commits of these (topic, partition) go to Python until `release` of the same."""
+        self._hold(group_id, keys, 1)
+
+    def release(self, str group_id not None, keys not None) -> None:
+        self._hold(group_id, keys, -1)
+
+    cdef int _hold(self, str group_id, keys, int by) except -1:
+        cdef bytes group = group_id.encode(), raw
+        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
+        cdef Shard* shard = _shard(self.core, group_hash)
+        cdef uint32_t* counter
+        cdef int32_t index
+        for topic, index in keys:
+            raw = topic.encode()
+            counter = _held(
+                self.core, shard, <const uint8_t*><const char*>raw, <int32_t>len(raw), index)
+            with nogil:
+                pthread_mutex_lock(&shard.lock)
+                counter[0] = counter[0] + by
+                pthread_mutex_unlock(&shard.lock)
+        return 0
+
+    @property
+    def waiting(self) -> int:
+        """Entries that were not taken yet, durable or not."""
+        return atomic_load_i64(&self.core.entry_count)
+
+    @property
+    def admitted(self) -> int:
+        return atomic_load_i64(&self.core.admission_count)
+
+    @property
+    def served(self) -> int:
+        """How many requests were answered here."""
+        cdef int i
+        total = 0
+        for i in range(SHARDS):
+            total += self.core.shards[i].served
+        return total
+
+    def take(self) -> list:
+        """What was committed here, is durable and was not taken before, in the order of the log:
+        (group, topic, partition, offset, leader epoch, metadata, ms). One thread at a time."""
+        cdef Core* core = self.core
+        cdef Shard* shard
+        cdef Entry* entry
+        cdef Entry* first
+        cdef const uint8_t* at
+        cdef int i, slot
+        found = []
+        for i in range(SHARDS):
+            shard = &core.shards[i]
+            if atomic_load_i64(&shard.entry_count) == 0:
+                continue
+            with nogil:
+                slot = epoch_enter(table_epochs(core.table))
+                pthread_mutex_lock(&shard.lock)
+                first = entry = _taken(core, shard)
+                pthread_mutex_unlock(&shard.lock)
+                epoch_leave(table_epochs(core.table), slot)
+            try:
+                while entry != NULL:
+                    at = <const uint8_t*>(entry + 1)
+                    found.append((
+                        _text(at, entry.group_bytes),
+                        _text(at + entry.group_bytes, entry.topic_bytes),
+                        entry.index, entry.committed_offset, entry.leader_epoch,
+                        _text(at + entry.group_bytes + entry.topic_bytes, entry.metadata_bytes),
+                        entry.commit_ms,
+                    ))
+                    entry = entry.next
+            finally:
+                _entry_free(first)
+        return found
+
+    def forget(self, int32_t partition) -> None:
+        """Another node has the partition's groups now."""
+        cdef int i
+        with nogil:
+            for i in range(SHARDS):
+                pthread_mutex_lock(&self.core.shards[i].lock)
+                _forget(self.core, &self.core.shards[i], partition)
+                pthread_mutex_unlock(&self.core.shards[i].lock)

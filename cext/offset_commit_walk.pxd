@@ -1,0 +1,131 @@
+"""One pass over an OffsetCommit request, versions 2 to 10: where it is is in a Walk.
+
+    commit_begin -> number of topics; for each: commit_topic -> number of partitions; for each:
+    commit_row; after a topic's partitions, and after all topics, commit_tags.
+
+`c.bad` says that the request is damaged, or not plain: tagged fields that nobody knows, a retention
+time. Nothing is read past its end.
+"""
+from libc.stdint cimport INT16_MAX, int16_t, int32_t, int64_t, uint8_t
+
+from barnabas.cext.cursor cimport (
+    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_left, cursor_of, cursor_take, cursor_uvarint,
+)
+from barnabas.cext.lane cimport Request
+
+cdef enum:
+    VERSION_RETENTION_LAST = 4
+    VERSION_LEADER_EPOCH = 6
+    VERSION_INSTANCE = 7
+    VERSION_FLEXIBLE = 8
+    VERSION_TOPIC_IDS = 10
+    ROWS_MAX = 128                  # partitions in one request; the keys and the values of more ...
+    REQUEST_BYTES_MAX = 65536       # ... or of a larger request may be too much for one batch
+
+cdef struct Walk:
+    Cursor c
+    int16_t version
+    bint flexible
+    bint by_id
+    const uint8_t* group
+    int32_t group_bytes
+    int32_t generation
+    const uint8_t* member
+    int32_t member_bytes
+    const uint8_t* instance         # NULL: none
+    int32_t instance_bytes
+    int64_t rows
+    # the topic and the partition it is at
+    const uint8_t* topic
+    int32_t topic_bytes
+    const uint8_t* topic_id
+    int32_t index
+    int64_t committed_offset
+    int32_t leader_epoch
+    const uint8_t* metadata
+    int32_t metadata_bytes
+
+cdef inline const uint8_t* commit_string(Walk* w, int32_t* size, bint nullable) noexcept nogil:
+    cdef int64_t n = <int64_t>cursor_uvarint(&w.c, 5) - 1 if w.flexible else cursor_i16(&w.c)
+    size[0] = <int32_t>n
+    if n == -1 and nullable:
+        return NULL
+    if n < 0 or n > INT16_MAX:
+        w.c.bad = True
+        return NULL
+    return cursor_take(&w.c, n)
+
+cdef inline int64_t commit_count(Walk* w) noexcept nogil:
+    cdef int64_t n = <int64_t>cursor_uvarint(&w.c, 5) - 1 if w.flexible else cursor_i32(&w.c)
+    if n < 0 or n > cursor_left(&w.c):
+        w.c.bad = True
+        return 0
+    return n
+
+cdef inline void commit_tags(Walk* w) noexcept nogil:
+    """Tagged fields that nobody knows are Python's matter."""
+    if w.flexible and cursor_uvarint(&w.c, 5) != 0:
+        w.c.bad = True
+
+cdef inline int64_t commit_begin(Walk* w, const Request* r) noexcept nogil:
+    """Reads up to the topics and gives their count."""
+    w.c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
+    w.version = r.api_version
+    w.flexible = w.version >= VERSION_FLEXIBLE
+    w.by_id = w.version >= VERSION_TOPIC_IDS
+    w.group = commit_string(w, &w.group_bytes, False)
+    w.generation = cursor_i32(&w.c)
+    w.member = commit_string(w, &w.member_bytes, False)
+    w.instance = NULL
+    w.instance_bytes = -1
+    if w.version >= VERSION_INSTANCE:
+        w.instance = commit_string(w, &w.instance_bytes, True)
+    if w.version <= VERSION_RETENTION_LAST and cursor_i64(&w.c) != -1:
+        w.c.bad = True
+    w.topic = w.topic_id = NULL
+    w.topic_bytes = 0
+    return commit_count(w)
+
+cdef inline int64_t commit_topic(Walk* w) noexcept nogil:
+    if w.by_id:
+        w.topic_id = cursor_take(&w.c, 16)
+    else:
+        w.topic = commit_string(w, &w.topic_bytes, False)
+    return commit_count(w)
+
+cdef inline void commit_row(Walk* w) noexcept nogil:
+    w.index = cursor_i32(&w.c)
+    w.committed_offset = cursor_i64(&w.c)
+    w.leader_epoch = cursor_i32(&w.c) if w.version >= VERSION_LEADER_EPOCH else -1
+    w.metadata = commit_string(w, &w.metadata_bytes, True)
+    if w.metadata == NULL:
+        w.metadata_bytes = 0
+    commit_tags(w)
+
+cdef inline bint is_ascii(const uint8_t* p, int32_t n) noexcept nogil:
+    cdef int32_t i
+    cdef uint8_t seen = 0
+    for i in range(n):
+        seen |= p[i]
+    return seen < 0x80
+
+cdef inline bint commit_is_plain(Walk* w, const Request* r, int32_t metadata_bytes_max) noexcept nogil:
+    """Whole, and nothing in it that Python would refuse by its form."""
+    cdef int64_t topics, partitions, i, k
+    if r.size_bytes > REQUEST_BYTES_MAX:
+        return False
+    w.rows = 0
+    topics = commit_begin(w, r)
+    for i in range(topics):
+        partitions = commit_topic(w)
+        w.rows += partitions
+        if w.c.bad or w.rows > ROWS_MAX:
+            return False
+        for k in range(partitions):
+            commit_row(w)
+            if w.c.bad or w.metadata_bytes > metadata_bytes_max or (
+                    not is_ascii(w.metadata, w.metadata_bytes)):
+                return False
+        commit_tags(w)
+    commit_tags(w)
+    return not w.c.bad and cursor_left(&w.c) == 0 and w.rows > 0 and w.group_bytes > 0

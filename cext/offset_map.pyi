@@ -1,0 +1,16 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+@final
+class OffsetMap:
+    keys_max: int
+    count: int
+    latest_offset: int
+    def __init__(
+        self, memory_bytes: int, load_factor: float = 0.9, secret: bytes | None = None
+    ) -> None: ...
+    def reset(self, keys_wanted: int) -> None: ...
+    def release(self) -> None: ...
+    def learn(self, key: Buffer, offset: int) -> bool: ...
+    def latest(self, key: Buffer) -> int: ...

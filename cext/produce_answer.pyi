@@ -1,0 +1,1 @@
+"""Nothing here is for Python: see produce_answer.pxd."""

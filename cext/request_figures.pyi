@@ -1,0 +1,1 @@
+TIME_NAMES: tuple[str, ...]

@@ -1,0 +1,17 @@
+from typing import final
+
+from barnabas.cext.job_queue import JobQueue
+
+@final
+class VerifyQueue(JobQueue):
+    def next(self, timeout_ms: int = -1) -> VerifyJob | None: ...
+
+@final
+class VerifyJob:
+    transactional_id: bytes
+    partitions: list[tuple[str, int]]
+    producer_id: int
+    producer_epoch: int
+    api_version: int
+    def renew(self) -> bool: ...
+    def done(self, codes: list[int]) -> None: ...

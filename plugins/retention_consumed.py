@@ -1,0 +1,30 @@
+"""Deletion of what was read: a segment goes when every group of `groups` has committed an offset
+behind its last record. A group without a commit in the partition holds all of it.
+
+    plugins=consumed
+    plugin.consumed.groups=billing,search
+    retention.policy=consumed        (of the topic; `consumed,size` bounds the wait by size)
+"""
+
+from barnabas.hooks import LogView, Option, Options, SegmentView, hookimpl
+
+
+class RetentionConsumed:
+    """Segments go once the named consumer groups have committed past them."""
+
+    OPTIONS = {"groups": Option("list", "consumer groups that must have read a segment")}
+
+    def __init__(self, options: Options) -> None:
+        self.groups = options["groups"]
+        if not self.groups:
+            raise ValueError("groups names no consumer group")
+
+    @hookimpl
+    def deletable_segments(self, log: LogView) -> int:
+        read = min(log.committed_offsets.get(group, -1) for group in self.groups)
+        return sum(1 for segment in log.segments if segment.next_offset <= read and _has(segment))
+
+
+def _has(segment: SegmentView) -> bool:
+    """Whether it has records: an empty active segment need not be rolled away."""
+    return bool(segment.next_offset > segment.base_offset)

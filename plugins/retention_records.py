@@ -1,0 +1,23 @@
+"""Deletion by number of records: the oldest segments go as long as `count` offsets of the partition
+are left without them. Offsets that compaction took out count as records.
+
+    plugins=last-records
+    plugin.last-records.count=1000000
+    retention.policy=last-records        (of the topic)
+"""
+
+from barnabas.hooks import LogView, Option, Options, hookimpl
+
+
+class RetentionRecords:
+    """The last `count` records of each partition are kept."""
+
+    OPTIONS = {"count": Option("integer", "records of a partition to keep", least=1)}
+
+    def __init__(self, options: Options) -> None:
+        self.count = options["count"]
+
+    @hookimpl
+    def deletable_segments(self, log: LogView) -> int:
+        last = log.end_offset - self.count
+        return sum(1 for segment in log.segments if segment.next_offset <= last)

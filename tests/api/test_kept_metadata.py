@@ -1,0 +1,196 @@
+"""Metadata that was asked before comes from the network threads, and never says what has passed."""
+
+import threading
+from contextlib import closing
+
+import pytest
+from api.admin_calls import BROKER, SET, admin_on
+from compat.support import Wire
+
+from barnabas.api.k03_metadata import VERSIONS
+from barnabas.metadata import znodes
+from barnabas.value_class import replace
+from barnabas.wire import request
+
+LEADER_NOT_AVAILABLE = 5
+REQUEST_TIMED_OUT = 7
+METADATA = 3
+
+
+@pytest.fixture
+def admin(tmp_path):
+    with admin_on(tmp_path) as a:
+        a.create("one")
+        a.create("two", partitions=3)
+        yield a
+
+
+def kept(admin):
+    return admin.broker.node.kept_answers
+
+
+def ask(admin, *names, version=9):
+    return admin.call(METADATA, version, topics=[{"name": name} for name in names] or None)
+
+
+def ask_twice(admin, *names, version=9):
+    """The answer, which two requests have got; the second of them without Python."""
+    for _ in range(50):  # the end of a deletion, say, may come in between
+        first, served = ask(admin, *names, version=version), kept(admin).served
+        again = ask(admin, *names, version=version)
+        if kept(admin).served == served + 1:
+            assert again == first
+            return again
+    raise AssertionError("no answer was kept")
+
+
+@pytest.mark.parametrize("version", range(VERSIONS[0], VERSIONS[1] + 1))
+def test_every_version_gets_its_own_answer_again(admin, version):
+    ask(admin, "one", "two", version=version - 1 if version else 1)
+    answer = ask_twice(admin, "one", "two", version=version)
+    assert [(row.name, len(row.partitions)) for row in answer.topics] == [("one", 1), ("two", 3)]
+
+
+def test_another_question_is_not_answered_with_it(admin):
+    ask_twice(admin, "one", "two")
+    served = kept(admin).served
+    assert [row.name for row in ask(admin, "two", "one").topics] == ["two", "one"]
+    assert [row.name for row in ask(admin, "one").topics] == ["one"]
+    rows = ask(admin, version=8).topics
+    assert sorted(row.name for row in rows) == ["one", "two"]
+    admin.call(METADATA, 8, topics=None, includeTopicAuthorizedOperations=True)
+    assert kept(admin).served == served
+
+
+def test_topics_come_grow_and_go(admin):
+    def seen():
+        return {row.name: len(row.partitions) for row in ask_twice(admin).topics}
+
+    assert seen() == {"one": 1, "two": 3}
+    admin.create("three", partitions=2)
+    assert seen() == {"one": 1, "two": 3, "three": 2}
+    row = {"name": "one", "count": 4, "assignments": None}
+    grown = admin.call(37, 1, topics=[row], timeoutMs=9000, validateOnly=False)
+    assert grown.results[0].errorCode == 0
+    assert seen() == {"one": 4, "two": 3, "three": 2}
+    assert admin.delete("two") == [0]
+    assert seen() == {"one": 4, "three": 2}
+
+
+def test_a_topic_made_anew_has_its_new_id(admin):
+    before = ask_twice(admin, "one", version=12).topics[0].topicId
+    admin.delete("one")
+    admin.create("one")
+    assert ask_twice(admin, "one", version=12).topics[0].topicId != before
+
+
+def test_a_missing_topic_is_looked_for_each_time(admin):
+    served = kept(admin).served
+    for _ in range(3):
+        answer = admin.call(
+            METADATA, 9, topics=[{"name": "none"}, {"name": "one"}], allowAutoTopicCreation=False
+        )
+        assert [row.errorCode for row in answer.topics] == [3, 0]
+    assert kept(admin).served == served
+    assert [row.errorCode for row in ask(admin, "none").topics] == [0], "it was not made"
+
+
+def test_a_leader_change_that_another_wrote(admin):
+    """As a controller tells it: the partition's state, then a note of the change."""
+    assert ask_twice(admin, "two").topics[0].partitions[1].leaderEpoch == 0
+    node = admin.broker.node
+    state = node.rooms.cluster().partition("two", 1).state
+    path = znodes.partition_state_path("two", 1)
+    node._tree.set(path, replace(state, leader_epoch=7).encode())
+    note = znodes.encode_partitions([("two", 1)])
+    node._tree.create(znodes.ISR_CHANGE_PREFIX + "0", note)
+    for _ in range(500):
+        if node.rooms.cluster().partition("two", 1).state.leader_epoch == 7:
+            break
+        threading.Event().wait(0.01)
+    assert [row.leaderEpoch for row in ask_twice(admin, "two").topics[0].partitions] == [0, 7, 0]
+
+
+@pytest.mark.parametrize("damage", ["flush", "directory"])
+def test_a_log_that_goes_offline_has_no_leader(admin, damage):
+    assert ask_twice(admin, "one").topics[0].partitions[0].leaderId >= 0
+    if damage == "flush":
+        admin.broker.fail_disk("fdatasync")
+        assert admin.produce("one") != 0
+    else:
+        admin.broker.node.rooms.replicas._table.set_offline("one", 0)
+    for _ in range(2):
+        row = ask(admin, "one").topics[0].partitions[0]
+        assert (row.leaderId, row.errorCode) == (-1, LEADER_NOT_AVAILABLE)
+
+
+def test_each_listener_tells_its_own_address(tmp_path):
+    protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECOND:PLAINTEXT"}
+    with admin_on(tmp_path, node_id="1", **protocols) as a:
+        a.create("one")
+        plain = ask_twice(a, "one").brokers[0].port
+        both = "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:0"
+        assert a.alter(BROKER, "1", ("listeners", SET, both)) == (0, None)
+        second = {row.name: row.port for row in a.broker.node.listening}["SECOND"]
+        body = request(METADATA).cls(topics=[request(METADATA).struct("topics")(name="one")])
+        with closing(Wire(f"127.0.0.1:{second}")) as wire:
+            for _ in range(2):
+                assert wire.call(METADATA, 9, body).brokers[0].port == second
+                assert a.call(METADATA, 9, topics=[{"name": "one"}]).brokers[0].port == plain
+
+
+def test_a_fault_strikes_though_the_answer_is_kept(admin):
+    ask_twice(admin, "one")
+    with admin.broker.fail("Metadata", "REQUEST_TIMED_OUT", topic="one", times=2):
+        assert ask(admin, "two").topics[0].errorCode == 0
+        for _ in range(2):
+            assert ask(admin, "one").topics[0].errorCode == REQUEST_TIMED_OUT
+    assert ask_twice(admin, "one").topics[0].errorCode == 0
+
+
+def test_error_codes_are_counted_alike(tmp_path):
+    """One of the answer, and one of each topic and partition."""
+    with admin_on(tmp_path, metrics_port="0") as a:
+        a.create("two", partitions=3)
+        node = a.broker.node
+
+        def counted():
+            """By Python, and on the network threads."""
+            figures = node.reactor.request_figures().get(METADATA, {"errors": {}})
+            return node._errors.counts().get((METADATA, 0), 0), figures["errors"].get(0, 0)
+
+        served = kept(a).served
+        ask(a, "two")
+        by_python = counted()
+        assert by_python == (5, 0)
+        ask(a, "two")
+        assert kept(a).served == served + 1
+        assert counted() == (5, 5)
+
+
+def test_an_answer_that_a_change_overtakes_is_not_kept(admin):
+    held, generation = kept(admin), kept(admin).generation
+    given = {"listener_index": 0, "api_version": 9, "question": b"q", "good_codes": 1}
+    assert held.keep(generation=generation, frame=b"12345678answer", **given)
+    assert held.held_bytes > 0
+    held.forget()
+    assert held.held_bytes == 0
+    assert not held.keep(generation=generation, frame=b"12345678answer", **given)
+    assert held.held_bytes == 0
+    with pytest.raises(ValueError, match="7 bytes"):
+        held.keep(generation=held.generation, frame=b"1234567", **given)
+
+
+def test_memory_of_kept_answers_is_bounded(admin):
+    held = kept(admin)
+    frame = bytes(8 + 200_000)
+    for number in range(300):
+        question = b"%d" % number
+        given = {"listener_index": 0, "api_version": 9, "question": question, "good_codes": 1}
+        assert held.keep(generation=held.generation, frame=frame, **given)
+        assert held.held_bytes <= 8 << 20
+    given["question"] = bytes(65537)
+    assert not held.keep(generation=held.generation, frame=frame, **given)
+    given["question"] = b"large"
+    assert not held.keep(generation=held.generation, frame=bytes(8 + 262_145), **given)
+    ask_twice(admin, "one")

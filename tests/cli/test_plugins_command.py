@@ -1,0 +1,69 @@
+"""`barnabas plugins`: what is listed and described, and the project that `new` makes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from installed_plugins import install
+
+from barnabas.cli import main
+
+
+def test_built_ins_and_others_are_listed(tmp_path, monkeypatch, capsys):
+    source = '''
+        class Mine:
+            """Does a thing.
+
+            In some way.
+            """
+    '''
+    install(tmp_path / "site", monkeypatch, "test-mine", source, "3.1", mine="Mine", no="Gone")
+    assert main(["plugins", "list", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["mine"] == {
+        "name": "mine",
+        "version": "3.1",
+        "distribution": "test-mine",
+        "what": "Does a thing.",
+    }
+    assert rows["json-schema"]["distribution"] == "barnabas"
+    assert "cannot be imported" in rows["no"]["what"]
+    assert main(["plugins", "list"]) == 0
+    assert "Does a thing." in capsys.readouterr().out
+
+
+def test_a_plugin_is_described_with_hooks_and_options(capsys):
+    assert main(["plugins", "describe", "last-records"]) == 0
+    said = capsys.readouterr().out
+    assert "hooks: deletable_segments" in said
+    assert "plugin.last-records.count" in said and "(must be set)" in said
+    assert "plugin.last-records.isolation" in said
+    assert main(["plugins", "describe", "nobody"]) == 1
+    assert "no plugin 'nobody' is installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["Redact", "two--hyphens", "-x", "x y", "../x", "1x", "x" * 61])
+def test_a_name_that_is_none_is_refused(tmp_path, name, capsys):
+    assert main(["plugins", "new", "--into", str(tmp_path), "--", name]) == 1
+    assert "is no name for a plugin" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_project_installs_and_its_tests_pass(tmp_path):
+    assert main(["plugins", "new", "no-long-ones", "--into", str(tmp_path)]) == 0
+    project, site = tmp_path / "no-long-ones", tmp_path / "site"
+    assert sorted(path.name for path in project.iterdir()) == [
+        "README.md", "no_long_ones.py", "pyproject.toml", "test_no_long_ones.py",
+    ]  # fmt: skip
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(site), str(project)], check=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(site), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0 and "2 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert main(["plugins", "new", "no-long-ones", "--into", str(tmp_path)]) == 1

@@ -1,0 +1,212 @@
+"""Compacted topics of a running broker: what clients read, when it happens, and what stays."""
+
+import logging
+import os
+import time
+
+import pytest
+from compat.support import Wire
+from confluent_kafka import Producer
+
+from barnabas import Broker
+from barnabas.storage import checkpoints
+from barnabas.wire import request
+
+SETTINGS = {
+    "log.cleaner.backoff.ms": "50",
+    "log.roll.jitter.ms": "0",
+}
+TOPIC = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "20000",
+    "min.cleanable.dirty.ratio": "0.01",
+}
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Broker({"log.dirs": str(tmp_path), **SETTINGS}) as running:
+        yield running
+
+
+def send(broker, topic, rows):
+    """In batches of 20, so that segments hold several."""
+    failed = []
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 20, "linger.ms": 50}
+    )
+    for key, value in rows:
+        producer.produce(
+            topic, key=key, value=value, on_delivery=lambda e, m: failed.append(e) if e else None
+        )
+        producer.poll(0)
+    assert producer.flush(20) == 0 and not failed, failed
+
+
+def wait_for(what, timeout_s=10):
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+
+
+def is_clean(broker, topic):
+    """Whether the last pass came as far as it may: to the active segment."""
+    row = broker.node.logs.get(topic, 0)
+    _, offset = broker.node.cleaner._clean_to.get((topic, 0), (b"", -1))
+    return offset == row.handle.segments()[-1].base_offset
+
+
+def keys(broker, topic):
+    return [record.key for record in broker.records(topic)]
+
+
+def fill(broker, topic, count=600, distinct=10):
+    send(broker, topic, [(b"k%d" % (i % distinct), b"%d" % i + bytes(90)) for i in range(count)])
+
+
+def test_the_latest_value_of_each_key_is_left_and_is_read_by_clients(broker):
+    topic = broker.create_topic("news", configs=TOPIC)
+    fill(broker, topic)
+    send(broker, topic, [(b"k3", None), (b"last", b"x")])
+    wait_for(lambda: is_clean(broker, topic))
+    assert len(broker.records(topic)) < 300
+    found = {}
+    for record in broker.records(topic):
+        found[record.key] = record.value
+    assert set(found) == {b"k%d" % i for i in range(10)} | {b"last"}
+    assert found[b"k3"] is None and found[b"k9"].startswith(b"599")
+    assert broker.node.cleaner.passes >= 1 and broker.node.cleaner.bytes_read > 0
+
+
+def test_offsets_by_time_on_a_compacted_topic(broker):
+    """ListOffsets finds the first record that is left at or after a time, wherever the cleaner made
+    holes, and the largest timestamp with the offset of its own record."""
+    topic = broker.create_topic("times", configs=TOPIC)
+    start = int(time.time() * 1000) - 1_000_000
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 20, "linger.ms": 50}
+    )
+    for i in range(600):
+        producer.produce(
+            topic, key=b"k%d" % (i * 7919 % 97), value=bytes(90), timestamp=start + 10 * i
+        )
+    assert producer.flush(20) == 0
+    wait_for(lambda: is_clean(broker, topic))
+    left = {record.offset: record.timestamp for record in broker.records(topic)}
+    assert len(left) < 400
+    ask = request(2)
+
+    def found(timestamp):
+        row = ask.struct("topics.partitions")(partitionIndex=0, timestamp=timestamp)
+        topics = [ask.struct("topics")(name=topic, partitions=[row])]
+        told = wire.call(2, 7, ask.cls(replicaId=-1, topics=topics)).topics[0].partitions[0]
+        assert told.errorCode == 0
+        return told.offset, told.timestamp
+
+    with Wire(broker.bootstrap_servers) as wire:
+        for i in range(0, 600, 3):
+            for timestamp in (start + 10 * i, start + 10 * i - 5):
+                offset = min(at for at, stamp in left.items() if stamp >= timestamp)
+                assert found(timestamp) == (offset, left[offset])
+        assert found(start + 6000) == (-1, -1)
+        assert found(-3) == (599, left[599])
+
+
+def test_log_cleaner_enable(tmp_path):
+    with Broker({"log.dirs": str(tmp_path), **SETTINGS, "log.cleaner.enable": "false"}) as broker:
+        topic = broker.create_topic("t", configs=TOPIC)
+        fill(broker, topic)
+        time.sleep(0.5)
+        assert len(broker.records(topic)) == 600
+
+
+def test_where_the_next_pass_begins_survives_a_restart(tmp_path):
+    with Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker:
+        topic = broker.create_topic("t", configs=TOPIC)
+        fill(broker, topic)
+        wait_for(lambda: is_clean(broker, topic))
+    offsets = checkpoints.read_offsets(tmp_path / checkpoints.CLEANER)
+    assert 300 < offsets["t", 0] <= 600
+    with Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker:
+        time.sleep(0.3)
+        assert broker.node.cleaner.passes == 0  # nothing is dirty
+        fill(broker, "t", 300)
+        wait_for(lambda: broker.node.cleaner.passes >= 1)
+        assert checkpoints.read_offsets(tmp_path / checkpoints.CLEANER)["t", 0] > offsets["t", 0]
+
+
+def test_min_compaction_lag_ms_keeps_young_records(broker):
+    topic = broker.create_topic("t", configs={**TOPIC, "min.compaction.lag.ms": "60000"})
+    fill(broker, topic)
+    time.sleep(0.4)
+    assert len(broker.records(topic)) == 600
+    broker.clock.advance(seconds=120)
+    wait_for(lambda: len(broker.records(topic)) < 400)
+
+
+def test_max_compaction_lag_ms_cleans_what_is_below_the_ratio(broker):
+    lag = {"max.compaction.lag.ms": "60000", "min.cleanable.dirty.ratio": "1.0"}
+    topic = broker.create_topic("t", configs={**TOPIC, **lag})
+    fill(broker, topic)
+    wait_for(lambda: broker.node.cleaner.passes == 1)  # all of it is dirty at first
+    fill(broker, topic, 300)
+    before = len(broker.records(topic))
+    time.sleep(0.4)
+    assert len(broker.records(topic)) == before
+    broker.clock.advance(seconds=120)
+    send(broker, topic, [(b"k1", b"rolls the active segment, too old for the lag")])
+    wait_for(lambda: len(broker.records(topic)) < before)
+
+
+def test_min_cleanable_dirty_ratio(broker):
+    topic = broker.create_topic("t", configs=TOPIC)
+    fill(broker, topic)
+    wait_for(lambda: broker.node.cleaner.passes >= 1)
+    other = broker.create_topic("u", configs={**TOPIC, "min.cleanable.dirty.ratio": "1.0"})
+    send(broker, other, [(b"%d" % i, bytes(100)) for i in range(600)])
+    wait_for(lambda: broker.node.cleaner._clean_to.get((other, 0)) is not None)
+    cleaned = broker.node.cleaner._clean_to[other, 0]
+    send(broker, other, [(b"%d" % i, bytes(100)) for i in range(300)])
+    time.sleep(0.4)
+    # A third is dirty, all is asked for.
+    assert broker.node.cleaner._clean_to[other, 0] == cleaned
+
+
+def test_delete_retention_ms_lets_deleted_keys_go(broker):
+    topic = broker.create_topic("t", configs={**TOPIC, "delete.retention.ms": "60000"})
+    send(broker, topic, [(b"gone", b"v"), (b"gone", None)])
+    fill(broker, topic)
+    wait_for(lambda: keys(broker, topic).count(b"gone") == 1)
+    broker.clock.advance(seconds=120)
+    fill(broker, topic)
+    wait_for(lambda: b"gone" not in keys(broker, topic))
+
+
+def test_compact_and_delete_together(broker):
+    topic = broker.create_topic(
+        "t", configs={**TOPIC, "cleanup.policy": "compact,delete", "retention.ms": "600000"}
+    )
+    fill(broker, topic)
+    wait_for(lambda: len(broker.records(topic)) < 400)
+    broker.clock.advance(seconds=1200)
+    assert len(broker.records(topic)) == 0
+
+
+def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path, caplog):
+    with Broker({"log.dirs": str(tmp_path), **SETTINGS, "log.cleaner.enable": "false"}) as broker:
+        topic = broker.create_topic("t", configs=TOPIC)
+        fill(broker, topic)
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    with open(path, "r+b") as file:
+        os.pwrite(file.fileno(), b"\xff\xff", 3000)
+    before = path.read_bytes()
+    with (
+        caplog.at_level(logging.ERROR, "barnabas.cleaner"),
+        Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker,
+    ):
+        wait_for(lambda: broker.node.cleaner.uncleanable_count == 1)
+        time.sleep(0.2)
+    assert path.read_bytes() == before
+    lines = [row.message for row in caplog.records]
+    assert len(lines) == 1 and "t-0 cannot be compacted" in lines[0] and str(path) in lines[0]

@@ -1,0 +1,124 @@
+"""Which client is tested for what, and where: the source of docs/compatibility.md.
+
+    python tests/compat/coverage.py > docs/compatibility.md
+
+test_coverage.py holds the page to this table, and this table to the tests.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = "tests/compat"
+AREAS = ("produce", "consume", "groups", "transactions", "admin")
+MATRIX = f"{HERE}/test_matrix.py::test_stored_as_sent"
+READS = f"{HERE}/test_matrix.py::test_read_by_another"
+GROUPS = f"{HERE}/test_groups.py::test_a_group_shares_commits_and_comes_back"
+TRANSACTIONS = f"{HERE}/test_transactions.py::test_aborted_records_are_seen_by_nobody"
+ADMIN = f"{HERE}/test_admin.py::test_topics_come_grow_are_configured_and_go"
+TOOLS = f"{HERE}/java_tools/test_java_tools.py"
+STREAMS = (
+    f"{HERE}/kafka_streams/test_kafka_streams.py::"
+    "test_word_count_is_exact_though_broker_and_application_are_killed"
+)
+JAVA_GROUPS = f"{TOOLS}::test_groups"
+
+
+@dataclass(frozen=True)
+class Client:
+    """`parameter` is its name in the tests' parameters, where they have any. An area that is not
+    named is one that it does not have; a string in place of a test says why it is not tested."""
+
+    title: str
+    version: str
+    parameter: str | None = None
+    tests: dict[str, str] = field(default_factory=dict)
+    not_tested: dict[str, str] = field(default_factory=dict)
+
+
+def node_version(package: str) -> str:
+    told = json.loads((ROOT / HERE / "node" / "package.json").read_text())
+    return str(told["dependencies"][package])
+
+
+def python_version(package: str) -> str:
+    """The oldest that the tests ask for; they run with the newest."""
+    text = (ROOT / "pyproject.toml").read_text()
+    found = re.search(rf'"{package}>=([\d.]+)"', text)
+    assert found is not None, package
+    return f"{found[1]} and newer"
+
+
+def clients() -> list[Client]:
+    both = {"produce": MATRIX, "consume": READS}
+    whole = {**both, "groups": GROUPS, "transactions": TRANSACTIONS, "admin": ADMIN}
+    java = {**both, "groups": GROUPS, "transactions": TRANSACTIONS}
+    by_tools = {area: "see Streams and the tools" for area in ("groups", "transactions", "admin")}
+    return [
+        Client("Java client", "2.7.2", "java_27", java),
+        Client("Java client", "4.3.1", "java_43", both, by_tools),
+        Client("Java client", "4.4.0", "java_44", java),
+        Client("Kafka Streams, exactly once v2", "4.3.1", None,
+               dict.fromkeys(AREAS, STREAMS)),
+        Client("Kafka's command line tools", "4.3.1", None, {
+            "produce": f"{TOOLS}::test_console_producer_and_consumer",
+            "consume": f"{TOOLS}::test_console_producer_and_consumer",
+            "groups": JAVA_GROUPS,
+            "transactions": f"{TOOLS}::test_transactions",
+            "admin": f"{TOOLS}::test_topics",
+        }),
+        Client("confluent-kafka (librdkafka)", python_version("confluent-kafka"),
+               "confluent_kafka", whole),
+        Client("kcat (librdkafka)", "1.7, of Debian 12", "kcat", {
+            **both, "groups": GROUPS, "transactions": TRANSACTIONS}),
+        Client("kafka-python", python_version("kafka-python"), "kafka_python", whole),
+        Client("aiokafka", python_version("aiokafka"), "aiokafka", whole),
+        Client("kafkajs", node_version("kafkajs"), "kafkajs", {
+            **dict.fromkeys(("produce", "consume", "transactions"), TRANSACTIONS),
+            "groups": GROUPS, "admin": ADMIN}),
+        Client("@platformatic/kafka", node_version("@platformatic/kafka"), "platformatic", {
+            **dict.fromkeys(("produce", "transactions"), TRANSACTIONS),
+            "consume": f"{HERE}/test_transactions.py::test_an_abort_is_not_seen_by_platformatic",
+            "groups": GROUPS, "admin": ADMIN}),
+    ]  # fmt: skip
+
+
+HEAD = """# Clients that are tested
+
+Each cell links the file of the test that CI runs with that client against a broker; tests that
+are parametrized run it under its own name. A dash says that the client has no such thing, or that
+it is not tested yet. Each client reads what clients of every other family produced:
+[tests/compat/README.md](../tests/compat/README.md). Which versions of each request are answered,
+and as which Kafka, stands in [answers.md](answers.md). kcat reads transactions and writes none.
+
+This page is made by `python tests/compat/coverage.py`.
+"""
+
+
+def lines() -> Iterator[str]:
+    yield HEAD
+    yield f"| client | version | {' | '.join(AREAS)} |"
+    yield "|---" * (2 + len(AREAS)) + "|"
+    for client in clients():
+        cells = [cell(client, area) for area in AREAS]
+        yield f"| {client.title} | {client.version} | {' | '.join(cells)} |"
+
+
+def cell(client: Client, area: str) -> str:
+    test = client.tests.get(area)
+    if test is None:
+        return client.not_tested.get(area, "–")
+    path, name = test.split("::")
+    return f"[{name.removeprefix('test_').replace('_', ' ')}](../{path})"
+
+
+def page() -> str:
+    return "\n".join(lines()) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

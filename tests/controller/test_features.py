@@ -1,0 +1,113 @@
+"""Levels of features: what is offered, what is agreed on, and that it outlives a start."""
+
+import time
+
+import pytest
+
+from barnabas.controller.features import (
+    FEATURES,
+    SAFE_DOWNGRADE,
+    UNSAFE_DOWNGRADE,
+    UPGRADE,
+    Feature,
+    Features,
+    FeatureUpdate,
+)
+from barnabas.errors import InvalidUpdateVersion
+from barnabas.metadata import znodes
+from barnabas.metadata.embedded import EmbeddedTree
+
+KNOWN = (Feature("metadata.version", 7, 30), Feature("group.version", 0, 2))
+
+
+@pytest.fixture
+def tree(tmp_path):
+    tree = EmbeddedTree(tmp_path, clock_ms=lambda: 1)
+    yield tree
+    tree.close()
+
+
+def features_on(tree):
+    return Features(tree, node_id=1, features=KNOWN)
+
+
+def test_the_newest_levels_count_until_others_are_agreed_on(tree):
+    features = features_on(tree)
+    assert features.finalized() == {"metadata.version": 30, "group.version": 2}
+    assert features.epoch == 0
+    assert features.level("share.version") == 0
+
+
+def test_a_level_stays_and_each_change_raises_the_epoch(tree):
+    features = features_on(tree)
+    features.update([FeatureUpdate("group.version", 1, SAFE_DOWNGRADE)])
+    assert (features.level("group.version"), features.epoch) == (1, 1)
+    features.update([FeatureUpdate("group.version", 0, UNSAFE_DOWNGRADE)])
+    assert features.finalized() == {"metadata.version": 30}
+    again = features_on(tree)
+    assert (again.level("group.version"), again.epoch) == (0, 2)
+    again.update([FeatureUpdate("group.version", 2, UPGRADE)])
+    assert (again.level("group.version"), again.epoch) == (2, 3)
+
+
+def test_another_nodes_change_is_seen(tree):
+    features = features_on(tree)
+    other = features_on(tree)
+    for level in (1, 0):
+        other.update([FeatureUpdate("group.version", level, SAFE_DOWNGRADE)])
+        deadline = time.monotonic() + 10
+        while features.level("group.version") != level:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "kind", "said"),
+    [
+        ("group.version", 3, UPGRADE, "controller 1 only supports versions 0-2"),
+        ("group.version", -1, UPGRADE, "cannot be less than 0"),
+        ("group.version", 1, UPGRADE, "Can't downgrade"),
+        ("group.version", 2, 0, "does not support the given upgrade type"),
+        ("group.version", 2, 4, "does not support the given upgrade type"),
+        ("metadata.version", 6, SAFE_DOWNGRADE, "only supports versions 7-30"),
+        ("no.version", 1, UPGRADE, "controller 1 does not support this feature"),
+    ],
+)
+def test_refusals_change_nothing(tree, name, level, kind, said):
+    features = features_on(tree)
+    good = FeatureUpdate("group.version", 1, SAFE_DOWNGRADE)
+    with pytest.raises(InvalidUpdateVersion, match=f"feature {name}\\. .*{said}"):
+        features.update([good, FeatureUpdate(name, level, kind)])
+    assert features.finalized() == {"metadata.version": 30, "group.version": 2}
+    features.update([good], validate_only=True)
+    assert features.level("group.version") == 2
+    assert tree.exists(znodes.FEATURES_PATH) is None
+
+
+def test_a_level_beyond_this_build_counts_as_its_last(tree, caplog):
+    tree.create(znodes.FEATURES_PATH, znodes.encode_features({"group.version": 9, "x": 1}))
+    assert features_on(tree).finalized() == {"metadata.version": 30, "group.version": 2}
+    assert "group.version is agreed on at level 9" in caplog.text
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"version":2,"features":{"group.version":7}}'])
+def test_a_node_that_cannot_be_read_is_said_and_left_out(tree, caplog, data):
+    tree.create(znodes.FEATURES_PATH, data)
+    features = features_on(tree)
+    assert features.level("group.version") == 2
+    assert "/feature is left out" in caplog.text
+    features.update([FeatureUpdate("group.version", 1, SAFE_DOWNGRADE)])
+    assert features_on(tree).level("group.version") == 1
+
+
+def test_the_node_is_kafkas():
+    data = znodes.encode_features({"group.version": 1})
+    assert data == b'{"version":2,"status":1,"features":{"group.version":{"max_version_level":1}}}'
+    old = b'{"version":1,"status":1,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
+    assert znodes.decode_features(data) == {"group.version": 1}
+    assert znodes.decode_features(old) == {"f": 3}
+
+
+def test_the_table_is_sound():
+    assert len({feature.name for feature in FEATURES}) == len(FEATURES)
+    assert all(0 <= f.version_min <= f.version_max and f.version_max > 0 for f in FEATURES)

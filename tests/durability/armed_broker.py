@@ -1,0 +1,72 @@
+"""A broker as a process that kills itself, with SIGKILL, before a system call that a test names.
+
+    python -m durability.armed_broker DIRECTORY [NAME=VALUE ...]
+
+It says "ready ADDRESS", then takes lines "CALL NTH PATH_PART" and answers "armed": the NTH such
+call from then on, of a file whose path holds PATH_PART, is not made.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from barnabas import Broker
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+class ArmedBroker:
+    """The process, as its test sees it."""
+
+    def __init__(self, data: Path, settings: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "durability.armed_broker", str(data)]
+        self.process = subprocess.Popen(
+            [*command, *(f"{name}={value}" for name, value in settings.items())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(TESTS)},
+        )
+        self.address = self._said().removeprefix("ready ")
+
+    def _said(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().rstrip("\n")
+        assert line, f"it ended with {self.process.wait(10)}"
+        return line
+
+    def kill_before(self, call: str, nth: int, path_part: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{call} {nth} {path_part}\n")
+        self.process.stdin.flush()
+        assert self._said() == "armed"
+
+    def killed(self, within_s: float = 0.0) -> bool:
+        """Whether the fault has fired, or does so within a time."""
+        try:
+            return self.process.wait(within_s) == -9
+        except subprocess.TimeoutExpired:
+            return False
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def main(directory: str, *settings: str) -> None:
+    given = {"log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with Broker(given | dict(row.split("=", 1) for row in settings)) as broker:
+        print("ready", broker.bootstrap_servers, flush=True)
+        for line in sys.stdin:
+            call, nth, path_part = line.split()
+            broker.node.system.fault(call, "kill", nth=int(nth), path_contains=path_part)
+            print("armed", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,204 @@
+"""Transactions when the client, or the broker, is killed: all or nothing, and readers go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from compat.support import Broker
+from transactions.dialogue import Talk
+
+from barnabas.wire.batches import decode_batches
+
+SETTINGS = {
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
+WAIT_S = 30
+CLIENT_KILLS, BROKER_KILLS = 12, 8
+
+
+def committed_values(talk, index=0):
+    """The records that a reader of committed records keeps, read to the end in one piece."""
+    from barnabas.wire import request
+
+    ask = request(1)
+    row = ask.struct("topics.partitions")(partition=index, fetchOffset=0, partitionMaxBytes=1 << 22)
+    topics = [ask.struct("topics")(topic=talk.topic, partitions=[row])]
+    told = talk.call(
+        1, 11, maxWaitMs=0, minBytes=0, maxBytes=1 << 22, isolationLevel=1, topics=topics,
+        sessionId=0, sessionEpoch=-1,
+    ).responses[0].partitions[0]  # fmt: skip
+    assert told.errorCode == 0
+    waiting = sorted((one.firstOffset, one.producerId) for one in told.abortedTransactions or ())
+    aborting, found = set(), []
+    for batch in decode_batches(bytes(told.records), size_max=1 << 22, partial_tail=True):
+        while waiting and waiting[0][0] <= batch.last_offset:
+            aborting.add(waiting.pop(0)[1])
+        if batch.control:
+            aborting.discard(batch.producer_id)
+        elif not (batch.transactional and batch.producer_id in aborting):
+            found += [record.value for record in batch.records]
+    return found, told.lastStableOffset, told.highWatermark
+
+
+def wait_until(what, condition):
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+CLIENT = """
+import json, sys
+from transactions.dialogue import Talk
+talk = Talk.__new__(Talk)
+talk.address, talk.topic, talk.txn, talk.noted, talk._ids = *sys.argv[1:4], [], {}
+from compat.support import Wire
+talk.wire = Wire(talk.address)
+error, producer_id, epoch = talk.init(5, timeout_ms=400)
+assert error == 0, error
+producer = producer_id, epoch
+sequence, at = 0, int(sys.argv[4])
+while True:
+    told = talk.produce(producer, sequence, version=12, values=[b"%d" % at])
+    assert told[0] == 0, told
+    print("produced", at, flush=True)
+    told = talk.end(producer, True, version=5)
+    assert told[0] == 0, told
+    producer, sequence = told[1:], 0
+    print("committed", at, flush=True)
+    at += 1
+"""
+
+
+def test_a_client_killed_between_produce_and_its_end_leaves_all_or_nothing(tmp_path):
+    """Copied numbers: each is there once and in order, whatever moment the client died at; what it
+    left open is aborted after its timeout, and readers go on."""
+    broker = Broker("barnabas", tmp_path, SETTINGS)
+    try:
+        talk = Talk(broker.address, "copy")
+        at = 0
+        for kill in range(CLIENT_KILLS):
+            command = [sys.executable, "-c", CLIENT, broker.address, talk.topic, talk.txn, str(at)]
+            environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+            client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+            said = [client.stdout.readline() for _ in range(2 * (kill % 3) + 1)]
+            client.send_signal(signal.SIGKILL)
+            said += client.stdout.read().splitlines(keepends=True)
+            client.wait()
+            assert said[0].startswith("produced"), said
+            # What was told is there; one more may be, whose answer the client did not hear.
+            wait_until("readers go on", lambda: talk.state() in ("CompleteCommit", "CompleteAbort"))
+            told = [int(row.split()[1]) for row in said if row.startswith("committed")]
+            found = committed_values(talk)[0]
+            assert found == [b"%d" % i for i in range(len(found))]
+            assert len(found) in (at + len(told), at + len(told) + 1)
+            at = len(found)
+        found, stable, high = committed_values(talk)
+        assert stable == high and len(found) == at > CLIENT_KILLS // 2
+    finally:
+        broker.stop()
+
+
+def test_a_broker_killed_at_any_moment_of_a_commit_completes_it(tmp_path):
+    """All partitions of a transaction show it, or none does; what was answered is there."""
+    told = {}
+    for kill in range(BROKER_KILLS):
+        broker = Broker("barnabas", tmp_path, SETTINGS)
+        try:
+            talk = Talk.__new__(Talk)
+            if kill == 0:
+                talk = Talk(broker.address, "torn")
+            else:
+                fill_in(talk, broker.address)
+            check(talk, told)
+            watcher = subprocess.Popen(
+                [sys.executable, "-c",
+                 f"import os, time; time.sleep({0.1 + kill * 0.0231}); os.kill({broker.pid}, 9)"]
+            )  # fmt: skip
+            try:
+                transactions_until_the_end(talk, told)
+            except OSError:
+                pass
+            watcher.wait()
+        finally:
+            broker.stop()
+    broker = Broker("barnabas", tmp_path, SETTINGS)
+    try:
+        talk = Talk.__new__(Talk)
+        fill_in(talk, broker.address)
+        check(talk, told)
+        assert len(told) > 5 * BROKER_KILLS  # they had something to tear
+    finally:
+        broker.stop()
+
+
+def transactions_until_the_end(talk, told):
+    """One after the other, each with a record in both partitions; every third is aborted."""
+    error, producer_id, epoch = talk.init(4)
+    assert error == 0
+    producer, sequence = (producer_id, epoch), 0
+    while True:
+        name = b"txn-%d" % len(told)
+        told[name] = None
+        assert talk.add(producer, 0, 1) == [0, 0]
+        for index in (0, 1):
+            rows = {index: talk.batch(producer, sequence, values=[name])}
+            assert talk.produce(producer, sequence, batches=rows)[0][0] == 0
+        sequence += 1
+        commit = len(told) % 3 != 0
+        assert talk.end(producer, commit) == 0
+        told[name] = commit
+
+
+def fill_in(talk, address):
+    """The same names at a broker that was started anew."""
+    from compat.support import Wire
+
+    talk.address, talk.wire = address, Wire(address)
+    talk.topic, talk.txn, talk.group = "torn-topic", "torn-txn", "torn-group"
+    talk.noted, talk._ids = [], {}
+    talk.coordinator(talk.txn)
+
+
+def check(talk, told):
+    if not told:
+        return
+
+    # Aborts what was not decided, and waits for what was.
+    assert talk.init(4)[0] == 0
+    seen = [committed_values(talk, index) for index in (0, 1)]
+    for found, stable, high in seen:
+        assert stable == high
+        assert len(found) == len(set(found))
+    assert seen[0][0] == seen[1][0], "a torn transaction"
+    for name, answered in told.items():
+        if answered is not None:
+            assert (name in seen[0][0]) is answered, f"{name} is not as it was answered"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_of_a_transaction_are_known_after_a_kill(tmp_path, commit):
+    """Pending ones stay pending, and count, or not, when the end comes."""
+    broker = Broker("barnabas", tmp_path, SETTINGS)
+    talk = Talk(broker.address, "torn")
+    talk.coordinator(talk.group, 0)
+    producer = talk.begun()
+    assert talk.add_offsets(producer) == 0 and talk.commit_offsets(producer, 7) == [0]
+    os.kill(broker.pid, signal.SIGKILL)
+    broker.stop()
+    broker = Broker("barnabas", tmp_path, SETTINGS)
+    try:
+        fill_in(talk, broker.address)
+        talk.coordinator(talk.group, 0)
+        assert talk.committed() == (0, [(88, -1)])  # unstable: the end is not known
+        assert talk.end(producer, commit) == 0
+        wait_until("the end", lambda: talk.state().startswith("Complete"))
+        wait_until("stable", lambda: talk.committed()[1][0][0] == 0)
+        assert talk.committed() == (0, [(0, 7 if commit else -1)])
+    finally:
+        broker.stop()

@@ -1,0 +1,111 @@
+"""The coordinator dies before each write, and each fsync, that an EndTxn makes: in the log of
+transactions before and after its decision, in the partitions between its markers, in the offsets of
+the group. After the restart it is all there or nothing of it, and readers go on."""
+
+import time
+
+import pytest
+from durability.armed_broker import ArmedBroker
+from durability.test_transactions_kill9 import committed_values
+from transactions.dialogue import Talk
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
+TIMEOUT_MS = 1000  # of the transaction, when it was not decided
+STABLE_S_MAX = 30.0
+CALLS_MAX = 10
+# Where an EndTxn writes: its coordinator's log, the partitions, the group's offsets.
+PLACES = ["__transaction_state", "torn-topic", "__consumer_offsets"]
+
+
+def begun(address: str) -> tuple[Talk, tuple[int, int]]:
+    """A transaction over two partitions and the offsets of a group, with all of its data."""
+    talk = Talk(address, "torn")
+    talk.coordinator(talk.group, 0)
+    error, producer_id, epoch = talk.init(timeout_ms=TIMEOUT_MS)
+    assert error == 0
+    producer = producer_id, epoch
+    assert talk.add(producer, 0, 1) == [0, 0]
+    for index in (0, 1):
+        assert talk.produce(producer, 0, 2, partition=index)[0] == 0
+    assert talk.add_offsets(producer) == 0 and talk.commit_offsets(producer, 7) == [0]
+    return talk, producer
+
+
+def end_until_it_dies(broker: ArmedBroker, talk: Talk, producer, commit: bool) -> bool:
+    """Whether the end was answered. The broker may die after that: markers come later."""
+    answered = False
+    try:
+        answered = talk.end(producer, commit) == 0
+        talk.state()  # as soon as it is complete
+    except OSError:
+        pass
+    broker.killed(0.5)
+    talk.wire.close()
+    return answered
+
+
+def outcome_after(data, answered: bool, commit: bool) -> bool:
+    """Whether the transaction is there after a restart, as a whole."""
+    broker = ArmedBroker(data, SETTINGS)
+    try:
+        talk = Talk(broker.address, "torn", again=True)
+        talk.coordinator(talk.group, 0)
+        began = time.monotonic()
+        while True:
+            seen = [committed_values(talk, index) for index in (0, 1)]
+            if all(stable == high for _, stable, high in seen):
+                break
+            assert time.monotonic() - began < STABLE_S_MAX, "readers do not go on"
+            time.sleep(0.05)
+        _, [(error, offset)] = talk.settled()
+        there = {len(found) == 2 for found, _, _ in seen} | {offset == 7}
+        assert error == 0 and len(there) == 1, f"a torn transaction: {seen}, offset {offset}"
+        assert all(len(found) in (0, 2) for found, _, _ in seen)
+        [is_there] = there
+        assert commit or not is_there
+        assert is_there or not (commit and answered)
+        talk.wire.close()
+        return is_there
+    finally:
+        broker.end()
+
+
+CASES = {
+    "commit, before a write": ("pwritev", True, PLACES),
+    "commit, before an fsync": ("fdatasync", True, PLACES[:1]),
+    "abort, before a write": ("pwritev", False, PLACES[:1]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call, commit, places", CASES.values(), ids=CASES.keys())
+def test_a_coordinator_that_dies_before_any_call_of_an_end_leaves_all_or_nothing(
+    tmp_path, call, commit, places
+):
+    outcomes: list[tuple[str, bool]] = []
+    for place in places:
+        for nth in range(1, CALLS_MAX):
+            data = tmp_path / f"{place}-{nth}"
+            broker = ArmedBroker(data, SETTINGS)
+            try:
+                talk, producer = begun(broker.address)
+                broker.kill_before(call, nth, place)
+                answered = end_until_it_dies(broker, talk, producer, commit)
+                killed = broker.killed()
+            finally:
+                broker.end()
+            if not killed:
+                assert answered
+                break
+            outcomes.append((place, outcome_after(data, answered, commit)))
+        assert nth > 1, f"no {call} of {place} was struck"
+    print(outcomes)
+    if commit and call == "pwritev":
+        # Before the decision was written it is undone, after it is carried out.
+        assert ("__transaction_state", False) in outcomes
+        assert ("torn-topic", True) in outcomes
+        assert ("__consumer_offsets", True) in outcomes

@@ -1,0 +1,419 @@
+"""Commits that network threads take: the same answers, records and offsets as Python's, and none
+after a group has changed. Damage, limits and what is not plain go to Python."""
+
+import random
+import threading
+import time
+from contextlib import closing, contextmanager, suppress
+
+import pytest
+from compat.support import Wire, create_topic
+
+from barnabas import Broker
+from barnabas.groups.group_records import OffsetRecord, read_record
+from barnabas.wire import request
+from barnabas.wire.batches import decode_batches
+from barnabas.wire.headers import encode_request
+from barnabas.wire.internal import CONSUMER_OFFSETS
+
+ENTRIES_MAX = 256  # of one shard: cext/offset_commit.pyx
+PATIENCE_S = 30
+
+
+@pytest.fixture(params=["fsync", "os"])
+def broker(tmp_path, request):
+    with started(tmp_path, {"log.durability": request.param}) as broker:
+        yield broker
+
+
+@contextmanager
+def started(path, settings=()):
+    base = {"log.dirs": str(path), "group.initial.rebalance.delay.ms": "0"}
+    with Broker({**base, **dict(settings)}) as broker:
+        create_topic(broker.bootstrap_servers, "t", 3)
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            assert wire.call(10, 0, request(10).cls(key="g")).errorCode == 0
+        yield broker
+
+
+def lane_of(broker):
+    lane = broker.node.rooms.groups._lane
+    assert lane is not None
+    return lane
+
+
+def body(rows, group="g", generation=-1, member="", by_id=None, **more):
+    """OffsetCommit of (partition, offset, metadata, leader epoch)."""
+    ask = request(8)
+    topics = [
+        ask.struct("topics")(
+            name="t",
+            topicId=by_id or bytes(16),
+            partitions=[
+                ask.struct("topics.partitions")(
+                    partitionIndex=index,
+                    committedOffset=offset,
+                    committedMetadata=metadata,
+                    committedLeaderEpoch=epoch,
+                )
+                for index, offset, metadata, epoch in rows
+            ],
+        )
+    ]
+    return ask.cls(
+        groupId=group,
+        generationIdOrMemberEpoch=generation,
+        memberId=member,
+        topics=topics,
+        **more,
+    )
+
+
+def commit(wire, *args, version=8, **more):
+    told = wire.call(8, version, body(*args, **more))
+    return [row.errorCode for topic in told.topics for row in topic.partitions]
+
+
+def fetched(broker, group="g"):
+    ask = request(9)
+    topics = [ask.struct("topics")(name="t", partitionIndexes=[0, 1, 2])]
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        told = wire.call(9, 5, ask.cls(groupId=group, topics=topics))
+    if told.errorCode:  # it loads
+        return [(-1, "", -1)] * 3
+    return [
+        (row.committedOffset, row.metadata, row.committedLeaderEpoch)
+        for row in told.topics[0].partitions
+    ]
+
+
+def records(broker, group="g"):
+    """Of the group's partition, whatever made them: offset records, in order."""
+    partition = broker.node.rooms.groups.journal.partition_of(group)
+    data = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition).read(0, 1 << 24)
+    batches = decode_batches(data, size_max=1 << 24)
+    found = [read_record(record) for batch in batches for record in batch.records]
+    return [row for row in found if isinstance(row, OffsetRecord) and row.group_id == group]
+
+
+ROWS = [(0, 5, "", -1), (2, 7, "note", 3)]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_answers_and_records_are_those_of_python(broker, version):
+    lane = lane_of(broker)
+    by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+    asked = body(ROWS if version >= 6 else [(*row[:3], -1) for row in ROWS], by_id=by_id)
+    frame = encode_request(8, version, 77, "compat", asked)
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        by_python = wire.call_raw(frame)
+        assert lane.served == 0
+        assert wire.call_raw(frame) == by_python
+        assert lane.served == 1
+    first, second = records(broker)[:2], records(broker)[2:]
+    assert [row.committed.offset for row in first] == [5, 7]
+    for mine, theirs in zip(second, first, strict=True):
+        assert mine[:3] == theirs[:3]
+        assert mine.committed._replace(commit_ms=0) == theirs.committed._replace(commit_ms=0)
+        assert abs(mine.committed.commit_ms - time.time() * 1000) < 60_000
+    epoch = 3 if version >= 6 else -1
+    assert fetched(broker) == [(5, "", -1), (-1, "", -1), (7, "note", epoch)]
+
+
+def test_what_was_answered_is_seen_at_once_and_after_a_restart(broker):
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        for offset in range(50):
+            assert commit(wire, [(1, offset, "", -1)]) == [0]
+            assert fetched(broker)[1][0] == offset
+    assert lane_of(broker).served == 49
+    broker.restart()
+    deadline = time.monotonic() + PATIENCE_S
+    while fetched(broker)[1][0] == -1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert fetched(broker)[1][0] == 49
+
+
+@pytest.mark.parametrize(
+    ("rows", "version", "more", "codes"),
+    [
+        ([(0, 1, "", -1)], 3, {"retentionTimeMs": 60_000}, [0]),
+        ([(0, 1, "né", -1)], 8, {}, [0]),
+        ([(0, 1, "m" * 5000, -1)], 8, {}, [12]),
+        ([(0, 1, "", -1), (9, 1, "", -1)], 8, {}, [0, 3]),
+        ([(0, 1, "", -1)], 1, {}, [0]),
+        ([(0, 1, "", -1)], 8, {"member": "somebody"}, [0]),
+        ([(0, 1, "", -1)], 8, {"group": "another"}, [0]),
+        ([(0, 1, "", -1)], 8, {"generation": 4}, [25]),
+        ([(i % 3, i, "", -1) for i in range(200)], 8, {}, [0] * 200),
+    ],
+)
+def test_what_is_not_plain_goes_to_python(broker, rows, version, more, codes):
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        assert commit(wire, [(0, 0, "", -1)]) == [0]
+        assert commit(wire, rows, version=version, **more) == codes
+        assert lane_of(broker).served == 0
+        assert commit(wire, [(0, 2, "", -1)]) == [0]
+        assert lane_of(broker).served == 1 and fetched(broker)[0][0] == 2
+
+
+@pytest.mark.parametrize("version", [2, 7, 8, 10])
+def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
+    with started(tmp_path) as broker:
+        whole = encode_request(8, version, 1, "c", body(ROWS))[4:]
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            assert commit(wire, ROWS) == [0, 0]
+        head = len(encode_request(8, version, 1, "c", body([]))) - 4
+        damaged = [whole[:at] for at in range(len(whole) - 1, 12, -3)]
+        before = len(records(broker))
+        for frame in damaged:
+            with closing(Wire(broker.bootstrap_servers)) as wire, suppress(ConnectionError):
+                wire.call_raw(len(frame).to_bytes(4, "big") + frame)
+                assert len(frame) < head, frame
+        assert len(records(broker)) == before and lane_of(broker).served == 0
+        with closing(Wire(broker.bootstrap_servers)) as wire, suppress(ConnectionError):
+            surplus = whole + b"\0"  # what becomes of it is Python's to say
+            wire.call_raw(len(surplus).to_bytes(4, "big") + surplus)
+        assert lane_of(broker).served == 0
+
+
+def test_more_commits_than_the_lane_keeps_are_taken_over(broker):
+    lane = lane_of(broker)
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        for offset in range(4 * ENTRIES_MAX):
+            assert commit(wire, [(0, offset, "", -1)]) == [0]
+            assert lane.waiting <= ENTRIES_MAX
+    assert 3 * ENTRIES_MAX < lane.served < 4 * ENTRIES_MAX
+    assert fetched(broker)[0][0] == 4 * ENTRIES_MAX - 1 and lane.waiting == 0
+
+
+# ---- members ----
+class Member:
+    """A member of the classic protocol on a connection of its own."""
+
+    def __init__(self, broker, session_ms=30_000, instance=None):
+        self.wire = Wire(broker.bootstrap_servers)
+        self.session_ms, self.instance = session_ms, instance
+        self.id, self.generation = "", -1
+
+    def join(self):
+        ask = request(11)
+        protocol = ask.struct("protocols")(name="range", metadata=b"")
+        told = self.wire.call(
+            11,
+            5,
+            ask.cls(
+                groupId="g",
+                sessionTimeoutMs=self.session_ms,
+                rebalanceTimeoutMs=60_000,
+                memberId=self.id,
+                groupInstanceId=self.instance,
+                protocolType="consumer",
+                protocols=[protocol],
+            ),
+        )
+        self.id, self.generation = told.memberId, told.generationId
+        if told.errorCode == 79:
+            return self.join()
+        assert told.errorCode == 0, told
+        return told
+
+    def sync(self):
+        ask = request(14)
+        row = ask.struct("assignments")(memberId=self.id, assignment=b"a")
+        told = self.wire.call(
+            14,
+            3,
+            ask.cls(
+                groupId="g",
+                generationId=self.generation,
+                memberId=self.id,
+                groupInstanceId=self.instance,
+                assignments=[row],
+            ),
+        )
+        assert told.errorCode == 0, told
+
+    def commit(self, offset, **more):
+        given = {"generation": self.generation, "member": self.id, **more}
+        given["groupInstanceId"] = self.instance
+        return commit(self.wire, [(0, offset, "", -1)], version=7, **given)[0]
+
+
+def settled(broker, **more):
+    member = Member(broker, **more)
+    member.join()
+    member.sync()
+    return member
+
+
+@pytest.mark.parametrize("instance", [None, "one"])
+def test_a_member_is_admitted_in_its_generation_alone(broker, instance):
+    lane = lane_of(broker)
+    member = settled(broker, instance=instance)
+    assert member.commit(1) == 0 and lane.served == 0
+    assert member.commit(2) == 0 and lane.served == 1
+    assert member.commit(3, generation=member.generation + 1) == 22
+    assert member.commit(3, generation=-1, member="") in (25, 82)
+    assert member.commit(3, member="stranger") in (25, 82)
+    assert lane.served == 1
+    other = Member(broker)
+    joining = threading.Thread(target=other.join)
+    joining.start()  # a rebalance: everybody commits through Python until it is over
+    deadline = time.monotonic() + PATIENCE_S
+    while broker.node.rooms.groups.groups["g"].state != "PreparingRebalance":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert member.commit(4) == 0 and lane.served == 1 and lane.admitted == 0
+    old = member.generation
+    member.join()
+    joining.join(PATIENCE_S)
+    assert member.commit(5, generation=old) == 22 and lane.served == 1
+    assert member.commit(5) == 27  # it does not know yet what it owns
+    member.sync()
+    assert member.commit(6) == 0 and member.commit(7) == 0 and lane.served == 2
+    assert fetched(broker)[0][0] == 7
+
+
+def test_commits_alone_keep_a_member_alive(tmp_path):
+    with started(tmp_path, {"group.min.session.timeout.ms": "1000"}) as broker:
+        member = settled(broker, session_ms=20_000)
+        for offset in range(6):
+            assert member.commit(offset) == 0
+            broker.clock.advance(seconds=15)
+        assert lane_of(broker).served == 5
+        group = broker.node.rooms.groups.groups["g"]
+        assert list(group.members) == [member.id]
+        broker.clock.advance(seconds=21)
+        deadline = time.monotonic() + PATIENCE_S
+        while group.members and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not group.members and member.commit(9) in (22, 25)
+
+
+def test_what_is_heard_before_a_rebalance_counts_in_it(tmp_path):
+    with started(tmp_path) as broker:
+        member = settled(broker, session_ms=20_000)
+        assert member.commit(0) == 0
+        broker.clock.advance(seconds=15)
+        assert member.commit(1) == 0 and lane_of(broker).served == 1
+        group = broker.node.rooms.groups.groups["g"]
+        before_ms = group.members[member.id].deadline_ms
+        with broker.node.rooms.groups.lock:
+            group.dismiss()
+        assert group.members[member.id].deadline_ms > before_ms + 10_000
+
+
+def test_a_group_that_is_deleted_takes_its_commits_along(broker):
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        for offset in range(5):
+            assert commit(wire, [(0, offset, "", -1)]) == [0]
+        assert wire.call(42, 1, request(42).cls(groupsNames=["g"])).results[0].errorCode == 0
+        assert lane_of(broker).admitted == 0 and fetched(broker)[0][0] == -1
+        assert commit(wire, [(0, 9, "", -1)]) == [0]
+        assert lane_of(broker).served == 4 and fetched(broker)[0][0] == 9
+
+
+def test_a_commit_waits_no_longer_than_the_timeout_and_is_not_seen_before_it_is_durable(tmp_path):
+    with started(tmp_path, {"offsets.commit.timeout.ms": "200"}) as broker:
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            assert commit(wire, [(0, 1, "", -1)]) == [0]
+            system = broker.node.system
+            system.fault("fdatasync", "delay", delay_ms=2000, path_contains=CONSUMER_OFFSETS)
+            assert commit(wire, [(0, 2, "", -1)]) == [15]
+            assert lane_of(broker).served == 1 and fetched(broker)[0][0] == 1
+            system.clear_faults()
+            deadline = time.monotonic() + PATIENCE_S
+            while fetched(broker)[0][0] == 1 and time.monotonic() < deadline:
+                time.sleep(0.05)
+        assert fetched(broker)[0][0] == 2
+
+
+def test_a_log_that_fails_is_told_as_such(tmp_path):
+    with started(tmp_path) as broker:
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            assert commit(wire, [(0, 1, "", -1)]) == [0]
+            broker.node.system.fault("fdatasync", "error", errno=5, path_contains=CONSUMER_OFFSETS)
+            assert commit(wire, [(0, 2, "", -1)]) == [16]
+            assert lane_of(broker).served == 1
+
+
+def test_compressed_journals_have_no_lane(tmp_path):
+    with started(tmp_path, {"offsets.topic.compression.codec": "1"}) as broker:
+        assert broker.node.rooms.groups._lane is None
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            assert commit(wire, [(0, 1, "", -1)]) == [0] and commit(wire, [(0, 2, "", -1)]) == [0]
+        partition = broker.node.rooms.groups.journal.partition_of("g")
+        data = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition).read(0, 1 << 24)
+        assert [batch.codec for batch in decode_batches(data, size_max=1 << 24)] == [1, 1]
+        assert fetched(broker)[0][0] == 2
+
+
+def test_offsets_load_buffer_size(tmp_path):
+    """The same journal, loaded in small reads and in one."""
+    reads = []
+    for size_bytes in ("256", "1000000"):
+        with started(tmp_path / size_bytes, {"offsets.load.buffer.size": size_bytes}) as broker:
+            with closing(Wire(broker.bootstrap_servers)) as wire:
+                for offset in range(60):
+                    assert commit(wire, [(0, offset, "", -1)]) == [0]
+            system = broker.node.system
+            rule = system.fault(
+                "pread", "delay", delay_ms=1, count=1 << 30, path_contains=CONSUMER_OFFSETS
+            )
+            broker.restart()
+            deadline = time.monotonic() + PATIENCE_S
+            while fetched(broker)[0][0] != 59 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert fetched(broker)[0][0] == 59
+            reads.append(system.fired(rule))
+    assert reads[0] > reads[1] + 15
+
+
+def test_forgotten_partitions_leave_nothing(broker):
+    lane = lane_of(broker)
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        for offset in range(5):
+            assert commit(wire, [(0, offset, "", -1)]) == [0]
+    partition = broker.node.rooms.groups.journal.partition_of("g")
+    assert (lane.admitted, lane.waiting) == (1, 4)
+    lane.forget((partition + 1) % 50)
+    assert (lane.admitted, lane.waiting) == (1, 4)
+    lane.forget(partition)
+    assert (lane.admitted, lane.waiting, lane.take()) == (0, 0, [])
+
+
+ROUNDS = 400
+
+
+def test_memory_and_log_agree_on_who_came_last(broker):
+    """Two clients commit the same partition at about the same time, one of them through Python."""
+    partition = broker.node.rooms.groups.journal.partition_of("g")
+    log = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition)
+    coordinator = broker.node.rooms.groups
+    rng = random.Random(7)
+    together, told = threading.Barrier(2), []
+
+    def through_python():
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            for at in range(ROUNDS):
+                together.wait(PATIENCE_S)
+                told.append(commit(wire, [(0, 2 * at, "\u00fc", -1)]))
+                together.wait(PATIENCE_S)
+
+    other = threading.Thread(target=through_python, daemon=True)
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        assert commit(wire, [(0, 0, "", -1)]) == [0]
+        other.start()
+        for at in range(ROUNDS):
+            before = log.end_offset
+            together.wait(PATIENCE_S)
+            time.sleep(rng.random() * 0.001)
+            assert commit(wire, [(0, 2 * at + 1, "", -1)]) == [0]
+            together.wait(PATIENCE_S)
+            batches = decode_batches(log.read(before, 1 << 20), size_max=1 << 20)
+            last = [record for batch in batches for record in batch.records][-1]
+            with coordinator.lock:
+                known = coordinator.offsets.get("g", "t", 0)
+            assert known.offset == read_record(last).committed.offset, at
+    other.join(PATIENCE_S)
+    assert told == [[0]] * ROUNDS and lane_of(broker).served > 5

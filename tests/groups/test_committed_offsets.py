@@ -1,0 +1,258 @@
+"""Committed offsets: who may commit, when it counts, transactions, expiry, deletion."""
+
+import pytest
+from oracle.group_rig import GROUP, Client, Rig, settle
+
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    IllegalGeneration,
+    MessageTooLarge,
+    OffsetMetadataTooLarge,
+    UnknownMemberId,
+)
+from barnabas.groups.group_records import Committed
+from barnabas.server.coordinator_log import Producer
+
+MINUTE = 60_000
+
+
+def consumer(rig, *topics, name="c0"):
+    """A member that subscribes to topics, and settled."""
+    import struct
+
+    data = struct.pack(">hi", 0, len(topics))
+    for topic in topics:
+        data += struct.pack(">h", len(topic)) + topic.encode()
+    client = Client(rig, name)
+    client.protocols = [("range", data + b"\0\0\0\0")]
+    settle(client)
+    return client
+
+
+def test_a_commit_counts_when_it_is_durable_and_not_before():
+    rig = Rig(immediately=False)
+    told = rig.commit(7, metadata="note")
+    assert told == [] and rig.committed() is None
+    rig.journal.flush()
+    assert told == [[None]] and rig.committed() == 7
+    lost = rig.commit(8)
+    rig.crash()
+    assert lost == [] and rig.committed() == 7
+    ((_, ((_, row, _),)),) = rig.coordinator.fetch(GROUP, [("t", [0])], False)
+    assert (row.metadata, row.leader_epoch) == ("note", -1)
+
+
+def test_a_commit_that_cannot_be_written_does_not_count():
+    rig = Rig(immediately=False)
+    told = rig.commit(7)
+    rig.journal.flush(error=CoordinatorNotAvailable())
+    assert isinstance(told[0][0], CoordinatorNotAvailable) and rig.committed() is None
+
+
+def test_what_is_too_large_for_the_log_is_told_so():
+    rig = Rig(immediately=False)
+    told = rig.commit(7)
+    rig.journal.flush(error=MessageTooLarge())
+    assert told[0][0].name == "INVALID_COMMIT_OFFSET_SIZE"
+    client = Client(rig, "c0")
+    client.settle()
+    rig.journal.flush(error=MessageTooLarge())
+    assert client.errors["UNKNOWN_SERVER_ERROR"] == 1
+
+
+def test_a_group_with_members_takes_commits_from_them_alone():
+    rig = Rig()
+    client = consumer(rig, "t")
+    with pytest.raises(UnknownMemberId):
+        rig.commit(1)
+    with pytest.raises(IllegalGeneration):
+        rig.commit(1, client.member, client.generation + 1)
+    assert rig.commit(1, client.member, client.generation) == [[None]]
+
+
+def test_too_much_metadata_costs_that_partition_alone():
+    rig = Rig(metadata_bytes_max=4)
+    rows = [
+        ("t", 0, Committed(1, -1, "12345", 0)),
+        ("t", 1, Committed(2, -1, "1234", 0)),
+        ("t", 2, Committed(3, -1, "äää", 0)),
+    ]
+    told = []
+    rig.coordinator.commit(GROUP, "", None, -1, rows, told.append)
+    assert [type(error) for error in told[0]] == [
+        OffsetMetadataTooLarge,
+        type(None),
+        OffsetMetadataTooLarge,
+    ]
+    assert [rig.committed(p) for p in range(3)] == [None, 2, None]
+
+
+def test_offsets_of_a_transaction_count_with_its_marker():
+    rig = Rig()
+    rig.commit(1)
+    for producer_id, commit, wanted in ((7, False, 1), (8, True, 9)):
+        assert rig.commit(9, producer=Producer(producer_id, 0)) == [[None]]
+        assert rig.committed() == 1
+        ((_, ((_, _, unstable),)),) = rig.coordinator.fetch(GROUP, [("t", [0])], True)
+        assert unstable
+        rig.journal.marker(0, producer_id, commit)
+        rig.coordinator.transaction_ended(0, producer_id, commit)
+        assert rig.committed() == wanted
+    rig.commit(20, producer=Producer(9, 0))
+    rig.crash()
+    assert rig.committed() == 9
+    assert rig.coordinator.offsets.is_pending(GROUP, "t", 0)
+    rig.coordinator.transaction_ended(0, 9, True)
+    assert rig.committed() == 20
+
+
+def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts():
+    """Kafka's rule, whichever is known first, and after a restart too."""
+    for restart in (False, True):
+        rig = Rig()
+
+        def end(producer_id, commit=True, rig=rig, restart=restart):
+            rig.journal.marker(0, producer_id, commit)
+            rig.coordinator.transaction_ended(0, producer_id, commit)
+            if restart:
+                rig.crash()
+            assert not rig.coordinator.offsets.is_pending(GROUP, "t", 0)
+            return rig.committed()
+
+        rig.commit(5, producer=Producer(7, 0))
+        rig.commit(9)
+        assert rig.coordinator.offsets.is_pending(GROUP, "t", 0)  # it holds readers back till then
+        assert end(7) == 9
+        rig.commit(15, producer=Producer(7, 0))
+        assert end(7) == 15
+        rig.commit(20, producer=Producer(7, 0))
+        rig.commit(21)
+        rig.commit(19, producer=Producer(7, 0))
+        assert end(7) == 19
+        rig.commit(30, producer=Producer(7, 0))
+        rig.commit(31)
+        assert end(7, commit=False) == 31
+
+
+def test_of_two_pending_offsets_the_later_in_the_log_counts():
+    rig = Rig()
+    for first, second in ((7, 8), (8, 7)):
+        rig.commit(10, producer=Producer(7, 0))
+        rig.commit(11, producer=Producer(8, 0))
+        for producer_id in (first, second):
+            rig.journal.marker(0, producer_id, True)
+            rig.coordinator.transaction_ended(0, producer_id, True)
+        assert rig.committed() == 11
+        rig.crash()
+        assert rig.committed() == 11
+
+
+def test_offsets_of_a_group_without_members_expire_after_their_commit():
+    rig = Rig(retention_ms=10 * MINUTE)
+    rig.commit(1, partition=0)
+    rig.timers.advance(6 * MINUTE)
+    rig.commit(2, partition=1)
+    rig.timers.advance(5 * MINUTE)
+    assert rig.administration.expire() == 1
+    assert (rig.committed(0), rig.committed(1)) == (None, 2)
+    rig.timers.advance(6 * MINUTE)
+    assert rig.administration.expire() == 1
+    assert GROUP not in rig.coordinator.groups
+    rig.crash()
+    assert GROUP not in rig.coordinator.groups
+
+
+def test_offsets_of_a_group_with_members_do_not_expire_while_it_subscribes():
+    rig = Rig(retention_ms=10 * MINUTE)
+    client = consumer(rig, "t")
+    rig.commit(1, client.member, client.generation)
+    row = Committed(5, -1, "", rig.timers.wall_ms())
+    rig.coordinator.commit(
+        GROUP, client.member, None, client.generation, [("other", 0, row)], lambda _: None
+    )
+    for _ in range(200):
+        rig.timers.advance(5000)
+        client.heartbeat()
+    assert rig.administration.expire() == 1
+    assert rig.committed() == 1
+    assert "other" not in rig.coordinator.offsets.of(GROUP)
+
+
+def test_an_empty_groups_offsets_expire_after_the_last_member_left():
+    rig = Rig(retention_ms=10 * MINUTE)
+    client = consumer(rig, "t")
+    rig.commit(1, client.member, client.generation)
+    for _ in range(200):
+        rig.timers.advance(5000)
+        client.heartbeat()
+    client.leave()
+    assert rig.administration.expire() == 0
+    rig.timers.advance(9 * MINUTE)
+    rig.crash()  # the time at which it became empty is in the journal
+    assert rig.administration.expire() == 0
+    rig.timers.advance(2 * MINUTE)
+    assert rig.administration.expire() == 1
+    assert GROUP not in rig.coordinator.groups
+
+
+def test_a_commit_with_a_retention_time_of_its_own_expires_by_it():
+    rig = Rig(retention_ms=10 * MINUTE)
+    now = rig.timers.wall_ms()
+    row = Committed(1, -1, "", now, now + 60 * MINUTE)
+    rig.coordinator.commit(GROUP, "", None, -1, [("t", 0, row)], lambda _: None)
+    rig.crash()
+    rig.timers.advance(59 * MINUTE)
+    assert rig.administration.expire() == 0
+    rig.timers.advance(1 * MINUTE)
+    assert rig.administration.expire() == 1
+
+
+def test_pending_offsets_keep_a_group():
+    rig = Rig(retention_ms=MINUTE)
+    rig.commit(1, producer=Producer(7, 0))
+    rig.timers.advance(5 * MINUTE)
+    rig.administration.expire()
+    assert GROUP in rig.coordinator.groups
+    rig.coordinator.transaction_ended(0, 7, False)
+    rig.administration.expire()
+    assert GROUP not in rig.coordinator.groups
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten():
+    rig = Rig()
+    rig.commit(1)
+    row = Committed(5, -1, "", 0)
+    rig.coordinator.commit(GROUP, "", None, -1, [("other", 0, row)], lambda _: None)
+    rig.administration.topics_deleted({"t", "never"})
+    assert list(rig.coordinator.offsets.of(GROUP)) == ["other"]
+    rig.crash()
+    assert list(rig.coordinator.offsets.of(GROUP)) == ["other"]
+
+
+def test_offsets_are_deleted_unless_members_subscribe_to_their_topic():
+    rig = Rig()
+    client = consumer(rig, "t")
+    rig.commit(1, client.member, client.generation)
+    told = []
+    rig.administration.delete_offsets(GROUP, [("t", 0), ("other", 0)], told.append)
+    assert [error and error.name for error in told[0]] == ["GROUP_SUBSCRIBED_TO_TOPIC", None]
+    client.leave()
+    rig.administration.delete_offsets(GROUP, [("t", 0), ("t", 1)], told.append)
+    assert told[1] == [None, None] and rig.committed() is None
+
+
+def test_records_of_the_future_are_passed_over():
+    from barnabas.cext.records import Record
+    from barnabas.wire.batches import encode_batch
+
+    rig = Rig()
+    rig.commit(1)
+    odd = [
+        Record(b"\0\0", b"\0\x63new", timestamp=1),
+        Record(b"\0\x63what", b"\0\1\0\1g\0\1t\0\0\0\0", timestamp=1),
+        Record(b"", b"\0\2\0\1x", timestamp=1),
+        Record(b"\0\0", b"\0\2\0\1", timestamp=1),
+    ]
+    rig.journal.durable.append((0, encode_batch(odd)))
+    rig.crash()
+    assert rig.committed() == 1 and list(rig.coordinator.groups) == [GROUP]

@@ -1,0 +1,109 @@
+"""A program that copies "input" to "copy" in transactions, to be killed at any moment.
+
+It says on standard output what it is about to do, a line of JSON each, before it does it: "open"
+with the whole transaction when its records and positions are written, "deciding" before it asks for
+the commit, "done" after the answer. Who reads that to its end knows what became of it.
+
+    python -m history.copy_client ADDRESS FIRST_VALUE SEED
+"""
+
+import json
+import random
+import sys
+import time
+from dataclasses import replace
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from history.model import Operation, Outcome, dump, now
+from history.workload import COMMON, COPY, INPUT, PARTITIONS, Burst, ends_of, read_of, rows_of
+
+GROUP, TRANSACTIONAL_ID = "copiers", "copier"
+TIMEOUT_MS = 2000
+RECORDS_MAX = 12
+HELD_S_MAX = 0.05  # between the writes and the end
+COMMITTING = 0.8
+
+
+def say(kind: str, operation: Operation | None = None, **more: int) -> None:
+    row = {"kind": kind, "operation": operation and dump(operation), **more}
+    sys.stdout.write(json.dumps(row) + "\n")
+    sys.stdout.flush()
+
+
+def main(address: str, first_value: int, seed: str) -> None:
+    chance = random.Random(seed)
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "transactional.id": TRANSACTIONAL_ID,
+            "transaction.timeout.ms": TIMEOUT_MS,
+            "message.timeout.ms": TIMEOUT_MS,
+            **COMMON,
+        }
+    )
+    producer.init_transactions(30)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": GROUP,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            **COMMON,
+        }
+    )
+    name, value = f"client-{first_value}", first_value
+    fresh = True
+    while True:
+        if fresh:
+            begin_at_committed(consumer, name)
+        began, more = now(), {"fresh": fresh, "group": GROUP, "process": name}
+        reads = tuple(read_of(row) for row in consumer.consume(chance.randint(1, RECORDS_MAX), 0.2))
+        fresh = False
+        if not reads:
+            say("idle", Operation(began=began, ended=now(), **more))
+            continue
+        producer.begin_transaction()
+        burst = Burst()
+        for read in reads:
+            partition = int(read.partition.split("/")[1])
+            burst.send(producer, COPY, partition, value, source=read.value)
+            value += 1
+        ends = ends_of(reads)
+        metadata = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction(rows_of(ends), metadata, 30)
+        producer.flush(30)
+        sends = burst.sends(transactional=True)
+        known = Operation(
+            began=began, ended=None, outcome=Outcome.FAIL, transactional=True,
+            sends=sends, reads=reads, commits=ends, **more,
+        )  # fmt: skip
+        say("open", known)
+        time.sleep(chance.random() * HELD_S_MAX)
+        if chance.random() < COMMITTING:
+            say("deciding", at=(deciding := now()))
+            producer.commit_transaction(30)
+            known = replace(known, outcome=Outcome.OK, deciding=deciding)
+        else:
+            producer.abort_transaction(30)
+            fresh = True
+        say("done", replace(known, ended=now()))
+
+
+def begin_at_committed(consumer: Consumer, name: str) -> None:
+    began = now()
+    rows = consumer.committed([TopicPartition(INPUT, at) for at in range(PARTITIONS)], timeout=30)
+    positions = {}
+    for row in rows:
+        assert row.error is None, row.error
+        positions[f"{row.topic}/{row.partition}"] = row.offset if row.offset >= 0 else None
+        row.offset = max(row.offset, 0)
+    consumer.assign(rows)
+    say(
+        "idle",
+        Operation(process=name, began=began, ended=now(), group=GROUP, positions=positions),
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,174 @@
+"""Workload H against a broker that is left alone, and one that is killed again and again.
+
+A failing run says its seed and keeps its history; `BARNABAS_HISTORY_SEED` runs that seed again:
+the same kills at the same moments, and the same requests of every worker.
+"""
+
+import os
+import random
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from durability.broker_process import BrokerProcess, free_port
+from history.checker import Verdict, check
+from history.last_read import fetch_positions, scan, wait_until_stable
+from history.model import Operation, Outcome, now
+from history.workload import (
+    BROKER_SETTINGS,
+    COPY,
+    INPUT,
+    PARTITIONS,
+    Workload,
+    create_topics,
+)
+
+CALM_S, SHORT_S = 6.0, 3.0
+KILLS, BETWEEN_KILLS_S = 6, (1.5, 5.0)
+SERVING_S_MAX = 5.0
+GROUP_BACK_S_MAX = 40.0  # the session's 10 s, and what the machine is slow
+KINDS = ("sender", "transactor", "copier", "poller", "groupreader")
+ALL = [(topic, at) for topic in (INPUT, COPY) for at in range(PARTITIONS)]
+
+
+@pytest.fixture
+def seed() -> int:
+    return int(os.environ.get("BARNABAS_HISTORY_SEED", 0)) or random.SystemRandom().getrandbits(32)
+
+
+def verdict_of(workload: Workload, tmp_path: Path, whole: bool = True) -> Verdict:
+    """Reads everything once more, and judges the whole run. `whole`: no transaction stays open."""
+    address = workload.address
+    stable_s = wait_until_stable(address, ALL) if whole else 0.0
+    for name in ("last-scan", "again"):
+        scan(address, workload.history, ALL, name)
+    fetch_positions(address, workload.history, "copiers", ALL[:PARTITIONS])
+    fetch_positions(address, workload.history, "readers", ALL)
+    saved = tmp_path / "history"
+    workload.history.save(saved)
+    operations = workload.history.operations()
+    began = time.monotonic()
+    verdict = check(operations)
+    records = sum(len(one.sends) for one in operations)
+    print(
+        f"seed {workload.seed}: {len(operations)} operations, {records} records sent,"
+        f" checked in {time.monotonic() - began:.1f} s, stable after {stable_s:.1f} s\n"
+        f"{workload.tally()}"
+    )
+    if verdict.valid is not True:
+        print(f"BARNABAS_HISTORY_SEED={workload.seed} runs it again; its history: {saved}")
+    return verdict
+
+
+def run(
+    tmp_path: Path, seed: int, faults: Callable[[BrokerProcess, Workload], BrokerProcess]
+) -> tuple[Workload, Verdict]:
+    broker = BrokerProcess(tmp_path / "data", free_port(), BROKER_SETTINGS)
+    workload = None
+    try:
+        create_topics(broker.address)
+        workload = Workload(broker.address, seed)
+        broker = faults(broker, workload)
+        workload.stop()
+        return workload, verdict_of(workload, tmp_path)
+    finally:
+        if workload is not None:
+            workload.stopping.set()
+        if broker.process.poll() is None:
+            broker.kill()
+
+
+def done(operations: list[Operation], kind: str, began: int, ended: int) -> int:
+    """Operations of a kind of worker that were answered within a time."""
+    return sum(
+        1
+        for one in operations
+        if one.process.startswith(kind)
+        and one.outcome == Outcome.OK
+        and (one.sends or one.reads or one.commits)
+        and one.ended is not None
+        and began <= one.ended < ended
+    )
+
+
+def wait_until_all_go_on(workload: Workload, since: int) -> None:
+    """A member that left while the broker was down is in its group until its session ends."""
+    deadline = time.monotonic() + GROUP_BACK_S_MAX
+    waiting = list(KINDS)
+    while waiting and not workload.errors:
+        assert time.monotonic() < deadline, f"seed {workload.seed}: {waiting} did not come back"
+        time.sleep(1)
+        operations = workload.history.operations()
+        waiting = [kind for kind in waiting if not done(operations, kind, since, now())]
+
+
+def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
+    def nothing(broker: BrokerProcess, workload: Workload) -> BrokerProcess:
+        time.sleep(CALM_S)
+        return broker
+
+    workload, verdict = run(tmp_path, seed, nothing)
+    assert verdict.valid is True, f"seed {seed}\n{verdict}"
+    operations = workload.history.operations()
+    for kind in KINDS:
+        assert done(operations, kind, 0, now()) > 5, f"{kind}: hardly anything was done"
+    unknown = [one for one in operations if one.outcome == Outcome.UNKNOWN and one.sends]
+    assert not unknown, f"seed {seed}: without a fault, {unknown[:3]}"
+
+
+@pytest.mark.slow
+def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
+    """Each kill is seen to have happened, and the workload to go on before and after it."""
+    chance = random.Random(f"{seed}:kills")
+    moments: list[int] = []
+    took: list[float] = []
+
+    def kills(broker: BrokerProcess, workload: Workload) -> BrokerProcess:
+        for _ in range(KILLS):
+            time.sleep(chance.uniform(*BETWEEN_KILLS_S))
+            before = broker.process.pid
+            moments.append(now())
+            broker.kill()
+            assert broker.process.returncode == -9
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", broker.port), 1)
+            broker = BrokerProcess(broker.data, broker.port, BROKER_SETTINGS)
+            assert broker.process.pid != before
+            took.append(broker.ready_s)
+        wait_until_all_go_on(workload, moments[-1])
+        return broker
+
+    workload, verdict = run(tmp_path, seed, kills)
+    print("serving after", ", ".join(f"{seconds:.2f}" for seconds in took), "s")
+    assert verdict.valid is True, f"seed {seed}\n{verdict}"
+    operations = workload.history.operations()
+    for began, ended in zip([0, *moments], [*moments, now()], strict=True):
+        for kind in ("sender", "transactor", "poller"):
+            assert done(operations, kind, began, ended) > 0, f"seed {seed}: no {kind} went on"
+    assert max(took) < SERVING_S_MAX
+
+
+@pytest.mark.slow
+def test_a_log_that_was_cut_is_found_out(tmp_path, seed):
+    """A fault that no broker can help: the end of a log is gone, with what was read there."""
+    broker = BrokerProcess(tmp_path / "data", free_port(), BROKER_SETTINGS)
+    try:
+        create_topics(broker.address)
+        workload = Workload(broker.address, seed)
+        time.sleep(SHORT_S)
+        workload.stop()
+        broker.kill()
+        [log] = (tmp_path / "data" / f"{INPUT}-0").glob("*.log")
+        size = log.stat().st_size
+        os.truncate(log, size // 2)
+        broker = BrokerProcess(broker.data, broker.port, BROKER_SETTINGS)
+        # A transaction whose marker was cut off stays open.
+        verdict = verdict_of(workload, tmp_path, whole=False)
+    finally:
+        broker.kill()
+    assert verdict.valid is False
+    assert {"vanished", "unseen"} & set(verdict.anomalies), verdict
+    cases = [case for name in ("vanished", "unseen") for case in verdict.anomalies.get(name, ())]
+    assert all(f"{INPUT}/0" in case for case in cases), verdict

@@ -1,0 +1,488 @@
+"""Workload H: idempotent senders, transactions, copies, pollers and a group, side by side.
+
+Each worker is a thread with a librdkafka client of its own and a random generator of its own, made
+from the seed and its name, so that what it asks for is the same in each run of a seed; what the
+broker answers, and when, is not. Everything is noted in one history. Every reader is
+read_committed. Topics: "input" is sent to, and copied in transactions to "copy".
+"""
+
+import random
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+from history.model import History, Operation, Outcome, Read, Send, now
+
+INPUT, COPY = "input", "copy"
+PARTITIONS = 3
+PATIENCE_S = 60.0  # a broker is back long before
+BURST_MAX = 120
+PAUSE_S_MAX = 0.03
+BROKER_SETTINGS = {
+    "log.retention.ms": "-1",
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+COMMON = {
+    "log_level": 0,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 50,
+    # After a re-bootstrap, librdkafka 2.16.0 waits for ever for a broker that it has let go of:
+    # AddOffsetsToTxn is answered, TxnOffsetCommit is not sent, and no timeout ends the call.
+    "metadata.recovery.strategy": "none",
+}
+# Errors that are given before anything is written.
+REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._QUEUE_FULL, KafkaError._UNKNOWN_PARTITION}
+
+
+def name_of(topic: str, partition: int) -> str:
+    return f"{topic}/{partition}"
+
+
+def create_topics(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address, **COMMON})
+    made = admin.create_topics(
+        [NewTopic(name, PARTITIONS, 1) for name in (INPUT, COPY)], operation_timeout=10
+    )
+    for future in made.values():
+        future.result(20)
+
+
+class Burst:
+    """Records on their way, and what was said of each."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, tuple[str, int | None]] = {}
+        self._told: dict[int, tuple[KafkaError | None, int]] = {}
+
+    def send(
+        self, producer: Producer, topic: str, partition: int, value: int, source: int | None = None
+    ) -> None:
+        def told(error: KafkaError | None, message: Message) -> None:
+            self._told[value] = error, message.offset()
+
+        producer.produce(topic, b"%d" % value, partition=partition, on_delivery=told)
+        self._sent[value] = name_of(topic, partition), source
+
+    def sends(self, transactional: bool) -> tuple[Send, ...]:
+        found = []
+        for value, (partition, source) in self._sent.items():
+            error, offset = self._told.get(value, (None, -1))
+            known = offset if error is None and offset >= 0 else None
+            outcome = None if transactional else self._outcome(value)
+            found.append(Send(partition, value, known, outcome, source))
+        return tuple(found)
+
+    def _outcome(self, value: int) -> Outcome:
+        if value not in self._told:
+            return Outcome.UNKNOWN
+        error = self._told[value][0]
+        if error is None:
+            return Outcome.OK
+        return Outcome.FAIL if error.code() in REFUSED else Outcome.UNKNOWN
+
+
+class Worker:
+    """A thread that does one step after the other until the workload stops."""
+
+    def __init__(self, workload: "Workload", name: str) -> None:
+        self.workload, self.name = workload, name
+        self.history = workload.history
+        self.chance = random.Random(f"{workload.seed}:{name}")
+        self.tally: Counter[str] = Counter()
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            while not self.workload.stopping.is_set():
+                self.step()
+                time.sleep(self.chance.random() * PAUSE_S_MAX)
+            self.close()
+        except Exception as error:  # a worker that dies is a finding, which finish() raises
+            self.workload.errors.append((self.name, error))
+
+    def where(self) -> str:
+        """Where the thread is, for a report of one that does not come back."""
+        frame = sys._current_frames().get(self.thread.ident or 0)
+        return "".join(traceback.format_stack(frame)[-6:]) if frame else "ended"
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Lets go of the client."""
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        named = {key.replace("_", "."): value for key, value in more.items()}
+        return {"bootstrap.servers": self.workload.address, **COMMON, **named}
+
+    def note(self, outcome: Outcome = Outcome.OK, process: str = "", **more: Any) -> None:
+        ended = None if outcome == Outcome.UNKNOWN else now()
+        made = Operation(process=process or self.name, outcome=outcome, ended=ended, **more)
+        self.history.add(made)
+        self.tally[f"{self.name.split('-')[0]} {outcome}"] += 1
+
+
+class Sender(Worker):
+    """Idempotent, without gaps: a record whose fate is not known ends the producer."""
+
+    incarnation = 0
+    producer: Producer | None = None
+
+    def step(self) -> None:
+        if self.producer is None:
+            self.incarnation += 1
+            self.producer = Producer(
+                self.settings(enable_idempotence=True, linger_ms=1, batch_num_messages=20)
+                | {"message.timeout.ms": int(PATIENCE_S * 1000)}
+                | {"enable.gapless.guarantee": True}
+            )
+        burst, began = Burst(), now()
+        for _ in range(self.chance.randint(1, BURST_MAX)):
+            value = self.history.new_value()
+            burst.send(self.producer, INPUT, self.chance.randrange(PARTITIONS), value)
+        self.producer.flush(PATIENCE_S + 5)
+        sends = burst.sends(transactional=False)
+        told = {send.outcome for send in sends}
+        outcome = Outcome.UNKNOWN if Outcome.UNKNOWN in told else Outcome.OK
+        self.note(outcome, f"{self.name}-{self.incarnation}", began=began, sends=sends)
+        if outcome == Outcome.UNKNOWN:
+            self.producer = None
+
+
+class Transactor(Worker):
+    """Transactions over all partitions; one in four is aborted."""
+
+    producer: Producer | None = None
+    began = 0
+    deciding: int | None = None
+
+    def step(self) -> None:
+        burst = self.begin()
+        self.transact(burst, lambda: self._fill(burst))
+
+    def _fill(self, burst: Burst) -> None:
+        assert self.producer is not None
+        for _ in range(self.chance.randint(1, 12)):
+            value = self.history.new_value()
+            burst.send(self.producer, INPUT, self.chance.randrange(PARTITIONS), value)
+            if self.chance.random() < 0.1:
+                self.producer.flush(PATIENCE_S)
+
+    def begin(self) -> Burst:
+        self.began, self.deciding = now(), None
+        return Burst()
+
+    def transact(self, burst: Burst, fill: Callable[[], None], **more: Any) -> Outcome:
+        """One transaction, and its note. `more` is noted with it."""
+        commits = self.chance.random() < 0.75
+        outcome = Outcome.FAIL
+        try:
+            if self.producer is None:
+                self.producer = self._made()
+            self.producer.begin_transaction()
+            fill()
+            if commits:
+                self.producer.flush(PATIENCE_S)
+                self.deciding = now()
+                self._again(self.producer.commit_transaction)
+                outcome = Outcome.OK
+            else:
+                self._again(self.producer.abort_transaction)
+        except KafkaException as raised:
+            self.tally[f"{self.name.split('-')[0]} {raised.args[0].name()}"] += 1
+            # Once a commit was asked for, an abort that follows does not prove that it was not.
+            outcome = Outcome.FAIL if self.deciding is None else Outcome.UNKNOWN
+            self._recover(raised.args[0])
+        self.note(
+            outcome,
+            began=self.began,
+            deciding=self.deciding,
+            sends=burst.sends(transactional=True),
+            transactional=True,
+            **more,
+        )
+        return outcome
+
+    def _made(self) -> Producer:
+        made = Producer(
+            self.settings(transactional_id=self.name, linger_ms=1)
+            | {"transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
+        )
+        self._again(made.init_transactions)
+        return made
+
+    def _again(self, call: Callable[..., object]) -> None:
+        """What librdkafka says may be asked again is, until it is answered."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                call(10)
+                return
+            except KafkaException as raised:
+                if not raised.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+
+    def _recover(self, error: KafkaError) -> None:
+        if error.txn_requires_abort() and self.producer is not None:
+            try:
+                self._again(self.producer.abort_transaction)
+                return
+            except KafkaException:
+                pass
+        self.producer = None
+
+
+class GroupMember(Worker):
+    """A consumer with a subscription. `fresh` is set when partitions were assigned anew."""
+
+    group, topics = "", ()
+    consumer: Consumer | None = None
+    fresh = True
+
+    def joined(self) -> Consumer:
+        if self.consumer is None:
+            self.consumer = Consumer(
+                self.settings(
+                    group_id=self.group,
+                    isolation_level="read_committed",
+                    enable_auto_commit=False,
+                    auto_offset_reset="earliest",
+                    session_timeout_ms=10_000,
+                    heartbeat_interval_ms=500,
+                )
+            )
+            self.fresh = True
+            self.consumer.subscribe(list(self.topics), on_assign=self._assigned)
+        return self.consumer
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.fresh = True
+        self.positions_of(partitions)
+
+    def positions_of(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
+        """Asks for what is committed, and notes it. None: there was no answer."""
+        began = now()
+        try:
+            found = self.joined().committed(partitions, timeout=10)
+        except KafkaException:
+            return None
+        if any(row.error for row in found):
+            return None
+        rows = {
+            name_of(row.topic, row.partition): row.offset if row.offset >= 0 else None
+            for row in found
+        }
+        self.note(began=began, group=self.group, positions=rows)
+        return found
+
+    def take(self, most: int) -> tuple[int, bool, tuple[Read, ...]]:
+        """Reads of one assignment: when they began, whether it is a new one, and the reads."""
+        consumer = self.joined()
+        began, reads = now(), []
+        fresh, self.fresh = self.fresh, False
+        while len(reads) < most:
+            message = consumer.poll(0.1)
+            if self.fresh:
+                # A new assignment, perhaps with a first record: what was read before it is noted.
+                if reads:
+                    self.note(began=began, reads=tuple(reads), fresh=fresh, group=self.group)
+                began, reads, fresh, self.fresh = now(), [], True, False
+            if message is None:
+                break
+            if message.error():
+                continue
+            reads.append(read_of(message))
+        return began, fresh, tuple(reads)
+
+    def leave(self) -> None:
+        if self.consumer is not None:
+            self.consumer.close()
+            self.consumer = None
+
+    close = leave
+
+
+class GroupReader(GroupMember):
+    """Reads, then commits where it is; now and then it leaves the group and comes back."""
+
+    group, topics = "readers", (INPUT, COPY)
+
+    def step(self) -> None:
+        began, fresh, reads = self.take(self.chance.randint(1, 400))
+        self.note(began=began, reads=reads, fresh=fresh, group=self.group)
+        if reads:
+            self._commit(ends_of(reads))
+        if self.chance.random() < 0.02:
+            self.leave()
+
+    def _commit(self, ends: dict[str, int]) -> None:
+        began, outcome = now(), Outcome.OK
+        try:
+            told = self.joined().commit(offsets=rows_of(ends), asynchronous=False)
+            if any(row.error for row in told):
+                outcome = Outcome.UNKNOWN
+        except KafkaException:
+            outcome = Outcome.UNKNOWN
+        self.note(outcome, began=began, group=self.group, commits=ends)
+
+
+class Copier(GroupMember, Transactor):
+    """Copies what it reads, with its position, in one transaction."""
+
+    group, topics = "copiers", (INPUT,)
+
+    def step(self) -> None:
+        burst = self.begin()
+        self.began, fresh, reads = self.take(self.chance.randint(1, 60))
+        if not reads:
+            self.note(began=self.began, fresh=fresh, group=self.group)
+            return
+        ends = ends_of(reads)
+
+        def fill() -> None:
+            assert self.producer is not None
+            for read in reads:
+                partition = int(read.partition.split("/")[1])
+                value = self.history.new_value()
+                burst.send(self.producer, COPY, partition, value, source=read.value)
+            metadata = self.joined().consumer_group_metadata()
+            rows = rows_of(ends)
+            assert self.producer is not None
+            producer = self.producer
+            self._again(lambda wait: producer.send_offsets_to_transaction(rows, metadata, wait))
+
+        outcome = self.transact(
+            burst, fill, reads=reads, fresh=fresh, group=self.group, commits=ends
+        )
+        if outcome != Outcome.OK:
+            self._rewind()
+
+    def _rewind(self) -> None:
+        """Back to what is committed; where that cannot be, into the group anew."""
+        consumer = self.joined()
+        try:
+            found = self.positions_of(consumer.assignment())
+            for row in found or ():
+                row.offset = row.offset if row.offset >= 0 else OFFSET_BEGINNING
+                consumer.seek(row)
+        except KafkaException:
+            found = None
+        self.fresh = True
+        if found is None:
+            self.leave()
+
+    def close(self) -> None:
+        self.leave()
+
+
+class Poller(Worker):
+    """Follows all partitions from their start, and is never told to go elsewhere."""
+
+    consumer: Consumer | None = None
+
+    def step(self) -> None:
+        if self.consumer is None:
+            self.consumer = Consumer(
+                self.settings(
+                    group_id=self.name,
+                    isolation_level="read_committed",
+                    enable_auto_commit=False,
+                    auto_offset_reset="error",
+                )
+            )
+            self.consumer.assign(
+                [
+                    TopicPartition(topic, partition, 0)
+                    for topic in (INPUT, COPY)
+                    for partition in range(PARTITIONS)
+                ]
+            )
+        began = now()
+        found = self.consumer.consume(self.chance.randint(1, 500), 0.1)
+        for message in found:
+            error = message.error()
+            assert error is None or error.code() != KafkaError._AUTO_OFFSET_RESET, error
+        reads = tuple(read_of(message) for message in found if not message.error())
+        self.note(began=began, reads=reads)
+
+    def close(self) -> None:
+        if self.consumer is not None:
+            self.consumer.close()
+
+
+def read_of(message: Message) -> Read:
+    partition = name_of(message.topic(), message.partition())
+    return Read(partition, message.offset(), int(message.value()))
+
+
+def ends_of(reads: Iterable[Read]) -> dict[str, int]:
+    """The positions after reads."""
+    return {read.partition: read.offset + 1 for read in reads}
+
+
+def rows_of(ends: dict[str, int]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, int(partition), offset)
+        for key, offset in ends.items()
+        for topic, partition in [key.split("/")]
+    ]
+
+
+WORKERS: tuple[tuple[type[Worker], int], ...] = (
+    (Sender, 2),
+    (Transactor, 2),
+    (Copier, 2),
+    (Poller, 2),
+    (GroupReader, 2),
+)
+
+
+class Workload:
+    """All workers against one address, and their history."""
+
+    def __init__(self, address: str, seed: int) -> None:
+        self.address, self.seed = address, seed
+        self.history = History()
+        self.stopping = threading.Event()
+        self.errors: list[tuple[str, Exception]] = []
+        self.workers = [
+            kind(self, f"{kind.__name__.lower()}-{at}")
+            for kind, count in WORKERS
+            for at in range(count)
+        ]
+        for worker in self.workers:
+            worker.thread.start()
+
+    def stop(self) -> None:
+        """Ends the workers. What died of an exception raises it here."""
+        self.stopping.set()
+        deadline = time.monotonic() + PATIENCE_S
+        for worker in self.workers:
+            worker.thread.join(max(deadline - time.monotonic(), 0.1))
+            assert not worker.thread.is_alive(), f"{worker.name} does not end: {worker.where()}"
+        for name, error in self.errors:
+            raise AssertionError(f"{name} died") from error
+
+    def tally(self) -> str:
+        total: Counter[str] = Counter()
+        for worker in self.workers:
+            total += worker.tally
+        return ", ".join(f"{name}: {count}" for name, count in sorted(total.items()))

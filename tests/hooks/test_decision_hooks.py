@@ -1,0 +1,358 @@
+"""Hooks that decide and hooks that are told, in a running broker: each is called, its answer
+counts, and a failure means what the contract says."""
+
+import threading
+import time
+
+import pytest
+from installed_plugins import install
+
+from barnabas import Broker
+from barnabas.cext.records import Record
+from barnabas.controller.config_changes import Change
+from barnabas.errors import InvalidConfig, PolicyViolation
+from barnabas.hooks import hookimpl
+from barnabas.node import CannotStart
+from barnabas.testing.plugins import Sender
+
+
+def registered(broker, hook, answer, name="probe"):
+    """A plugin with one hook; what it was called with is in `calls`."""
+    calls = []
+
+    class Probe:
+        pass
+
+    def remember(arguments):
+        arguments.pop("self")
+        calls.append(arguments)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(**arguments) if callable(answer) else answer
+
+    words = {
+        "deletable_segments": "log, now_ms",
+        "should_roll": "log, now_ms",
+        "should_flush": "log",
+        "may_compact": "log",
+        "place_partitions": "brokers, partition_count, replication_factor, first",
+        "choose_log_directory": "topic, partition, directories",
+        "check_new_topic": "topic",
+        "check_config_change": "change",
+        "report_metrics": "figures, now_ms",
+        "partition_led": "topic, partition, leader_epoch",
+        "partition_lost": "topic, partition",
+    }[hook]
+    known = {"remember": remember}
+    source = f"def {hook}(self, {words}): return remember(dict(locals()))"
+    exec(source, known)  # noqa: S102 - the hook's own argument list
+    setattr(Probe, hook, hookimpl(known[hook]))
+    return broker.node.plugins.registry.register(Probe(), name), calls
+
+
+def wait_for(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert condition()
+
+
+@pytest.fixture
+def broker():
+    with Broker() as running:
+        yield running
+
+
+def alter(broker, topic, **settings):
+    changes = [Change(name.replace("_", "."), 0, value) for name, value in settings.items()]
+    broker.node.rooms.configs.change_topic(topic, changes)
+
+
+# -- retention, roll ------------------------------------------------------------------------------
+
+
+def segments(broker, topic):
+    return broker.node.logs.get(topic, 0).handle.segments()
+
+
+@pytest.mark.parametrize(("policy", "left"), [("probe", 3), ("none", 5), ("none,probe", 3)])
+def test_the_policies_that_a_topic_names_decide_what_goes(broker, produce, policy, left):
+    _, calls = registered(broker, "deletable_segments", lambda log, now_ms: 2)
+    settings = {"retention.policy": policy, "segment.bytes": "300", "retention.ms": "1"}
+    topic = broker.create_topic("t", configs=settings)
+    for _ in range(5):
+        produce(topic, [b"x" * 150])
+    broker.node._retention()
+    assert len(segments(broker, topic)) == left
+    assert len(calls) == ("probe" in policy)
+
+
+@pytest.mark.parametrize("answer", [True, False, 1, "yes", RuntimeError("no")])
+def test_should_roll(broker, produce, topic, answer):
+    plugin, calls = registered(broker, "should_roll", answer)
+    broker.node._retention()
+    assert not [row for row in calls if row["log"].topic == topic]  # it has no records
+    produce(topic, [b"a"])
+    broker.node._retention()
+    assert len(segments(broker, topic)) == (2 if answer is True else 1)
+    assert [row["log"].segments[0].next_offset for row in calls] == [1]
+    assert bool(sum(plugin.failures.values())) == (type(answer) is not bool)
+
+
+# -- flush, compaction ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [True, False, RuntimeError("no")])
+def test_should_flush(answer):
+    with Broker(
+        {"log.flush.scheduler.interval.ms": 5, "log.durability": "os"}, durable=False
+    ) as plain:
+        topic = plain.create_topic("t", configs={"flush.ms": "3600000"})
+        with Sender(plain.bootstrap_servers) as sender:
+            sender.send(topic, [b"a"])
+        _, calls = registered(plain, "should_flush", answer)
+        wait_for(lambda: len(calls) >= 1)
+        handle = plain.node.logs.get(topic, 0).handle
+        if answer is True:
+            wait_for(lambda: handle.flushed_offset == 1)
+        else:
+            time.sleep(0.05)
+            assert handle.flushed_offset == 0
+        assert calls[0]["log"].record_count == 1 and calls[0]["log"].topic == topic
+
+
+@pytest.mark.parametrize("answer", [True, False, RuntimeError("no")])
+def test_may_compact(produce, broker, answer):
+    settings = {"cleanup.policy": "compact", "segment.bytes": "150"}
+    settings["min.cleanable.dirty.ratio"] = "0"
+    plugin, calls = registered(broker, "may_compact", answer)
+    topic = broker.create_topic("t", configs=settings)
+    for _ in range(4):
+        produce(topic, [Record(b"x" * 60, b"k")])
+    cleaner = broker.node.cleaner
+    assert (cleaner.run() > 0) == (answer is True)
+    assert calls[0]["log"].topic == topic and calls[0]["log"].dirty_bytes > 0
+    plugin.common["on.failure"] = "open"
+    assert (cleaner.run() > 0) == isinstance(answer, Exception)
+
+
+# -- placement, directories -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [None, [[9]], [[0, 0]], "rubbish", RuntimeError("no")])
+def test_a_placement_that_cannot_be_is_left_to_the_broker(broker, answer):
+    plugin, calls = registered(broker, "place_partitions", answer)
+    topic = broker.create_topic("t", partitions=1)
+    assert broker.node.rooms.cluster().topics[topic].partitions[0].replicas
+    assert calls[0]["partition_count"] == 1 and calls[0]["first"] == 0
+    assert bool(sum(plugin.failures.values())) == (answer is not None)
+
+
+def test_a_placement_of_a_plugin_counts_for_new_and_for_more_partitions(broker):
+    node_id = broker.node.node_id
+    _, calls = registered(
+        broker,
+        "place_partitions",
+        lambda brokers, partition_count, replication_factor, first: [[node_id]] * partition_count,
+    )
+    topic = broker.create_topic("t", partitions=2)
+    broker.node.rooms.growth.grow(topic, 5)
+    assert [(row["partition_count"], row["first"]) for row in calls] == [(2, 0), (3, 2)]
+
+
+@pytest.mark.parametrize("chooses", [0, 1, None])
+def test_choose_log_directory(tmp_path, chooses):
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    answer = (lambda **_: paths[chooses]) if chooses is not None else (lambda **_: "/elsewhere")
+    with Broker({"log.dirs": ",".join(paths)}) as broker:
+        plugin, calls = registered(broker, "choose_log_directory", answer)
+        broker.create_topic("t", partitions=4)
+        where = [str(broker.node.logs.get("t", i).directory.parent) for i in range(4)]
+        assert len(calls) == 4 and calls[0]["directories"][0].free_bytes > 0
+        if chooses is None:
+            assert sorted(where) == sorted(paths * 2) and sum(plugin.failures.values()) == 4
+        else:
+            assert where == [paths[chooses]] * 4
+
+
+# -- policies of the controller -------------------------------------------------------------------
+
+
+def test_check_new_topic(broker):
+    def answer(topic):
+        return "too many partitions" if topic.partition_count > 2 else None
+
+    registered(broker, "check_new_topic", answer)
+    broker.create_topic("small", partitions=2)
+    with pytest.raises(PolicyViolation, match="too many partitions"):
+        broker.create_topic("large", partitions=3)
+    assert "large" not in broker.topics
+
+
+@pytest.mark.parametrize("answer", ["", 5, RuntimeError("no")])
+def test_a_policy_that_fails_refuses_or_allows_as_configured(broker, answer):
+    plugin, _ = registered(broker, "check_new_topic", answer)
+    with pytest.raises(PolicyViolation, match="probe could not look"):
+        broker.create_topic("t")
+    plugin.common["on.failure"] = "open"
+    broker.create_topic("t")
+
+
+def test_topics_of_the_broker_itself_are_not_asked_about(broker, produce):
+    registered(broker, "check_new_topic", "nothing is allowed")
+    from confluent_kafka import Consumer
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+    consumer.subscribe(["none"])
+    consumer.poll(2)
+    consumer.close()
+    wait_for(lambda: "__consumer_offsets" in broker.node.rooms.cluster().topics)
+
+
+def test_check_config_change(broker, topic):
+    def answer(change):
+        return "not here" if "retention.ms" in change.configs else None
+
+    _, calls = registered(broker, "check_config_change", answer)
+    alter(broker, topic, retention_bytes="5")
+    with pytest.raises(PolicyViolation, match="not here"):
+        alter(broker, topic, retention_ms="5")
+    assert broker.node.rooms.cluster().config("topics", topic) == {"retention.bytes": "5"}
+    broker.node.rooms.configs.change_broker(None, [Change("message.max.bytes", 0, "5000")])
+    last = calls[-1]["change"]
+    assert (last.resource_type, last.resource_name) == ("broker", "")
+    assert last.configs == {"message.max.bytes": "5000"}
+
+
+# -- life cycle, figures, the set -----------------------------------------------------------------
+
+RECORDER = """
+    from barnabas import hookimpl
+    events = []
+
+    class Recorder:
+        @hookimpl
+        def broker_started(self, services):
+            events.append(("started", services is not None))
+
+        @hookimpl
+        def broker_stopping(self):
+            events.append(("stopping",))
+
+        @hookimpl
+        def partition_led(self, topic, partition, leader_epoch):
+            events.append(("led", topic, partition, leader_epoch))
+
+        @hookimpl
+        def partition_lost(self, topic, partition):
+            events.append(("lost", topic, partition))
+
+        @hookimpl
+        def report_metrics(self, figures, now_ms):
+            events.append(("figures", figures))
+"""
+
+
+@pytest.fixture
+def recorder(tmp_path, monkeypatch):
+    install(tmp_path / "site", monkeypatch, "test-recorder", RECORDER, recorder="Recorder")
+    import importlib
+
+    return importlib.import_module("test_recorder").events
+
+
+def test_the_life_of_a_broker_and_of_its_partitions(tmp_path, recorder):
+    data = {"log.dirs": str(tmp_path / "data")}
+    with Broker(data) as broker:
+        broker.create_topic("old", partitions=1)
+    with Broker(data | {"plugins": "recorder"}) as broker:
+        assert recorder[:2] == [("started", True), ("led", "old", 0, recorder[1][3])]
+        broker.create_topic("new", partitions=2)
+        wait_for(lambda: len(recorder) == 4)
+        assert recorder[2:] == [("led", "new", 0, 0), ("led", "new", 1, 0)]
+        broker.delete_topic("new")
+        wait_for(lambda: len(recorder) == 6)
+        assert sorted(recorder[4:]) == [("lost", "new", 0), ("lost", "new", 1)]
+    assert recorder[6:] == [("stopping",)]
+
+
+def test_figures_are_reported(recorder):
+    with Broker({"plugins": "recorder", "plugins.report.interval.ms": 100}):
+        wait_for(lambda: any(row[0] == "figures" for row in recorder))
+    figures = next(row[1] for row in recorder if row[0] == "figures")
+    assert figures["kafka_controller_kafkacontroller_activebrokercount"] == 1
+    assert figures['barnabas_plugin_calls_total{plugin="recorder",hook="broker_started"}'] == 1
+
+
+def test_a_reload_over_the_wire_takes_over_the_set_and_refuses_a_broken_one(
+    tmp_path, recorder, capsys, caplog
+):
+    from barnabas.cli import main
+
+    with Broker({"log.dirs": str(tmp_path / "data")}) as broker:
+        servers = ["--bootstrap-server", broker.bootstrap_servers]
+        alter_all = ["configs", "alter", "default", *servers, "--add"]
+        assert main([*alter_all, "plugins=recorder"]) == 0
+        assert broker.node.plugins.registry.names() == ["recorder"]
+        assert recorder == [("started", True)]
+        before = broker.node.plugins.registry.plugin("recorder")
+        assert main(["plugins", "reload", *servers]) == 0
+        assert broker.node.plugins.registry.plugin("recorder") is not before
+        assert recorder == [("started", True), ("stopping",)]  # the new module has its own list
+        assert main([*alter_all, "plugins=recorder,nobody"]) == 1
+        assert "no plugin 'nobody' is installed" in capsys.readouterr().err
+        assert broker.node.plugins.registry.names() == ["recorder"]
+        assert main([*alter_all, "plugin.recorder.budget.ms=none"]) == 1
+    with Broker({"log.dirs": str(tmp_path / "data")}) as broker:
+        assert broker.node.plugins.registry.names() == ["recorder"]
+
+
+def test_plugins_reloads_counted_up_loads_them_anew(recorder):
+    with Broker({"plugins": "recorder"}) as broker:
+        before = broker.node.plugins.registry.plugin("recorder")
+        broker.node.rooms.configs.change_broker(None, [Change("plugins.reloads", 0, "1")])
+        assert broker.node.plugins.registry.plugin("recorder") is not before
+        assert recorder == [("started", True), ("stopping",)]
+
+
+def test_a_set_altered_at_run_time_does_not_stop_a_later_start(tmp_path, monkeypatch, caplog):
+    data = {"log.dirs": str(tmp_path / "data")}
+    with monkeypatch.context() as patch:
+        install(tmp_path / "site", patch, "test-recorder", RECORDER, recorder="Recorder")
+        with Broker(data) as broker:
+            changes = [Change("plugins", 0, "none,recorder,size")]
+            broker.node.rooms.configs.change_broker(None, changes)
+            assert broker.node.plugins.registry.names() == ["none", "recorder", "size"]
+    with Broker(data) as broker:
+        assert broker.node.plugins.registry.names() == ["none", "size"]
+        assert "no plugin 'recorder' is installed here" in caplog.text
+        broker.node.rooms.configs.change_broker(None, [Change("plugins", 0, "size")])
+        assert broker.node.plugins.registry.names() == ["size"]
+
+
+def test_a_broker_with_a_plugin_that_is_not_there_does_not_start():
+    before = set(threading.enumerate())
+    with pytest.raises(CannotStart, match="no plugin 'nobody' is installed here"):
+        Broker({"plugins": "nobody"}).start()
+    assert set(threading.enumerate()) <= before
+
+
+def test_an_option_that_is_none_stops_the_start_with_one_line():
+    with pytest.raises(CannotStart, match="plugin.none.days: the plugin none has no such option"):
+        Broker({"plugins": "none", "plugin.none.days": "3"}).start()
+
+
+def test_failures_are_on_the_page_of_figures(broker, topic):
+    registered(broker, "check_config_change", RuntimeError("no"))
+    with pytest.raises(PolicyViolation):
+        alter(broker, topic, retention_ms="5")
+    figures = broker.node.metrics.figures()
+    labels = '{plugin="probe",hook="check_config_change"}'
+    assert figures[f"barnabas_plugin_failures_total{labels}"] == 1
+    assert figures['barnabas_plugin_runs{plugin="probe",version=""}'] == 1
+
+
+def test_wrong_settings_of_a_topic_are_refused_when_altered(broker, topic):
+    with pytest.raises(InvalidConfig, match="no plugin 'x' runs here"):
+        alter(broker, topic, retention_policy="time,x")
+    alter(broker, topic, retention_policy="none")

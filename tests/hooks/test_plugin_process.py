@@ -1,0 +1,136 @@
+"""A plugin in a process of its own that raises, hangs, talks rubbish, leaks, crashes or exits: each
+is a failed call, the broker's process goes on, and the next call finds a new child."""
+
+import os
+import time
+
+import pytest
+from installed_plugins import install
+
+from barnabas.hooks.loading import CannotLoad, load
+from barnabas.hooks.process import Child
+from barnabas.hooks.registry import Registry
+from barnabas.hooks.views import Reject
+from barnabas.testing.plugins import batch_of
+from barnabas.wire.batches import batch_at
+
+SOURCE = """
+    import ctypes, os, socket, sys, time
+    from barnabas import hookimpl
+    from barnabas.hooks import Option, Record, Reject, Replace
+
+    class Broken:
+        OPTIONS = {"file": Option("text", "where the pid goes", "")}
+
+        def __init__(self, options):
+            if options["file"] == "exit":
+                os._exit(4)
+            if options["file"] == "hidden":
+                raise ValueError("not this one")
+            self.kept = []
+
+        @hookimpl
+        def intercept_produce(self, batch):
+            word = batch.records[0].value
+            if word == b"raise":
+                raise ValueError("raised")
+            if word == b"hang":
+                time.sleep(60)
+            if word == b"exit":
+                os._exit(3)
+            if word == b"crash":
+                ctypes.string_at(0)
+            if word == b"leak":
+                while True:
+                    self.kept.append(bytearray(1 << 24))
+            if word == b"rubbish":
+                line = socket.socket(fileno=os.dup(int(sys.argv[1])))
+                line.sendall(bytes([255] * 4) + b"rubbish")
+            if word == b"other":
+                return object()
+            if word == b"pid":
+                return Reject(str(os.getpid()))
+            if word == b"upper":
+                return Replace([Record(row.value.upper()) for row in batch.records])
+"""
+OPTIONS = {"isolation": "process", "budget.ms": "1500", "failures.max": "0"}
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch):
+    install(tmp_path / "site", monkeypatch, "test-broken", SOURCE, broken="Broken")
+    monkeypatch.setattr("barnabas.hooks.process.PAUSE_S", 0.001)
+    settings = {f"plugin.broken.{key}": value for key, value in OPTIONS.items()}
+    settings["plugin.broken.memory.max.bytes"] = str(1 << 30)
+    found = Registry(lambda: settings)
+    found.load(["broken"])
+    yield found
+    found.close()
+
+
+def ask(registry, word):
+    return registry.intercept_produce(["broken"], batch_of([word]))
+
+
+def works(registry):
+    """A new child may be paused for; give it time."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        made = ask(registry, b"upper")
+        if isinstance(made, bytes):
+            return [row.value for row in batch_at(memoryview(made), 0, 1 << 20).records]
+        time.sleep(0.01)
+    raise AssertionError(registry.plugin("broken").failures)
+
+
+def test_a_plugin_in_a_process_answers_as_one_inside(registry):
+    assert works(registry) == [b"UPPER"]
+    assert ask(registry, b"anything") is None
+    said = ask(registry, b"pid")
+    assert int(said.message) != os.getpid()
+    assert "in a process of its own" in registry.plugin("broken").said()
+
+
+@pytest.mark.parametrize("word", [b"raise", b"other"])
+def test_a_failure_in_the_child_leaves_the_child(registry, word):
+    before = ask(registry, b"pid").message
+    assert "could not look" in ask(registry, word).message
+    assert ask(registry, b"pid").message == before
+
+
+@pytest.mark.parametrize("word", [b"exit", b"crash", b"rubbish", b"leak", b"hang"])
+def test_whatever_a_child_does_the_next_call_finds_another(registry, word):
+    before = ask(registry, b"pid").message
+    began = time.monotonic()
+    found = ask(registry, word)
+    assert isinstance(found, Reject) and "could not look" in found.message
+    assert time.monotonic() - began < 10
+    plugin = registry.plugin("broken")
+    assert plugin.off == "" and sum(plugin.failures.values()) == 1
+    assert works(registry) == [b"UPPER"]
+    assert ask(registry, b"pid").message != before
+
+
+def test_a_child_that_keeps_dying_is_not_started_again_at_once(registry, monkeypatch):
+    monkeypatch.setattr("barnabas.hooks.process.PAUSE_S", 30.0)
+    child = registry.plugin("broken").close.__self__
+    assert isinstance(child, Child)
+    ask(registry, b"exit")  # the first restart is at once
+    for _ in range(20):
+        ask(registry, b"exit")
+    assert child.starts <= 3
+
+
+@pytest.mark.parametrize(
+    ("file", "words"), [("exit", "its process ended"), ("hidden", "ValueError: not this one")]
+)
+def test_a_plugin_that_cannot_be_made_in_its_process_is_told(registry, file, words):
+    with pytest.raises(CannotLoad, match=words):
+        load("broken", OPTIONS | {"file": file})
+
+
+def test_no_child_outlives_the_registry(registry):
+    pid = int(ask(registry, b"pid").message)
+    registry.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

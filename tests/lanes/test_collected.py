@@ -1,0 +1,37 @@
+"""A broker's parts that are collected together, in whatever order the collector takes them."""
+
+import gc
+import os
+
+import pytest
+
+from barnabas.cext.epoch import Epochs
+from barnabas.cext.log import LogHandle
+from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.segment import SegmentCache
+from barnabas.cext.sys import SystemCalls
+
+
+@pytest.mark.parametrize("handle_first", [True, False])
+def test_a_table_in_a_cycle_goes_while_its_commits_are_still_there(tmp_path, handle_first):
+    """Its directory's group commit was destroyed before it, and its lock waited for for ever."""
+    for number in range(50):
+        directory = tmp_path / f"{number}" / "t-0"
+        directory.mkdir(parents=True)
+        system, epochs = SystemCalls(), Epochs()
+        table = PartitionTable(system, epochs, node_id=1)
+        commit = table.add_directory(str(directory.parent))
+        table.add_topic("t", os.urandom(16))
+        log = LogHandle.open(
+            str(directory), system=system, epochs=epochs, cache=SegmentCache(), clean=True
+        )
+        partition = table.add_partition("t", 0, log, directory=str(directory.parent))
+        parts = [partition, log, table, system, epochs, commit]
+        if not handle_first:
+            parts.reverse()
+        table.close()
+        log.close()
+        cycle = {"parts": parts}
+        cycle["self"] = cycle
+        del cycle, parts, partition, log, table, system, epochs, commit
+        gc.collect()

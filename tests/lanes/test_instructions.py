@@ -1,0 +1,44 @@
+"""A request costs no more instructions on the network thread than were recorded.
+
+Times cannot guard a build machine that is busy; instructions can. Who makes a request dearer on
+purpose records anew (`python tests/lanes/instructions.py --record`) and says why in the commit.
+"""
+
+import json
+
+import instructions
+import pytest
+
+# The same build differs by less than 1 % from run to run; 1 MiB goes out in more or fewer pieces,
+# as the reader takes them. Cheaper by more than this fails too: the next change would hide in it.
+TOLERANCE = 0.05
+TOLERANCES = {"fetch of 1 MiB": 0.15}
+
+
+def outside(found, recorded):
+    return {
+        name: f"{found[name]:,} instead of {recorded[name]:,} instructions a request"
+        for name, more in instructions.drift(found, recorded).items()
+        if abs(more) > TOLERANCES.get(name, TOLERANCE)
+    }
+
+
+def test_a_dearer_request_is_seen():
+    assert outside({"a": 1060, "b": 1000}, {"a": 1000, "b": 1000}).keys() == {"a"}
+    assert outside({"a": 900}, {"a": 1000})
+    assert not outside({"a": 1049}, {"a": 1000})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # Python starts under valgrind: minutes on a busy machine
+def test_requests_cost_the_recorded_instructions():
+    if reason := instructions.missing():
+        pytest.skip(reason)
+    recorded = json.loads(instructions.RECORDED.read_text())
+    if recorded["machine"] != instructions.machine():
+        pytest.skip(f"recorded with {recorded['machine']}, here is {instructions.machine()}")
+    found = instructions.measured()
+    assert recorded["instructions"].keys() == found.keys()
+    assert outside(found, recorded["instructions"]) == {}, (
+        "if this is wanted: python tests/lanes/instructions.py --record, and say why"
+    )

@@ -1,0 +1,345 @@
+"""A group coordinator with a clock, a journal and clients that tests move by hand.
+
+The journal keeps what was appended and tells nobody before `flush`; `crash` loses what was not
+flushed. Clients keep to the protocol as consumers do, one step at a time.
+"""
+
+import heapq
+import itertools
+from collections import Counter
+
+from barnabas.cext.records import Record
+from barnabas.errors import NotCoordinator
+from barnabas.groups.administration import GroupAdministration
+from barnabas.groups.coordinator import GroupCoordinator, GroupSettings
+from barnabas.groups.group_records import Committed
+from barnabas.groups.rebalance import Join
+from barnabas.server.coordinator_log import java_hash
+from barnabas.wire.batches import decode_batches, encode_batch
+
+GROUP = "g"
+WALL_MS = 1_700_000_000_000
+SESSION_MS = 10_000
+REBALANCE_MS = 20_000
+
+
+class HandTimers:
+    """Timers that run when the clock is advanced, in order."""
+
+    def __init__(self):
+        self.time_ms = 0
+        self._heap = []
+        self._order = itertools.count()
+
+    def now_ms(self):
+        return self.time_ms
+
+    def wall_ms(self):
+        return WALL_MS + self.time_ms
+
+    def after(self, delay_ms, call):
+        timer = _HandTimer(call)
+        heapq.heappush(self._heap, (self.time_ms + delay_ms, next(self._order), timer))
+        return timer
+
+    def advance(self, ms):
+        until = self.time_ms + ms
+        while self._heap and self._heap[0][0] <= until:
+            at, _, timer = heapq.heappop(self._heap)
+            self.time_ms = max(self.time_ms, at)
+            if timer.call is not None:
+                timer.call()
+        self.time_ms = until
+
+    def clear(self):
+        self._heap.clear()
+
+
+class _HandTimer:
+    def __init__(self, call):
+        self.call = call
+
+    def cancel(self):
+        self.call = None
+
+
+class HandJournal:
+    """Batches that are durable, and those that wait for `flush`. One partition unless told."""
+
+    def __init__(self, partition_count=1, immediately=False):
+        self.partition_count = partition_count
+        self.immediately = immediately
+        self.durable = []  # (partition, encoded batch)
+        self.waiting = []  # (partition, encoded batch, done)
+        self._flushing = False
+        self.led = dict.fromkeys(range(partition_count), True)
+
+    def partition_of(self, name):
+        return java_hash(name) % self.partition_count
+
+    def check(self, partition):
+        if partition not in self.led:
+            raise NotCoordinator()
+
+    def led_partitions(self):
+        return dict(self.led)
+
+    def append(self, partition, entries, done, *, producer=None):
+        self.check(partition)
+        records = [Record(value, key, timestamp=WALL_MS) for key, value in entries]
+        more = {}
+        if producer is not None:
+            more = {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                "transactional": True,
+            }
+        self.waiting.append((partition, encode_batch(records, **more), done))
+        if self.immediately:
+            self.flush()
+
+    def marker(self, partition, producer_id, commit):
+        """As WriteTxnMarkers leaves it in the log."""
+        key = b"\0\0" + (b"\0\1" if commit else b"\0\0")
+        records = [Record(b"\0\0\0\0\0\0", key, timestamp=WALL_MS)]
+        batch = encode_batch(
+            records, producer_id=producer_id, producer_epoch=0, transactional=True, control=True
+        )
+        self.durable.append((partition, batch))
+
+    def flush(self, error=None):
+        """What is asked for meanwhile comes behind, and waits unless writes are immediate."""
+        if self._flushing:
+            return
+        self._flushing = True
+        while self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for partition, batch, done in waiting:
+                if error is None:
+                    self.durable.append((partition, batch))
+                done(error)
+            if not self.immediately:
+                break
+        self._flushing = False
+
+
+class Rig:
+    """A coordinator that may crash and come back."""
+
+    def __init__(self, immediately=True, **settings):
+        self.timers = HandTimers()
+        self.journal = HandJournal(immediately=immediately)
+        self.settings = GroupSettings(
+            **{
+                "session_timeout_min_ms": 1,
+                "session_timeout_max_ms": 1_800_000,
+                "initial_delay_ms": 0,
+                "members_max": 1000,
+                "metadata_bytes_max": 4096,
+                "retention_ms": 600_000,
+                **settings,
+            }
+        )
+        self._ids = itertools.count(1)
+        self.crashes = 0
+        self._open()
+
+    def _open(self):
+        self.coordinator = GroupCoordinator(
+            journal=self.journal,
+            timers=self.timers,
+            wall_ms=self.timers.wall_ms,
+            new_id=lambda: f"{next(self._ids):04}",
+            settings=self.settings,
+            around=self.around,
+        )
+        self.administration = GroupAdministration(self.coordinator)
+
+    def around(self):
+        """What consumer groups need: consumer_rig.py has it."""
+        raise AssertionError("this rig has no consumer groups")
+
+    def crash(self):
+        """Nothing but the durable part of the journal is left."""
+        self.timers.clear()
+        self.journal.waiting.clear()
+        self.crashes += 1
+        self._open()
+        for partition, encoded in self.journal.durable:
+            for batch in decode_batches(encoded, size_max=1 << 20):
+                self.coordinator.replay(partition, batch)
+        for partition in self.journal.led:
+            self.coordinator.loaded(partition)
+
+    @property
+    def group(self):
+        return self.coordinator.groups[GROUP]
+
+    def commit(self, offset, member="", generation=-1, instance=None, partition=0, **more):
+        """Commits for one partition of topic t; the list that gets its outcome."""
+        told = []
+        row = Committed(offset, -1, more.pop("metadata", ""), self.timers.wall_ms())
+        self.coordinator.commit(
+            more.pop("group", GROUP),
+            member,
+            instance,
+            generation,
+            [("t", partition, row)],
+            told.append,
+            **more,
+        )
+        return told
+
+    def committed(self, partition=0, group=GROUP):
+        ((_, ((_, row, _),)),) = self.coordinator.fetch(group, [("t", [partition])], False)
+        return None if row is None else row.offset
+
+
+class Client:
+    """A consumer: joins, syncs, heartbeats, one step at a time. Counts what it is told."""
+
+    def __init__(self, rig, name, instance=None, protocols=("range",), group=GROUP):
+        self.rig = rig
+        self.name = name
+        self.instance = instance
+        self.group = group
+        self.protocols = [(protocol, b"") for protocol in protocols]
+        self.member = ""
+        self.generation = -1
+        self.assignment = None  # of the generation; None: not told yet
+        self.view = None  # members, when leading
+        self.wants_join = True
+        self.waits = None  # "join" or "sync"
+        self.errors = Counter()
+        self.generations = []
+        self.heard_ms = 0
+        self._asked = 0
+
+    def step(self):
+        """The next thing that a consumer does, if it need not wait."""
+        if self.waits is not None:
+            return
+        if self.wants_join:
+            self.join()
+        elif self.assignment is None:
+            self.sync()
+        else:
+            self.heartbeat()
+
+    def settle(self):
+        """Steps until it waits, or has its assignment."""
+        for _ in range(4):
+            if self.waits is not None or self.assignment is not None:
+                break
+            self.step()
+
+    def join(self):
+        self.waits = "join"
+        self.assignment = self.view = None
+        asked = Join(
+            member_id=self.member,
+            instance_id=self.instance,
+            client_id=self.name,
+            client_host="/127.0.0.1",
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            protocol_type="consumer",
+            protocols=self.protocols,
+            id_required=True,
+            can_skip_assignment=True,
+        )
+        self.rig.coordinator.join(self.group, asked, self._once(self._joined))
+
+    def _once(self, handle):
+        """Each question has one answer; one to a question given up is not for us any more."""
+        self._asked += 1
+        number, told = self._asked, []
+
+        def answer(result):
+            assert not told, f"{self.name} was answered twice"
+            told.append(result)
+            if number == self._asked:
+                self.waits = None
+                handle(result)
+
+        return answer
+
+    def give_up(self):
+        """Closes its connections; what is still on its way is lost."""
+        self._asked += 1
+        self.waits = None
+
+    def _heard(self):
+        self.heard_ms = self.rig.timers.now_ms()
+
+    def _joined(self, result):
+        self._heard()
+        if result.error is None:
+            self.member, self.generation = result.member_id, result.generation
+            self.generations.append(result.generation)
+            self.wants_join = False
+            self.view = result.members if result.leader == self.member else None
+        else:
+            self._failed(result.error.name, result.member_id)
+
+    def _failed(self, name, member_id=""):
+        self.errors[name] += 1
+        if name == "MEMBER_ID_REQUIRED":
+            self.member = member_id
+        elif name in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"):
+            self.member = ""
+        self.wants_join = True
+        self.assignment = None
+
+    def sync(self):
+        self.waits = "sync"
+        assignments = [(row.member_id, row.member_id.encode()) for row in self.view or ()]
+        self.rig.coordinator.sync(
+            self.group,
+            self.member,
+            self.instance,
+            self.generation,
+            (None, None),
+            assignments,
+            self._once(self._synced),
+        )
+
+    def _synced(self, result):
+        self._heard()
+        if result.error is None:
+            self.assignment = result.assignment
+        else:
+            self._failed(result.error.name)
+
+    def heartbeat(self):
+        from barnabas.errors import KafkaError
+
+        try:
+            self.rig.coordinator.heartbeat(self.group, self.member, self.instance, self.generation)
+            self._heard()
+        except KafkaError as error:
+            if error.name == "REBALANCE_IN_PROGRESS":
+                self._heard()
+            self._failed(error.name)
+
+    def leave(self):
+        (outcome,) = self.rig.coordinator.leave(self.group, [(self.member, self.instance)])
+        self.give_up()
+        self.member, self.generation, self.wants_join = "", -1, True
+        self.assignment = None
+        return outcome[2]
+
+
+def settle(*clients, rounds=20):
+    """All clients go on until each has its assignment of one generation."""
+    for _ in range(rounds):
+        for client in clients:
+            client.step()
+        if is_settled(clients):
+            return
+    raise AssertionError([(c.name, c.waits, c.generation, dict(c.errors)) for c in clients])
+
+
+def is_settled(clients):
+    same = len({client.generation for client in clients}) == 1
+    return same and all(client.assignment is not None for client in clients)

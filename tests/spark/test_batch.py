@@ -1,0 +1,137 @@
+"""Batches planned and read without Spark: the same rows, whichever way they come."""
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from scan.scan_rows import consumed, produce
+from spark.some_rows import rows
+
+from barnabas.client import Cluster, delete_records
+from barnabas.client.groups import commit_offsets
+from barnabas.spark.batch import plan_batch, read_task
+from barnabas.spark.options import BadOption, parse_options
+from barnabas.spark.planner import DataLoss
+
+PLAIN = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+ELEMENT = pa.struct([("key", pa.string()), ("value", pa.binary())])
+WITH_HEADERS = PLAIN.append(pa.field("headers", pa.list_(pa.field("element", ELEMENT))))
+
+
+def planned(broker, **options):
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    given |= {name.replace("_", "."): str(value) for name, value in options.items()}
+    return plan_batch(parse_options(given))
+
+
+def ranges(tasks):
+    return [(t.piece.partition, t.piece.start, t.piece.end) for t in tasks]
+
+
+def read(tasks, schema=WITH_HEADERS):
+    batches = [batch for task in tasks for batch in read_task(task, schema)]
+    return sorted(
+        pa.Table.from_batches(batches, schema=schema).to_pylist(),
+        key=lambda row: (row["partition"], row["offset"]),
+    )
+
+
+@pytest.mark.topic(partitions=2, configs={"segment.bytes": 20_000})
+def test_rows_of_files_and_wire_are_those_of_a_consumer(session_broker, topic):
+    for partition, codec in ((0, "zstd"), (1, "none")):
+        produce(session_broker, topic, rows(600), codec=codec, partition=partition)
+    found = {
+        source: read(
+            planned(session_broker, subscribe=topic, source=source, maxRecordsPerPartition=170)
+        )
+        for source in ("files", "wire")
+    }
+    assert found["files"] == found["wire"]
+    wanted = [
+        (
+            row["partition"],
+            row["offset"],
+            round(row["timestamp"].timestamp() * 1000),
+            row["timestampType"] == 1,
+            row["key"],
+            row["value"],
+            tuple((h["key"].encode(), h["value"]) for h in row["headers"] or ()),
+        )
+        for row in found["files"]
+    ]
+    assert wanted == consumed(session_broker, topic)
+    assert all(row["headers"] != [] for row in found["files"])  # null where there are none
+    assert {row["topic"] for row in found["files"]} == {topic}
+
+
+@pytest.mark.topic(partitions=2)
+def test_ranges_by_offsets_times_group_and_size(session_broker, topic):
+    producer = Producer({"bootstrap.servers": session_broker.bootstrap_servers})
+    for i in range(100):
+        producer.produce(topic, b"x", partition=0, timestamp=1_700_000_000_000 + i)
+    assert producer.flush(10) == 0
+
+    def of(**options):
+        return ranges(planned(session_broker, subscribe=topic, **options))
+
+    assert of() == [(0, 0, 100)]
+    assert of(minPartitions=4) == [(0, 0, 25), (0, 25, 50), (0, 50, 75), (0, 75, 100)]
+    assert of(maxRecordsPerPartition=60) == [(0, 0, 50), (0, 50, 100)]
+    inner = {
+        "startingOffsets": f'{{"{topic}":{{"0":7,"1":-2}}}}',
+        "endingOffsets": f'{{"{topic}":{{"0":9,"1":-1}}}}',
+    }
+    assert of(**inner) == [(0, 7, 9)]
+    times = f'{{"{topic}":{{"0":1700000000040,"1":0}}}}'
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert of(startingOffsetsByTimestamp=times, **latest) == [(0, 40, 100)]
+    assert of(startingTimestamp=1_700_000_000_090, **latest) == [(0, 90, 100)]
+    assert of(endingTimestamp=1_700_000_000_010) == [(0, 0, 10)]
+    with pytest.raises(BadOption, match="no record at or after the starting time"):
+        of(startingTimestamp=1_700_000_000_090)
+    assert of(startingTimestamp=1_800_000_000_000, **latest) == []
+    with Cluster(session_broker.bootstrap_servers) as cluster:
+        commit_offsets(cluster, "g", {topic: {0: 33}})
+    assert of(startingOffsets="group", kafka_group_id="g") == [(0, 33, 100)]
+    pattern = topic.replace(topic[:3], "...", 1)
+    assert ranges(planned(session_broker, subscribePattern=pattern)) == [(0, 0, 100)]
+    assert ranges(planned(session_broker, assign=f'{{"{topic}":[0]}}')) == [(0, 0, 100)]
+
+
+def test_what_is_lost_is_named_unless_it_may_be(broker):
+    topic = broker.create_topic("t")
+    produce(broker, topic, rows(50))
+    with Cluster(broker.bootstrap_servers) as cluster:
+        delete_records(cluster, topic, {0: 20})
+    start = {"startingOffsets": '{"t":{"0":5}}'}
+    words = "partition 0 of topic t: offset 5 was to be read and offsets 20 to 50 are there"
+    with pytest.raises(DataLoss, match=words):
+        planned(broker, subscribe="t", **start)
+    assert ranges(planned(broker, subscribe="t", failOnDataLoss="false", **start)) == [(0, 20, 50)]
+
+
+def test_options_are_checked():
+    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    assert parse_options({k.upper(): v for k, v in base.items()}).topics == ("t",)
+    for wrong, words in [
+        ({"kafka.bootstrap.servers": ""}, "bootstrap.servers is needed"),
+        ({"assign": '{"t":[0]}'}, "exactly one"),
+        ({"startingOffsets": "latest"}, "startingOffsets of a batch"),
+        ({"startingOffsets": '{"t":5}'}, "startingOffsets is JSON"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is one of"),
+        ({"minPartitions": "0"}, "minPartitions is a number above 0"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "SASL_SSL is not served"),
+        ({"isolation": "none"}, "isolation is one of"),
+        ({"startingTimestamp": "x"}, "startingTimestamp is ms"),
+    ]:
+        with pytest.raises(BadOption, match=words):
+            parse_options(base | wrong)

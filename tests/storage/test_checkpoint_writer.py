@@ -1,0 +1,50 @@
+"""Checkpoints are written when they say something new, and then they say it."""
+
+import pytest
+from confluent_kafka import Producer
+
+from barnabas import Broker
+from barnabas.storage import checkpoints as files
+
+
+@pytest.fixture
+def broker(tmp_path):
+    hour = {
+        "replica.high.watermark.checkpoint.interval.ms": "3600000",
+        "log.flush.offset.checkpoint.interval.ms": "3600000",
+        "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+    }
+    with Broker({"log.dirs": str(tmp_path), **hour}) as running:
+        yield running
+
+
+def produce(broker, topic):
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(topic, b"x")
+    assert producer.flush(20) == 0
+
+
+def test_a_checkpoint_that_says_the_same_is_not_written_again(broker, tmp_path):
+    topic = broker.create_topic("t", partitions=3)
+    writer, path = broker.node.rooms.checkpoints, tmp_path / files.HIGH_WATERMARK
+    produce(broker, topic)
+    assert writer.write_high_watermarks()
+    first = path.stat().st_ino
+    assert writer.write_high_watermarks() and path.stat().st_ino == first
+    produce(broker, topic)
+    assert writer.write_high_watermarks() and path.stat().st_ino != first
+    assert sum(files.read_offsets(path).values()) == 2
+
+
+def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time(broker, tmp_path):
+    topic = broker.create_topic("t")
+    writer, path = broker.node.rooms.checkpoints, tmp_path / files.HIGH_WATERMARK
+    assert writer.write_high_watermarks()
+    produce(broker, topic)
+    hidden = tmp_path / "hidden"
+    path.rename(hidden)
+    path.mkdir()  # nothing can be renamed onto it
+    assert not writer.write_high_watermarks()
+    path.rmdir()
+    assert writer.write_high_watermarks()
+    assert files.read_offsets(path) == {("t", 0): 1}

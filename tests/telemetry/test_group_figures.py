@@ -1,0 +1,55 @@
+"""How far groups are behind, on the page of figures."""
+
+import time
+
+from compat.support import create_topic, produce_batch
+from confluent_kafka import Consumer
+from oracle.exposition import rows_of
+from telemetry.conftest import watched
+
+PATIENCE_S = 40
+
+
+def value_of(page, name, **labels):
+    """The value of the one sample of a name with these labels."""
+    (found,) = [value for given, value in rows_of(page, name) if given == labels]
+    return found
+
+
+def test_lag_of_a_group(tmp_path):
+    with watched(tmp_path) as watch:
+        create_topic(watch.bootstrap, "t")
+        produce_batch(watch.bootstrap, "t", [b"x"] * 7)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": watch.bootstrap,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe(["t"])
+        seen, deadline = 0, time.monotonic() + PATIENCE_S
+        while seen < 3 and time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                seen += 1
+                consumer.commit(message=message, asynchronous=False)
+        assert seen == 3
+        page = watch.page()
+        place = {"consumergroup": "readers", "topic": "t", "partition": "0"}
+        whole = {"consumergroup": "readers", "topic": "t"}
+        assert value_of(page, "kafka_consumergroup_current_offset", **place) == 3
+        assert value_of(page, "kafka_consumergroup_lag", **place) == 4
+        assert value_of(page, "kafka_consumergroup_lag_sum", **whole) == 4
+        assert value_of(page, "kafka_consumergroup_current_offset_sum", **whole) == 3
+        assert value_of(page, "kafka_consumergroup_members", consumergroup="readers") == 1
+        manager = "kafka_coordinator_group_groupmetadatamanager_"
+        assert value_of(page, f"{manager}numgroups") == 1
+        assert value_of(page, f"{manager}numgroupsstable") == 1
+        consumer.close()
+        page = watch.page()
+        assert value_of(page, "kafka_consumergroup_members", consumergroup="readers") == 0
+        assert value_of(page, f"{manager}numgroupsempty") == 1
+        produce_batch(watch.bootstrap, "t", [b"x"] * 5)
+        assert value_of(watch.page(), "kafka_consumergroup_lag", **place) == 9

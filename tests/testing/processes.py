@@ -1,0 +1,79 @@
+"""What the tests of this folder share: what a process holds, and programs run beside it."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+ASK_VERSIONS = struct.pack(">ihhihb", 11, 18, 0, 1, 1, ord("x"))
+
+
+def threads():
+    return set(os.listdir("/proc/self/task"))
+
+
+def descriptors():
+    """What is open: the target of each descriptor, with its number."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.add((int(fd), os.readlink(f"/proc/self/fd/{fd}")))
+        except FileNotFoundError:
+            pass  # the listing's own
+    return found
+
+
+def scratch_directories():
+    return {
+        os.path.join(parent, name)
+        for parent in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"))
+        for name in os.listdir(parent)
+        if name.startswith("barnabas-")
+    }
+
+
+def held():
+    """Everything that a broker which was stopped must have given back."""
+    return threads() | descriptors() | scratch_directories()
+
+
+def left_since(before):
+    """What is held beyond `before`. Less may be held: a client of an earlier test, whose threads
+    and pipes go in their own time, or a directory that the next broker swept away."""
+    return held() - before
+
+
+def eventually(holds, seconds=10.0):
+    """The first true answer of holds()."""
+    end = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.005)
+    return found
+
+
+def address(broker):
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    return host, int(port)
+
+
+def answers(where):
+    """Whether a broker there answers an ApiVersions request."""
+    with socket.create_connection(where, timeout=10) as connection:
+        connection.sendall(ASK_VERSIONS)
+        return len(connection.recv(10)) == 10
+
+
+def run_python(code, *arguments, **options):
+    """A program in a process of its own; its output, once it has ended well."""
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout

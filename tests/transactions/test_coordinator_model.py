@@ -1,0 +1,245 @@
+"""The coordinator against a model, thousands of steps: all or nothing, whatever happens between.
+
+Producers, old and new, begin transactions, write, and end them, while appends to the journal are
+late, fail, or fail after they arrived, markers are late, time passes, and coordinators die. The
+model is what the partitions hold: records of a transaction, open until a marker comes.
+"""
+
+from dataclasses import dataclass, field
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from transactions.simulation import Answer, World
+
+from barnabas.errors import KafkaError
+from barnabas.transactions.transaction import IDLE
+
+NAMES = ("a", "b")
+PARTITIONS = (("t", 0), ("t", 1), ("__consumer_offsets", 3))
+STEPS, EXAMPLES = 60, 120
+
+
+@dataclass
+class Producer:
+    """Somebody who was given the id at some time, and may still believe to have it."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    bumps: bool
+    written: list["Written"] = field(default_factory=list)  # in the transaction it believes open
+    ending: Answer | None = None
+    ends_with: bool = False
+
+
+@dataclass
+class Written:
+    """A record in a partition."""
+
+    partition: tuple[str, int]
+    producer_id: int
+    epoch: int
+    outcome: bool | None = None  # None while no marker came
+
+
+class Coordinators(RuleBasedStateMachine):
+    @initialize(level=st.sampled_from([0, 2]))
+    def begin(self, level):
+        self.world = World(version_level=level)
+        self.level = level
+        self.producers = []
+        self.inits = []
+        self.partitions = {row: [] for row in PARTITIONS}
+        self.promised = []  # (records, outcome) that a client was told of
+        self.newest = {}  # name -> (id, epoch) that was given out last
+
+    # -- what clients do -------------------------------------------------------------------------
+
+    def asked(self, call, *arguments, **more):
+        answer = Answer()
+        try:
+            call(*arguments, answer, **more)
+        except KafkaError as error:
+            answer(error, -1, -1)
+        return answer
+
+    @rule(name=st.sampled_from(NAMES), bumps=st.booleans())
+    def init(self, name, bumps):
+        ask = self.world.coordinator.init_producer_id
+        answer = self.asked(ask, name, 30_000, None)
+        self.inits.append((name, bumps and self.level == 2, answer))
+
+    @invariant()
+    def inits_are_answered(self):
+        for row in [row for row in getattr(self, "inits", ()) if row[2].told is not None]:
+            self.inits.remove(row)
+            name, bumps, answer = row
+            error, producer_id, epoch = answer.told
+            if error is None:
+                before = self.newest.get(name, (-1, -1))
+                assert producer_id != before[0] or epoch > before[1], "an epoch was given twice"
+                self.newest[name] = producer_id, epoch
+                self.producers.append(Producer(name, producer_id, epoch, bumps))
+                del self.producers[:-6]
+
+    def one_of(self, data):
+        return data.draw(st.sampled_from(self.producers))
+
+    @precondition(lambda self: self.producers)
+    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
+    def write(self, data, partition):
+        """The first version adds a partition, and writes when that is durable."""
+        producer = self.one_of(data)
+        if producer.ending is not None:
+            return
+        coordinator = self.world.coordinator
+        who = producer.name, producer.producer_id, producer.epoch
+        answer = self.asked(
+            coordinator.add_partitions, *who, [partition], 2 if producer.bumps else 0, waits=False
+        )
+        if answer.told is None:
+            self.settle()
+        if answer.error is not None:
+            return
+        if not producer.bumps:
+            try:
+                (code,) = coordinator.verify(*who, [partition])
+            except KafkaError:
+                return
+            if code:
+                return
+        record = Written(partition, producer.producer_id, producer.epoch)
+        self.partitions[partition].append(record)
+        producer.written.append(record)
+
+    @precondition(lambda self: self.producers)
+    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
+    def a_late_batch_arrives(self, data, partition):
+        """Of a producer that believes to be in a transaction, and may be wrong."""
+        producer = self.one_of(data)
+        if producer.ending is not None:
+            return
+        who = producer.name, producer.producer_id, producer.epoch
+        try:
+            if self.world.coordinator.verify(*who, [partition]) != [0]:
+                return
+        except KafkaError:
+            return
+        record = Written(partition, producer.producer_id, producer.epoch)
+        self.partitions[partition].append(record)
+        producer.written.append(record)
+
+    @precondition(lambda self: self.producers)
+    @rule(data=st.data(), commit=st.booleans())
+    def end(self, data, commit):
+        producer = self.one_of(data)
+        if producer.ending is not None and producer.ending.told is None:
+            return
+        who = producer.name, producer.producer_id, producer.epoch
+        producer.ends_with = commit
+        producer.ending = self.asked(
+            self.world.coordinator.end, *who, commit, 2 if producer.bumps else 0
+        )
+
+    @invariant()
+    def ends_are_answered(self):
+        for producer in getattr(self, "producers", ()):
+            if producer.ending is None or producer.ending.told is None:
+                continue
+            error, producer_id, epoch = producer.ending.told
+            producer.ending = None
+            if error is None:
+                self.promised.append((producer.written, producer.ends_with))
+                producer.written = []
+                if producer.bumps:
+                    producer.producer_id, producer.epoch = producer_id, epoch
+                    self.newest[producer.name] = max(
+                        self.newest[producer.name], (producer_id, epoch)
+                    )
+
+    # -- what happens to the coordinator ---------------------------------------------------------
+
+    @precondition(lambda self: self.world.journal.waiting)
+    @rule()
+    def an_append_is_durable(self):
+        self.world.journal.deliver()
+
+    @precondition(lambda self: self.world.journal.waiting)
+    @rule(reached=st.booleans())
+    def an_append_fails(self, reached):
+        self.world.journal.fail(reached)
+
+    @precondition(lambda self: self.world.orders)
+    @rule(data=st.data(), whole=st.booleans())
+    def markers_are_written(self, data, whole):
+        order, done = self.world.orders[0]
+        rows = sorted(order.partitions)
+        for row in rows if whole else rows[: data.draw(st.integers(0, len(rows)))]:
+            self.marker(row, order)
+        if whole:
+            self.world.orders.pop(0)
+            done()
+
+    def marker(self, partition, order):
+        for record in self.partitions[partition]:
+            if record.producer_id == order.producer_id and record.outcome is None:
+                assert record.epoch <= order.producer_epoch
+                record.outcome = order.commit
+
+    @rule(reached=st.integers(0, 3))
+    def the_coordinator_dies(self, reached):
+        for producer in self.producers:  # they never hear what became of it
+            if producer.ending is not None:
+                producer.ending, producer.written = None, []
+        self.inits.clear()
+        self.world.crash(reached)
+
+    @rule(ms=st.sampled_from([50, 40_000]))
+    def time_passes(self, ms):
+        self.world.now_ms += ms
+        self.world.timers.run()
+        self.world.coordinator.abort_timed_out()
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    def settle(self):
+        for _ in range(50):
+            while self.world.orders:
+                order, done = self.world.orders.pop(0)
+                for row in order.partitions:
+                    self.marker(row, order)
+                done()
+            if not self.world.journal.waiting:
+                return
+            self.world.journal.deliver()
+
+    def teardown(self):
+        if not hasattr(self, "world"):
+            return
+        for _ in range(3):
+            self.settle()
+            self.ends_are_answered()
+            self.world.now_ms += 100_000
+            self.world.timers.run()
+            self.world.coordinator.abort_timed_out()
+        self.settle()
+        for found in self.world.coordinator.ids.values():
+            assert found.now.state in IDLE and found.pending is None
+        for rows in self.partitions.values():
+            assert all(row.outcome is not None for row in rows), "a transaction hangs"
+        for records, outcome in self.promised:
+            assert {row.outcome for row in records} <= {outcome}, "a promise was not kept"
+
+
+def test_transactions_are_all_or_nothing():
+    # A failing run is told with what replays it; making it smaller would take minutes.
+    Coordinators.TestCase.settings = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        print_blob=True,
+    )
+    Coordinators.TestCase().runTest()

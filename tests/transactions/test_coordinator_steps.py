@@ -1,0 +1,242 @@
+"""Single steps of the transaction coordinator, by what could go wrong with them."""
+
+import pytest
+from transactions.simulation import SETTINGS, Answer, World
+
+from barnabas.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    ProducerFenced,
+)
+from barnabas.transactions.transaction import EPOCH_MAX, State
+
+ROW, OTHER = ("t", 0), ("t", 1)
+
+
+def ready(world, name="x", timeout_ms=30_000, expected=None):
+    """A producer that has the id: (producer id, epoch)."""
+    answer = Answer()
+    world.coordinator.init_producer_id(name, timeout_ms, expected, answer)
+    world.settle()
+    assert answer.error is None
+    return answer.told[1:]
+
+
+def added(world, producer, *rows, version=0, name="x", connection=0):
+    answer = Answer()
+    world.coordinator.add_partitions(
+        name, *producer, rows, version, answer, connection_id=connection
+    )
+    world.settle()
+    assert answer.error is None
+
+
+def ended(world, producer, commit=True, version=0, name="x", connection=0):
+    answer = Answer()
+    world.coordinator.end(name, *producer, commit, version, answer, connection_id=connection)
+    world.settle()
+    assert answer.error is None
+    return answer.told[1:]
+
+
+def state(world, name="x"):
+    return world.coordinator.ids[name].now.state
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(level):
+    world = World(version_level=level)
+    orders = []
+    world.on_order = orders.append
+    producer = ready(world, timeout_ms=1000)
+    added(world, producer, ROW)
+    world.now_ms += 1000
+    assert world.coordinator.abort_timed_out() == 0
+    world.now_ms += 1
+    assert world.coordinator.abort_timed_out() == 1
+    world.settle()
+    assert state(world) == State.COMPLETE_ABORT
+    assert [(row.commit, row.producer_epoch, row.partitions) for row in orders] == [
+        (False, producer[1] + 1, {ROW})
+    ]
+    for request in (world.coordinator.end, world.coordinator.add_partitions):
+        with pytest.raises(ProducerFenced):
+            request("x", *producer, [ROW], 0, Answer())
+    assert ready(world) == (producer[0], producer[1] + 2)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, SETTINGS.timeout_max_ms + 1])
+def test_a_timeout_beyond_the_maximum_is_refused(timeout_ms):
+    with pytest.raises(InvalidTransactionTimeout):
+        World().coordinator.init_producer_id("x", timeout_ms, None, Answer())
+
+
+def test_an_end_that_was_decided_is_carried_out_after_the_coordinator_died():
+    """Before any marker, between two, and before the Complete record."""
+    for written in (0, 1, 2):
+        world = World()
+        producer = ready(world)
+        added(world, producer, ROW, OTHER)
+        answer = Answer()
+        world.coordinator.end("x", *producer, True, 0, answer)
+        world.journal.deliver()
+        assert answer.error is None and state(world) == State.PREPARE_COMMIT
+        if written == 2:
+            world.orders[0][1]()
+        world.crash()
+        ((order, done),) = world.orders
+        assert (order.commit, order.partitions) == (True, {ROW, OTHER})
+        assert order.coordinator_epoch == world.journal.epoch
+        with pytest.raises(ConcurrentTransactions):
+            world.coordinator.init_producer_id("x", 1000, None, Answer())
+        done()
+        world.settle()
+        assert state(world) == State.COMPLETE_COMMIT
+
+
+def test_an_end_whose_record_did_not_arrive_is_no_end():
+    world = World()
+    producer = ready(world)
+    added(world, producer, ROW)
+    answer = Answer()
+    world.coordinator.end("x", *producer, True, 0, answer)
+    world.journal.fail(reached=False)
+    assert answer.error is not None and state(world) == State.ONGOING and not world.orders
+    ended(world, producer, commit=False)
+    assert state(world) == State.COMPLETE_ABORT
+
+
+def test_a_late_end_from_a_connection_that_was_left_does_not_end_the_next_transaction():
+    """KAFKA-17754: the producer gave up on connection 1 and went on with connection 2."""
+    world = World()
+    producer = ready(world)
+    added(world, producer, ROW, connection=1)
+    ended(world, producer, connection=2)  # sent again; the first one is still on its way
+    added(world, producer, ROW, connection=2)
+    with pytest.raises(ConcurrentTransactions):
+        world.coordinator.end("x", *producer, True, 0, Answer(), connection_id=1)
+    assert state(world) == State.ONGOING
+    ended(world, producer, commit=False, connection=2)
+    assert state(world) == State.COMPLETE_ABORT
+
+
+def test_a_late_request_for_partitions_does_not_keep_its_producer_from_ending():
+    """It is taken for one of the present transaction, as by Kafka; who began that may end it."""
+    world = World()
+    producer = ready(world)
+    added(world, producer, ROW, connection=1)
+    ended(world, producer, connection=1)
+    added(world, producer, ROW, connection=2)
+    added(world, producer, OTHER, connection=1)  # held up on the way
+    ended(world, producer, connection=2)
+    assert state(world) == State.COMPLETE_COMMIT
+
+
+def test_a_late_end_of_the_second_version_is_fenced_by_its_epoch():
+    world = World()
+    first = ready(world)
+    added(world, first, ROW, version=2)
+    second = ended(world, first, version=2)
+    assert second == (first[0], first[1] + 1)
+    assert ended(world, first, version=2) == second  # the same request once more
+    added(world, second, ROW, version=2)
+    with pytest.raises(ProducerFenced):
+        world.coordinator.end("x", *first, True, 2, Answer())
+    with pytest.raises(ProducerFenced):
+        world.coordinator.add_partitions("x", *first, [OTHER], 2, Answer())
+    assert state(world) == State.ONGOING
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_producer_whose_epochs_are_used_up_gets_another_id(version):
+    world = World()
+    first, _ = ready(world)
+    found = world.coordinator.ids["x"]
+    found.now = found.now._replace(producer_epoch=EPOCH_MAX - 1)
+    producer = first, EPOCH_MAX - 1
+    added(world, producer, ROW, version=version)
+    after = ended(world, producer, version=version)
+    if version == 2:
+        assert after == (first + 1, 0)
+        assert found.now.previous_producer_id == first
+        assert ended(world, producer, version=2) == after  # it did not hear of its new id
+        world.crash()
+        assert ended(world, producer, version=2) == after
+    else:
+        assert after == producer
+        assert ready(world, expected=producer) == (first + 1, 0)
+        assert ready(world, expected=producer) == (first + 1, 0)  # it did not hear of it
+        with pytest.raises(ProducerFenced):
+            world.coordinator.init_producer_id("x", 1000, (first, 3), Answer())
+
+
+def test_a_new_producer_that_ends_epochs_by_fencing_gets_another_id():
+    world = World()
+    first, _ = ready(world)
+    found = world.coordinator.ids["x"]
+    found.now = found.now._replace(producer_epoch=EPOCH_MAX - 1)
+    added(world, (first, EPOCH_MAX - 1), ROW)
+    answer = Answer()
+    world.coordinator.init_producer_id("x", 1000, None, answer)
+    world.settle()
+    assert isinstance(answer.error, ConcurrentTransactions)
+    assert found.now.producer_epoch == EPOCH_MAX
+    assert ready(world) == (first + 1, 0)
+
+
+def test_a_request_waits_for_the_markers_of_the_transaction_before():
+    world = World()
+    producer = ready(world)
+    added(world, producer, ROW)
+    answer, next_one = Answer(), Answer()
+    world.coordinator.end("x", *producer, True, 0, answer)
+    world.journal.deliver()
+    world.coordinator.add_partitions("x", *producer, [OTHER], 0, next_one)
+    assert next_one.told is None
+    world.orders.pop()[1]()  # markers are durable
+    world.journal.deliver()  # Complete
+    world.journal.deliver()  # the new transaction
+    assert next_one.error is None and state(world) == State.ONGOING
+
+
+def test_a_request_does_not_wait_for_ever():
+    world = World()
+    producer = ready(world)
+    added(world, producer, ROW)
+    world.coordinator.end("x", *producer, True, 0, Answer())
+    world.journal.deliver()
+    answer = Answer()
+    world.coordinator.add_partitions("x", *producer, [OTHER], 0, answer)
+    world.now_ms += SETTINGS.retry_max_ms
+    world.timers.run()
+    assert isinstance(answer.error, ConcurrentTransactions)
+
+
+def test_ids_that_nobody_uses_are_forgotten_but_not_open_transactions():
+    world = World()
+    ready(world, "idle")
+    producer = ready(world, "busy")
+    added(world, producer, ROW, name="busy")
+    world.now_ms += SETTINGS.id_expiration_ms
+    assert world.coordinator.expire_ids() == 1
+    world.settle()
+    assert set(world.coordinator.ids) == {"busy"}
+    world.crash()
+    assert set(world.coordinator.ids) == {"busy"}
+    with pytest.raises(InvalidProducerIdMapping):
+        world.coordinator.end("idle", 1, 0, True, 0, Answer())
+
+
+def test_nothing_is_decided_twice():
+    world = World()
+    producer = ready(world)
+    added(world, producer, ROW)
+    world.coordinator.end("x", *producer, True, 0, Answer())
+    with pytest.raises(ConcurrentTransactions):
+        world.coordinator.end("x", *producer, False, 0, Answer())
+    world.settle()
+    ended(world, producer, commit=True)
+    with pytest.raises(InvalidTxnState):
+        world.coordinator.end("x", *producer, False, 0, Answer())

@@ -1,0 +1,74 @@
+"""A producer of the second version writes on as soon as its end was decided: before the marker."""
+
+import threading
+
+import pytest
+from compat.support import Wire
+from transactions.dialogue import SETTINGS, Talk
+
+from barnabas import Broker
+
+ROUNDS = 5
+MARKER_DELAY_MS = 60
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_the_next_transaction_is_not_refused_for_the_marker_of_the_one_before(tmp_path, commit):
+    """Kafka Streams met it: the question to the coordinator waited for the end of the transaction
+    before, whose marker then came to the partition, and the answer was taken for outdated."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
+    with Broker(settings) as broker:
+        talk = Talk(broker.bootstrap_servers, "beside")
+        producer = talk.begun(version=5)
+        system = broker.node.system
+        for _ in range(ROUNDS):
+            assert talk.produce(producer, 0, 2, version=12)[0] == 0
+            system.clear_faults()
+            rule = system.fault(
+                "pwritev", "delay", delay_ms=MARKER_DELAY_MS, path_contains="beside-topic"
+            )
+            error, *after = talk.end(producer, commit, version=5)
+            producer = after[0], after[1]
+            assert error == 0 and talk.describe().transactionState.startswith("Prepare")
+            # Its marker is on the way: the batch waits, and is taken.
+        assert talk.produce(producer, 0, 1, version=12)[0] == 0
+        assert system.fired(rule) == 1
+        assert talk.end(producer, True, version=5)[0] == 0 and talk.state() == "CompleteCommit"
+        found = talk.fetch()
+        assert len(found["aborted"]) == (0 if commit else ROUNDS)
+        assert found["last stable offset"] == found["high watermark"] == ROUNDS * 3 + 2
+        talk.wire.close()
+
+
+def test_an_end_while_a_batch_waits_leaves_nothing_open(tmp_path):
+    """The batch belongs to a transaction that its own producer ends meanwhile."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
+    with Broker(settings) as broker:
+        talk = Talk(broker.bootstrap_servers, "ended")
+        producer = talk.begun(version=5)
+        assert talk.produce(producer, 0, version=12)[0] == 0
+        broker.node.system.fault(
+            "pwritev", "delay", delay_ms=MARKER_DELAY_MS, count=3, path_contains="ended-topic"
+        )
+        error, *after = talk.end(producer, True, version=5)
+        assert error == 0
+        now = after[0], after[1]
+        answers = []
+
+        def write() -> None:
+            other = Talk(broker.bootstrap_servers, "ended", again=True)
+            answers.append(other.produce(now, 0, version=12, settle=False)[0])
+            other.wire.close()
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        present, talk.wire = talk.wire, Wire(broker.bootstrap_servers)
+        told = talk.end(now, True, version=5)
+        writing.join(20)
+        assert talk.state() in ("CompleteCommit", "Ongoing"), (told, answers)
+        if talk.state() == "Ongoing":
+            assert talk.end(now, True, version=5)[0] == 0 and talk.state() == "CompleteCommit"
+        found = talk.fetch()
+        assert found["last stable offset"] == found["high watermark"]
+        for wire in (present, talk.wire):
+            wire.close()
