@@ -139,7 +139,7 @@ def _completed(values: dict[str, Any]) -> ConsumerConfig:
     if made.heartbeat_interval_ms >= made.session_timeout_ms:
         raise InvalidConfig("heartbeat.interval.ms has to be below session.timeout.ms")
     storage = made.offsets_storage or (ZOOKEEPER if made.has_zookeeper else KAFKA)
-    follows = {
+    follows: dict[str, Any] = {
         "client_id": made.group_id,
         "offsets_storage": storage,
         "dual_commit_enabled": storage == KAFKA and made.has_zookeeper,

@@ -186,7 +186,7 @@ class ConsumerConnector:
 
     def commit_offsets(
         self,
-        offsets: Mapping[tuple[str, int], int] | None = None,
+        offsets: Mapping[Any, int] | None = None,
         retry_on_failure: bool = True,
     ) -> None:
         """Keeps the positions of all streams, or the offsets given: those of the next messages to

@@ -300,14 +300,14 @@ class Fetcher:
             for found in topic.partitions
         }
         for info in lost:
-            row = told.get(info.name)
-            if row is None:
+            answered = told.get(info.name)
+            if answered is None:
                 raise ProtocolViolation(f"{connection.address} says nothing of {info.name}")
-            if row.errorCode:
-                self._lose(info, error_of(row.errorCode)())
+            if answered.errorCode:
+                self._lose(info, error_of(answered.errorCode)())
                 infos.remove(info)
             else:
-                info.fetch_offset = info.consumed = int(row.offset)
+                info.fetch_offset = info.consumed = int(answered.offset)
 
     # -------------------------------------------------------------------------------- messages
 

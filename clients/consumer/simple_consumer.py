@@ -28,6 +28,7 @@ from barnabas.clients.error_mapping import ErrorMapping
 from barnabas.wire import Struct, request
 
 T = TypeVar("T")
+Name = TypeVar("Name", bound=tuple[str, int])  # a TopicAndPartition, or any pair of the two
 FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH = 1, 2, 8, 9
 FETCH_LOW = 4  # the first version with today's batches
 CLIENT_ID = "barnabas-simple-consumer"
@@ -184,7 +185,7 @@ class SimpleConsumer:
     # ---------------------------------------------------------------------- a group's offsets
 
     def commit_offsets(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int], metadata: str = ""
+        self, group_id: str, offsets: Mapping[Name, int], metadata: str = ""
     ) -> dict[TopicAndPartition, int]:
         """Keeps offsets for a group in Kafka; the codes of ErrorMapping, partition by partition.
 
@@ -285,7 +286,7 @@ def _offsets_body(topic: str, partition: int, time: int, max_num_offsets: int = 
 
 def commit_body(
     group_id: str,
-    offsets: Mapping[tuple[str, int], int],
+    offsets: Mapping[Name, int],
     *,
     member: tuple[str, int] = ("", -1),
     metadata: str = "",

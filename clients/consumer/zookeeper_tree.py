@@ -41,14 +41,17 @@ class ZooKeeperTree:
         self._group = f"/consumers/{group_id}"
         self._hosts = hosts
         self._timeout_s = timeout_ms / 1000
-        self._client = KazooClient(hosts=hosts, timeout=session_ms / 1000)
+        servers, slash, chroot = hosts.partition("/")
+        self._client = KazooClient(hosts=servers, timeout=session_ms / 1000)
         try:
             self._client.start(timeout=self._timeout_s)
         except (KazooTimeoutError, KazooException, ValueError) as error:
             self.close()
             raise StoreFailed(f"no ZooKeeper answers at {hosts}: {error}") from error
         try:
-            self._call("ensure_path", "/")  # the chroot
+            if chroot.strip("/"):
+                self._call("ensure_path", slash + chroot)
+                self._client.chroot = slash + chroot.rstrip("/")
         except StoreFailed:
             self.close()
             raise
@@ -70,7 +73,10 @@ class ZooKeeperTree:
 
     @property
     def session_id(self) -> int:
-        return int(self._client.client_id[0])
+        known = self._client.client_id
+        if known is None:
+            raise StoreFailed(f"ZooKeeper at {self._hosts}: no session just now")
+        return int(known[0])
 
     # -------------------------------------------------------------------------------- brokers
 
@@ -91,7 +97,7 @@ class ZooKeeperTree:
         """None for a topic that is not registered."""
         data = self._get(f"{TOPICS}/{topic}", watch)
         try:
-            return sorted(int(index) for index in json.loads(data)["partitions"])
+            return sorted(int(index) for index in json.loads(data or b"")["partitions"])
         except (ValueError, KeyError, TypeError):
             return None
 
