@@ -139,6 +139,8 @@ def free_ports(count: int) -> list[int]:
 class Rival:
     """One Kafka broker in its own processes."""
 
+    heap = BROKER_HEAP
+
     def __init__(
         self,
         version: str,
@@ -213,7 +215,7 @@ class Rival:
         self._broker = None
 
     def _command(self) -> list[str]:
-        command = [*java(self.version, self._log("server"), BROKER_HEAP), "kafka.Kafka"]
+        command = [*java(self.version, self._log("server"), self.heap), "kafka.Kafka"]
         return [*command, str(self.data_dir / "server.properties")]
 
     def _all_settings(self) -> dict[str, str]:

@@ -5,17 +5,14 @@ kafka.consumer.ZookeeperConsumerConnector, and its kafka-consumer-groups --zooke
 """
 
 import contextlib
-import importlib.util
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
+from compat.support import rival
 from kazoo.client import KazooClient
 
 from barnabas.client import Cluster, NewTopic, Producer, create_topics
@@ -30,6 +27,10 @@ TOPIC = "shared"
 STARTS_MAX = 3
 
 
+class SmallKafka(rival.Rival):
+    heap = HEAP
+
+
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
@@ -38,24 +39,12 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture(scope="module")
-def rival() -> ModuleType:
-    path = Path(__file__).resolve().parents[3] / "bench" / "kafka" / "rival.py"
-    spec = importlib.util.spec_from_file_location("old_rival", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["old_rival"] = module
-    spec.loader.exec_module(module)
-    reason = module.missing(VERSION)
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rival.Rival]:
+    reason = rival.missing(VERSION)
     if reason:
         pytest.skip(reason)
-    module.BROKER_HEAP = HEAP
-    return module
-
-
-@pytest.fixture(scope="module")
-def kafka(rival: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for attempt in range(STARTS_MAX):
-        running = rival.Rival(VERSION, tmp_path_factory.mktemp("kafka-1.1.1"), "zookeeper")
+        running = SmallKafka(VERSION, tmp_path_factory.mktemp("kafka-1.1.1"), "zookeeper")
         try:
             running.start()
             break
@@ -71,7 +60,7 @@ def kafka(rival: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-def zookeeper(kafka: Any) -> Iterator[KazooClient]:
+def zookeeper(kafka: rival.Rival) -> Iterator[KazooClient]:
     client = KazooClient(hosts=f"127.0.0.1:{kafka.side_port}")
     client.start()
     yield client
@@ -80,7 +69,7 @@ def zookeeper(kafka: Any) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
-def write(kafka: Any) -> Callable[[bytes], None]:
+def write(kafka: rival.Rival) -> Callable[[bytes], None]:
     """One record into each partition."""
 
     def made(name: bytes) -> None:
@@ -94,7 +83,7 @@ def write(kafka: Any) -> Callable[[bytes], None]:
 class Theirs:
     """The console consumer, in a process of its own; what it was given, in order."""
 
-    def __init__(self, rival: ModuleType, kafka: Any, folder: Path, group: str, **more: str):
+    def __init__(self, kafka: rival.Rival, folder: Path, group: str, **more: str):
         command = rival.tool(VERSION, "console-consumer", folder / "theirs.log", heap=HEAP)
         settings = {
             "group.id": group,
@@ -132,7 +121,7 @@ class Theirs:
 class Ours:
     """Our connector, and what its stream gave."""
 
-    def __init__(self, kafka: Any, group: str, **more: object) -> None:
+    def __init__(self, kafka: rival.Rival, group: str, **more: object) -> None:
         self.connector = ConsumerConnector(
             {
                 "group.id": group,
@@ -180,15 +169,14 @@ def owners(zookeeper: KazooClient, group: str) -> dict[int, str]:
 
 
 def test_both_share_a_group_and_go_on_with_each_others_offsets(
-    rival: ModuleType,
-    kafka: Any,
+    kafka: rival.Rival,
     zookeeper: KazooClient,
     write: Callable[[bytes], None],
     tmp_path: Path,
 ):
     group = "mixed"
     write(b"first")
-    with Theirs(rival, kafka, tmp_path, group) as theirs:
+    with Theirs(kafka, tmp_path, group) as theirs:
         until(lambda: theirs.found >= all_of("first"))
         # The sooner it has committed the less may come twice.
         path = f"/consumers/{group}/offsets/{TOPIC}"
@@ -204,7 +192,7 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
             write(b"second")
             until(lambda: theirs.found | ours.found >= all_of("first", "second"))
             assert ours.found == {f"second-{p}" for p in mine}
-            described = consumer_groups(rival, kafka, tmp_path, group)
+            described = consumer_groups(kafka, tmp_path, group)
             assert set(described) == {0, 1, 2, 3}
             assert all(who.startswith(f"{group}_") for who in described.values())
             assert {p for p, who in described.items() if who == ours.connector.consumer_id} == mine
@@ -218,12 +206,12 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
     # And they go on where we stopped.
     write(b"fourth")
     # With `smallest` the console consumer refuses a group that has offsets.
-    with Theirs(rival, kafka, tmp_path, group, **{"auto.offset.reset": "largest"}) as theirs:
+    with Theirs(kafka, tmp_path, group, **{"auto.offset.reset": "largest"}) as theirs:
         until(lambda: theirs.found >= all_of("fourth"))
         assert theirs.found == all_of("fourth")
 
 
-def consumer_groups(rival: ModuleType, kafka: Any, folder: Path, group: str) -> dict[int, str]:
+def consumer_groups(kafka: rival.Rival, folder: Path, group: str) -> dict[int, str]:
     """kafka-consumer-groups --zookeeper --describe: the owner of each partition."""
     command = rival.tool(VERSION, "groups", folder / "groups.log", heap=HEAP)
     command += ["--zookeeper", f"127.0.0.1:{kafka.side_port}", "--describe", "--group", group]
@@ -233,13 +221,13 @@ def consumer_groups(rival: ModuleType, kafka: Any, folder: Path, group: str) -> 
 
 
 def test_their_offsets_in_kafka_and_ours(
-    rival: ModuleType, kafka: Any, write: Callable[[bytes], None], tmp_path: Path
+    kafka: rival.Rival, write: Callable[[bytes], None], tmp_path: Path
 ):
     """offsets.storage=kafka on both sides: the same topic of offsets."""
     group = "moved"
     write(b"fifth")
     settings = {"offsets.storage": "kafka", "dual.commit.enabled": "false"}
-    with Theirs(rival, kafka, tmp_path, group, **settings) as theirs:
+    with Theirs(kafka, tmp_path, group, **settings) as theirs:
         until(lambda: theirs.found >= all_of("fifth"))
         with Cluster(kafka.address) as cluster:
             until(lambda: len(committed_offsets(cluster, group).get(TOPIC, {})) == 4)

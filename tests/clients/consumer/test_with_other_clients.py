@@ -1,10 +1,14 @@
 """Old consumers beside clients of other makes: in one group, and on one group's offsets."""
 
+import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from compat.support import rival
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
@@ -15,6 +19,7 @@ from barnabas.clients import ConsumerConnector
 Connect = Callable[..., ConsumerConnector]
 Write = Callable[..., None]
 PATIENCE_S = 40.0
+JAVA = "2.7.2"
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -98,3 +103,36 @@ def test_a_consumer_of_today_in_the_same_group(
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
+
+
+@pytest.mark.java
+def test_kafka_consumer_groups_describes_our_group_and_resets_it(
+    old_broker: Broker, connect: Connect, topic: str, write: Write, group: str, tmp_path: Path
+):
+    reason = rival.missing(JAVA)
+    if reason:
+        pytest.skip(reason)
+
+    def groups(*arguments: str) -> str:
+        command = rival.tool(JAVA, "groups", tmp_path / "tool.log")
+        command += ["--bootstrap-server", old_broker.bootstrap_servers, "--group", group]
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    write(topic, 0, [b"%d" % i for i in range(10)])
+    connector = connect({"client.id": "old-and-good"})
+    (stream,) = connector.create_message_streams({topic: 1})[topic]
+    for _ in range(6):
+        next(stream)
+    connector.commit_offsets()
+    told = groups("--describe")
+    rows = re.findall(rf"{topic} +(\d) +(\d+) +(\d+) +(\d+) +(\S+) +\S+ +old-and-good", told)
+    assert [row[:4] for row in sorted(rows)][0] == ("0", "6", "10", "4")
+    assert {row[4] for row in rows} == {connector._group.member()[0]} and len(rows) == 4
+    connector.shutdown()
+    groups("--reset-offsets", "--to-offset", "2", "--topic", f"{topic}:0", "--execute")
+    (stream,) = connect().create_message_streams({topic: 1})[topic]
+    assert next(stream).offset == 2
