@@ -165,7 +165,7 @@ class ZooKeeperServer:
         """Session ids that own ephemerals -> the paths of these."""
         found: dict[int, list[str]] = {}
         listed: list[str] | None = None
-        for line in self.four_letters("dump").partition("ephemerals")[2].splitlines():
+        for line in self.four_letters("dump").partition("Sessions with Ephemerals")[2].splitlines():
             if line.startswith("0x"):
                 listed = found.setdefault(int(line.rstrip(":"), 16), [])
             elif listed is not None and line.strip().startswith("/"):
