@@ -26,6 +26,7 @@ from barnabas.metadata.tree import (
     MultiFailed,
     NodeExists,
     Operation,
+    shares,
 )
 
 log = logging.getLogger("barnabas.controller")
@@ -85,10 +86,7 @@ class TopicDeletion:
 
     def _remove(self, names: Sequence[str]) -> None:
         for name in names:
-            operations = self._operations(name)
-            most = self._tree.limits.multi_operations_max
-            while operations:
-                part, operations = operations[:most], operations[most:]
+            for part in shares(self._operations(name), self._tree.limits):
                 try:
                     self._tree.multi(part)
                 except MultiFailed as failed:
