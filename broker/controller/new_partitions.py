@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from barnabas.controller.topics import partition_nodes
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
 from barnabas.metadata.tree import (
@@ -23,10 +22,28 @@ from barnabas.metadata.tree import (
     Operation,
     shares,
 )
+from barnabas.metadata.znodes import PartitionState
 from barnabas.value_class import replace
 
 ATTEMPTS_MAX = 5
 KnownId = Callable[[Topic], str | None]
+
+
+def partition_nodes(
+    name: str, partition: int, replicas: tuple[int, ...], state: ClusterState
+) -> list[Operation]:
+    """The nodes of a new partition: led by its first replica that lives, epoch 0."""
+    alive = tuple(broker for broker in replicas if broker in state.brokers)
+    first = PartitionState(
+        leader=alive[0] if alive else -1,
+        leader_epoch=0,
+        isr=alive or replicas[:1],
+        controller_epoch=state.controller_epoch,
+    )
+    return [
+        CreateNode(znodes.partition_path(name, partition)),
+        CreateNode(znodes.partition_state_path(name, partition), first.encode()),
+    ]
 
 
 def give_ids(

@@ -62,7 +62,12 @@ class TopicDeletion:
         """At start, after the directories of marked topics were put on their way out: removes
         what is left of them in the tree."""
         with self._lock:
-            pending = sorted(self._tree.children(znodes.DELETE_TOPICS_PATH))
+            state = self._reader.state
+            pending = [
+                name
+                for name in sorted(self._tree.children(znodes.DELETE_TOPICS_PATH))
+                if (topic := state.topic(name)) is None or topic.deleting
+            ]
             if pending:
                 self._logs_dropped()
                 self._remove(pending)

@@ -73,6 +73,10 @@ class StoreUnavailable(MetadataError):
     """The store cannot serve now (disk, connection); nothing was changed."""
 
 
+class StoreUnreachable(StoreUnavailable):
+    """There is no connection to the store; it may come back."""
+
+
 class SessionLost(StoreUnavailable):
     """The session is over: closed, or expired. Its ephemerals and watches are gone."""
 

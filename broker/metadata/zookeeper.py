@@ -54,6 +54,7 @@ from barnabas.metadata.tree import (
     Stat,
     StateListener,
     StoreUnavailable,
+    StoreUnreachable,
     Watch,
     WatchEvent,
     check_operations,
@@ -404,8 +405,8 @@ class ZooKeeperTree(MetadataTree):
                 raise SessionLost("the session in ZooKeeper is closed") from None
             raise _AnswerLost(type(error).__name__) from error
 
-    def _unavailable(self) -> StoreUnavailable:
-        return StoreUnavailable(
+    def _unavailable(self) -> StoreUnreachable:
+        return StoreUnreachable(
             f"ZooKeeper at {self._settings.hosts} has not answered for {self._patience_s:g} s"
         )
 
