@@ -508,7 +508,7 @@ class ZooKeeperTree(MetadataTree):
         )
 
     def _found(self, operations: list[Operation]) -> dict[str, Found]:
-        times = Counter(operation.path for operation in operations)
+        times = Counter(op.path for op in operations if not isinstance(op, CheckVersion))
         paths = [path for path, count in times.items() if count == 1]
         above = sorted({parent_of(path) for path in paths})
         # The nodes before their parents: a parent that is unchanged then had no such child.
