@@ -79,6 +79,7 @@ OPERATIONS_MAX = 5_000
 OPERATION_BYTES = 160
 LOOK_S = 0.25  # how soon a call that waits sees that the tree is being closed
 CLOSE_S = 5.0
+GIVE_UP_S = 0.2
 # kazoo's own retry would wait up to an hour between attempts to connect.
 CONNECT_AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 # What holds secrets is readable by its creator alone: Kafka's own list.
@@ -175,7 +176,7 @@ class ZooKeeperTree(MetadataTree):
             self._make_chroot()
             self._read(lambda: self._client.exists_async(self._full("/")), "/")
         except BaseException:
-            self.close()
+            self._close(GIVE_UP_S)  # nobody is there who could take leave
             raise
 
     @property
@@ -245,6 +246,9 @@ class ZooKeeperTree(MetadataTree):
             self._listeners.append(listener)
 
     def close(self) -> None:
+        self._close(CLOSE_S)
+
+    def _close(self, patience_s: float) -> None:
         with self._changed:
             if self._closing:
                 return
@@ -255,7 +259,7 @@ class ZooKeeperTree(MetadataTree):
         # kazoo waits for its threads, which may be waiting for a server that is not there.
         stopping = threading.Thread(target=self._stop_client, name="zookeeper-close", daemon=True)
         stopping.start()
-        stopping.join(CLOSE_S)
+        stopping.join(patience_s)
         self._calls.stop()
 
     def _stop_client(self) -> None:
