@@ -64,9 +64,9 @@ from barnabas.metadata.tree import (
     parent_of,
 )
 from barnabas.metadata.watches import Calls
+from barnabas.metadata.znodes import CONFIG_PATH, CONSUMERS_PATH
 from barnabas.metadata.zookeeper_errors import LOST, multi_error, tree_error
 from barnabas.metadata.zookeeper_outcome import Found, Verdict, verdict
-from barnabas.metadata.znodes import CONFIG_PATH, CONSUMERS_PATH
 
 log = logging.getLogger("barnabas.zookeeper")
 
@@ -110,9 +110,7 @@ class ZooKeeperTree(MetadataTree):
 
     is_shared = True
 
-    def __init__(
-        self, settings: ZooKeeperSettings, former: FormerSession | None = None
-    ) -> None:
+    def __init__(self, settings: ZooKeeperSettings, former: FormerSession | None = None) -> None:
         chroot_bytes = len(settings.chroot.encode())
         self.limits = Limits(
             multi_operations_max=OPERATIONS_MAX,
@@ -528,9 +526,7 @@ class ZooKeeperTree(MetadataTree):
             found[path] = Found(stat, data or b"", changed)
         return found
 
-    def _found_result(
-        self, operation: Operation, found: dict[str, Found], zxid: int
-    ) -> Result:
+    def _found_result(self, operation: Operation, found: dict[str, Found], zxid: int) -> Result:
         if isinstance(operation, SetData):
             return _stat(found[operation.path].stat)
         if not isinstance(operation, CreateNode):

@@ -1,5 +1,5 @@
-"""zookeeper.auth and zookeeper.set.acl: what this node makes nobody else changes, and a node that is
-not let in says so and does not start."""
+"""zookeeper.auth and zookeeper.set.acl: what this node makes nobody else changes, and a node that
+is not let in says so and does not start."""
 
 import pytest
 from kazoo.exceptions import NoAuthError
@@ -9,9 +9,7 @@ from barnabas import Broker
 from barnabas.node import CannotStart
 
 ME = "me:secret:with:colons"
-OWNER = ACL(
-    Permissions.ALL, Id("digest", make_digest_acl_credential("me", "secret:with:colons"))
-)
+OWNER = ACL(Permissions.ALL, Id("digest", make_digest_acl_credential("me", "secret:with:colons")))
 ALL = ACL(Permissions.ALL, Id("world", "anyone"))
 READ = ACL(Permissions.READ, Id("world", "anyone"))
 PROTECTED = {"zookeeper_auth": f"digest:{ME}", "zookeeper_set_acl": "true"}

@@ -84,6 +84,7 @@ def all_kept(broker, writer):
 def test_an_expired_session(own_server, served, zk):
     broker, writer = served
     tree = broker.node._tree
+    state = broker.node.rooms.cluster
     client = zk(own_server)
     for round_number in range(2, 5):
         session_id = tree.session_id
@@ -93,7 +94,6 @@ def test_an_expired_session(own_server, served, zk):
         soon(lambda old=session_id: tree.session_id != old)
         owner = soon(lambda: client.exists(f"{CHROOT}/brokers/ids/1")).ephemeralOwner
         assert owner == tree.session_id
-        state = broker.node.rooms.cluster
         soon(lambda n=round_number: state().controller_epoch == n and state().controller_id == 1)
         assert list(state().brokers) == [1]
         broker.create_topic(f"after-{round_number}")

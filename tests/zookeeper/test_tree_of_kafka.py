@@ -6,7 +6,13 @@ import time
 import pytest
 from compat.support import rival
 from confluent_kafka import Producer
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions, NewTopic
+from kafka.admin import (
+    ConfigResource,
+    ConfigResourceType,
+    KafkaAdminClient,
+    NewPartitions,
+    NewTopic,
+)
 
 pytestmark = pytest.mark.java
 HEAP = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
@@ -60,7 +66,9 @@ def act(bootstrap, client, chroot):
     soon(lambda: client.exists(f"{chroot}/brokers/topics/made/partitions/2/state"), "more")
     changed = {"retention.ms": "2000", "segment.bytes": "1048576"}
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "made", changed)])
-    admin.alter_configs([ConfigResource(ConfigResourceType.BROKER, "1", {"log.cleaner.threads": "2"})])
+    admin.alter_configs(
+        [ConfigResource(ConfigResourceType.BROKER, "1", {"log.cleaner.threads": "2"})]
+    )
     admin.delete_topics(["gone"])
     soon(lambda: not client.exists(f"{chroot}/admin/delete_topics/gone"), "gone is there")
     soon(lambda: not client.exists(f"{chroot}/brokers/topics/gone"), "gone is there")
