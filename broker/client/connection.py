@@ -48,6 +48,7 @@ class Connection:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
+        send_buffer_bytes: int = -1,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
@@ -60,6 +61,8 @@ class Connection:
             reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
             raise CannotConnect(f"cannot connect to {self.address}: {reason}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if send_buffer_bytes > 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.is_open = True
         self.versions = self._ask_versions()
 
