@@ -1,6 +1,6 @@
 """Bytes as they are: the encoder and decoder of those who need none.
 
-    serializer.class=kafka.serializer.DefaultEncoder        (or bytes)
+serializer.class=kafka.serializer.DefaultEncoder        (or bytes)
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class BytesEncoder:
 
 def _bytes(item: Any, is_key: bool) -> bytes | None:
     if item is None or type(item) is bytes:
-        return item  # type: ignore[no-any-return]
+        return item
     if isinstance(item, bytes | bytearray | memoryview):
         return bytes(item)
     what = "key" if is_key else "message"

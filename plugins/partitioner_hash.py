@@ -28,9 +28,7 @@ class HashPartitioner:
         free = random.choice(available)
         if keys.count(None) == len(keys):
             return free
-        return [
-            free if key is None else _placed(hash_code(key), partition_count) for key in keys
-        ]
+        return [free if key is None else _placed(hash_code(key), partition_count) for key in keys]
 
 
 def _placed(hashed: int, partition_count: int) -> int:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from barnabas.hooks import specs
@@ -92,7 +92,7 @@ def caller(plugin: Plugin, hook: str) -> Callable[..., Any] | None:
     return call
 
 
-@lru_cache(maxsize=None)
+@cache
 def arguments_of(hook: str) -> tuple[str, ...]:
     """The arguments of a specification."""
     found = inspect.signature(getattr(specs.Specs, hook)).parameters

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from barnabas.clients.producer.config import ProducerConfig
 from barnabas.clients.producer.delivery import Delivery
 from barnabas.clients.producer.event_queue import EventQueue
 from barnabas.clients.producer.event_sender import EventSender
 from barnabas.clients.producer.failures import ProducerClosed, ProducerError, QueueFull
-from barnabas.clients.producer.config import ProducerConfig
 from barnabas.hooks.views import KeyedMessage
 
 log = logging.getLogger("barnabas.clients")
@@ -98,6 +98,10 @@ class AsyncProducer:
         """Returns when all that was queued is acknowledged or given up."""
         self.queue.close()
         self._thread.join()
+        # A `send` on another thread may have come in between.
+        self._drop(
+            self.queue.take(len(self.queue.events)), ProducerClosed("the producer is closed")
+        )
 
     # -- on the background thread -----------------------------------------------------------------
 
@@ -195,7 +199,7 @@ class AsyncProducer:
     def _drop(self, events: Sequence[KeyedMessage], error: BaseException) -> None:
         if events:
             self._dropped(len(events))
-            self._tell(f"{len(events)} messages for topic {events[0].topic} were not sent", error)
+            self._tell(f"{len(events)} messages for topic {events[0][0]} were not sent", error)
 
     def _tell(self, what: str, error: BaseException) -> None:
         now_s = time.monotonic()

@@ -29,7 +29,7 @@ class Brokers:
         self._known: dict[str, tuple[Topic, float]] = {}
 
     def topic(self, name: str) -> Topic:
-        """Its partitions; a broker that is set so creates it now. Raises KafkaError, ClientError."""
+        """Its partitions; a broker that is set so makes it now. Raises KafkaError, ClientError."""
         found = self._known.get(name)
         if found is not None and self._now_s() < found[1]:
             return found[0]

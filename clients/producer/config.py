@@ -186,7 +186,7 @@ class ProducerConfig:
         name = CODEC_NAMES.get(int(text), text) if text.isdecimal() else text.lower()
         if name not in CODECS:
             self._problems.append(
-                f"compression.codec: {text!r} is none of {', '.join(CODECS)}, 0 to {len(CODECS) - 1}."
+                f"compression.codec: {text!r} is none of {', '.join(CODECS)}, and no number of one."
             )
         return CODECS.get(name, NONE)
 

@@ -1,8 +1,8 @@
 """Batches on their way to the leaders of their partitions: gathered, sent, pipelined, sent again.
 
 One thread at a time uses a Delivery. `add` gives it records of one partition; records that wait
-for their turn join one batch, so that batches grow with the load. `step` sends what may go and takes
-the answers that are there; each batch ends with one call of `done`.
+for their turn join one batch, so that batches grow with the load. `step` sends what may go and
+takes the answers that are there; each batch ends with one call of `done`.
 
     gathered -> waiting -> in flight -> done
                    ^           |

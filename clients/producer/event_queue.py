@@ -1,5 +1,8 @@
 """The bounded queue between those who call `send` and the background thread.
 
+What stands in it are KeyedMessages or, where nobody looks at them on their way, tuples of the same
+fields: making one takes a third of the time, and the collector of garbage leaves them alone.
+
 Putting takes no lock while there is room: a deque is safe to append to. Each thread that puts may
 be one call of `send` beyond the limit at the most.
 """

@@ -9,19 +9,21 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from barnabas.cext.records import Record
 from barnabas.client.cluster import Topic
 from barnabas.client.failures import ClientError
+from barnabas.clients.producer.config import ProducerConfig
 from barnabas.clients.producer.delivery import FOREVER, Delivery, size_of
 from barnabas.clients.producer.failures import MessageSizeTooLarge
-from barnabas.clients.producer.config import ProducerConfig
 from barnabas.errors import KafkaError
 from barnabas.hooks.direct import ClientPlugins, caller
 from barnabas.hooks.views import KeyedMessage
 
 NONE_TYPE = type(None)
+TOPIC, *COLUMNS = (itemgetter(place) for place in range(len(KeyedMessage._fields)))
 
 
 class EventSender:
@@ -40,13 +42,13 @@ class EventSender:
 
     def send(self, events: Sequence[KeyedMessage], note: Any) -> None:
         """Raises what a plugin raises, MessageSizeTooLarge, ClientError, KafkaError."""
-        topics = dict.fromkeys(event[0] for event in events)
-        if len(topics) == 1:
-            self._deliver(*self._made(next(iter(topics)), events), note)
+        topics = list(map(TOPIC, events))
+        if topics.count(topics[0]) == len(topics):
+            self._deliver(*self._made(topics[0], events), note)
             return
-        by_topic: dict[str, list[KeyedMessage]] = {topic: [] for topic in topics}
-        for event in events:
-            by_topic[event[0]].append(event)
+        by_topic: dict[str, list[KeyedMessage]] = {}
+        for topic, event in zip(topics, events, strict=True):
+            by_topic.setdefault(topic, []).append(event)
         made = [self._made(topic, rows) for topic, rows in by_topic.items()]
         for row in made:
             self._deliver(*row, note)
@@ -75,7 +77,9 @@ class EventSender:
     ) -> tuple[str, Sequence[Record | bytes], Sequence[int] | int, int]:
         """(topic, records, partition of each or of all, bytes)."""
         count = len(events)
-        _, messages, keys, part_keys, headers, stamps, partitions = zip(*events, strict=True)
+        messages, keys, part_keys, headers, stamps, partitions = (
+            list(map(column, events)) for column in COLUMNS
+        )
         values = self._encoded(topic, messages, False)
         has_keys = keys.count(None) != count
         key_data: Sequence[bytes | None] = (None,) * count

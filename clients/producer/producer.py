@@ -23,10 +23,11 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.failures import ClientError
 from barnabas.clients.producer.async_producer import AsyncProducer
 from barnabas.clients.producer.brokers import Brokers
+from barnabas.clients.producer.config import ProducerConfig
 from barnabas.clients.producer.delivery import Batch, Delivery
+from barnabas.clients.producer.event_queue import EventQueue
 from barnabas.clients.producer.event_sender import EventSender
 from barnabas.clients.producer.failures import FailedToSend, InvalidConfig, ProducerClosed
-from barnabas.clients.producer.config import ProducerConfig
 from barnabas.errors import KafkaError
 from barnabas.hooks.direct import ClientPlugins, caller
 from barnabas.hooks.loading import CannotLoad
@@ -42,7 +43,7 @@ CALLBACKS = (
 )
 OWN_HANDLER = "default-event-handler"
 WAIT_S = 0.5
-_new_tuple = tuple.__new__
+SEVERAL = (list, tuple)  # kinds of data that are messages, not one message
 _MISSING: Any = object()
 
 
@@ -96,6 +97,7 @@ class Producer:
         self._counts_lock = threading.Lock()
         self._plugins = ClientPlugins(self.config.given)
         self._background: AsyncProducer | None = None
+        self._plain_queue: EventQueue | None = None  # where nobody looks at events on their way
         self._delivery = self._made_delivery()
         try:
             handler, callbacks = self._made_handlers()
@@ -111,6 +113,8 @@ class Producer:
             self._background = AsyncProducer(
                 self.config, sender, self._delivery, handler, callbacks, self._count_dropped
             )
+            if not callbacks and handler is None:
+                self._plain_queue = self._background.queue
             self._at_exit = _close_at_exit(self)
 
     # -- sending ----------------------------------------------------------------------------------
@@ -118,6 +122,20 @@ class Producer:
     def send(self, data: Any) -> None:
         """ProducerData, KeyedMessage, or a list of either. Raises as the module says; a send that
         raises may have sent a part."""
+        queue = self._plain_queue
+        if queue is not None and type(data) is ProducerData and type(data.data) not in SEVERAL:
+            # The way of most: nobody looks at the event, so a tuple with its fields will do.
+            key = data.key
+            if self._stores_keys:
+                event: Any = (data.topic, data.data, key, None, (), -1, None)
+            else:
+                event = (data.topic, data.data, None, key, (), -1, None)
+            found = queue.events
+            if len(found) < queue.events_max:
+                found.append(event)
+                if queue.asleep and len(found) >= queue.wake_at:
+                    queue.ring()
+                return
         if type(data) is KeyedMessage:
             events: Sequence[KeyedMessage] = (data,)
         elif type(data) is ProducerData:
@@ -132,12 +150,9 @@ class Producer:
     def _events(self, data: ProducerData) -> list[KeyedMessage]:
         topic, key, messages = data.topic, data.key, data.data
         stored, chooser = (key, None) if self._stores_keys else (None, key)
-        if type(messages) is not list and type(messages) is not tuple:
+        if type(messages) not in SEVERAL:
             messages = (messages,)
-        return [
-            _new_tuple(KeyedMessage, (topic, message, stored, chooser, (), -1, None))
-            for message in messages
-        ]
+        return [KeyedMessage(topic, message, stored, chooser) for message in messages]
 
     def _events_of_many(self, data: Iterable[Any]) -> list[KeyedMessage]:
         if isinstance(data, str | bytes) or not isinstance(data, Iterable):
@@ -189,6 +204,7 @@ class Producer:
             if self._closed:
                 return
             self._closed = True
+        self._plain_queue = None
         if self._background is not None:
             self._background.close()
             atexit.unregister(self._at_exit)

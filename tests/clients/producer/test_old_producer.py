@@ -77,7 +77,10 @@ def test_two_encoders(session_broker, topic):
 
 def test_a_static_list_of_0_7_sends_to_partitions_at_random(session_broker):
     topic = session_broker.create_topic("random", 4)
-    settings = {"broker.list": f"0:{session_broker.bootstrap_servers}", "serializer.class": "string"}
+    settings = {
+        "broker.list": f"0:{session_broker.bootstrap_servers}",
+        "serializer.class": "string",
+    }
     with Producer(settings) as producer:
         for _ in range(80):
             producer.send(ProducerData(topic, "one key", ["v"]))

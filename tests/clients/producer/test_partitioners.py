@@ -14,7 +14,16 @@ from barnabas.hooks.builtin import ALIASES
 from barnabas.hooks.direct import ClientPlugins, caller
 
 COUNT = 7
-WORDS = [f"member-{i}" for i in range(60)] + ["", "a", "ab", "abc", "é", "日本", "𝄞 clef", "x" * 500]
+WORDS = [f"member-{i}" for i in range(60)] + [
+    "",
+    "a",
+    "ab",
+    "abc",
+    "é",
+    "日本",
+    "𝄞 clef",
+    "x" * 500,
+]
 JAVA = Path(__file__).with_name("KeyPlaces.java")
 
 

@@ -4,8 +4,8 @@
     partitioner.class=member-views
     plugin.member-views.large.members=17,42
 
-A page view is a pair (member, page) and goes out as `member<TAB>page`. The views of a member stay in
-one partition; a few large members have the last partition to themselves.
+A page view is a pair (member, page) and goes out as `member<TAB>page`. The views of a member stay
+in one partition; a few large members have the last partition to themselves.
 """
 
 from barnabas import hookimpl
