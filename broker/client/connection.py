@@ -50,6 +50,7 @@ class Connection:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         receive_buffer_bytes: int = 0,
+        send_buffer_bytes: int = -1,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
@@ -64,6 +65,8 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_buffer_bytes > 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if send_buffer_bytes > 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.is_open = True
         self.versions = self._ask_versions()
 

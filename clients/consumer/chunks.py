@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from barnabas.cext.records import Record
-from barnabas.clients.consumer.messages import MessageAndMetadata, records_from
+from barnabas.clients.consumer.messages import MessageAndMetadata
 from barnabas.clients.consumer.requests import TopicAndPartition
 from barnabas.wire.batches import Batch
 
@@ -25,13 +24,13 @@ class PartitionInfo:
     """A partition that a stream owns, from one rebalance to the next.
 
     `fetch_offset` is the fetchers'; `consumed` and `in_hand` are the stream's, which has given out
-    everything up to the message in hand. `is_revoked` ends it."""
+    everything up to the message in hand. When it `is_over` nothing more of it is given out."""
 
     __slots__ = (
         "consumed",
         "fetch_offset",
         "in_hand",
-        "is_revoked",
+        "is_over",
         "name",
         "queue",
         "waiting",
@@ -44,7 +43,7 @@ class PartitionInfo:
         self.consumed = offset
         self.in_hand: MessageAndMetadata | None = None
         self.waiting: Chunk | None = None  # found no room in the queue
-        self.is_revoked = False
+        self.is_over = False
 
     @property
     def position(self) -> int:
@@ -62,14 +61,6 @@ class Chunk:
     next_offset: int
     batches: list[Batch] = field(default_factory=list)
     error: Exception | None = None
-
-    def records(self) -> list[Record]:
-        """Decoded batch by batch. Raises CorruptRecords."""
-        found: list[Record] = []
-        for batch in self.batches:
-            if not batch.control:
-                found += records_from(batch, self.offset)
-        return found
 
 
 class QueueEmpty(Exception):

@@ -14,6 +14,8 @@ from typing import Any
 
 from barnabas.client.cluster import parse_addresses
 from barnabas.client.failures import BadAddress
+from barnabas.clients.failures import InvalidConfig
+from barnabas.hooks.options import PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +25,6 @@ RANGE = "range"
 INT_MAX = 2**31 - 1
 # What today's consumers call the same.
 SAME_WORDS = {"earliest": SMALLEST, "latest": LARGEST}
-
-
-class InvalidConfig(ValueError):
-    """A setting that is missing, or has a value that cannot be."""
 
 
 def _setting(
@@ -100,9 +98,11 @@ class ConsumerConfig:
     # Of groups that meet at the coordinator, where there is no ZooKeeper:
     session_timeout_ms: int = _setting("session.timeout.ms", default=10_000, low=1)
     heartbeat_interval_ms: int = _setting("heartbeat.interval.ms", default=3000, low=1)
-    # Names of decoders (decoders.py) for streams that are not given any:
+    # Plugins that decode, for streams that are not given any (decoders.py):
     serializer_class: str = _setting("serializer.class", default="bytes")
     key_serializer_class: str = _setting("key.serializer.class", default="")  # serializer.class
+    # What is said of plugins, plugin.NAME.key, as it was given:
+    plugin_options: Mapping[str, str] = field(default_factory=dict, metadata={"names": ()})
 
     @property
     def has_zookeeper(self) -> bool:
@@ -112,12 +112,13 @@ class ConsumerConfig:
 def consumer_config(properties: Mapping[str, Any]) -> ConsumerConfig:
     """Raises InvalidConfig."""
     given = {str(name): value for name, value in properties.items() if value is not None}
-    values: dict[str, Any] = {}
+    options = {name: str(given.pop(name)) for name in list(given) if name.startswith(PREFIX)}
+    values: dict[str, Any] = {"plugin_options": options}
     for row in fields(ConsumerConfig):
         names = [name for name in row.metadata["names"] if name in given]
         found = {_value(row, name, given.pop(name)) for name in names}
         if len(found) > 1:
-            raise InvalidConfig(f"{' and '.join(names)} are one setting and have two values")
+            raise InvalidConfig([f"{' and '.join(names)} are one setting and have two values"])
         if found:
             values[row.name] = found.pop()
     for name in sorted(given):
@@ -129,15 +130,15 @@ def _completed(values: dict[str, Any]) -> ConsumerConfig:
     """With the defaults that hang on other settings. Raises InvalidConfig."""
     made = ConsumerConfig(**values)
     if not made.group_id or "/" in made.group_id:
-        raise InvalidConfig("group.id is missing, or has a / in it")
+        raise InvalidConfig(["group.id is missing, or has a / in it"])
     if not made.zookeeper_connect and not made.bootstrap_servers:
-        raise InvalidConfig("neither zookeeper.connect nor bootstrap.servers says where to go")
+        raise InvalidConfig(["neither zookeeper.connect nor bootstrap.servers says where to go"])
     if made.offsets_storage == ZOOKEEPER and not made.has_zookeeper:
-        raise InvalidConfig("offsets.storage=zookeeper needs zookeeper.connect")
+        raise InvalidConfig(["offsets.storage=zookeeper needs zookeeper.connect"])
     if made.dual_commit_enabled and not made.has_zookeeper:
-        raise InvalidConfig("dual.commit.enabled=true needs zookeeper.connect")
+        raise InvalidConfig(["dual.commit.enabled=true needs zookeeper.connect"])
     if made.heartbeat_interval_ms >= made.session_timeout_ms:
-        raise InvalidConfig("heartbeat.interval.ms has to be below session.timeout.ms")
+        raise InvalidConfig(["heartbeat.interval.ms has to be below session.timeout.ms"])
     storage = made.offsets_storage or (ZOOKEEPER if made.has_zookeeper else KAFKA)
     follows: dict[str, Any] = {
         "client_id": made.group_id,
@@ -156,19 +157,19 @@ def _value(row: Any, name: str, value: Any) -> Any:
         return _addresses(name, text)
     if row.type == "bool":
         if text.lower() not in ("true", "false"):
-            raise InvalidConfig(f"{name}={text} is neither true nor false")
+            raise InvalidConfig([f"{name}={text} is neither true nor false"])
         return text.lower() == "true"
     if row.type == "int":
         try:
             number = int(text)
         except ValueError:
-            raise InvalidConfig(f"{name}={text} is no whole number") from None
+            raise InvalidConfig([f"{name}={text} is no whole number"]) from None
         if not row.metadata["low"] <= number <= INT_MAX:
-            raise InvalidConfig(f"{name}={number} is not from {row.metadata['low']} to {INT_MAX}")
+            raise InvalidConfig([f"{name}={number} is not from {row.metadata['low']} to {INT_MAX}"])
         return number
     words = row.metadata["words"]
     if words and (text := SAME_WORDS.get(text.lower(), text.lower())) not in words:
-        raise InvalidConfig(f"{name}={text} is none of {', '.join(words)}")
+        raise InvalidConfig([f"{name}={text} is none of {', '.join(words)}"])
     return text
 
 
@@ -182,5 +183,5 @@ def _addresses(name: str, text: str) -> str:
     try:
         parse_addresses(found)
     except BadAddress as error:
-        raise InvalidConfig(f"{name}: {error}") from error
+        raise InvalidConfig([f"{name}: {error}"]) from error
     return found

@@ -24,7 +24,7 @@ from barnabas.client.failures import CannotConnect, ClientError
 from barnabas.clients.consumer.chunks import UNKNOWN_OFFSET, ChunkQueue, PartitionInfo
 from barnabas.clients.consumer.config import KAFKA, ConsumerConfig, consumer_config
 from barnabas.clients.consumer.coordinator_group import CoordinatorGroup
-from barnabas.clients.consumer.decoders import decoder_of
+from barnabas.clients.consumer.decoders import Decoders
 from barnabas.clients.consumer.fetchers import FetcherManager
 from barnabas.clients.consumer.group import Assignment, Group
 from barnabas.clients.consumer.offset_stores import (
@@ -70,7 +70,7 @@ class ConsumerConnector:
         self._stopped = threading.Event()
         self._committer: threading.Thread | None = None
         self._tree: Any = None
-        self._decoders = (decoder_of(made.key_serializer_class), decoder_of(made.serializer_class))
+        self._decoders = Decoders(made)
         self.consumer_id = f"{made.group_id}_{made.consumer_id or _new_id()}"
         if made.has_zookeeper:
             from barnabas.clients.consumer.zookeeper_group import ZooKeeperGroup
@@ -166,8 +166,7 @@ class ConsumerConnector:
         return KafkaStream(
             ChunkQueue(config.queued_max_message_chunks, self._fetchers.freed),
             None if timeout_ms < 0 else timeout_ms / 1000,
-            self._decoders[0] if key_decoder is None else decoder_of(key_decoder),
-            self._decoders[1] if value_decoder is None else decoder_of(value_decoder),
+            self._decoders.pair(key_decoder, value_decoder),
         )
 
     def _join(self, subscription: Subscription) -> None:
@@ -285,6 +284,7 @@ class ConsumerConnector:
         self._kafka_offsets.close()
         if self._tree is not None:
             self._tree.close()
+        self._decoders.close()
 
     # ---------------------------------------------------------------------------------- brokers
 

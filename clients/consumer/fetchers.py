@@ -72,7 +72,7 @@ class FetcherManager:
     def stop(self, infos: Iterable[PartitionInfo]) -> None:
         """Ends all partitions; nothing of them is put into a queue once this returns."""
         for info in infos:
-            info.is_revoked = True  # first: some may be on their way between a fetcher and here
+            info.is_over = True  # first: some may be on their way between a fetcher and here
         with self._lock:
             self._leaderless.clear()
             fetchers = list(self._fetchers.values())
@@ -96,7 +96,7 @@ class FetcherManager:
     def give_back(self, infos: Iterable[PartitionInfo]) -> None:
         """Partitions that a fetcher cannot go on with."""
         with self._lock:
-            self._leaderless |= {info.name: info for info in infos if not info.is_revoked}
+            self._leaderless |= {info.name: info for info in infos if not info.is_over}
             self._lock.notify_all()
 
     # -------------------------------------------------------------------------- leader finder
@@ -130,7 +130,7 @@ class FetcherManager:
             found: dict[FetcherKey, list[PartitionInfo]] = defaultdict(list)
             for name, info in list(self._leaderless.items()):
                 broker = leader_of(cluster, name)
-                if info.is_revoked:
+                if info.is_over:
                     del self._leaderless[name]
                 elif broker is not None and not self._stopped:
                     index = hash(name) % self._config.num_consumer_fetchers
@@ -170,7 +170,7 @@ class Fetcher:
         """Partitions to fetch from now on, and where their leader is now."""
         with self._changed:
             self._broker = broker
-            self._infos |= {info.name: info for info in infos if not info.is_revoked}
+            self._infos |= {info.name: info for info in infos if not info.is_over}
             self._changed.notify()
 
     def drop_all(self) -> None:
@@ -216,6 +216,9 @@ class Fetcher:
         """Whom to ask for; whether somebody is left out for a full queue."""
         wanted, is_held_up = [], False
         for info in list(self._infos.values()):
+            if info.is_over:
+                del self._infos[info.name]
+                continue
             if info.waiting is not None:
                 if not info.queue.offer(info.waiting):
                     is_held_up = True
@@ -274,7 +277,7 @@ class Fetcher:
         log.error("%s from offset %d on: %s", info.name, info.fetch_offset, error)
         told = Chunk(info, info.fetch_offset, info.fetch_offset, error=error)
         with self._changed:
-            if self._infos.get(info.name) is info and not info.is_revoked:
+            if self._infos.get(info.name) is info and not info.is_over:
                 info.waiting = told
 
     # --------------------------------------------------------------------------------- offsets
@@ -373,7 +376,7 @@ class Fetcher:
         if not chunk.batches:
             return
         with self._changed:
-            if self._infos.get(info.name) is info and not info.is_revoked:
+            if self._infos.get(info.name) is info and not info.is_over:
                 info.fetch_offset = chunk.next_offset
                 if not info.queue.offer(chunk):
                     info.waiting = chunk

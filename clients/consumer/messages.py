@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from barnabas.cext.records import Header
 
 BATCH_BYTES_MAX = 256 * 1024 * 1024  # what one batch may inflate to
-Decoder = Callable[[bytes | None], Any]
 
 
 class Message:
@@ -135,32 +134,23 @@ def records_from(batch: Batch, offset: int) -> list[Record]:
     return records
 
 
-class Source(NamedTuple):
-    """What the messages of one partition in one stream have in common."""
-
-    topic: str
-    partition: int
-    key_decoder: Decoder
-    value_decoder: Decoder
-
-
 class MessageAndMetadata:
-    """A message of a stream. `key` and `message` are decoded when they are asked for, and raise
-    what the decoder raises; `raw_key` and `raw_message` are the bytes."""
+    """A message of a stream. `raw_key` and `raw_message` are its bytes, None where there are none;
+    `key` and `message` are what the stream's decoders make of them, and raise what these raise."""
 
-    __slots__ = ("_record", "_source")
+    __slots__ = ("_place", "_record")
 
-    def __init__(self, source: Source, record: Record) -> None:
-        self._source = source
+    def __init__(self, place: tuple[str, int], record: Record) -> None:
+        self._place = place
         self._record = record
 
     @property
     def topic(self) -> str:
-        return self._source.topic
+        return self._place[0]
 
     @property
     def partition(self) -> int:
-        return self._source.partition
+        return self._place[1]
 
     @property
     def offset(self) -> int:
@@ -168,11 +158,11 @@ class MessageAndMetadata:
 
     @property
     def key(self) -> Any:
-        return self._source.key_decoder(self._record.key)
+        return self._record.key
 
     @property
     def message(self) -> Any:
-        return self._source.value_decoder(self._record.value)
+        return self._record.value
 
     @property
     def raw_key(self) -> bytes | None:
@@ -196,3 +186,36 @@ class MessageAndMetadata:
             f"MessageAndMetadata({self.topic!r}, partition={self.partition}, offset={self.offset},"
             f" key={self.raw_key!r}, message={self.raw_message!r})"
         )
+
+
+class Undecoded:
+    """Bytes that are decoded when somebody asks for them."""
+
+    __slots__ = ("_data", "_decode")
+
+    def __init__(self, decode: Callable[[Any], Any], data: bytes | None) -> None:
+        self._decode = decode
+        self._data = data
+
+    def decoded(self) -> Any:
+        return self._decode(self._data)
+
+
+class DecodedMessage(MessageAndMetadata):
+    """One whose key or message is decoded."""
+
+    __slots__ = ("_key", "_message")
+
+    def __init__(self, place: tuple[str, int], record: Record, key: Any, message: Any) -> None:
+        super().__init__(place, record)
+        self._key = key
+        self._message = message
+
+    @property
+    def key(self) -> Any:
+        return self._key.decoded() if type(self._key) is Undecoded else self._key
+
+    @property
+    def message(self) -> Any:
+        found = self._message
+        return found.decoded() if type(found) is Undecoded else found

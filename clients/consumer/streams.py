@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain, repeat
 
 from barnabas.cext.records import CorruptRecords
 from barnabas.clients.consumer.chunks import Chunk, ChunkQueue, PartitionInfo, QueueEmpty
-from barnabas.clients.consumer.messages import Decoder, MessageAndMetadata, Source
+from barnabas.clients.consumer.decoders import Column
+from barnabas.clients.consumer.messages import (
+    DecodedMessage,
+    MessageAndMetadata,
+    records_from,
+)
 from barnabas.clients.error_mapping import InvalidMessageException
+from barnabas.wire.batches import Batch
 
 _NOTHING: Iterator[MessageAndMetadata] = iter(())
 
@@ -21,15 +28,15 @@ class KafkaStream:
     """`for message in stream` waits for messages until the connector is shut down.
 
     A message counts as read from when it is given out. One thread at a time iterates. Raises
-    ConsumerTimeout, InvalidMessageException at a damaged batch (behind which its partition is
-    not read further), and the error of a partition that cannot be read any more."""
+    ConsumerTimeout, InvalidMessageException at a damaged batch, and the error of a partition that
+    cannot be read any more; such a partition ends there, and the others go on."""
 
     def __init__(
-        self, queue: ChunkQueue, timeout_s: float | None, key_decoder: Decoder, value: Decoder
+        self, queue: ChunkQueue, timeout_s: float | None, decoders: tuple[Column | None, ...]
     ) -> None:
         self.queue = queue
         self._timeout_s = timeout_s
-        self._decoders = (key_decoder, value)
+        self._keys, self._values = decoders
         self._messages = _NOTHING
         self._chunk: Chunk | None = None
         self._info: PartitionInfo | None = None
@@ -59,16 +66,11 @@ class KafkaStream:
                 raise StopIteration
             if chunk.error is not None:
                 raise chunk.error
-            name = chunk.info.name
-            try:
-                records = chunk.records()
-            except CorruptRecords as error:
-                raise InvalidMessageException(f"{name} from {chunk.offset} on: {error}") from error
-            source = Source(name.topic, name.partition, *self._decoders)
             self._chunk, self._info = chunk, chunk.info
-            self._messages = map(MessageAndMetadata, repeat(source), records)
-            if chunk.info.is_revoked:  # while it was between the queue and here
-                self.clear()
+            # A batch is decoded, whole, when its first message is asked for.
+            self._messages = chain.from_iterable(map(partial(self._of, chunk), chunk.batches))
+            if chunk.info.is_over:  # since it was between the queue and here
+                self._messages, self._chunk = _NOTHING, None
                 continue
             for message in self._messages:
                 chunk.info.in_hand = message
@@ -80,3 +82,26 @@ class KafkaStream:
         if chunk is not None:
             chunk.info.consumed = chunk.next_offset
             chunk.info.in_hand = None
+
+    def _of(self, chunk: Chunk, batch: Batch) -> Iterable[MessageAndMetadata]:
+        """The messages of a batch. Raises InvalidMessageException."""
+        if batch.control:
+            return ()
+        name = chunk.info.name
+        try:
+            records = records_from(batch, chunk.offset)
+        except CorruptRecords as error:
+            chunk.info.is_over = True
+            self._messages, self._chunk = _NOTHING, None
+            raise InvalidMessageException(f"{name} from {chunk.offset} on: {error}") from error
+        if self._keys is None and self._values is None:
+            return map(MessageAndMetadata, repeat(name), records)
+        keys = [record.key for record in records]
+        values = [record.value for record in records]
+        return map(
+            DecodedMessage,
+            repeat(name),
+            records,
+            keys if self._keys is None else self._keys(name.topic, keys),
+            values if self._values is None else self._values(name.topic, values),
+        )

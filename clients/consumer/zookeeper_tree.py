@@ -17,13 +17,13 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
+from barnabas.clients.broker_nodes import address_of
 from barnabas.clients.consumer.offset_stores import StoreFailed
 from barnabas.clients.consumer.requests import TopicAndPartition
 
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 Watch = Callable[[Any], None]
 BROKERS, TOPICS = "/brokers/ids", "/brokers/topics"
-PLAINTEXT = "PLAINTEXT"
 
 
 class ZooKeeperTree:
@@ -84,7 +83,7 @@ class ZooKeeperTree:
         """HOST:PORT of the brokers that are registered."""
         found = []
         for node_id in self._children(BROKERS, watch):
-            address = address_of(self._get(f"{BROKERS}/{node_id}"))
+            address = address_of(self._get(f"{BROKERS}/{node_id}") or b"")
             if address is not None:
                 found.append(address)
         return found
@@ -229,29 +228,3 @@ class ZooKeeperTree:
 def _is_of(consumer_id: str, path: str, data: bytes) -> bool:
     """Whether a node was made by this consumer: its own, or one of its threads'."""
     return path.endswith(f"/ids/{consumer_id}") or data.startswith(f"{consumer_id}-".encode())
-
-
-def address_of(data: bytes | None) -> str | None:
-    """HOST:PORT of a broker's plain listener: JSON of 0.8 and later, or 0.7's creator:host:port;
-    None when there is none."""
-    text = (data or b"").decode("utf-8", "replace")
-    try:
-        fields = json.loads(text)
-    except ValueError:
-        pieces = text.rsplit(":", 2)
-        return ":".join(pieces[1:]) if len(pieces) == 3 and pieces[2].isdecimal() else None
-    if not isinstance(fields, dict):
-        return None
-    if fields.get("host") and isinstance(fields.get("port"), int) and fields["port"] > 0:
-        return _joined(str(fields["host"]), fields["port"])
-    protocols = fields.get("listener_security_protocol_map") or {}
-    for endpoint in fields.get("endpoints") or ():
-        name, _, rest = str(endpoint).partition("://")
-        parts = urlsplit(f"//{rest}")
-        if protocols.get(name, name) == PLAINTEXT and parts.hostname and parts.port:
-            return _joined(parts.hostname, parts.port)
-    return None
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,12 +1,15 @@
 """Settings of a connector: the names of 0.7 and of 0.8, defaults, and what is refused."""
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
-from barnabas.clients import ConsumerConnector
-from barnabas.clients.consumer.config import InvalidConfig, consumer_config
-from barnabas.clients.consumer.decoders import decoder_of
+from barnabas import hookimpl
+from barnabas.clients import ConsumerConnector, InvalidConfig
+from barnabas.clients.consumer.config import consumer_config
+from barnabas.clients.consumer.decoders import Decoders
+from barnabas.clients.consumer.messages import Undecoded
 
 HERE = {"group.id": "g", "bootstrap.servers": "127.0.0.1:9092"}
 
@@ -79,7 +82,7 @@ def test_where_offsets_are_kept_follows_from_where_the_group_meets():
         ({"auto.commit.enable": "yes"}, "neither true nor false"),
         ({"groupid": "h"}, "one setting and have two values"),
         ({"heartbeat.interval.ms": 99999}, "below session.timeout.ms"),
-        ({"serializer.class": "nonsense"}, "no decoder 'nonsense'"),
+        ({"serializer.class": "nonsense"}, "nonsense"),
     ],
 )
 def test_what_cannot_be_is_refused_with_one_line(given: dict[str, object], why: str):
@@ -96,16 +99,50 @@ def test_an_unknown_name_is_told_and_left_out(caplog: pytest.LogCaptureFixture):
     ]
 
 
-def test_decoders_by_name_by_function_and_by_object():
-    class Upper:
-        def from_bytes(self, data: bytes) -> bytes:
-            return data.upper()
+class Upper:
+    """The old design's decoder."""
 
-    assert decoder_of("string")("ä".encode()) == "ä"
-    assert decoder_of("kafka.serializer.StringDecoder")(None) is None
-    assert decoder_of("json")(b'{"a": [1]}') == {"a": [1]}
-    assert decoder_of("bytes")(b"x") == b"x"
-    assert decoder_of(Upper())(b"x") == b"X"
-    assert decoder_of(len)(b"xyz") == 3
-    with pytest.raises(InvalidConfig, match="cannot be called"):
-        decoder_of(object())
+    def from_bytes(self, data: bytes) -> bytes:
+        return data.upper()
+
+
+class Lengths:
+    """A plugin of the program's own."""
+
+    @hookimpl
+    def decode(self, data: Sequence[bytes], is_key: bool) -> Sequence[object]:
+        return [(len(item), is_key) for item in data]
+
+
+class TooFew:
+    @hookimpl
+    def decode(self, data: Sequence[bytes]) -> Sequence[object]:
+        return list(data)[1:]
+
+
+def decoded(what: object, data: list[bytes | None], **settings: str) -> list[object]:
+    column = Decoders(consumer_config(HERE | settings)).column("here", what, is_key=False)
+    assert column is not None
+    found = column("t", data)
+    return [item.decoded() if isinstance(item, Undecoded) else item for item in found]
+
+
+def test_decoders_are_plugins_functions_or_objects_of_the_old_design():
+    assert decoded("string", ["ä".encode(), None]) == ["ä", None]
+    assert decoded("string", [b"\xe4"], **{"plugin.string.encoding": "latin-1"}) == ["ä"]
+    assert decoded("kafka.serializer.StringDecoder", [None]) == [None]
+    assert decoded("json", [b'{"a": [1]}']) == [{"a": [1]}]
+    assert decoded(Upper(), [b"x"]) == [b"X"]
+    assert decoded(len, [b"xyz"]) == [3]
+    assert decoded(Lengths(), [b"xyz", None, b""]) == [(3, False), None, (0, False)]
+    assert Decoders(consumer_config(HERE)).pair(None, "bytes") == (None, None)
+    with pytest.raises(InvalidConfig, match="does not implement decode"):
+        decoded("murmur2", [b"x"])
+
+
+def test_a_decoder_that_gives_rubbish_is_told_where_somebody_looks():
+    column = Decoders(consumer_config(HERE)).column("here", TooFew(), is_key=False)
+    assert column is not None
+    (first, _) = column("t", [b"a", b"b"])
+    with pytest.raises(ValueError, match="0 objects for 1 records"):
+        first.decoded()
