@@ -106,5 +106,5 @@ def test_from_a_group_and_back(session_broker, topic, tmp_path, capsys):
 def test_what_is_not_there_is_named(tmp_path, capsys):
     status, _, err = run(capsys, "show", str(tmp_path / "none"))
     assert status == 1 and f"{tmp_path}/none/metadata: there is no such file" in err
-    status, _, err = run(capsys, "show", "hdfs://nn/cp")
-    assert status == 1 and "hdfs: is not served here" in err
+    status, _, err = run(capsys, "show", "ftp://nn/cp")
+    assert status == 1 and "ftp: is not served" in err
