@@ -99,7 +99,7 @@ class LocalFiles:
     def names(self, directory: str) -> list[str]:
         try:
             found = os.listdir(self.root / directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in found if not name.startswith("."))
 

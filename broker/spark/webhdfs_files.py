@@ -51,6 +51,10 @@ SPOOLED_BYTES = 16 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR
 NAME_NODES_MAX = 16
 
 
+class Unreached(Exception):
+    """Nothing was asked of this node: another one may be."""
+
+
 class WebHdfsFiles:
     """A directory of HDFS, made when something is put into it."""
 
@@ -148,18 +152,18 @@ class WebHdfsFiles:
         place = quote(posixpath.join(self.root, path).rstrip("/") or "/")
         unreached: OSError | None = None
         for node in self.nodes[:NAME_NODES_MAX]:
+            target, size = f"/webhdfs/v1{place}?{query}", answer_bytes_max
             try:
-                status, headers, data = self._ask(
-                    node, method, f"/webhdfs/v1{place}?{query}", None, answer_bytes_max
-                )
+                status, headers, data = self._ask(node, method, target, None, size)
                 if status == 307:
                     there = urlsplit(headers.get("Location", ""))
-                    status, headers, data = self._ask(
-                        there.netloc, method, f"{there.path}?{there.query}", body, answer_bytes_max
-                    )
-            except (OSError, http.client.HTTPException) as error:
-                unreached = OSError(0, f"{node}: {error}", self.shown(path))
+                    target = f"{there.path}?{there.query}"
+                    status, _, data = self._ask(there.netloc, method, target, body, size)
+            except Unreached as error:
+                unreached = OSError(0, str(error), self.shown(path))
                 continue
+            except (OSError, http.client.HTTPException) as error:
+                raise OSError(5, f"{node}: {error}", self.shown(path)) from None
             if 200 <= status < 300:
                 return data
             kind, reason = _remote(data)
@@ -180,6 +184,10 @@ class WebHdfsFiles:
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         kind = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
         connection = kind(address, timeout=TIMEOUT_S, blocksize=CHUNK_BYTES)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise Unreached(f"{address}: {error.strerror or error}") from None
         headers = {"Content-Type": "application/octet-stream"}
         if body is not None and not isinstance(body, bytes):
             size = body.seek(0, os.SEEK_END)

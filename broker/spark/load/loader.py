@@ -18,7 +18,7 @@ from barnabas.spark.load.hours import write_complete
 from barnabas.spark.load.layout import Audit
 from barnabas.spark.offsets import Offsets, offsets_json, parse_offsets
 from barnabas.spark.options import parse_options
-from barnabas.spark.planner import TopicPartition, latest_within, starting
+from barnabas.spark.planner import TopicPartition, latest_within, starting, waiting
 from barnabas.wire.uuids import uuid_text
 
 # In the metadata of offsets/N, among Spark's own settings: what else a batch has to know when it is
@@ -68,7 +68,8 @@ class Report:
 
 
 class Loader:
-    """Loads until it has come to the ends that it found; as often as it is asked to."""
+    """Loads until it has come to the ends that it found; as often as it is asked to. Making one
+    raises BadOption and CheckpointError."""
 
     def __init__(
         self,
@@ -77,6 +78,13 @@ class Loader:
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        parse_options(
+            {
+                **settings.options,
+                "kafka.bootstrap.servers": settings.bootstrap_servers,
+                "subscribe": ",".join(settings.topics),
+            }
+        )
         self.settings, self._now_ms = settings, now_ms
         self.checkpoint = Checkpoint(files_at(settings.checkpoint))
         self.files = files_at(settings.to)
@@ -104,7 +112,9 @@ class Loader:
             look = self._look(cluster)
             start, lost = self._starts(cluster, look)
             goal = look.latest if goal is None else goal
-            if all(start.get(tp, end) >= end for tp, end in goal.items()):
+            is_there = all(start.get(tp, end) >= end for tp, end in goal.items())
+            if is_there or not waiting(start, look.latest):  # what is lost is never reached
+                self.lost += lost
                 self.complete_hours(look, list(self.settings.topics), start)
                 return
             limit = self.settings.batch_records
@@ -143,6 +153,8 @@ class Loader:
                 self.settings.file_bytes,
                 self._run_tasks,
             )
+            if self.checkpoint.unfinished() is None:
+                self._publisher.clean(all_runs=True)  # of one that died behind its commit
         if not self.checkpoint.batch_ids() and self.checkpoint.initial() is None:
             look = self._look(cluster)
             self.checkpoint.start_at(nested(self._first(cluster, look, list(look.latest))))
