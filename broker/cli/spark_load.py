@@ -355,7 +355,7 @@ def batch_document(report: Report) -> dict[str, Any]:
         "repeated": report.is_repeated,
         "seconds": round(report.seconds, 3),
         "records": sum(audit.records for audit in audits),
-        "bytes": sum(audit.bytes for audit in audits),
+        "bytes": sum(audit.body_bytes for audit in audits),
         "files": sum(len(audit.files) for audit in audits),
         "late": sum(audit.late_records() for audit in audits),
         "retried": sum(audit.retried for audit in audits),

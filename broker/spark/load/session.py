@@ -133,7 +133,7 @@ class SparkTasks:
             found = load_range(task, context.attemptNumber() if context else 0)
             done.add(1)
             records.add(found.records)
-            size_bytes.add(found.bytes)
+            size_bytes.add(found.body_bytes)
             return found
 
         job = self._context.parallelize(list(tasks), len(tasks)).map(run)
