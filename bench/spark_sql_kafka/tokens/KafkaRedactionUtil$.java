@@ -10,12 +10,14 @@ public final class KafkaRedactionUtil$ {
   private KafkaRedactionUtil$() {}
 
   public Seq<Tuple2<String, String>> redactParams(Seq<Tuple2<String, Object>> params) {
-    return params
-        .map(
-            pair -> {
-              String name = pair._1().toLowerCase(java.util.Locale.ROOT);
-              boolean secret = name.contains("password") || name.contains("jaas");
-              return new Tuple2<>(pair._1(), secret ? "***" : String.valueOf(pair._2()));
-            });
+    java.util.List<Tuple2<String, String>> found = new java.util.ArrayList<>();
+    scala.collection.Iterator<Tuple2<String, Object>> pairs = params.iterator();
+    while (pairs.hasNext()) {
+      Tuple2<String, Object> pair = pairs.next();
+      String name = pair._1().toLowerCase(java.util.Locale.ROOT);
+      boolean secret = name.contains("password") || name.contains("jaas");
+      found.add(new Tuple2<>(pair._1(), secret ? "***" : String.valueOf(pair._2())));
+    }
+    return scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq();
   }
 }
