@@ -17,7 +17,7 @@ from barnabas.scan import ScanError
 from barnabas.spark.failures import CheckpointError
 from barnabas.spark.load.java import NoJava
 from barnabas.spark.load.layout import Count, hour_text
-from barnabas.spark.load.loader import FIRST_OFFSETS, Loader, LoadSettings, Report
+from barnabas.spark.load.loader import Loader, LoadSettings, Report
 from barnabas.spark.load.session import (
     LoadFailed,
     NoSpark,
@@ -28,7 +28,7 @@ from barnabas.spark.load.session import (
     spark_context,
     submit,
 )
-from barnabas.spark.options import BadOption
+from barnabas.spark.options import EARLIEST, GROUP, LATEST, BadOption, parse_options
 from barnabas.spark.planner import DataLoss
 
 COMPLETE, FAILED, INCOMPLETE = 0, 1, 3
@@ -83,8 +83,8 @@ def _batch_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("batches")
     group.add_argument(
         "--first",
-        choices=FIRST_OFFSETS,
-        default="earliest",
+        choices=(EARLIEST, LATEST, GROUP),
+        default=EARLIEST,
         help="where a topic begins that the checkpoint does not know (earliest)",
     )
     group.add_argument("--group", metavar="GROUP", help="commit the offsets of each batch to it")
@@ -118,7 +118,7 @@ def _batch_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_pair,
-        help="of the data source: source=wire, segments.dir=..., kafka.*",
+        help="of the data source: source=wire, segments.dir=..., maxBytesPerTrigger=..., kafka.*",
     )
 
 
@@ -183,15 +183,14 @@ def run(arguments: argparse.Namespace) -> int:
     refusal = FORMATS[arguments.format]
     if refusal is not None:
         return fail(f"--format {arguments.format} is not served, parquet is. {refusal}")
-    topics = tuple(dict.fromkeys(t.strip() for t in arguments.topics.split(",") if t.strip()))
-    if not topics:
+    if not arguments.topics.strip(", "):
         return fail("name a topic")
-    if arguments.first == "group" and not arguments.group:
+    if arguments.first == GROUP and not arguments.group:
         return fail("--first group needs --group")
     if not is_local(arguments.master) and not is_submitted():
         app = Path(__file__).with_name("spark_app.py")
         return submit(arguments.master, dict(arguments.conf), app, given_words())
-    settings = _settings(arguments, topics)
+    settings = _settings(arguments)
     # Before Spark starts, which takes seconds: what stores and options have to say against it.
     shown = Shown(arguments.json, keeps_counts=arguments.interval is None)
     loader = Loader(settings, lambda tasks: shown.run(tasks))
@@ -210,23 +209,27 @@ def given_words() -> Sequence[str]:
     return sys.argv[2:]
 
 
-def _settings(arguments: argparse.Namespace, topics: tuple[str, ...]) -> LoadSettings:
-    options = dict(arguments.option)
-    if arguments.min_tasks is not None:
-        options["minPartitions"] = str(arguments.min_tasks)
+def _settings(arguments: argparse.Namespace) -> LoadSettings:
+    """Raises BadOption."""
+    given: dict[str, str | None] = {
+        **dict(arguments.option),
+        "kafka.bootstrap.servers": arguments.bootstrap_server,
+        "subscribe": arguments.topics,
+        "startingOffsets": arguments.first,
+        "commitOffsetsToGroup": arguments.group,
+        "isolation": arguments.isolation,
+        "failOnDataLoss": "false" if arguments.allow_data_loss else "true",
+        "minPartitions": arguments.min_tasks,
+        "maxOffsetsPerTrigger": arguments.batch_records,
+        "includeHeaders": "true",
+    }
+    options = {name: str(value) for name, value in given.items() if value is not None}
     return LoadSettings(
-        topics=topics,
-        bootstrap_servers=arguments.bootstrap_server,
+        options=parse_options(options, stream=True),
         to=absolute(arguments.to),
         checkpoint=absolute(arguments.checkpoint),
-        first=arguments.first,
-        group_id=arguments.group,
-        committed=arguments.isolation == "read_committed",
-        batch_records=arguments.batch_records,
         file_bytes=arguments.file_size * MEGABYTE,
         lateness_ms=round(arguments.lateness * 1000),
-        allow_data_loss=arguments.allow_data_loss,
-        options=options,
     )
 
 

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from barnabas.spark.files import files_at
 from barnabas.spark.load.loader import Loader, LoadSettings
 from barnabas.spark.load.task import load_range
+from barnabas.spark.options import parse_options
 
 HOUR_MS = 3_600_000
 HOURS = 490_000 * HOUR_MS  # 2025-11-24T16:00Z
@@ -22,15 +23,19 @@ def in_process(tasks):
     return [load_range(task) for task in tasks]
 
 
-def loader_of(broker, topics, place, *, run=in_process, now=None, to="lake", **settings):
-    given = LoadSettings(
-        topics=(topics,) if isinstance(topics, str) else tuple(topics),
-        bootstrap_servers=broker.bootstrap_servers,
-        to=f"{place}/{to}",
-        checkpoint=f"{place}/cp",
-        **settings,
+def loader_of(broker, topics, place, *, run=in_process, now=None, to="lake", **options):
+    kept = {name: options.pop(name) for name in ("file_bytes", "lateness_ms") if name in options}
+    given = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": topics if isinstance(topics, str) else ",".join(topics),
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        **{name: str(value) for name, value in options.items()},
+    }
+    settings = LoadSettings(
+        parse_options(given, stream=True), to=f"{place}/{to}", checkpoint=f"{place}/cp", **kept
     )
-    return Loader(given, run, **({"now_ms": now} if now else {}))
+    return Loader(settings, run, **({"now_ms": now} if now else {}))
 
 
 def load(*words, **settings):

@@ -123,7 +123,7 @@ def test_audits_are_what_a_recount_gives(session_broker, topic, store):
     for partition in range(2):
         count = 40 * (partition + 1)
         send(session_broker, topic, count, partition=partition, step_ms=HOUR_MS // 50)
-    first = load(session_broker, topic, store, batch_records=80)
+    first = load(session_broker, topic, store, maxOffsetsPerTrigger=80)
     assert len(first) >= 2
     rows_found, audits = published(f"{store}/lake", topic)
     assert sorted(rows_found)[0][:2] == (0, 0) and len(rows_found) == 120
@@ -203,12 +203,12 @@ def test_a_crash_at_every_change_loses_and_doubles_nothing(session_broker, tmp_p
         place = tmp_path / str(at)
         DyingFiles.left = at
         try:
-            load(session_broker, names, place, batch_records=15)
+            load(session_broker, names, place, maxOffsetsPerTrigger=15)
             came_through = True
         except Crash:
             crashes, came_through = crashes + 1, False
         DyingFiles.left = 10**9
-        again = load(session_broker, names, place, batch_records=15)
+        again = load(session_broker, names, place, maxOffsetsPerTrigger=15)
         for name in names:
             found, audits = published(str(place / "lake"), name)
             offsets = [(p, o) for p, o, _ in found]
@@ -336,7 +336,7 @@ def test_hours_are_complete_once_and_late_records_are_told(session_broker, topic
 @pytest.mark.topic(partitions=1, configs=KEPT)
 def test_an_hour_is_not_complete_before_all_is_read(session_broker, topic, tmp_path):
     send(session_broker, topic, 100)
-    loader = loader_of(session_broker, topic, tmp_path, batch_records=40)
+    loader = loader_of(session_broker, topic, tmp_path, maxOffsetsPerTrigger=40)
     reports = loader.batches()
     for _ in range(2):
         assert next(reports).complete == {}
@@ -381,7 +381,7 @@ def test_records_that_are_gone_are_told(session_broker, tmp_path):
         delete_records(cluster, "gone", {0: 15})
         with pytest.raises(DataLoss, match="offset 10 was to be read and offsets 15 to 30"):
             load(session_broker, "gone", tmp_path)
-        loader = loader_of(session_broker, "gone", tmp_path, allow_data_loss=True)
+        loader = loader_of(session_broker, "gone", tmp_path, failOnDataLoss="false")
         (report,) = loader.batches()
         assert report.audits[0].ends == {0: (15, 30)} and len(loader.lost) == 1
         delete_topics(cluster, ["gone"])
@@ -389,7 +389,7 @@ def test_records_that_are_gone_are_told(session_broker, tmp_path):
         send(session_broker, "gone", 40)
         with pytest.raises(DataLoss, match="topic gone was deleted and made anew"):
             load(session_broker, "gone", tmp_path)
-        (report,) = load(session_broker, "gone", tmp_path, allow_data_loss=True)
+        (report,) = load(session_broker, "gone", tmp_path, failOnDataLoss="false")
         assert report.audits[0].ends == {0: (0, 40)}
 
 
@@ -399,11 +399,13 @@ def test_offsets_of_a_group(session_broker, topic, tmp_path):
     group = f"{topic}-group"
     with Cluster(session_broker.bootstrap_servers) as cluster:
         commit_offsets(cluster, group, {topic: {0: 4}})
-        (report,) = load(session_broker, topic, tmp_path, first="group", group_id=group)
+        (report,) = load(
+            session_broker, topic, tmp_path, startingOffsets="group", commitOffsetsToGroup=group
+        )
         assert report.audits[0].ends == {0: (4, 10)}
         assert committed_offsets(cluster, group) == {topic: {0: 10}}
     (tmp_path / "2").mkdir()
-    assert load(session_broker, topic, tmp_path / "2", first="latest") == []
+    assert load(session_broker, topic, tmp_path / "2", startingOffsets="latest") == []
     send(session_broker, topic, 1)
     (report,) = load(session_broker, topic, tmp_path / "2")
     assert report.audits[0].ends == {0: (10, 11)}
@@ -420,3 +422,24 @@ def test_a_batch_that_spark_planned_is_loaded(session_broker, topic, tmp_path):
     reports = load(session_broker, topic, tmp_path)
     assert [report.audits[0].ends for report in reports] == [{0: (2, 6)}, {0: (6, 10)}]
     assert [report.is_repeated for report in reports] == [True, False]
+
+
+def test_a_topic_made_anew_before_its_batch_is_run_again(session_broker, tmp_path):
+    """The offsets of the batch would fit the new topic: only its id tells."""
+
+    def fails(tasks):
+        raise OSError(5, "no", "worker")
+
+    with Cluster(session_broker.bootstrap_servers) as cluster:
+        create_topics(cluster, [NewTopic("anew", partition_count=1, configs=KEPT_TEXT)])
+        send(session_broker, "anew", 10)
+        with pytest.raises(OSError):
+            load(session_broker, "anew", tmp_path, run=fails)
+        delete_topics(cluster, ["anew"])
+        create_topics(cluster, [NewTopic("anew", partition_count=1, configs=KEPT_TEXT)])
+    send(session_broker, "anew", 15)
+    with pytest.raises(DataLoss, match="topic anew was deleted, and batch 0 was to read of it"):
+        load(session_broker, "anew", tmp_path)
+    reports = load(session_broker, "anew", tmp_path, failOnDataLoss="false")
+    assert [[audit.ends for audit in report.audits] for report in reports] == [[], [{0: (0, 15)}]]
+    assert len(reports[0].lost) == 1

@@ -215,7 +215,11 @@ def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdf
     told = []
     tasks = SparkTasks(spark.sparkContext, lambda *values: told.append(values))
     reports = load(
-        session_broker, topic, place.replace(hdfs.hdfs, hdfs.web), run=tasks, batch_records=600
+        session_broker,
+        topic,
+        place.replace(hdfs.hdfs, hdfs.web),
+        run=tasks,
+        maxOffsetsPerTrigger=600,
     )
     assert len(reports) == 2 and told[-1][0] == 2
     frame = spark.read.parquet(f"{place}/lake/{topic}")

@@ -2,14 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from barnabas.client import Cluster
-from barnabas.client.groups import commit_offsets, committed_offsets
-from barnabas.scan.plan import ask_bounds
-from barnabas.spark.batch import Task, plan_batch
+from barnabas.client.groups import commit_offsets
+from barnabas.spark.batch import Task, tasks
 from barnabas.spark.checkpoint import Checkpoint, PlannedBatch
 from barnabas.spark.failures import IncompleteCheckpoint, TruncatedFile
 from barnabas.spark.files import files_at
@@ -17,32 +16,36 @@ from barnabas.spark.load.batches import Batch, Ends, Publisher, RunTasks, last_a
 from barnabas.spark.load.hours import write_complete
 from barnabas.spark.load.layout import Audit
 from barnabas.spark.offsets import Offsets, offsets_json, parse_offsets
-from barnabas.spark.options import parse_options
-from barnabas.spark.planner import TopicPartition, latest_within, starting, waiting
+from barnabas.spark.options import SourceOptions
+from barnabas.spark.planner import (
+    DataLoss,
+    TaskRange,
+    TopicPartition,
+    latest_within,
+    latest_within_bytes,
+    starting,
+    waiting,
+)
+from barnabas.spark.positions import first_offsets
+from barnabas.spark.subscription import Seen, look, stored_bytes
 from barnabas.wire.uuids import uuid_text
 
 # In the metadata of offsets/N, among Spark's own settings: what else a batch has to know when it is
 # run again. Spark passes over names that it does not know.
 START, TOPIC_IDS = "barnabas.start", "barnabas.topic.ids"
-FIRST_OFFSETS = ("earliest", "latest", "group")
+Positions = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """What the command was told."""
+    """options: of a stream with headers, by names of topics; where it starts is for topics that the
+    checkpoint does not know."""
 
-    topics: tuple[str, ...]
-    bootstrap_servers: str
+    options: SourceOptions
     to: str
     checkpoint: str
-    first: str = "earliest"  # where a topic that the checkpoint does not know begins
-    group_id: str | None = None
-    committed: bool = True
-    batch_records: int | None = None
     file_bytes: int = 128 * 1024 * 1024
     lateness_ms: int = 600_000
-    allow_data_loss: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)  # of the data source
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,8 @@ class Look:
     """The topics at one moment."""
 
     at_ms: int
-    topic_ids: Mapping[str, bytes]
-    earliest: Mapping[TopicPartition, int]
-    latest: Mapping[TopicPartition, int]
+    seen: Seen
+    latest: Positions
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Report:
 
 class Loader:
     """Loads until it has come to the ends that it found; as often as it is asked to. Making one
-    raises BadOption and CheckpointError."""
+    raises CheckpointError."""
 
     def __init__(
         self,
@@ -78,14 +80,7 @@ class Loader:
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        parse_options(
-            {
-                **settings.options,
-                "kafka.bootstrap.servers": settings.bootstrap_servers,
-                "subscribe": ",".join(settings.topics),
-            }
-        )
-        self.settings, self._now_ms = settings, now_ms
+        self.settings, self.options, self._now_ms = settings, settings.options, now_ms
         self.checkpoint = Checkpoint(files_at(settings.checkpoint))
         self.files = files_at(settings.to)
         self._run_tasks = run_tasks
@@ -96,7 +91,7 @@ class Loader:
         """Each batch that was needed to load what is there when this begins, and what hours are
         complete by it. Raises CheckpointError, DataLoss, OSError, and errors of client, brokers
         and tasks; the next call goes on where this one was."""
-        with Cluster(self.settings.bootstrap_servers) as cluster:
+        with self.options.servers.cluster() as cluster:
             publisher = self._open(cluster)
             try:
                 yield from self._until_caught_up(cluster, publisher)
@@ -107,7 +102,7 @@ class Loader:
         begun = self.checkpoint.unfinished()
         if begun is not None:
             yield self._again(cluster, publisher, self.checkpoint.batch(begun))
-        goal: Mapping[TopicPartition, int] | None = None
+        goal: Positions | None = None
         while True:
             look = self._look(cluster)
             start, lost = self._starts(cluster, look)
@@ -115,27 +110,33 @@ class Loader:
             is_there = all(start.get(tp, end) >= end for tp, end in goal.items())
             if is_there or not waiting(start, look.latest):  # what is lost is never reached
                 self.lost += lost
-                self.complete_hours(look, list(self.settings.topics), start)
+                self.complete_hours(look, list(self.options.topics), start)
                 return
-            limit = self.settings.batch_records
-            ends = dict(look.latest) if limit is None else latest_within(start, look.latest, limit)
+            ends = self._within(cluster, look.seen, start, look.latest)
             yield self._next(cluster, publisher, look, start, ends, lost)
+
+    def _within(
+        self, cluster: Cluster, seen: Seen, start: Positions, latest: Positions
+    ) -> dict[TopicPartition, int]:
+        """To where one batch reads."""
+        options = self.options
+        # Uncommitted records may have been read before the isolation was changed.
+        ends = {tp: max(at, start.get(tp, at)) for tp, at in latest.items()}
+        if options.offsets_max is not None:
+            ends = latest_within(start, ends, options.offsets_max)
+        if options.bytes_max is not None:
+            between = stored_bytes(cluster, options, seen)
+            ends = latest_within_bytes(start, ends, options.bytes_max, between)
+        return ends
 
     # ------------------------------------------------------------------------------- looking
 
     def _look(self, cluster: Cluster) -> Look:
         at_ms = self._now_ms()
-        earliest: dict[TopicPartition, int] = {}
-        latest: dict[TopicPartition, int] = {}
-        ids: dict[str, bytes] = {}
-        for name in self.settings.topics:
-            cluster.forget(name)
-            topic = cluster.topic(name)
-            ids[name] = topic.topic_id
-            for index, bounds in ask_bounds(cluster, name, sorted(topic.partitions)).items():
-                earliest[name, index] = bounds.earliest
-                latest[name, index] = bounds.latest(self.settings.committed)
-        return Look(at_ms, ids, earliest, latest)
+        for topic in self.options.topics:
+            cluster.forget(topic)  # there may be more partitions, or it may be another one
+        seen = look(cluster, self.options)
+        return Look(at_ms, seen, seen.latest(self.options.committed))
 
     def _open(self, cluster: Cluster) -> Publisher:
         """The checkpoint, made when there is none."""
@@ -156,23 +157,11 @@ class Loader:
             if self.checkpoint.unfinished() is None:
                 self._publisher.clean(all_runs=True)  # of one that died behind its commit
         if not self.checkpoint.batch_ids() and self.checkpoint.initial() is None:
-            look = self._look(cluster)
-            self.checkpoint.start_at(nested(self._first(cluster, look, list(look.latest))))
-        elif self.settings.group_id is not None and (done := self.checkpoint.last_committed()):
+            seen = self._look(cluster).seen
+            self.checkpoint.start_at(nested(first_offsets(cluster, self.options, seen)))
+        elif done := self.checkpoint.last_committed():
             self._commit_to_group(cluster, done.kafka())
         return self._publisher
-
-    def _first(
-        self, cluster: Cluster, look: Look, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """Where partitions of topics begin that the checkpoint does not know."""
-        if self.settings.first == "latest":
-            return {tp: look.latest[tp] for tp in partitions}
-        stands: Offsets = {}
-        if self.settings.first == "group":
-            assert self.settings.group_id is not None, "the command asks for its name"
-            stands = committed_offsets(cluster, self.settings.group_id)
-        return {tp: stands.get(tp[0], {}).get(tp[1], look.earliest[tp]) for tp in partitions}
 
     def _starts(self, cluster: Cluster, look: Look) -> tuple[dict[TopicPartition, int], list[str]]:
         """Where the next batch begins, and what was lost. Raises DataLoss."""
@@ -181,20 +170,21 @@ class Loader:
         asked = {
             (topic, index): offset
             for topic, rows in known.items()
-            if topic in look.topic_ids
+            if topic in look.seen.ids
             for index, offset in rows.items()
         }
-        asked |= self._first(cluster, look, [tp for tp in look.latest if tp[0] not in known])
+        if new := {tp: row for tp, row in look.seen.bounds.items() if tp[0] not in known}:
+            asked |= first_offsets(cluster, self.options, Seen(new, look.seen.ids))
         found = starting(
             asked,
-            look.earliest,
-            look.latest,
-            fail_on_data_loss=not self.settings.allow_data_loss,
+            look.seen.earliest(),
+            look.seen.high(),
+            fail_on_data_loss=self.options.fail_on_data_loss,
             ids_before={
                 topic: bytes.fromhex(text)
                 for topic, text in (noted(self.checkpoint, before, TOPIC_IDS) or {}).items()
             },
-            ids_now=look.topic_ids,
+            ids_now=look.seen.ids,
         )
         return found.offsets, found.lost
 
@@ -205,14 +195,14 @@ class Loader:
         cluster: Cluster,
         publisher: Publisher,
         look: Look,
-        start: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
+        start: Positions,
+        ends: Positions,
         lost: list[str],
     ) -> Report:
         before = self.checkpoint.last_planned()
         known = before.kafka() if before else {}  # topics that are not asked for now keep theirs
         ids = dict(noted(self.checkpoint, before, TOPIC_IDS) or {})
-        ids |= {topic: topic_id.hex() for topic, topic_id in look.topic_ids.items()}
+        ids |= {topic: topic_id.hex() for topic, topic_id in look.seen.ids.items()}
         batch_id = before.batch_id + 1 if before else 0
         self.checkpoint.plan(
             batch_id,
@@ -223,8 +213,8 @@ class Loader:
         report = self._run(cluster, publisher, self.checkpoint.batch(batch_id), lost)
         caught_up = {
             topic
-            for topic in self.settings.topics
-            if all(end == look.latest[tp] for tp, end in ends.items() if tp[0] == topic)
+            for topic in self.options.topics
+            if all(end >= look.latest[tp] for tp, end in ends.items() if tp[0] == topic)
         }
         report.complete = self.complete_hours(look, sorted(caught_up), ends)
         return report
@@ -238,59 +228,70 @@ class Loader:
         self, cluster: Cluster, publisher: Publisher, planned: PlannedBatch, lost: list[str]
     ) -> Report:
         began = time.monotonic()
-        ids = noted(self.checkpoint, planned, TOPIC_IDS) or {}
+        ranges = self._ranges(planned)
+        ids, gone = self._ids(cluster, planned, list(ranges))
         batch = Batch(
             batch_id=planned.batch_id,
             planned_ms=planned.timestamp_ms,
-            ends=self._ranges(planned),
-            topic_ids={topic: uuid_text(bytes.fromhex(text)) for topic, text in ids.items()},
+            ends={topic: rows for topic, rows in ranges.items() if topic in ids},
+            topic_ids={topic: uuid_text(topic_id) for topic, topic_id in ids.items()},
         )
-        audits = publisher.load(
-            batch, lambda topics: self._tasks({topic: batch.ends[topic] for topic in topics})
-        )
+        lost += gone
+
+        def tasks_of(topics: Sequence[str]) -> list[Task]:
+            pieces = [
+                TaskRange(topic, index, start, end)
+                for topic in sorted(topics)
+                for index, (start, end) in sorted(batch.ends[topic].items())
+            ]
+            return tasks(cluster, self.options, Seen(ids=ids), pieces)
+
+        audits = publisher.load(batch, tasks_of)
         self.checkpoint.commit_batch(planned.batch_id)
         publisher.clean(all_runs=True)
         self.checkpoint.retain()
-        if self.settings.group_id is not None:
-            self._commit_to_group(cluster, planned.kafka())
+        self._commit_to_group(cluster, planned.kafka())
         self.lost += lost
         return Report(planned.batch_id, audits, time.monotonic() - began, lost, False)
 
+    def _ids(
+        self, cluster: Cluster, planned: PlannedBatch, topics: list[str]
+    ) -> tuple[dict[str, bytes], list[str]]:
+        """Of a batch's topics that are the same as when it was planned, and what is said of the
+        others. Raises DataLoss."""
+        before = noted(self.checkpoint, planned, TOPIC_IDS) or {}
+        now = look(cluster, replace(self.options, topics=tuple(topics))).ids
+        ids = {
+            t: now[t] for t in topics if t in now and before.get(t, now[t].hex()) == now[t].hex()
+        }
+        gone = [
+            f"topic {topic} was deleted, and batch {planned.batch_id} was to read of it"
+            for topic in topics
+            if topic not in ids
+        ]
+        if gone and self.options.fail_on_data_loss:
+            raise DataLoss(gone)
+        return ids, gone
+
     def _ranges(self, planned: PlannedBatch) -> dict[str, Ends]:
-        """Of the topics that have something to be read."""
-        start = noted(self.checkpoint, planned, START)
-        if start is None:  # Spark planned it
-            before = planned.batch_id - 1
-            known = before in self.checkpoint.batch_ids()
-            start = self.checkpoint.batch(before).kafka() if known else self.checkpoint.initial()
+        """Of the topics that have something to be read. Raises CheckpointError."""
+        noted_start = noted(self.checkpoint, planned, START)
+        if noted_start is not None:
+            start = parse_offsets(json.dumps(noted_start))
+        elif planned.batch_id == 0:  # Spark planned it: so the rest
+            start = self.checkpoint.initial() or {}
         else:
-            start = parse_offsets(json.dumps(start))
+            start = self.checkpoint.batch(planned.batch_id - 1).kafka()
         found: dict[str, Ends] = {}
         for topic, rows in planned.kafka().items():
             for index, end in rows.items():
-                first = (start or {}).get(topic, {}).get(index, 0 if start is not None else end)
+                first = start.get(topic, {}).get(index, 0)  # a new partition is read whole
                 if first < end:
                     found.setdefault(topic, {})[index] = (first, end)
         return found
 
-    def _tasks(self, ends: Mapping[str, Ends]) -> list[Task]:
-        if not ends:
-            return []
-        settings = self.settings
-        given = {
-            **settings.options,
-            "kafka.bootstrap.servers": settings.bootstrap_servers,
-            "assign": json.dumps({topic: sorted(rows) for topic, rows in ends.items()}),
-            "startingOffsets": offsets_json(_side(ends, 0)),
-            "endingOffsets": offsets_json(_side(ends, 1)),
-            "includeHeaders": "true",
-            "isolation": "read_committed" if settings.committed else "read_uncommitted",
-            "failOnDataLoss": "false" if settings.allow_data_loss else "true",
-        }
-        return plan_batch(parse_options(given))
-
     def complete_hours(
-        self, look: Look, topics: list[str], read_to: Mapping[TopicPartition, int]
+        self, look: Look, topics: list[str], read_to: Positions
     ) -> dict[str, list[int]]:
         """Writes what hours are complete by having read `topics` to their ends at that look."""
         found: dict[str, list[int]] = {}
@@ -308,17 +309,12 @@ class Loader:
         return found
 
     def _commit_to_group(self, cluster: Cluster, offsets: Offsets) -> None:
-        assert self.settings.group_id is not None
-        wanted = {t: rows for t, rows in offsets.items() if t in self.settings.topics}
-        commit_offsets(cluster, self.settings.group_id, wanted)
+        if self.options.commit_group is not None:
+            wanted = {t: rows for t, rows in offsets.items() if t in self.options.topics}
+            commit_offsets(cluster, self.options.commit_group, wanted)
 
 
-def _side(ends: Mapping[str, Ends], side: int) -> Offsets:
-    """The starts (0) or the ends (1) alone."""
-    return {topic: {i: row[side] for i, row in rows.items()} for topic, rows in ends.items()}
-
-
-def nested(offsets: Mapping[TopicPartition, int]) -> Offsets:
+def nested(offsets: Positions) -> Offsets:
     found: Offsets = {}
     for (topic, index), offset in offsets.items():
         found.setdefault(topic, {})[index] = offset
