@@ -154,9 +154,9 @@ class ZooKeeperServer:
         finally:
             self.resume()
 
-    def four_letters(self, word: str) -> str:
+    def four_letters(self, word: str, timeout_s: float = 10) -> str:
         """The answer to `ruok`, `stat`, `cons`, `dump`, `wchp`, ...: see ZooKeeper's manual."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(word.encode())
             connection.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
@@ -207,7 +207,8 @@ class ZooKeeperServer:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and self._process.poll() is None:
             with contextlib.suppress(OSError):
-                if self.four_letters("ruok") == "imok":
+                # One that comes while it starts may be taken and never answered.
+                if self.four_letters("ruok", timeout_s=0.5) == "imok":
                     return self._process.poll() is None
             time.sleep(0.03)
         return False

@@ -60,6 +60,7 @@ PRODUCER_ID_BLOCK_PATH = "/latest_producer_id_block"
 FEATURES_PATH = "/feature"
 CONSUMERS_PATH = "/consumers"
 
+# The last two are younger than Kafka's use of ZooKeeper: their nodes are made when they are needed.
 CONFIG_KINDS = ("topics", "brokers", "clients", "users", "ips", "client-metrics", "groups")
 DEFAULT_ENTITY = "<default>"
 # What a store holds from its first start on, as Kafka makes it.
@@ -71,8 +72,9 @@ PERSISTENT_PATHS = (
     CONFIG_CHANGES_PATH,
     DELETE_TOPICS_PATH,
     ISR_CHANGES_PATH,
+    PRODUCER_ID_BLOCK_PATH,
     LOG_DIR_EVENTS_PATH,
-    *(f"{CONFIG_PATH}/{kind}" for kind in CONFIG_KINDS),
+    *(f"{CONFIG_PATH}/{kind}" for kind in CONFIG_KINDS[:5]),
 )
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -1,18 +1,14 @@
 """What the old producer raises, by the old design's names."""
 
-from collections.abc import Sequence
+import barnabas.clients.failures as clients
 
 
 class ProducerError(Exception):
     """Base of the producer's own errors; `str` is one plain line."""
 
 
-class InvalidConfig(ProducerError, ValueError):
+class InvalidConfig(ProducerError, clients.InvalidConfig):
     """Settings that cannot be used, one plain line a problem (0.7: InvalidConfigException)."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
-        super().__init__(" ".join(problems))
 
 
 class ProducerClosed(ProducerError):

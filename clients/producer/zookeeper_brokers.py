@@ -13,15 +13,14 @@ producer goes on with what it knows, and the watches are set again when it is ba
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from barnabas.client.cluster import Cluster, Topic, parse_addresses
 from barnabas.client.failures import CannotConnect
+from barnabas.clients.broker_nodes import address_of
 from barnabas.clients.producer.brokers import Brokers
 
 if TYPE_CHECKING:
@@ -31,34 +30,6 @@ log = logging.getLogger("barnabas.clients")
 
 IDS, TOPICS = "/brokers/ids", "/brokers/topics"
 WATCHED_TOPICS_MAX = 10_000
-PLAINTEXT = "PLAINTEXT"
-
-
-def address_of(data: bytes) -> str | None:
-    """HOST:PORT of a broker's node; None for one that has no plain listener or does not read."""
-    text = data.decode("utf-8", "replace")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        pieces = text.rsplit(":", 2)  # 0.7: creator:host:port
-        return ":".join(pieces[1:]) if len(pieces) == 3 and pieces[2].isdecimal() else None
-    if not isinstance(found, dict):
-        return None
-    if isinstance(found.get("host"), str) and isinstance(found.get("port"), int):
-        if found["host"] and found["port"] > 0:
-            return _joined(found["host"], found["port"])
-    protocols = found.get("listener_security_protocol_map") or {}
-    for endpoint in found.get("endpoints") or ():
-        name, _, _ = str(endpoint).partition("://")
-        if protocols.get(name, name) == PLAINTEXT:
-            parts = urlsplit(f"//{str(endpoint).partition('://')[2]}")
-            if parts.hostname and parts.port:
-                return _joined(parts.hostname, parts.port)
-    return None
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def registered(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int) -> str:

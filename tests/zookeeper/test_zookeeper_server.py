@@ -6,18 +6,13 @@ import pytest
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.security import make_digest_acl
-from zookeeper_server import ZooKeeperServer, missing
 
 WAIT_SECONDS = 30
 
 
 @pytest.fixture
-def server(tmp_path):
-    reason = missing()
-    if reason:
-        pytest.skip(reason)
-    with ZooKeeperServer(tmp_path / "zookeeper") as running:
-        yield running
+def server(own_server):
+    return own_server
 
 
 @pytest.fixture
@@ -80,15 +75,9 @@ def test_the_super_user_sees_what_is_closed_to_others(server, connected):
     assert other.get("/closed")[0] == b"x"
 
 
-def test_servers_that_share_a_machine_do_not_meet(server, zookeeper_server):
+def test_servers_that_share_a_machine_do_not_meet(server, zookeeper_server, connected):
     chroot = zookeeper_server.new_chroot()
     assert chroot != zookeeper_server.new_chroot()
-    client = KazooClient(zookeeper_server.connect(chroot))
-    client.start(WAIT_SECONDS)
-    try:
-        with pytest.raises(NoNodeError):
-            client.get("/")
-        assert server.port != zookeeper_server.port
-    finally:
-        client.stop()
-        client.close()
+    with pytest.raises(NoNodeError):
+        connected(zookeeper_server).get(chroot)
+    assert server.port != zookeeper_server.port
