@@ -32,9 +32,9 @@ EPILOG = """\
 examples:
   barnabas mirror --source east=10.0.0.1:9092 --source west=10.1.0.1:9092 --whitelist 'orders.*'
   barnabas mirror --source 10.0.0.1:9092 --blacklist 'test.*,tmp.*' --metrics-port 9644
-  barnabas mirror --source 10.0.0.1:9092 --whitelist news --end            copy what is there, then stop
+  barnabas mirror --source 10.0.0.1:9092 --whitelist news --end       copy what is there, then stop
   barnabas mirror --source-config east.properties --target-config here.properties --whitelist '.*'
-  barnabas mirror --source 10.0.0.1:9092 --whitelist '.*' --partitioner murmur2 --message-handler rename
+  barnabas mirror --source 10.0.0.1:9092 --whitelist '.*' --message-handler rename
 
 Several mirrors of one --group share the partitions of their sources.
 """
@@ -98,12 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     if arguments.commit_interval < 1:
         return fail("--commit-interval is below 1. Give milliseconds.")
-    try:
-        mirror = Mirror(_settings(arguments))
-    except OSError as error:
-        return fail(f"cannot read {error.filename}: {error.strerror}.")
-    except (CannotLoad, ValueError) as error:
-        return fail(str(error))
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -111,6 +105,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    try:
+        mirror = Mirror(_settings(arguments))
+    except OSError as error:
+        return fail(f"cannot read {error.filename}: {error.strerror}.")
+    except (CannotLoad, ValueError) as error:
+        return fail(str(error))
     return _run(mirror, arguments, stopping)
 
 

@@ -85,19 +85,32 @@ class MirrorFigures:
                     for topic, count in list(getattr(source, attribute).items())
                 ],
             )
-        yield LAG, [
-            (page.labels(source=name, topic=topic, partition=partition), float(lag))
-            for (name, (topic, partition)), lag in lags
-        ]
-        yield COMMITTED, [
-            (page.labels(source=source.name, topic=topic, partition=partition), float(offset))
-            for source in sources
-            for (topic, partition), offset in list(source.committed.items())
-        ]
-        yield PENDING, [
-            (page.labels(source=source.name), float(source.delivery.pending_bytes))
-            for source in sources
-        ]
-        yield RETRIES, [
-            (page.labels(source=source.name), float(source.delivery.retried)) for source in sources
-        ]
+        yield (
+            LAG,
+            [
+                (page.labels(source=name, topic=topic, partition=partition), float(lag))
+                for (name, (topic, partition)), lag in lags
+            ],
+        )
+        yield (
+            COMMITTED,
+            [
+                (page.labels(source=source.name, topic=topic, partition=partition), float(offset))
+                for source in sources
+                for (topic, partition), offset in list(source.committed.items())
+            ],
+        )
+        yield (
+            PENDING,
+            [
+                (page.labels(source=source.name), float(source.delivery.pending_bytes))
+                for source in sources
+            ],
+        )
+        yield (
+            RETRIES,
+            [
+                (page.labels(source=source.name), float(source.delivery.retried))
+                for source in sources
+            ],
+        )
