@@ -3,71 +3,28 @@
 import contextlib
 import os
 import pty
-import re
 import signal
 import subprocess
-import sys
-import threading
 import time
-import urllib.request
 
 import pytest
-from durability.broker_process import BrokerProcess, free_port
+from durability.broker_process import free_port
 from installed_plugins import install
+from mirror_process import (
+    WAIT_S,
+    MirrorProcess,
+    command,
+    figure,
+    page,
+    run,
+    wait_for,
+)
 
 from barnabas import Broker
-from barnabas.client import Cluster, Reader
+from barnabas.client import Cluster
 from barnabas.client.groups import committed_offsets
 from barnabas.clients import KeyedMessage, Producer
 from barnabas.errors import KafkaError
-
-WAIT_S = 60
-
-
-def wait_for(condition, what, seconds=WAIT_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(what)
-
-
-def command(*words):
-    return [sys.executable, "-m", "barnabas", "mirror", *map(str, words)]
-
-
-def run(*words):
-    """To its end."""
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=WAIT_S)
-
-
-class MirrorProcess:
-    """For as long as the test wants; `lines` is what it said."""
-
-    def __init__(self, *words):
-        self.process = subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True)
-        self.lines = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self):
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
-
-    def end(self, how=signal.SIGTERM):
-        self.process.send_signal(how)
-        status = self.process.wait(WAIT_S)
-        self._reader.join(10)
-        self.process.stderr.close()
-        return status
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_raised):
-        if self.process.poll() is None:
-            self.end(signal.SIGKILL)
 
 
 @pytest.fixture
@@ -267,19 +224,6 @@ def test_what_the_target_refuses_for_good_ends_the_mirror(clusters):
     assert [len(row.value) for row in target.records("t")][-1] == 2000
 
 
-def page(port):
-    with contextlib.suppress(OSError):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            return answer.read().decode()
-    return ""
-
-
-def figure(port, name):
-    """The sum over all labels; None when it is not told."""
-    found = re.findall(rf"^{name}(?:{{.*}})? (.*)$", page(port), re.M)
-    return sum(map(float, found)) if found else None
-
-
 def test_lag_and_progress_on_metrics(clusters):
     east, _, target = clusters
     east.create_topic("t", 2)
@@ -358,118 +302,6 @@ def test_mirrors_of_one_group_share_and_take_over(clusters):
             assert two.end() == 0
     found = [int(row.value) for row in target.records("t")]
     assert sorted(found) == list(range(120))  # nothing was handed over that had not arrived
-
-
-def values_of(address, topic):
-    with Cluster(address) as cluster:
-        count = len(cluster.topic(topic).partitions)
-        reader = Reader(cluster, topic, dict.fromkeys(range(count), 0), to_end=True)
-        found = {}
-        for partition, record in reader:
-            found.setdefault(partition, []).append(int(record.value))
-        return found
-
-
-def test_kill_9_loses_nothing(tmp_path):
-    """Of the mirror, again and again, and of both brokers, while a producer goes on."""
-    source = BrokerProcess(tmp_path / "source", free_port())
-    target = BrokerProcess(tmp_path / "target", free_port())
-    config = tmp_path / "source.properties"
-    # A member that dies is given up soon, so that the next one need not wait for long.
-    config.write_text(
-        f"bootstrap.servers={source.address}\nsession.timeout.ms=6000\n"
-        "heartbeat.interval.ms=500\ntopic.metadata.refresh.interval.ms=500\n"
-    )
-    words = ("--source-config", config, "--target", target.address, "--whitelist", "t")
-    words += ("--commit-interval", 20)
-    count, partitions, turns = 6000, 3, 3
-    producer = Producer(
-        {
-            "metadata.broker.list": source.address,
-            "serializer.class": "string",
-            "producer.type": "async",
-            "queue.time": 5,
-            "batch.size": 50,
-            "message.send.max.retries": -1,
-        }
-    )
-    mirror = None
-    try:
-        from barnabas.client import NewTopic, create_topics
-
-        with Cluster(source.address) as cluster:
-            create_topics(cluster, [NewTopic("t", partitions, 1)])
-        sent = 0
-        for turn in range(turns):
-            mirror = MirrorProcess(*words)
-            goal = count * (turn + 1) // turns
-            before = arrived(target)
-            while sent < goal:
-                producer.send(KeyedMessage("t", str(sent), partition=sent % partitions))
-                sent += 1
-                if sent % 20 == 0:
-                    time.sleep(0.001)
-            wait_for_more(target, before + 100)
-            if turn == 1:
-                target.kill()
-                target = BrokerProcess(tmp_path / "target", target.port)
-                source.kill()
-                source = BrokerProcess(tmp_path / "source", source.port)
-                again = arrived(target)
-                fill_address(source.address, [str(sent + i) for i in range(300)], partitions, sent)
-                sent += 300
-                count += 300
-                wait_for_more(target, again)
-            mirror.end(signal.SIGKILL)
-        producer.close()
-        assert producer.figures["dropped"] == 0
-        mirror = MirrorProcess(*words)
-        wait_for(lambda: distinct(target) == sent, "something was lost")
-        copied, original = values_of(target.address, "t"), values_of(source.address, "t")
-        for partition in range(partitions):
-            # In order too, where a message is seen for the first time.
-            firsts = list(dict.fromkeys(copied[partition]))
-            assert firsts == list(dict.fromkeys(original[partition]))
-    finally:
-        if mirror is not None and mirror.process.poll() is None:
-            mirror.end(signal.SIGKILL)
-        for broker in (source, target):
-            if broker.process.poll() is None:
-                broker.kill()
-
-
-def wait_for_more(target, count):
-    wait_for(lambda: arrived(target) > count, "nothing came through")
-
-
-def fill_address(address, texts, partitions, first):
-    settings = {"metadata.broker.list": address, "serializer.class": "string"}
-    with Producer(settings) as producer:
-        producer.send(
-            [
-                KeyedMessage("t", text, partition=(first + i) % partitions)
-                for i, text in enumerate(texts)
-            ]
-        )
-
-
-def arrived(target):
-    """How many records are there, copies counted."""
-    from barnabas.client import LATEST, list_offsets
-    from barnabas.client.failures import ClientError
-
-    try:
-        with Cluster(target.address, timeout_s=2) as cluster:
-            if "t" not in cluster.topics():
-                return 0
-            asked = dict.fromkeys(cluster.topic("t").partitions, LATEST)
-            return sum(row.offset for row in list_offsets(cluster, "t", asked).values())
-    except (ClientError, KafkaError):
-        return 0
-
-
-def distinct(target):
-    return len({value for rows in values_of(target.address, "t").values() for value in rows})
 
 
 def test_progress_on_a_terminal(clusters):
