@@ -25,6 +25,7 @@ from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.metadata.tree import (
     CheckVersion,
+    CreateNode,
     MetadataError,
     MetadataTree,
     NoNode,
@@ -70,6 +71,7 @@ class Controller:
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
+        self._wake.set()
         self._thread.start()
 
     def stop(self) -> None:
@@ -83,7 +85,7 @@ class Controller:
         self._wake.set()
 
     def _run(self) -> None:
-        again = True
+        again = False
         while True:
             self._wake.wait(AGAIN_S if again else None)
             if self._stopping:
@@ -117,6 +119,8 @@ class Controller:
         check = self._fence()
         if check is None:
             return
+        if self._tree.exists(znodes.FEATURES_PATH) is None:
+            self._tree.multi([*check, CreateNode(znodes.FEATURES_PATH, znodes.NO_FEATURES)])
         give_ids(self._tree, self._reader, self._known_id, self._random_bytes)
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
         self._delete_marked()

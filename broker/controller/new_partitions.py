@@ -1,8 +1,8 @@
 """Bringing partitions to life: the state of those that somebody else, or a crash, left without.
 
-`kafka-topics --zookeeper` writes a topic's assignment and no more; so does this broker of
-a topic that is larger than one multi. The controller gives such a topic its id, and each partition that
-has a living replica its nodes and its first state, in as few multis as they fit in.
+`kafka-topics --zookeeper` writes a topic's assignment and no more; so does this broker, of a topic
+that is larger than one multi. The controller gives such a topic its id, and each partition that has
+a living replica its nodes and its first state, in as few multis as they fit in.
 """
 
 from __future__ import annotations

@@ -203,6 +203,17 @@ def test_new_partitions_are_read(old_broker: Broker, connect: Connect, write: Wr
     assert next(stream).message == b"new"
 
 
+def test_a_topic_that_is_not_there_yet_is_read_once_it_is(
+    old_broker: Broker, connect: Connect, write: Write, group: str
+):
+    name = f"later-{group}"
+    connector = connect({"topic.metadata.refresh.interval.ms": 100})
+    (stream,) = connector.create_message_streams({name: 1})[name]
+    old_broker.create_topic(name, partitions=2)
+    write(name, 1, [b"at last"])
+    assert next(stream).message == b"at last"
+
+
 # --------------------------------------------------------------------------------------- offsets
 
 

@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
-from barnabas.client import Cluster
+from barnabas.client import Cluster, Producer, create_partitions
 from barnabas.client.groups import committed_offsets
 from barnabas.clients import (
     Blacklist,
@@ -416,3 +416,44 @@ def test_offsets_in_kafka_are_seen_by_a_simple_consumer_and_the_other_way(
         assert next(stream).offset == 1
         connector.commit_offsets()
         assert simple.fetch_offsets(group, [(topic, 1)]) == {(topic, 1): 2}
+
+
+# ------------------------------------------------------------------ a broker that registers itself
+
+
+def test_with_a_broker_that_keeps_its_metadata_in_zookeeper(zookeeper_server: ZooKeeperServer):
+    """ZooKeeper is all that the connector is told of: brokers, topics and partitions are found
+    there, and seen when they change."""
+    where = zookeeper_server.connect(zookeeper_server.new_chroot())
+    with Broker({"metadata.store": "zookeeper", "zookeeper.connect": where}) as broker:
+        name = broker.create_topic("registered", partitions=2)
+        connector = ConsumerConnector(
+            {
+                "group.id": "g",
+                "zookeeper.connect": where,
+                "auto.offset.reset": "smallest",
+                "consumer.timeout.ms": "30000",
+                "refresh.leader.backoff.ms": "50",
+                "zookeeper.connection.timeout.ms": "20000",
+            }
+        )
+        (stream,) = connector.create_message_streams_by_filter(Whitelist("registered.*"))
+        with Cluster(broker.bootstrap_servers) as cluster:
+            send(cluster, name, 1, b"first")
+            assert next(stream).message == b"first"
+            create_partitions(cluster, {name: 3})
+            send(cluster, name, 2, b"in a new partition")
+            assert next(stream).message == b"in a new partition"
+            broker.create_topic("registered-later")
+            send(cluster, "registered-later", 0, b"in a new topic")
+            assert next(stream).topic == "registered-later"
+        broker.restart()
+        with Cluster(broker.bootstrap_servers) as cluster:
+            send(cluster, name, 0, b"after a restart")
+            assert next(stream).message == b"after a restart"
+        connector.shutdown()
+
+
+def send(cluster: Cluster, topic: str, partition: int, value: bytes) -> None:
+    with Producer(cluster, topic) as producer:
+        producer.send(value, partition=partition)
