@@ -356,3 +356,59 @@ def test_wrong_settings_of_a_topic_are_refused_when_altered(broker, topic):
     with pytest.raises(InvalidConfig, match="no plugin 'x' runs here"):
         alter(broker, topic, retention_policy="time,x")
     alter(broker, topic, retention_policy="none")
+
+
+POLICY = """
+from barnabas import hookimpl
+
+
+class Policy:
+    @hookimpl
+    def check_new_topic(self, topic):
+        return None if topic.name.startswith("team-") else "topics are called team-..."
+
+    @hookimpl
+    def check_config_change(self, change):
+        return "compaction is not for everybody" if "compact" in str(change.configs) else None
+"""
+
+
+def test_create_topic_policy_class_name(tmp_path, monkeypatch):
+    """Kafka's setting create.topic.policy.class.name names a plugin, which need not stand in
+    `plugins`."""
+    install(tmp_path, monkeypatch, "our-policy", POLICY, our_policy="Policy")
+    with Broker({"create.topic.policy.class.name": "our-policy"}) as broker:
+        broker.create_topic("team-a")
+        with pytest.raises(PolicyViolation, match="team-"):
+            broker.create_topic("mine")
+        assert broker.node.plugins.registry.names() == ["our-policy"]
+
+
+def test_alter_config_policy_class_name(tmp_path, monkeypatch):
+    """The same of alter.config.policy.class.name; a plugin that both name is there once."""
+    install(tmp_path, monkeypatch, "our-policy", POLICY, our_policy="Policy")
+    both = dict.fromkeys(
+        ["create.topic.policy.class.name", "alter.config.policy.class.name"], "our-policy"
+    )
+    with Broker(both) as broker:
+        broker.create_topic("team-a")
+        assert broker.node.plugins.registry.names() == ["our-policy"]
+        from barnabas.client import Cluster, ConfigChange, Resource, alter_configs
+        from barnabas.client.admin import SET, TOPIC
+
+        with Cluster(broker.bootstrap_servers) as cluster:
+            change = ConfigChange(SET, "cleanup.policy", "compact")
+            with pytest.raises(PolicyViolation, match="not for everybody"):
+                alter_configs(cluster, Resource(TOPIC, "team-a"), [change])
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "words"),
+    [
+        ("create.topic.policy.class.name", "com.acme.Policy", "no plugin 'com.acme.Policy'"),
+        ("alter.config.policy.class.name", "time", "does not implement check_config_change"),
+    ],
+)
+def test_a_policy_that_cannot_be_had_stops_the_start(setting, name, words):
+    with pytest.raises(CannotStart, match=words):
+        Broker({setting: name}).start()
