@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from durability.broker_process import free_port
@@ -338,3 +339,12 @@ def test_what_cannot_be_run_is_one_plain_line(words, said):
     ran = run(*words)
     assert ran.returncode == 1 and said in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
+
+
+def test_the_page_tells_every_figure():
+    from barnabas.cli.mirror_figures import METRICS
+
+    text = (Path(__file__).resolve().parents[3] / "docs" / "mirror.md").read_text()
+    for metric in METRICS:
+        row = f"| `{metric.name}` | {', '.join(metric.labels)} | {metric.meaning} |"
+        assert row in text, metric.name
