@@ -3,12 +3,12 @@
 
     python bench/spark.py [--records N] [--repeats N] [--warm N] [--rows 100-noop,...] [--out DIR]
 
-Our broker and Apache Kafka hold the same records, four partitions of each topic, not compressed, no
-keys. One session (local[2], 2 GB) reads them with each reader in turn, who goes first changing, into
-nothing (`noop`) or parquet, `warm` times unmeasured and then `repeats` times. CPU is user and system
-time of the JVM and all Python workers below it, per record; the broker's is told beside it. The
-table has medians; ratios are to unmodified spark-sql-kafka 4.2.0 on our broker, those of its own
-line (`kafka`, wall) to the same on Apache Kafka.
+Our broker and Apache Kafka hold the same records, four partitions of each topic, not compressed,
+no keys. One session (local[2], 2 GB) reads them with each reader in turn, who goes first changing,
+into nothing (`noop`) or parquet, `warm` times unmeasured and then `repeats` times. CPU is user and
+system time of the JVM and all Python workers below it, per record; the broker's is told beside it.
+The table has medians; ratios are to unmodified spark-sql-kafka 4.2.0 on our broker, and of its own
+line (`kafka`: wall) to the same on Apache Kafka.
 
 Needs barnabas[spark], bench/spark_sql_kafka/fetch and bench/kafka/fetch 4.3.1.
 """
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import shutil
 import statistics
 import sys
@@ -32,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
 CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0" / "libs"
 PARTITIONS = 4
+DISTINCT = 19_997  # values: too many for parquet's dictionaries
 KAFKA = "4.3.1"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 READERS = ("files", "wire", "kafka", "kafka on Apache Kafka")
@@ -69,8 +71,11 @@ def fill(port: int, topic: str, count: int, size: int) -> None:
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000}
     )
-    value = os.urandom(size // 2).hex().encode()
+    # As Kafka's own performance tool makes them: random capitals.
+    chance = random.Random(size)
+    values = [bytes(chance.choices(range(65, 91), k=size)) for _ in range(DISTINCT)]
     for i in range(count):
+        value = values[i % DISTINCT]
         while True:
             try:
                 producer.produce(topic, value, partition=i % PARTITIONS)
@@ -114,6 +119,7 @@ class Session:
         self.spark: Any = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.driver.memory", "2g")
             .config("spark.jars", ",".join(map(str, sorted(CONNECTOR.glob("*.jar")))))
             .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
@@ -126,13 +132,13 @@ class Session:
         self.pid = int(handle.current().pid())
 
     def run(
-        self, reader: str, row: Row, count: int, port: int, broker_pid: int
+        self, reader: str, row: Row, count: int, port: int, broker_pid: int, **options: str
     ) -> dict[str, float]:
         kind = "kafka" if reader.startswith("kafka") else "barnabas"
         source = self.spark.read.format(kind).option("subscribe", f"t{row.size}")
         source = source.option("kafka.bootstrap.servers", f"127.0.0.1:{port}")
         if kind == "barnabas":
-            source = source.option("source", reader)
+            source = source.option("source", reader).options(**options)
         target = self.scratch / "out"
         shutil.rmtree(target, ignore_errors=True)
         before, broker_before, began = cpu_s(self.pid), cpu_s(broker_pid), time.monotonic()
@@ -209,8 +215,8 @@ def write(out: Path, found: dict[str, Any], about: dict[str, Any]) -> None:
         *(f"{line}" for line in (__doc__ or "").split("\n\n")[2].splitlines()),
         "",
         f"{about['machine']}; {about['records']:,} records of 100 bytes and"
-        f" {about['records'] // 5:,} of 1 KiB; {about['repeats']} runs after {about['warm']} to warm"
-        f" up; {about['when']}. `files` maps the broker's segments, `wire` fetches, `kafka` is"
+        f" {about['records'] // 5:,} of 1 KiB; {about['repeats']} runs after {about['warm']} to"
+        f" warm up; {about['when']}. `files` maps the broker's segments, `wire` fetches, `kafka` is"
         " spark-sql-kafka 4.2.0.",
         "",
         *lines(found),
@@ -250,8 +256,9 @@ def main() -> int:
         finally:
             for side in sides.values():
                 side.stop()
+    python = platform.python_version()
     about = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {python}",
         "records": given.records,
         "repeats": given.repeats,
         "warm": given.warm,
