@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import random
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ pyspark = pytest.importorskip("pyspark", reason="needs barnabas[spark]")
 pytestmark = pytest.mark.java
 
 RUN_S = 150
+ALL_SEEDS = os.environ.get("BARNABAS_ALL_SEEDS") == "1"
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 APP = str(Path(barnabas.cli.__file__).parent / "spark_app.py")
 QUICK = [
@@ -102,10 +104,12 @@ def offsets_of(place, topic):
     return pairs
 
 
+@pytest.mark.parametrize("seed", range(10 if ALL_SEEDS else 1))
 @pytest.mark.topic(partitions=3, configs=KEPT)
-def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path):
-    """Records are random, so that they take a while; each kill is seen to have struck. The first
-    run is one of spark-submit."""
+def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
+    """Records are random, so that they take a while; each kill is seen to have struck, when some
+    of about 70 files are staged. The first run is one of spark-submit."""
+    moments = random.Random(seed)
     values = [(None, os.urandom(600), None) for _ in range(20_000)]
     for partition in range(3):
         for _ in range(2):
@@ -123,7 +127,8 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path):
     submitted[:4] = [SUBMIT, "--master", "local[2,4]", APP]
     env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     process = subprocess.Popen(submitted, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-    wait_for(lambda: staged(tmp_path), process)
+    count = moments.randrange(40)
+    wait_for(lambda: len(staged(tmp_path)) > count, process)
     for pid in children_of(process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -134,8 +139,8 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path):
 
     with terminal() as (slave, shown):
         process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=slave, text=True)
-        before = set(staged(tmp_path))
-        wait_for(lambda: set(staged(tmp_path)) - before, process)
+        before, count = set(staged(tmp_path)), moments.randrange(30)
+        wait_for(lambda: len(set(staged(tmp_path)) - before) > count, process)
         workers = [
             pid for pid, line in children_of(process.pid).items() if "pyspark.daemon" in line
         ]
