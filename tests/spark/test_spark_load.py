@@ -121,7 +121,8 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
                 partition=partition,
                 **{"batch.num.messages": 2000, "linger.ms": 5},
             )
-    words = (session_broker, topic, tmp_path, "--file-size", "1", "--option", "source=wire")
+    options = ("--file-size", "1", "--option", "source=wire", "--option", "batchBytes=500000")
+    words = (session_broker, topic, tmp_path, *options)
 
     submitted = command(*words)
     submitted[:4] = [SUBMIT, "--master", "local[2,4]", APP]
