@@ -36,6 +36,7 @@ from barnabas.server.membership import Membership
 log = logging.getLogger("barnabas.controller")
 
 AGAIN_S = 1.0
+STOP_S = 1.0
 NOTES_KEPT_MS = 15 * 60 * 1000
 NOTES_LOOKED_AT_MS = 60 * 1000
 
@@ -75,10 +76,11 @@ class Controller:
         self._thread.start()
 
     def stop(self) -> None:
+        """What it waits for in the tree ends when that is closed."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_S)
 
     def apply(self, _state: ClusterState) -> None:
         """Told of each state; returns at once."""
