@@ -81,6 +81,7 @@ OLD_TOOLS = {
     "console-producer": "kafka.tools.ConsoleProducer",
     "console-consumer": "kafka.tools.ConsoleConsumer",
     "dump-log": "kafka.tools.DumpLogSegments",
+    "groups": "kafka.admin.ConsumerGroupCommand",
 }
 
 
@@ -120,7 +121,7 @@ def tool(
     version: str, verb: str, log_file: Path | str = os.devnull, heap: tuple[str, ...] = TOOL_HEAP
 ) -> list[str]:
     """The start of a command line for one of Kafka's own commands. Raises RivalError."""
-    names = OLD_TOOLS if version.startswith("2.") and verb in OLD_TOOLS else TOOLS
+    names = TOOLS | OLD_TOOLS if version.startswith(("1.", "2.")) else TOOLS
     if verb not in names:
         raise RivalError(f"no command {verb}; there are: {' '.join(sorted(TOOLS))}")
     return [*java(version, log_file, heap), names[verb]]
@@ -137,6 +138,8 @@ def free_ports(count: int) -> list[int]:
 
 class Rival:
     """One Kafka broker in its own processes."""
+
+    heap = BROKER_HEAP
 
     def __init__(
         self,
@@ -262,7 +265,8 @@ class Rival:
             "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        command = [*java(self.version, self._log("zookeeper"), ("-Xmx512M",)), main, str(file)]
+        heap = ("-Xmx512M", "-Dzookeeper.jmx.log4j.disable=true")  # reload4j has no JMX
+        command = [*java(self.version, self._log("zookeeper"), heap), main, str(file)]
         self._zookeeper = self._spawn(command, "zookeeper.out")
         self._wait_for_port(self._zookeeper, self.side_port, "zookeeper.out")
 
