@@ -15,7 +15,8 @@ from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import Api
-from barnabas.errors import KafkaError, UnknownServerError, UnsupportedVersion
+from barnabas.errors import KafkaError, RequestTimedOut, UnknownServerError, UnsupportedVersion
+from barnabas.metadata.tree import OutcomeUnknown, StoreUnreachable
 from barnabas.wire import MalformedMessage, Struct, request
 from barnabas.wire.api_keys import API_VERSIONS
 from barnabas.wire.headers import decode_request_header, encode_response
@@ -120,6 +121,9 @@ class Dispatcher:
             return api.handle(asked, call)
         except KafkaError as error:
             return api.refuse(asked, error.code, call)
+        except (StoreUnreachable, OutcomeUnknown) as error:  # clients try that one again
+            log.warning("%s from %s: %s", api.name, call.peer, error)
+            return api.refuse(asked, RequestTimedOut.code, call)
         except Exception:
             log.exception("%s version %d from %s failed", api.name, call.version, call.peer)
             return api.refuse(asked, UnknownServerError.code, call)

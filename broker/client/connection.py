@@ -11,6 +11,7 @@ for each answer have their own times. After any failure the connection is closed
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from barnabas.cext.wire import MalformedMessage
 from barnabas.client.failures import (
@@ -48,6 +49,8 @@ class Connection:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
+        receive_buffer_bytes: int = 0,
+        send_buffer_bytes: int = -1,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
@@ -60,6 +63,10 @@ class Connection:
             reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
             raise CannotConnect(f"cannot connect to {self.address}: {reason}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if receive_buffer_bytes > 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if send_buffer_bytes > 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.is_open = True
         self.versions = self._ask_versions()
 
@@ -71,6 +78,13 @@ class Connection:
     def close(self) -> None:
         self.is_open = False
         self._socket.close()
+
+    def interrupt(self) -> None:
+        """For another thread than the one that uses it, which learns that the connection is lost
+        and closes it: closing here would leave that one with the number of a socket that may be
+        somebody else's by then."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def hand_over(self) -> socket.socket:
         """The socket, not blocking, for one who speaks on it alone from now on (pipeline.py)."""

@@ -118,6 +118,11 @@ def _address_problems(get: Get) -> list[str]:
     return []
 
 
+# Any of these calls for a look at what is said of ZooKeeper; zookeeper.connect alone, as Kafka's
+# stock files have it, does not.
+ZOOKEEPER_NAMES = frozenset({"metadata.store", "zookeeper.auth", "zookeeper.set.acl"})
+
+
 class BrokerConfig(TypedAccess):
     """Values by name, where each came from, and what people should know about them."""
 
@@ -274,11 +279,10 @@ class BrokerConfig(TypedAccess):
             wrong.append("log.dirs: a directory name is empty. Name at least one directory.")
         elif len(set(self.log_dirs)) < len(self.log_dirs):
             wrong.append("log.dirs: a directory is there twice. Name each once.")
-        if self.metadata_store == "zookeeper" and not self["zookeeper.connect"]:
-            wrong.append(
-                "metadata.store=zookeeper needs zookeeper.connect. Set it to host:port,"
-                " or set metadata.store=embedded."
-            )
+        if not ZOOKEEPER_NAMES.isdisjoint(self.values):
+            from barnabas.config.zookeeper import zookeeper_problems
+
+            wrong += zookeeper_problems(self.metadata_store, self.get)
         roles = self.names("process.roles")
         if roles and "broker" not in roles:
             wrong.append(

@@ -107,6 +107,22 @@ def _offsets(path: Path) -> dict[TopicPartition, int]:
         return {}
 
 
+def topic_id_on_disk(
+    directories: Iterable[Path], topic: str, partitions: Iterable[int]
+) -> bytes | None:
+    """The id that the directories of a topic are marked with, if they are."""
+    names = [partition_dirs.plain_name(topic, partition) for partition in partitions]
+    for path in (directory / name for directory in directories for name in names):
+        try:
+            found = None if path.is_symlink() else files.read_topic_id(path)
+        except DamagedFile as error:
+            log.warning("%s", error)
+            continue
+        if found is not None:
+            return found
+    return None
+
+
 class LogManager:
     """The logs of one node. Changes come one at a time, from the replica manager."""
 

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODEC = (
     "cext.varint",
     "cext.crc",
+    "cext.key_hash",
     "cext.records",
     "cext.columns",
     "cext.wire",
@@ -42,6 +43,8 @@ ROOMS |= {
     for room in ("clients", "scan", "spark", "plugins")
 }
 ROOMS["spark"] |= {"scan"}
+ROOMS["clients"] |= {"value_class"}
+ROOMS["cli"] |= {"clients"}
 ROOMS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`
 ROOMS["__main__"] = {"cli"}
 
