@@ -130,12 +130,11 @@ class ZooKeeperTree:
             return False
         return True
 
-    def give_up(self, names: Iterable[TopicAndPartition], consumer_id: str) -> None:
-        """Partitions that this session owns are nobody's from now on."""
-        for name in names:
-            path = f"{self._group}/owners/{name.topic}/{name.partition}"
-            if self._owner_of(path) == self.session_id:
-                self._delete(path)
+    def give_up(self, name: TopicAndPartition) -> None:
+        """A partition that this session owns is nobody's from now on."""
+        path = f"{self._group}/owners/{name.topic}/{name.partition}"
+        if self._owner_of(path) == self.session_id:
+            self._delete(path)
 
     # -------------------------------------------------------------------------------- offsets
 
