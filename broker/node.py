@@ -395,6 +395,7 @@ class Node:
             plugins=plugins,
             lane=lane,
             verify=self._verify,
+            next_closed=self._reactor.next_closed,
         )
         administration = GroupAdministration(coordinators.groups)
         self.rooms = Rooms(
@@ -594,6 +595,7 @@ class Node:
         from barnabas.groups.group_figures import GroupFigures
         from barnabas.server import broker_figures
         from barnabas.server.plugin_figures import PluginFigures
+        from barnabas.share.share_figures import ShareFigures
         from barnabas.storage.cleaner_figures import CleanerFigures
         from barnabas.telemetry.network import NetworkFigures
         from barnabas.telemetry.process import ProcessFigures
@@ -624,7 +626,7 @@ class Node:
         groups = GroupFigures(
             self.rooms.groups, self.rooms.replicas.high_watermark, rooms.partitions_max
         )
-        assert self.cleaner is not None
+        assert self.cleaner is not None and self._coordinators is not None
         return [
             broker_figures.BrokerFigures(rooms),
             groups,
@@ -632,6 +634,9 @@ class Node:
             network,
             PluginFigures(self.plugins),
             ProcessFigures(__version__),
+            ShareFigures(
+                self.rooms.share, self._coordinators.share_log.led_partitions, self._began_ns
+            ),
         ]
 
     def _retention(self) -> None:
@@ -713,7 +718,7 @@ def _answering(dispatcher: Dispatcher, kept: KeptAnswers) -> Answer:
                 pending.listener,
                 pending.peer,
                 pending.reply,
-                pending.connection_id,
+                pending,
                 keeper(kept, pending),
             )
             return ANSWERED_LATER if frame is None else frame

@@ -184,7 +184,9 @@ class ZooKeeperServer:
                 connection.sendall(struct.pack(">i", len(frame)) + frame)
             answered = b"".join(iter(lambda: connection.recv(65536), b""))
         # The first answer has the timeout of the session, 0 when there is none of this id.
-        assert len(answered) > 12 and struct.unpack_from(">i", answered, 8)[0] > 0, "no such session"
+        assert len(answered) > 12 and struct.unpack_from(">i", answered, 8)[0] > 0, (
+            "no such session"
+        )
 
     def _spawn(self) -> None:
         file = self.data_dir / "zoo.cfg"

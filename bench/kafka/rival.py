@@ -149,7 +149,10 @@ class Rival:
         settings: dict[str, str] | None = None,
         port: int | None = None,
         features: dict[str, int] | None = None,
+        heap: tuple[str, ...] = BROKER_HEAP,
     ) -> None:
+        """In mode zookeeper with zookeeper.connect among the settings it uses that server, and
+        starts none."""
         if mode not in ("kraft", "zookeeper"):
             raise RivalError(f"mode {mode} is neither kraft nor zookeeper")
         reason = missing(version)
@@ -161,6 +164,7 @@ class Rival:
         free = free_ports(2)
         self.port, self.side_port = port or free[0], free[1]
         self.settings = dict(settings or {})
+        self.heap = heap
         self.features = dict(features or {})  # of a new cluster, where not the release's own
         self._broker: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[bytes] | None = None
@@ -190,7 +194,8 @@ class Rival:
         file.write_text("\n".join(lines) + "\n")
         try:
             if self.mode == "zookeeper":
-                self._start_zookeeper()
+                if "zookeeper.connect" not in self.settings:
+                    self._start_zookeeper()
             elif not (self.log_dir / "meta.properties").exists():
                 self._format(file)
             self._broker = self._spawn(self._command(), "broker.out")

@@ -5,8 +5,11 @@ and bytes that are no such message, close the connection without an answer, as K
 ApiVersions answers a version that nobody knows.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
@@ -17,6 +20,9 @@ from barnabas.metadata.tree import OutcomeUnknown, StoreUnreachable
 from barnabas.wire import MalformedMessage, Struct, request
 from barnabas.wire.api_keys import API_VERSIONS
 from barnabas.wire.headers import decode_request_header, encode_response
+
+if TYPE_CHECKING:
+    from barnabas.server.closings import Connection
 
 log = logging.getLogger("barnabas.api")
 
@@ -44,7 +50,7 @@ class Dispatcher:
         listener: str,
         peer: tuple[str, int],
         reply: Callable[[bytes], object],
-        connection_id: int = 0,
+        connection: Connection | None = None,
         keep: Callable[[bytes, int], object] | None = None,
     ) -> bytes | None:
         """The framed answer to a request's frame (without its size); None when `reply` gets it
@@ -61,7 +67,17 @@ class Dispatcher:
             raise CloseConnection(f"API key {key} version {version} is not served")
         assert api is not None
         answer_version = version if known else 0
-        call = Call(self.rooms, key, answer_version, header.clientId, listener, peer, connection_id)
+        connection_id = connection.connection_id if connection is not None else 0
+        call = Call(
+            self.rooms,
+            key,
+            answer_version,
+            header.clientId,
+            listener,
+            peer,
+            connection_id,
+            connection,
+        )
         if not known:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)

@@ -22,9 +22,11 @@ COMMANDS = {
     "transactions": "list, describe and abort transactions; find those that hang",
     "configs": "show and change settings of topics and brokers",
     "plugins": "list and describe plugins, begin one of your own, reload a broker's",
+    "mirror": "copy topics of other clusters into one, for as long as it runs",
     "bench": "how fast a broker takes, gives and passes on records",
     "log": "look into the files of a log directory",
     "checkpoint": "look into Spark's checkpoints; move them to and from consumer groups",
+    "spark-load": "load topics into parquet files by Spark, batch after batch, each record once",
 }
 
 DESCRIPTION = """\
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=COMMANDS[name],
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    module = importlib.import_module(f"barnabas.cli.{name}")
+    module = importlib.import_module(f"barnabas.cli.{name.replace('-', '_')}")
     module.configure(parser)
     parsed = parser.parse_args(arguments[1:])
     try:

@@ -186,7 +186,7 @@ def follower(config: DynamicConfig, began: ClusterState) -> Callable[[ClusterSta
         now = {path: texts for path, texts in state.configs.items() if _is_broker(path)}
         if now == before:
             return
-        gone = {path: {} for path in before.keys() - now.keys()}
+        gone: dict[str, Mapping[str, str]] = {path: {} for path in before.keys() - now.keys()}
         before, changed = now, {p: t for p, t in now.items() if before.get(p) != t}
         for path, texts in {**gone, **changed}.items():
             _take_over(config, path, texts)

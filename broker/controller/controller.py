@@ -25,6 +25,7 @@ from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.metadata.tree import (
     CheckVersion,
+    CreateNode,
     MetadataError,
     MetadataTree,
     NoNode,
@@ -35,6 +36,7 @@ from barnabas.server.membership import Membership
 log = logging.getLogger("barnabas.controller")
 
 AGAIN_S = 1.0
+STOP_S = 1.0
 NOTES_KEPT_MS = 15 * 60 * 1000
 NOTES_LOOKED_AT_MS = 60 * 1000
 
@@ -70,20 +72,24 @@ class Controller:
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
+        self._wake.set()
         self._thread.start()
 
     def stop(self) -> None:
+        """What it waits for in the tree ends when that is closed."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_S)
 
     def apply(self, _state: ClusterState) -> None:
-        """Told of each state; returns at once."""
-        self._wake.set()
+        """Told of each state; returns at once. A state that this thread has made itself calls for
+        nothing: what others did meanwhile is told by their watches."""
+        if threading.current_thread() is not self._thread:
+            self._wake.set()
 
     def _run(self) -> None:
-        again = True
+        again = False
         while True:
             self._wake.wait(AGAIN_S if again else None)
             if self._stopping:
@@ -117,6 +123,8 @@ class Controller:
         check = self._fence()
         if check is None:
             return
+        if self._tree.exists(znodes.FEATURES_PATH) is None:
+            self._tree.multi([*check, CreateNode(znodes.FEATURES_PATH, znodes.NO_FEATURES)])
         give_ids(self._tree, self._reader, self._known_id, self._random_bytes)
         begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
         self._delete_marked()
@@ -136,15 +144,15 @@ class Controller:
         marked = self._tree.children(znodes.DELETE_TOPICS_PATH)
         if not marked:
             return
-        known = self._reader.refresh_topics(marked)
-        there = [name for name in marked if known.topic(name) is not None]
+        known = self._reader.state.topics
+        there = [name for name in marked if name in known]
+        done = [name for name in marked if self._tree.exists(znodes.topic_path(name)) is None]
         if self._may_delete():
             self._deletion.delete(there)
-            there = []
-        elif there:
-            log.info("not deleted, by delete.topic.enable: %s", ", ".join(sorted(there)))
-        gone = set(marked) - known.topics.keys() - known.without_id.keys() - known.unreadable.keys()
-        for name in [*there, *gone]:
+        else:
+            log.info("not deleted, by delete.topic.enable: %s", ", ".join(sorted(marked)))
+            done = marked
+        for name in done:
             self._remove(znodes.delete_topic_path(name))
 
     def _delete_notes(self) -> None:

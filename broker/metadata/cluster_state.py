@@ -341,7 +341,10 @@ class ClusterStateReader:
         now = set(self._watch_children(znodes.TOPICS_PATH, self._topics_changed))
         state = self.state
         known = state.topics.keys() | state.unreadable.keys() | state.without_id.keys()
-        self.refresh_topics(now ^ known)
+        changed = now ^ known
+        if changed:  # no note tells of the configuration that a topic is made with
+            self.refresh_config(f"topics/{name}" for name in changed)
+        self.refresh_topics(changed)
 
     def _topic_changed(self, event: WatchEvent) -> None:
         self.refresh_topics([name_of(event.path)])

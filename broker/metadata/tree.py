@@ -242,9 +242,7 @@ def shares(
     for operation in operations:
         more_bytes = _size_bytes(operation, limits)
         is_full = len(part) == limits.multi_operations_max
-        if len(part) > len(each) and (
-            is_full or size_bytes + more_bytes > limits.multi_bytes_max
-        ):
+        if len(part) > len(each) and (is_full or size_bytes + more_bytes > limits.multi_bytes_max):
             yield part
             part, size_bytes = [*each], least_bytes
         part.append(operation)

@@ -64,9 +64,9 @@ from barnabas.metadata.tree import (
     parent_of,
 )
 from barnabas.metadata.watches import Calls
+from barnabas.metadata.znodes import CONFIG_PATH, CONSUMERS_PATH
 from barnabas.metadata.zookeeper_errors import LOST, multi_error, tree_error
 from barnabas.metadata.zookeeper_outcome import Found, Verdict, verdict
-from barnabas.metadata.znodes import CONFIG_PATH, CONSUMERS_PATH
 
 log = logging.getLogger("barnabas.zookeeper")
 
@@ -79,6 +79,7 @@ OPERATIONS_MAX = 5_000
 OPERATION_BYTES = 160
 LOOK_S = 0.25  # how soon a call that waits sees that the tree is being closed
 CLOSE_S = 5.0
+GIVE_UP_S = 0.2
 # kazoo's own retry would wait up to an hour between attempts to connect.
 CONNECT_AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 # What holds secrets is readable by its creator alone: Kafka's own list.
@@ -109,9 +110,7 @@ class ZooKeeperTree(MetadataTree):
 
     is_shared = True
 
-    def __init__(
-        self, settings: ZooKeeperSettings, former: FormerSession | None = None
-    ) -> None:
+    def __init__(self, settings: ZooKeeperSettings, former: FormerSession | None = None) -> None:
         chroot_bytes = len(settings.chroot.encode())
         self.limits = Limits(
             multi_operations_max=OPERATIONS_MAX,
@@ -175,7 +174,7 @@ class ZooKeeperTree(MetadataTree):
             self._make_chroot()
             self._read(lambda: self._client.exists_async(self._full("/")), "/")
         except BaseException:
-            self.close()
+            self._close(GIVE_UP_S)  # nobody is there who could take leave
             raise
 
     @property
@@ -245,6 +244,9 @@ class ZooKeeperTree(MetadataTree):
             self._listeners.append(listener)
 
     def close(self) -> None:
+        self._close(CLOSE_S)
+
+    def _close(self, patience_s: float) -> None:
         with self._changed:
             if self._closing:
                 return
@@ -255,7 +257,7 @@ class ZooKeeperTree(MetadataTree):
         # kazoo waits for its threads, which may be waiting for a server that is not there.
         stopping = threading.Thread(target=self._stop_client, name="zookeeper-close", daemon=True)
         stopping.start()
-        stopping.join(CLOSE_S)
+        stopping.join(patience_s)
         self._calls.stop()
 
     def _stop_client(self) -> None:
@@ -508,7 +510,7 @@ class ZooKeeperTree(MetadataTree):
         )
 
     def _found(self, operations: list[Operation]) -> dict[str, Found]:
-        times = Counter(operation.path for operation in operations)
+        times = Counter(op.path for op in operations if not isinstance(op, CheckVersion))
         paths = [path for path, count in times.items() if count == 1]
         above = sorted({parent_of(path) for path in paths})
         # The nodes before their parents: a parent that is unchanged then had no such child.
@@ -524,9 +526,7 @@ class ZooKeeperTree(MetadataTree):
             found[path] = Found(stat, data or b"", changed)
         return found
 
-    def _found_result(
-        self, operation: Operation, found: dict[str, Found], zxid: int
-    ) -> Result:
+    def _found_result(self, operation: Operation, found: dict[str, Found], zxid: int) -> Result:
         if isinstance(operation, SetData):
             return _stat(found[operation.path].stat)
         if not isinstance(operation, CreateNode):

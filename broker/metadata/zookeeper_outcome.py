@@ -84,9 +84,7 @@ def _witness(
     return _setting(operation, found, before)
 
 
-def _creation(
-    operation: CreateNode, found: Found, before: int, session_id: int
-) -> Verdict | int:
+def _creation(operation: CreateNode, found: Found, before: int, session_id: int) -> Verdict | int:
     stat = found.stat
     if stat is None:
         if found.parent_pzxid <= before:

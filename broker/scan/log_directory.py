@@ -11,8 +11,11 @@ there. Who has a segment open keeps its bytes; who comes too late for a name lis
 import os
 import struct
 import time
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from barnabas.cext.mapped_segment import MappedSegment
@@ -97,6 +100,32 @@ class LogDirectory:
             except FileNotFoundError:  # deleted or swapped since the listing
                 continue
         raise NoFilesHere(f"{self.path}: segments go faster than they can be opened")
+
+    def byte_table(self) -> Callable[[int], int]:
+        """For the log as it is now: how many of its bytes lie before an offset, as finely as the
+        offset indexes know. Segments that go later are looked up no more."""
+        bases = self.segments()
+        sizes: list[int] = []
+        for base in bases:
+            try:
+                sizes.append(os.stat(self._name(base, ".log")).st_size)
+            except FileNotFoundError:
+                sizes.append(0)
+        before = [0, *accumulate(sizes)]
+
+        def bytes_before(offset: int) -> int:
+            at = bisect_right(bases, offset) - 1
+            if at < 0:
+                return 0
+            try:
+                with closing(
+                    MappedSegment(os.fspath(self._name(bases[at], ".log")), bases[at])
+                ) as segment:
+                    return before[at] + segment.position_of(offset)
+            except OSError:
+                return before[at]
+
+        return bytes_before
 
     def _is_same(self, segment: MappedSegment) -> bool:
         try:

@@ -8,7 +8,11 @@ from typing import Any
 
 
 def register(spark: Any) -> None:
-    """spark.read.format("barnabas") works after it. Needs `barnabas[spark]`."""
+    """spark.read.format("barnabas") works after it. Needs `barnabas[spark]`.
+
+    The session hands filters to Python data sources from then on
+    (spark.sql.python.filterPushdown.enabled), which the format insists on."""
     from barnabas.spark.source import BarnabasSource
 
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(BarnabasSource)

@@ -4,15 +4,19 @@
 |---|---|
 | kafka.bootstrap.servers | HOST:PORT, several with commas; needed |
 | subscribe, subscribePattern, assign | one of: topics with commas, a pattern, {"topic":[0,1]} |
-| startingOffsets | earliest, {"topic":{"0":5}} (-2 earliest), group (where kafka.group.id stands) |
-| endingOffsets | latest, or JSON (-1 latest) |
+| startingOffsets | earliest, latest, {"topic":{"0":5}} (-2 earliest, -1 latest), group (where |
+| | kafka.group.id stands); of a batch earliest and never latest, of a stream latest |
+| endingOffsets | latest, or JSON (-1 latest); of a batch alone |
 | startingTimestamp, endingTimestamp | ms since 1970, for all partitions |
 | startingOffsetsByTimestamp, endingOffsetsByTimestamp | {"topic":{"0":ms}} |
 | startingOffsetsByTimestampStrategy | error, or latest: when no record is so late |
 | failOnDataLoss | true |
 | minPartitions, maxRecordsPerPartition | how a partition is cut among tasks |
 | includeHeaders | false |
-| kafka.group.id | for startingOffsets=group alone |
+| maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay (15m) | how much a micro-batch has |
+| maxBytesPerTrigger | the same in bytes of the log |
+| commitOffsetsToGroup | a group that is told how far a stream is |
+| kafka.group.id | for startingOffsets=group alone, else commitOffsetsToGroup is |
 | isolation, kafka.isolation.level | read_committed, or read_uncommitted |
 | segments.dir | where the broker's log directories are seen by the tasks, with commas |
 | source | auto (files where they are here, else Fetch), files, wire |
@@ -24,14 +28,29 @@ the Java client's own affairs and are passed over.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from barnabas.client import Cluster
 from barnabas.spark.offsets import Offsets, parse_offsets
 
+DELAY_MS = 15 * 60 * 1000
 BATCH_BYTES = 4 * 1024 * 1024
+LATEST_MARK = -1  # in the JSON of offsets
 EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
 BY_TOPIC = ("subscribe", "subscribepattern", "assign")
+OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+OF_STREAMS = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "commitOffsetsToGroup",
+)
+SPAN = re.compile(r"(-?\d+)\s*(us|ms|s|m|min|h|d)?")
+SPAN_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+SPAN_MS["d"] = 24 * SPAN_MS["h"]
 
 
 class BadOption(ValueError):
@@ -39,8 +58,18 @@ class BadOption(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Servers:
+    """A cluster and how it is spoken to; plain values, so that workers can be sent it."""
+
+    bootstrap: str
+
+    def cluster(self) -> Cluster:
+        return Cluster(self.bootstrap)
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
-    bootstrap_servers: str
+    servers: Servers
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] | None = None
@@ -58,9 +87,23 @@ class SourceOptions:
     segment_dirs: tuple[str, ...] = ()
     source: str = "auto"
     batch_bytes: int = BATCH_BYTES
+    offsets_max: int | None = None  # of a micro-batch, as the rest
+    offsets_min: int | None = None
+    bytes_max: int | None = None
+    delay_ms: int = DELAY_MS
+    commit_group: str | None = None
+
+    @property
+    def start_moves(self) -> bool:
+        """Whether the same question later may be answered with other offsets."""
+        if self.start_times is not None:
+            return self.latest_when_too_late
+        if isinstance(self.start, str):
+            return self.start != EARLIEST
+        return LATEST_MARK in (at for rows in self.start.values() for at in rows.values())
 
 
-def parse_options(given: Mapping[str, str]) -> SourceOptions:
+def parse_servers(given: Mapping[str, str]) -> Servers:
     """Raises BadOption."""
     low = {name.lower(): value for name, value in given.items()}
     protocol = low.get("kafka.security.protocol", "PLAINTEXT").upper()
@@ -69,16 +112,40 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     servers = low.get("kafka.bootstrap.servers")
     if not servers:
         raise BadOption("kafka.bootstrap.servers is needed: HOST:PORT of a broker")
+    return Servers(servers)
+
+
+def wants_headers(given: Mapping[str, str]) -> bool:
+    """Raises BadOption."""
+    return _flag({name.lower(): value for name, value in given.items()}, "includeHeaders", False)
+
+
+def parse_options(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
+    """Raises BadOption."""
+    low = {name.lower(): value for name, value in given.items()}
+    servers = parse_servers(low)
     if sum(name in low for name in BY_TOPIC) != 1:
         raise BadOption("give exactly one of subscribe, subscribePattern and assign")
+    for name in OF_BATCHES if stream else OF_STREAMS:
+        if name.lower() in low:
+            raise BadOption(f"{name} is an option of {'batches' if stream else 'streams'} alone")
+    offsets_max, offsets_min = (
+        _count(low, "maxOffsetsPerTrigger"),
+        _count(low, "minOffsetsPerTrigger"),
+    )
+    if offsets_max is not None and offsets_min is not None and offsets_min > offsets_max:
+        raise BadOption(
+            f"minOffsetsPerTrigger {offsets_min} is above maxOffsetsPerTrigger {offsets_max}"
+        )
+    starts = (LATEST, EARLIEST, GROUP) if stream else (EARLIEST, GROUP)
     isolation = low.get("isolation", low.get("kafka.isolation.level", "read_committed"))
     source = low.get("source", "auto")
     return SourceOptions(
-        bootstrap_servers=servers,
+        servers=servers,
         topics=_words(low.get("subscribe", "")),
         pattern=low.get("subscribepattern"),
         assigned=_assigned(low.get("assign")),
-        start=_place(low, "startingOffsets", (EARLIEST, GROUP)),
+        start=_place(low, "startingOffsets", starts),
         end=_place(low, "endingOffsets", (LATEST,)),
         start_times=_times(low, "starting"),
         end_times=_times(low, "ending"),
@@ -92,12 +159,17 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         tasks_min=_count(low, "minPartitions"),
         records_max=_count(low, "maxRecordsPerPartition"),
         headers=_flag(low, "includeHeaders", False),
-        group_id=low.get("kafka.group.id"),
+        group_id=low.get("kafka.group.id", low.get("commitoffsetstogroup")),
         committed=_one_of(isolation, "isolation", ("read_committed", "read_uncommitted"))
         == "read_committed",
         segment_dirs=_words(low.get("segments.dir", "")),
         source=_one_of(source, "source", ("auto", "files", "wire")),
         batch_bytes=_count(low, "batchBytes") or BATCH_BYTES,
+        offsets_max=offsets_max,
+        offsets_min=offsets_min,
+        bytes_max=_count(low, "maxBytesPerTrigger"),
+        delay_ms=_span_ms(low, "maxTriggerDelay", DELAY_MS),
+        commit_group=low.get("commitoffsetstogroup"),
     )
 
 
@@ -125,6 +197,16 @@ def _count(low: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
+def _span_ms(low: Mapping[str, str], name: str, default: int) -> int:
+    text = low.get(name.lower())
+    if text is None:
+        return default
+    found = SPAN.fullmatch(text.strip().lower())
+    if found is None:
+        raise BadOption(f"{name} is a number with us, ms, s, m, h or d, not {text!r}")
+    return int(int(found[1]) * SPAN_MS[found[2] or "ms"])
+
+
 def _offsets(name: str, text: str) -> Offsets:
     try:
         return parse_offsets(text)
@@ -137,7 +219,8 @@ def _place(low: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | O
     if text.lower() in words:
         return text.lower()
     if not text.startswith("{"):
-        raise BadOption(f"{name} of a batch is {', '.join(words)} or JSON, not {text!r}")
+        kind = "stream" if LATEST in words and EARLIEST in words else "batch"
+        raise BadOption(f"{name} of a {kind} is {', '.join(words)} or JSON, not {text!r}")
     return _offsets(name, text)
 
 

@@ -1,4 +1,6 @@
-"""Records with everything that may be missing in one."""
+"""Records with everything that may be missing in one, and transactions."""
+
+from confluent_kafka import Producer
 
 
 def rows(count):
@@ -10,3 +12,23 @@ def rows(count):
         )
         for i in range(count)
     ]
+
+
+def transactions(broker, topic):
+    """One that is committed, one that is aborted, between records of nobody's."""
+    for decided in ("commit", "abort", "commit"):
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "transactional.id": f"{topic}-{decided}",
+            }
+        )
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        for i in range(40):
+            producer.produce(topic, f"{decided}-{i}", partition=i % 2)
+        producer.flush(20)
+        if decided == "commit":
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)

@@ -1,34 +1,8 @@
-"""PySpark reads topics through the format `barnabas`: one session for all tests."""
-
-import sys
+"""PySpark reads topics through the format `barnabas`."""
 
 import pytest
 from scan.scan_rows import consumed, produce
-
-pytest.importorskip("pyspark", reason="needs barnabas[spark]")
-
-from pyspark.sql import SparkSession
 from spark.some_rows import rows
-
-from barnabas.spark import register
-
-
-@pytest.fixture(scope="session")
-def spark():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.driver.memory", "1g")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .getOrCreate()
-        )
-        register(session)
-        yield session
-        session.stop()
 
 
 def frame(spark, broker, **options):

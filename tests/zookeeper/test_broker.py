@@ -1,4 +1,4 @@
-"""A broker on ZooKeeper is a broker: its clients see no difference, and a restart finds everything."""
+"""A broker on ZooKeeper: its clients see no difference, and a restart finds everything."""
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition

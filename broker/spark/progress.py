@@ -1,0 +1,82 @@
+"""What a query's progress tells: how far behind it is, and to a group how far it came.
+
+    from barnabas.spark.progress import GroupCommits, lag
+
+    lag(query.lastProgress)               # {("news", 0): 1200, ...} records that wait
+    spark.streams.addListener(GroupCommits("127.0.0.1:9092", "nightly", query="to-parquet"))
+
+A source commits to `commitOffsetsToGroup` when Spark asks it for the next batch, which is at the
+next trigger. Where triggers are far apart the listener tells the group right after each batch. It
+works for spark-sql-kafka's sources too.
+"""
+
+import json
+import logging
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from barnabas.client import ClientError, Cluster
+from barnabas.client.groups import commit_offsets
+from barnabas.errors import KafkaError
+from barnabas.spark.offsets import Offsets, kafka_offsets
+
+log = logging.getLogger("barnabas.spark")
+
+
+def _offsets(source: Any, name: str) -> Offsets:
+    """Of one source of a progress event, which has them as text or as what the text says."""
+    found = source[name] if isinstance(source, dict) else getattr(source, name)
+    text = found if isinstance(found, str) else json.dumps(found)
+    return kafka_offsets(text) or {}
+
+
+def lag(progress: Any) -> dict[tuple[str, int], int]:
+    """How many offsets of each partition wait after a batch, over all sources of the query."""
+    found: dict[tuple[str, int], int] = {}
+    for source in progress["sources"] if isinstance(progress, dict) else progress.sources:
+        latest = _offsets(source, "latestOffset")
+        for topic, rows in _offsets(source, "endOffset").items():
+            for index, offset in rows.items():
+                if index in latest.get(topic, {}):
+                    found[topic, index] = max(latest[topic][index] - offset, 0)
+    return found
+
+
+class GroupCommits(StreamingQueryListener):
+    """Commits the end of each batch, once it is done, to a group.
+
+    query: the name of the query that is meant; None: any of the session's."""
+
+    def __init__(self, bootstrap_servers: str, group: str, *, query: str | None = None) -> None:
+        self.bootstrap_servers, self.group, self.query = bootstrap_servers, group, query
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        if self.query is not None and progress.name != self.query:
+            return
+        offsets: Offsets = {}
+        for source in progress.sources:
+            offsets |= _offsets(source, "endOffset")
+        if not offsets:
+            return
+        try:
+            with Cluster(self.bootstrap_servers) as cluster:
+                commit_offsets(cluster, self.group, offsets)
+        except (KafkaError, ClientError) as error:
+            log.warning("group %s is not told how far the query is: %s", self.group, error)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass

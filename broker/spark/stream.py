@@ -1,0 +1,229 @@
+"""A streaming query's way through its topics: where it begins, to where each batch reads.
+
+Spark asks, in the driver and from one thread: `initial` (a new query), `latest` for the end of the
+next batch, `tasks` for what it reads, then it runs the tasks and writes the batch's end into its
+checkpoint. After a crash the newest batch is run again: `tasks` is asked for the same range.
+
+The range of the first batch is `initial` to its end, and the checkpoint holds the end alone. So
+where the same options may mean other offsets a moment later (latest, group, ...) the first batch is
+empty: its end, which is kept, says where the query began.
+
+`latest` is asked when all that lies before its `start` is in the checkpoint's commits: at that
+point the offsets are committed to the group. It is asked once more after the last batch of an
+AvailableNow run, so that the group stands at the end of it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from barnabas.client import ClientError, Cluster
+from barnabas.client.groups import commit_offsets
+from barnabas.errors import KafkaError
+from barnabas.spark.batch import Task, tasks
+from barnabas.spark.offsets import Offsets
+from barnabas.spark.options import SourceOptions
+from barnabas.spark.planner import (
+    DataLoss,
+    Ends,
+    MinOffsets,
+    Positions,
+    Start,
+    TopicPartition,
+    latest_within,
+    latest_within_bytes,
+    starting,
+    task_ranges,
+)
+from barnabas.spark.positions import first_offsets
+from barnabas.spark.subscription import Seen, look, stored_bytes
+
+log = logging.getLogger("barnabas.spark")
+
+LAGGING_TRIES, LAGGING_PAUSE_S = 5, 0.2  # a broker that has just begun to lead a partition
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What Spark asks of one batch besides the options; None: nothing."""
+
+    everything: bool = False  # whatever the options say
+    offsets_max: int | None = None
+
+
+class Stream:
+    """One query's. Raises BadOption, DataLoss, and the errors of client and brokers."""
+
+    def __init__(
+        self, options: SourceOptions, now_ms: Callable[[], int] = lambda: time.time_ns() // 10**6
+    ) -> None:
+        self.options, self._now_ms = options, now_ms
+        self._cluster: Cluster | None = None
+        self._ids: dict[str, bytes] = {}  # of the topics when they were seen first
+        self._initial: Ends | None = None
+        self._first_is_empty = False
+        self._target: Ends | None = None  # where an AvailableNow run ends
+        self._newest: Ends | None = None
+        self._in_group: Positions = {}
+        self._held = MinOffsets(options.offsets_min or 0, options.delay_ms)
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+    # ------------------------------------------------------------------------- where it begins
+
+    def initial(self) -> Ends:
+        """The same for the life of this object: Spark asks more than once."""
+        if self._initial is None:
+            seen = self._look()
+            asked = first_offsets(self._connected(), self.options, seen)
+            self._initial = self._starting(asked, seen).offsets
+            self._first_is_empty = self.options.start_moves
+        return self._initial
+
+    def _starting(self, asked: Positions, seen: Seen) -> Start:
+        return starting(
+            asked,
+            seen.earliest(),
+            seen.high(),
+            fail_on_data_loss=self.options.fail_on_data_loss,
+            ids_before=self._ids,
+            ids_now=seen.ids,
+        )
+
+    # --------------------------------------------------------------------------- where it ends
+
+    def stop_at_latest(self) -> None:
+        """What comes from now on is not read (AvailableNow)."""
+        self._target = self._look().latest(self.options.committed)
+
+    def newest(self) -> Ends | None:
+        """As seen by the last `latest`: what the lag is counted from."""
+        return self._newest
+
+    def latest(self, start: Positions, limit: Limit = Limit()) -> Ends:
+        """Where the next batch ends; `start` when there is none to be run now."""
+        if self._first_is_empty:
+            self._first_is_empty = False
+            return dict(start)
+        self._commit(start)
+        seen = self._look_from(start)
+        begin = self._starting(start, seen).offsets
+        latest = seen.latest(self.options.committed)
+        self._newest = latest
+        if self._target is not None:
+            kept = self._target.keys() | start.keys()
+            latest = {
+                tp: min(at, self._target.get(tp, at)) for tp, at in latest.items() if tp in kept
+            }
+        # Uncommitted records may have been read before the isolation was changed.
+        latest = {tp: max(at, begin[tp]) for tp, at in latest.items()}
+        return self._within(begin, latest, seen, limit, start)
+
+    def _within(
+        self, begin: Positions, latest: Ends, seen: Seen, limit: Limit, start: Positions
+    ) -> Ends:
+        options = self.options
+        if limit.everything:
+            return latest
+        if options.offsets_min is not None and self._target is None:
+            if not self._held.is_due(begin, latest, now_ms=self._now_ms()):
+                return dict(start)
+        most = [n for n in (options.offsets_max, limit.offsets_max) if n is not None]
+        if most:
+            latest = latest_within(begin, latest, min(most))
+        if options.bytes_max is not None:
+            between = stored_bytes(self._connected(), options, seen)
+            latest = latest_within_bytes(begin, latest, options.bytes_max, between)
+        return latest
+
+    # ----------------------------------------------------------------------------- what is read
+
+    def tasks(self, start: Positions, end: Positions) -> list[Task]:
+        """Of a batch that is in the checkpoint by now."""
+        if self._first_is_empty:
+            self._first_is_empty = False
+            return []  # run again after a crash: see above
+        seen = self._look_from(end)
+        there = Seen({tp: row for tp, row in seen.bounds.items() if tp in end}, seen.ids)
+        begin = self._starting(start, there)
+        high = there.high()
+        lost = [
+            f"partition {tp[1]} of topic {tp[0]}: offsets to {at} were to be read and offsets"
+            f" {there.bounds[tp].earliest} to {high[tp]} are there"
+            if tp in high
+            else f"partition {tp[1]} of topic {tp[0]} is gone (it was to be read to {at})"
+            for tp, at in sorted(end.items())
+            if at > high.get(tp, -1)
+        ]
+        if lost and self.options.fail_on_data_loss:
+            raise DataLoss(lost)
+        if lost or begin.lost:
+            log.warning("records were lost: %s", "; ".join([*begin.lost, *lost]))
+        self._ids.update(seen.ids)  # a topic that was made anew is read from its begin once
+        ends = {tp: min(at, high[tp]) for tp, at in end.items() if tp in high}
+        return tasks(self._connected(), self.options, there, task_ranges(begin.offsets, ends))
+
+    # -------------------------------------------------------------------------------- the group
+
+    def done(self, end: Positions) -> None:
+        """All before `end` is in the checkpoint's commits."""
+        self._commit(end)
+
+    def _commit(self, offsets: Positions) -> None:
+        group = self.options.commit_group
+        if group is None or offsets == self._in_group or not offsets:
+            return
+        rows: Offsets = {}
+        for (topic, index), offset in offsets.items():
+            rows.setdefault(topic, {})[index] = offset
+        try:
+            commit_offsets(self._connected(), group, rows)
+        except (KafkaError, ClientError) as error:
+            # The checkpoint is what counts; the next batch commits again.
+            log.warning("group %s is not told how far the query is: %s", group, error)
+            return
+        self._in_group = dict(offsets)
+
+    # ------------------------------------------------------------------------------- the cluster
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self.options.servers.cluster()
+        return self._cluster
+
+    def _look(self) -> Seen:
+        cluster = self._connected()
+        for topic in self._ids:
+            cluster.forget(topic)  # there may be more partitions, or it may be another one
+        seen = look(cluster, self.options)
+        for topic, topic_id in seen.ids.items():
+            self._ids.setdefault(topic, topic_id)
+        return seen
+
+    def _look_from(self, known: Positions) -> Seen:
+        """Ends below what was known before are asked for again, for a moment."""
+        for _ in range(LAGGING_TRIES):
+            seen = self._look()
+            high = seen.high()
+            if seen.ids != {topic: self._ids[topic] for topic in seen.ids}:
+                return seen
+            if all(high[tp] >= at for tp, at in known.items() if tp in high):
+                return seen
+            time.sleep(LAGGING_PAUSE_S)
+        return seen
+
+
+def positions(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Of offsets as Spark's JSON has them."""
+    return {(t, int(index)): at for t, rows in offsets.items() for index, at in rows.items()}
+
+
+def offsets_of(positions: Positions) -> dict[str, dict[str, int]]:
+    """As Spark's JSON has them, in order."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, index), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(index)] = offset
+    return found

@@ -1,0 +1,99 @@
+"""One Spark session for all tests of this folder: a JVM costs half a minute of CI.
+
+`spark` has the format `barnabas`, and spark-sql-kafka's `kafka` where bench/spark_sql_kafka/fetch
+has brought it (`kafka_format` skips otherwise). A test leaves no query running and no setting
+changed (`no_query_is_left` looks after the first). A failed task is tried a second time.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from spark import mini_hdfs
+from spark.store_fixtures import place_of, s3_server
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
+CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0"
+
+
+def connector_jars():
+    """Empty where they were not fetched."""
+    return sorted((CONNECTOR / "libs").glob("*.jar")) if (CONNECTOR / "complete").exists() else []
+
+
+def session_settings(warehouse):
+    """For tests that start a driver of their own, too."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.jars": ",".join(map(str, connector_jars())),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(warehouse),
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    pytest.importorskip("pyspark", reason="needs barnabas[spark]")
+    from pyspark.sql import SparkSession
+
+    from barnabas.spark import register
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master("local[2,2]")
+        settings = session_settings(tmp_path_factory.mktemp("warehouse"))
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        register(session)
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def kafka_format():
+    """The name of spark-sql-kafka's format."""
+    if not connector_jars():
+        pytest.skip("needs spark-sql-kafka's jars: bench/spark_sql_kafka/fetch")
+    return "kafka"
+
+
+@pytest.fixture(autouse=True)
+def no_query_is_left(request):
+    yield
+    if "spark" in request.fixturenames:
+        left = request.getfixturevalue("spark").streams.active
+        for query in left:
+            query.stop()
+        assert not left, "this test left its queries running"
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory):
+    """A real HDFS for all tests of this process."""
+    reason = mini_hdfs.missing()
+    if reason:
+        pytest.skip(reason)
+    cluster = mini_hdfs.MiniHdfs(tmp_path_factory.mktemp("hdfs"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """An S3 server for all tests of this process."""
+    yield from s3_server()
+
+
+@pytest.fixture(
+    params=["local", pytest.param("hdfs", marks=pytest.mark.java), "s3"],
+)
+def store(request, monkeypatch):
+    """The URL of an empty place on each kind of store."""
+    return place_of(request.param, request, monkeypatch)

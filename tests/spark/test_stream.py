@@ -1,0 +1,224 @@
+"""A streaming query's way through its topics, without Spark: offsets, limits, losses, groups."""
+
+import pytest
+from scan.scan_rows import produce
+from spark.some_rows import rows
+
+from barnabas.client import (
+    Cluster,
+    create_partitions,
+    delete_records,
+    delete_topics,
+)
+from barnabas.client.groups import commit_offsets, committed_offsets
+from barnabas.spark.options import BadOption, parse_options
+from barnabas.spark.planner import DataLoss
+from barnabas.spark.stream import Limit, Stream, offsets_of, positions
+
+
+@pytest.fixture
+def stream_of(session_broker, request):
+    """Makes streams on the broker of the test; a later one is a query that was started again."""
+    broker = request.getfixturevalue("broker") if "broker" in request.fixturenames else None
+    made = []
+
+    def make(now_ms=None, **options):
+        given = {"kafka.bootstrap.servers": (broker or session_broker).bootstrap_servers}
+        given |= {name.replace("_", "."): str(value) for name, value in options.items()}
+        parsed = parse_options(given, stream=True)
+        made.append(Stream(parsed) if now_ms is None else Stream(parsed, now_ms))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def ranges(tasks):
+    return [(t.piece.topic, t.piece.partition, t.piece.start, t.piece.end) for t in tasks]
+
+
+def fill(broker, topic, count, partition=0, **options):
+    produce(broker, topic, rows(count), partition=partition, **options)
+
+
+@pytest.mark.topic(partitions=2)
+def test_a_query_begins_where_its_options_say(session_broker, topic, stream_of):
+    fill(session_broker, topic, 100)
+    first = {(topic, 0): 0, (topic, 1): 0}
+    last = {(topic, 0): 100, (topic, 1): 0}
+    assert stream_of(subscribe=topic).initial() == last  # as a stream of spark-sql-kafka
+    assert stream_of(subscribe=topic, startingOffsets="earliest").initial() == first
+    given = f'{{"{topic}":{{"0":7,"1":-1}}}}'
+    assert stream_of(subscribe=topic, startingOffsets=given).initial() == first | {(topic, 0): 7}
+    with Cluster(session_broker.bootstrap_servers) as cluster:
+        commit_offsets(cluster, "begin", {topic: {0: 33}})
+    started = stream_of(subscribe=topic, startingOffsets="group", kafka_group_id="begin").initial()
+    assert started == first | {(topic, 0): 33}
+    late = {"startingTimestamp": 4_000_000_000_000, "startingOffsetsByTimestampStrategy": "latest"}
+    assert stream_of(subscribe=topic, **late).initial() == last
+    with pytest.raises(BadOption, match="has no record at or after the starting time"):
+        stream_of(subscribe=topic, startingTimestamp=4_000_000_000_000).initial()
+
+
+def test_where_a_query_begins_outlives_a_crash_in_its_first_batch(session_broker, topic, stream_of):
+    """offsets/0 is written, commits/0 is not: the batch is run again, and the topic has grown."""
+    fill(session_broker, topic, 10)
+    query = stream_of(subscribe=topic)
+    begun = query.initial()
+    fill(session_broker, topic, 5)
+    kept = query.latest(begun)
+    assert kept == begun == {(topic, 0): 10}
+    again = stream_of(subscribe=topic)
+    assert again.tasks(again.initial(), kept) == []
+    end = again.latest(kept)
+    assert ranges(again.tasks(kept, end)) == [(topic, 0, 10, 15)]
+
+
+@pytest.mark.topic(partitions=2, configs={"segment.bytes": 20_000})
+def test_a_batch_keeps_within_its_limits(session_broker, topic, stream_of):
+    fill(session_broker, topic, 3000)
+    fill(session_broker, topic, 1000, partition=1)
+    earliest = {"subscribe": topic, "startingOffsets": "earliest"}
+
+    query = stream_of(**earliest, maxOffsetsPerTrigger=400)
+    start = query.initial()
+    end = query.latest(start)
+    assert end == {(topic, 0): 300, (topic, 1): 100}  # in proportion to what waits
+    assert query.latest(start, Limit(everything=True)) == {(topic, 0): 3000, (topic, 1): 1000}
+    assert query.latest(start, Limit(offsets_max=40)) == {(topic, 0): 30, (topic, 1): 10}
+    assert query.newest() == {(topic, 0): 3000, (topic, 1): 1000}
+
+    now = [0]
+    held = stream_of(lambda: now[0], **earliest, minOffsetsPerTrigger=5000, maxTriggerDelay="2m")
+    start = held.initial()
+    end = held.latest(start)
+    assert end == {(topic, 0): 3000, (topic, 1): 1000}  # the first one is not held back
+    fill(session_broker, topic, 10)
+    now[0] = 119_999
+    assert held.latest(end) == end
+    now[0] = 120_000
+    assert held.latest(end) == end | {(topic, 0): 3010}
+    held.stop_at_latest()
+    assert held.latest(end) == end | {(topic, 0): 3010}  # AvailableNow waits for nothing
+
+    for source in ("files", "wire"):
+        query = stream_of(**earliest, maxBytesPerTrigger=60_000, source=source)
+        at, sizes = query.initial(), []
+        while (end := query.latest(at)) != at:
+            sizes.append(sum(end[tp] - at[tp] for tp in end))
+            at = end
+        assert at == {(topic, 0): 3010, (topic, 1): 1000}
+        assert len(sizes) > 1 and sizes[0] < 3000, (source, sizes)
+
+
+def test_new_partitions_and_topics_join(broker, stream_of):
+    broker.create_topic("news-1")
+    fill(broker, "news-1", 10)
+    query = stream_of(subscribePattern="news-.*", startingOffsets="latest")
+    at = query.initial()
+    assert query.latest(at) == at  # where it began is kept
+    with Cluster(broker.bootstrap_servers) as cluster:
+        create_partitions(cluster, {"news-1": 2})
+    fill(broker, "news-1", 3, partition=1)
+    broker.create_topic("news-2")
+    broker.create_topic("olds")
+    fill(broker, "news-2", 4)
+    fill(broker, "olds", 4)
+    end = query.latest(at)
+    assert end == {("news-1", 0): 10, ("news-1", 1): 3, ("news-2", 0): 4}
+    assert ranges(query.tasks(at, end)) == [("news-1", 1, 0, 3), ("news-2", 0, 0, 4)]
+
+
+def test_an_available_now_run_ends(session_broker, topic, stream_of):
+    fill(session_broker, topic, 10)
+    query = stream_of(subscribe=topic, startingOffsets="earliest")
+    query.stop_at_latest()
+    fill(session_broker, topic, 10)
+    end = query.latest(query.initial())
+    assert end == {(topic, 0): 10}
+    assert query.latest(end) == end
+
+
+def test_lost_records_are_named_before_the_checkpoint_knows_of_them(broker, stream_of):
+    broker.create_topic("t")
+    fill(broker, "t", 50)
+    with Cluster(broker.bootstrap_servers) as cluster:
+        delete_records(cluster, "t", {0: 20})
+    asked = {("t", 0): 5}
+    words = "partition 0 of topic t: offset 5 was to be read and offsets 20 to 50 are there"
+    with pytest.raises(DataLoss, match=words):
+        stream_of(subscribe="t").latest(asked)
+    with pytest.raises(DataLoss, match=words):
+        stream_of(subscribe="t").tasks(asked, {("t", 0): 30})
+    beyond = "partition 0 of topic t: offsets to 60 were to be read and offsets 20 to 50 are there"
+    with pytest.raises(DataLoss, match=beyond):
+        stream_of(subscribe="t").tasks({("t", 0): 30}, {("t", 0): 60})
+    allowed = stream_of(subscribe="t", failOnDataLoss="false")
+    assert allowed.latest(asked) == {("t", 0): 50}
+    assert ranges(allowed.tasks(asked, {("t", 0): 30})) == [("t", 0, 20, 30)]
+
+
+def test_a_topic_made_anew_is_seen_by_its_id(broker, stream_of):
+    broker.create_topic("t")
+    fill(broker, "t", 50)
+    strict = stream_of(subscribe="t", startingOffsets="earliest")
+    lenient = stream_of(subscribe="t", startingOffsets="earliest", failOnDataLoss="false")
+    ends = [query.latest(query.initial()) for query in (strict, lenient)]
+    assert ends == [{("t", 0): 50}] * 2
+    with Cluster(broker.bootstrap_servers) as cluster:
+        delete_topics(cluster, ["t"])
+    broker.create_topic("t")
+    fill(broker, "t", 70)  # so many that the old offset is one of the new topic too
+    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+        strict.latest(ends[0])
+    end = lenient.latest(ends[1])
+    assert ranges(lenient.tasks(ends[1], end)) == [("t", 0, 0, 70)]
+    assert lenient.latest(end) == end
+
+
+@pytest.mark.topic(partitions=2)
+def test_the_group_is_told_what_is_done_and_not_more(session_broker, topic, stream_of):
+    fill(session_broker, topic, 20)
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    query = stream_of(**options, commitOffsetsToGroup="told", maxOffsetsPerTrigger=8)
+
+    def stands():
+        with Cluster(session_broker.bootstrap_servers) as cluster:
+            return committed_offsets(cluster, "told").get(topic)
+
+    start = query.initial()
+    first = query.latest(start)
+    assert stands() == {0: 0, 1: 0}  # nothing of it is done
+    query.tasks(start, first)
+    assert stands() == {0: 0, 1: 0}
+    query.latest(first)
+    assert stands() == {0: 8, 1: 0}
+    query.done({(topic, 0): 16, (topic, 1): 0})
+    assert stands() == {0: 16, 1: 0}
+
+
+def test_the_json_is_spark_sql_kafkas():
+    offsets = {("b", 10): 1, ("b", 9): 2, ("a", 0): 3}
+    assert offsets_of(offsets) == {"a": {"0": 3}, "b": {"9": 2, "10": 1}}
+    assert list(offsets_of(offsets)["b"]) == ["9", "10"]
+    assert positions(offsets_of(offsets)) == offsets
+
+
+def test_options_of_streams_are_checked():
+    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    parsed = parse_options(base | {"maxTriggerDelay": "90s"}, stream=True)
+    assert (parsed.delay_ms, parsed.start) == (90_000, "latest")
+    for wrong, words in [
+        ({"endingOffsets": "latest"}, "endingOffsets is an option of batches alone"),
+        ({"startingOffsets": "middle"}, "startingOffsets of a stream is latest, earliest, group"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a number with"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger 9 is above maxOffsetsPerTrigger 8",
+        ),
+    ]:
+        with pytest.raises(BadOption, match=words):
+            parse_options(base | wrong, stream=True)
+    with pytest.raises(BadOption, match="commitOffsetsToGroup is an option of streams alone"):
+        parse_options(base | {"commitOffsetsToGroup": "g"})
