@@ -30,6 +30,7 @@ from barnabas.clients.consumer.requests import TopicAndPartition
 log = logging.getLogger(__name__)
 
 Watch = Callable[[Any], None]
+NO_OFFSET = b"-1"
 BROKERS, TOPICS = "/brokers/ids", "/brokers/topics"
 
 
@@ -142,9 +143,14 @@ class ZooKeeperTree:
         """What is committed; as an OffsetStore."""
         found = {}
         for name in names:
-            data = self._get(self._offset_path(name))
-            if data is not None and data.strip().isdigit():
-                found[name] = int(data)
+            path = self._offset_path(name)
+            data = self._get(path)
+            if data is None or data.strip() == NO_OFFSET:
+                continue
+            if not data.strip().isdigit():
+                # Beginning elsewhere would read again, or leave out, more than anybody knows.
+                raise StoreFailed(f"{path} holds {data[:40]!r}, which is no offset")
+            found[name] = int(data)
         return found
 
     def commit(self, offsets: Mapping[TopicAndPartition, int], retries: int) -> None:
