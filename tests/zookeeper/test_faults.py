@@ -67,8 +67,11 @@ class Writer:
 
 
 @pytest.fixture
-def served(own_server, brokers):
-    broker = brokers.start(own_server.connect(CHROOT), log_retention_ms="-1")
+def served(own_server, brokers, request):
+    session_ms = getattr(request, "param", "6000")
+    broker = brokers.start(
+        own_server.connect(CHROOT), log_retention_ms="-1", zookeeper_session_timeout_ms=session_ms
+    )
     broker.create_topic("t")
     writer = Writer(broker, "t")
     yield broker, writer
@@ -134,6 +137,7 @@ def test_a_paused_server(own_server, served):
     all_kept(broker, writer)
 
 
+@pytest.mark.parametrize("served", ["120000"], indirect=True)
 def test_a_killed_server(own_server, served):
     broker, writer = served
     session_id = broker.node._tree.session_id
