@@ -111,6 +111,7 @@ def test_metadata_always_names_the_broker(own_server, served):
     """A client that asks while the session is renewed is not told of a cluster of nobody, also
     when the end of its registration was told on the old connection still."""
     broker, writer = served
+    writer.wait_for_more(200)  # until nothing else goes on
     seen = []
     broker.node._replicas.on_applied.append(lambda state: seen.append(list(state.brokers)))
     tree = broker.node._tree
