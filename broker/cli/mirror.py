@@ -185,9 +185,11 @@ def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Ev
         if page is not None:
             page.stop()
     if mirror.failure is not None:
-        name, error = mirror.failure
-        return fail(f"source {name}: {type(error).__name__}: {error}. What is not in the target was"
-                    " not committed: the next start reads it again.")  # fmt: skip
+        name, why = mirror.failure
+        return fail(
+            f"source {name}: {type(why).__name__}: {why}. What is not in the target was not"
+            " committed: the next start reads it again."
+        )
     if not arguments.quiet:
         say(progress.summary())
     return 0

@@ -154,6 +154,7 @@ class AsyncProducer:
         queue = self.queue
         queue.wake_at = min(max(self._config.batch_events - gathered, 1), queue.events_max)
         queue.asleep = True
+        queue.let_in()
         if len(queue.events) < queue.wake_at and not queue.closed:
             self._delivery.step(wait_s)
         queue.asleep = False

@@ -308,7 +308,7 @@ class Delivery:
         if place.stuck_since is None:
             place.stuck_since = now_s
         has_time = now_s - place.stuck_since < self._timeout_ms / 1000
-        if (_is_passing(error) and has_time) or self._retries_max == FOREVER:
+        if is_passing(error) and (has_time or self._retries_max == FOREVER):
             return
         if place.in_flight or place.failed:
             return  # these decide
@@ -514,7 +514,7 @@ class Delivery:
             if not place.failed:  # not because of one in front of it: the broker has forgotten
                 place.producer_id = -1
             place.failed.append(batch)
-        elif _is_passing(error) and self._has_tries(batch):
+        elif is_passing(error) and self._has_tries(batch):
             batch.last_error = error
             place.failed.append(batch)
             self.retried += 1
@@ -563,7 +563,7 @@ class Delivery:
         self._done(batch, error)
 
 
-def _is_passing(error: Exception) -> bool:
+def is_passing(error: Exception) -> bool:
     """Whether it may go away by itself."""
     if isinstance(error, KafkaError):
         return error.retriable
