@@ -166,6 +166,7 @@ class AsyncProducer:
                 self._handle(last)
         while not self._delivery.is_idle:
             self._delivery.step(WAIT_S)
+        self._delivery.settle()
 
     def _called(self, hook: str, events: list[KeyedMessage] | None) -> list[KeyedMessage]:
         """A callback that may change a batch; when it fails the batch goes on as it is."""
