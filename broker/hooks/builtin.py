@@ -15,4 +15,5 @@ BUILTIN: dict[str, str] = {
     "dead-letter": "barnabas.plugins.dead_letter:DeadLetter",
     "audit": "barnabas.plugins.audit:Audit",
     "delay": "barnabas.plugins.delay:Delay",
+    "spark-loader": "barnabas.plugins.spark_loader:SparkLoader",
 }

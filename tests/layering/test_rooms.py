@@ -42,6 +42,7 @@ ROOMS |= {
     for room in ("clients", "scan", "spark", "plugins")
 }
 ROOMS["spark"] |= {"scan"}
+ROOMS["plugins"] |= {"spark"}  # checkpoints, for spark-loader
 ROOMS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`
 ROOMS["__main__"] = {"cli"}
 
