@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.cext.offset_commit import OffsetCommitLane
@@ -71,11 +72,13 @@ class Coordinators:
         plugins: Plugins,
         lane: OffsetCommitLane | None,
         verify: VerifyQueue,
+        next_closed: Callable[[], int | None],
     ) -> None:
         self._node_id, self._config, self._dynamic = node_id, config, dynamic
         self._system, self._timers, self._table = system, timers, table
         self._reader, self._replicas, self._topics = reader, replicas, topics
         self._features, self._entities, self._plugins = features, entities, plugins
+        self._next_closed = next_closed
         self._journals: list[CoordinatorLog] = []
         self.group_log = self._journal(
             CONSUMER_OFFSETS,
@@ -164,6 +167,7 @@ class Coordinators:
 
     def _made_share(self) -> ShareService:
         """The first share group is here."""
+        from barnabas.server.closings import Closings
         from barnabas.share.service import ShareService
 
         return ShareService(
@@ -175,9 +179,11 @@ class Coordinators:
             journal=self.share_log,
             timers=self._timers,
             wall_ms=self._system.wall_ms,
+            monotonic_ns=self._system.monotonic_ns,
             make_topic=self._make_dead_letters,
             assign=self._plugins.assign,
             level=lambda: self._features.level("share.version"),
+            closings=Closings(self._next_closed),
         )
 
     def _make_dead_letters(self, name: str) -> None:

@@ -37,13 +37,14 @@ from barnabas.controller import config_changes
 from barnabas.controller.config_changes import ConfigChanges
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
+from barnabas.controller.new_partitions import give_ids
 from barnabas.controller.partition_growth import PartitionGrowth
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
 from barnabas.coordinators import Coordinators, offset_commit_lane
 from barnabas.groups.administration import GroupAdministration
 from barnabas.groups.tree_offsets import TreeOffsets
-from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.cluster_state import ClusterStateReader, Topic
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree import MetadataError, MetadataTree
 from barnabas.server.background import Background
@@ -51,6 +52,7 @@ from barnabas.server.clock import Clock
 from barnabas.server.decode_pool import DecodePool
 from barnabas.server.listener_changes import ListenerChanges
 from barnabas.server.listeners import advertised
+from barnabas.server.membership import Membership
 from barnabas.server.metrics_page import (
     RECOVERY,
     SHUTTING_DOWN,
@@ -65,9 +67,7 @@ from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import (
     choose_node_id,
     claim_cluster,
-    register,
     register_again,
-    take_control,
 )
 from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, Gate, RequestHandlers
@@ -78,15 +78,17 @@ from barnabas.storage.damage_log import write_damage
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_cleaner import LogCleaner
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory
-from barnabas.storage.log_manager import LogManager, PartitionLog
+from barnabas.storage.log_manager import LogManager, PartitionLog, topic_id_on_disk
 from barnabas.storage.scrub import FIRST_MS as SCRUB_FIRST_MS
 from barnabas.storage.scrub import Scrub
 from barnabas.telemetry.registry import Collector
 from barnabas.telemetry.request_errors import RequestErrors
 from barnabas.transactions.administration import TransactionAdministration
 from barnabas.wire.api_keys import api_keys
+from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
+    from barnabas.controller.controller import Controller
     from barnabas.hooks.services import Services
     from barnabas.storage.cleanup import Cleanup
 
@@ -109,6 +111,15 @@ OpenTree = Callable[[Path, Callable[[], int]], MetadataTree]
 def open_embedded(directory: Path, wall_ms: Callable[[], int]) -> MetadataTree:
     """The store of a node on its own: one file, every commit synced."""
     return EmbeddedTree(directory, clock_ms=wall_ms)
+
+
+def open_zookeeper(config: BrokerConfig, directory: Path) -> MetadataTree:
+    """The store of nodes that share one. `directory` keeps the number of the session."""
+    from barnabas.config.zookeeper import zookeeper_settings
+    from barnabas.metadata.former_session import FormerSession
+    from barnabas.metadata.zookeeper import ZooKeeperTree  # and kazoo: 60 ms
+
+    return ZooKeeperTree(zookeeper_settings(config.get), FormerSession(directory))
 
 
 class Node:
@@ -140,6 +151,8 @@ class Node:
         self.listening: tuple[Listener, ...] = ()  # as they are bound
         self._dirs: list[LogDir] = []
         self._tree: MetadataTree | None = None
+        self._membership: Membership | None = None
+        self._controller: Controller | None = None
         self._reactor: Reactor | None = None
         self._table: PartitionTable | None = None
         self.logs: LogManager | None = None
@@ -222,6 +235,8 @@ class Node:
         self.metrics.close()  # who reads it looks at logs, which are open until now
         self._background.stop()
         self._timers.stop()
+        if self._controller is not None:
+            self._controller.stop()
         if self._coordinators is not None:
             self._coordinators.stop()
         if self._plugins is not None:
@@ -260,8 +275,11 @@ class Node:
             self._dirs.append(directory)
 
     def _open_metadata(self) -> ClusterStateReader:
-        path = self._dirs[0].path / METADATA_DIRECTORY
-        self._tree = self._open_tree(path, self.system.wall_ms)
+        first = self._dirs[0].path
+        if self.config.metadata_store == "zookeeper":
+            self._tree = open_zookeeper(self.config, first)
+        else:
+            self._tree = self._open_tree(first / METADATA_DIRECTORY, self.system.wall_ms)
         identities = [row.identity() for row in self._dirs]
         known = {found for row in identities if (found := row.get("cluster.id"))}
         self.cluster_id = claim_cluster(self._tree, known, os.urandom)
@@ -269,9 +287,22 @@ class Node:
         self.dynamic = DynamicConfig(self.config, self.node_id, on_error=_setting_failed)
         for directory in self._dirs:
             directory.claim(self.node_id, self.cluster_id)
-        reader = ClusterStateReader(self._tree)
+        self._membership = Membership(
+            self._tree, self.node_id, self.config, lambda: self.listeners, self.system.wall_ms
+        )
+        dynamic = self.dynamic
+        reader = ClusterStateReader(
+            self._tree, may_delete=lambda: dynamic.boolean("delete.topic.enable")
+        )
         config_changes.load(self.dynamic, reader.state)
+        if reader.state.without_id:  # a tree of Kafka before 2.8
+            give_ids(self._tree, reader, self._id_on_disk, os.urandom)
         return reader
+
+    def _id_on_disk(self, topic: Topic) -> str | None:
+        directories = [row.path for row in self._dirs]
+        found = topic_id_on_disk(directories, topic.name, topic.partitions)
+        return None if found is None else uuid_text(found)
 
     def _open_logs(self, reader: ClusterStateReader) -> None:
         epochs = Epochs()
@@ -325,8 +356,8 @@ class Node:
         )
         self._begin_limits(settings)
         self.listeners = advertised(asked.advertised, self.listening)
-        register(self._tree, self.node_id, self.listeners, self.config, self.system.wall_ms())
-        take_control(self._tree, self.node_id, self.system.wall_ms())
+        assert self._membership is not None
+        self._membership.begin()
         reader.refresh_brokers()
         reader.refresh_controller()
         self._follow_listeners(settings, reader)
@@ -364,6 +395,7 @@ class Node:
             plugins=plugins,
             lane=lane,
             verify=self._verify,
+            next_closed=self._reactor.next_closed,
         )
         administration = GroupAdministration(coordinators.groups)
         self.rooms = Rooms(
@@ -405,6 +437,8 @@ class Node:
         administration.apply(reader.state)
         replicas.on_applied.append(plugins.apply)
         plugins.apply(reader.state)
+        if self._tree.is_shared:
+            self._follow_others(reader, replicas, deletion)
         dispatcher = Dispatcher(
             self.rooms, table, self._errors.count if self.metrics.is_open else None
         )
@@ -421,6 +455,28 @@ class Node:
         self._fetch.start()
         self._reactor.start()
         self._replicas = replicas
+
+    def _follow_others(
+        self, reader: ClusterStateReader, replicas: ReplicaManager, deletion: TopicDeletion
+    ) -> None:
+        """What others write to a shared tree is carried out from now on."""
+        from barnabas.controller.controller import Controller
+
+        assert self._tree is not None and self._membership is not None
+        self._controller = Controller(
+            self._tree,
+            reader,
+            self._membership,
+            deletion,
+            self.node_id,
+            lambda: self.dynamic.boolean("delete.topic.enable"),
+            self._id_on_disk,
+            os.urandom,
+            self.system.wall_ms,
+        )
+        replicas.on_applied.append(config_changes.follower(self.dynamic, reader.state))
+        replicas.on_applied.append(self._controller.apply)
+        self._controller.start()
 
     def _load_plugins(self) -> Plugins:
         """Those of `plugins`; what they may do with the broker comes when it serves."""
@@ -542,6 +598,7 @@ class Node:
         from barnabas.groups.group_figures import GroupFigures
         from barnabas.server import broker_figures
         from barnabas.server.plugin_figures import PluginFigures
+        from barnabas.share.share_figures import ShareFigures
         from barnabas.storage.cleaner_figures import CleanerFigures
         from barnabas.telemetry.network import NetworkFigures
         from barnabas.telemetry.process import ProcessFigures
@@ -572,7 +629,7 @@ class Node:
         groups = GroupFigures(
             self.rooms.groups, self.rooms.replicas.high_watermark, rooms.partitions_max
         )
-        assert self.cleaner is not None
+        assert self.cleaner is not None and self._coordinators is not None
         return [
             broker_figures.BrokerFigures(rooms),
             groups,
@@ -580,6 +637,9 @@ class Node:
             network,
             PluginFigures(self.plugins),
             ProcessFigures(__version__),
+            ShareFigures(
+                self.rooms.share, self._coordinators.share_log.led_partitions, self._began_ns
+            ),
         ]
 
     def _retention(self) -> None:
@@ -661,7 +721,7 @@ def _answering(dispatcher: Dispatcher, kept: KeptAnswers) -> Answer:
                 pending.listener,
                 pending.peer,
                 pending.reply,
-                pending.connection_id,
+                pending,
                 keeper(kept, pending),
             )
             return ANSWERED_LATER if frame is None else frame

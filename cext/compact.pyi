@@ -10,6 +10,7 @@ Aborted = tuple[int, int, int, int]
 class Uncleanable(Exception): ...
 
 class _Walk:
+    full: bool  # Learning alone: the map has no place for another key
     path: str | PathLike[str]
     position: int
     bytes_read: int
@@ -18,7 +19,6 @@ class _Walk:
 
 @final
 class Learning(_Walk):
-    full: bool
     def __init__(
         self,
         system: SystemCalls,
@@ -36,6 +36,7 @@ class Learning(_Walk):
 class Cleaning(_Walk):
     records_read: int
     records_kept: int
+    keeps_old_tombstones: bool  # of message formats 0 and 1, in the segment at hand
     def __init__(
         self,
         system: SystemCalls,

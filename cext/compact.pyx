@@ -17,7 +17,10 @@ the empty header, since its sequence numbers are needed. A batch keeps its base 
 sequence, epochs and codec. A record without a key goes.
 
 A crash leaves .cleaned files that the next opening removes. Memory: the map, the largest batch twice,
-one output buffer. Message sets v0 and v1 are not cleaned: OldFormat.
+one output buffer.
+
+Messages of the formats 0 and 1 become batches (old_messages.pxd). They have no horizon: who opens a
+segment says whether tombstones stay, and those that do get one.
 Next on the data path: cext/replacement.pyx.
 """
 import os
@@ -29,8 +32,10 @@ from libc.string cimport memcpy, memset
 
 from barnabas.cext.batch_at cimport SEGMENT_CORRUPT, BatchAt
 from barnabas.cext.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_i32, buffer_i64, buffer_init, buffer_room,
-    buffer_uvarint,
+    Buffer, buffer_bytes, buffer_free, buffer_init, buffer_room, buffer_uvarint,
+)
+from barnabas.cext.cleaned_output cimport (
+    Output, output_note_batch, output_note_time, output_write_pending,
 )
 from barnabas.cext.cleaned_txns cimport (
     CleanedTxns, cleaned_txns_data, cleaned_txns_free, cleaned_txns_init, cleaned_txns_marker,
@@ -45,7 +50,11 @@ from barnabas.cext.inflate cimport (
 from barnabas.cext.int64_map cimport (
     Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put,
 )
+from barnabas.cext.messageset cimport (
+    MessageView, message_crc_check, message_entry_size, message_view,
+)
 from barnabas.cext.offset_map cimport OffsetMap, hash128
+from barnabas.cext.old_messages cimport old_body_is_sound, old_header, old_record_put
 from barnabas.cext.producers cimport AbortedTxn
 from barnabas.cext.records cimport (
     ATTR_APPEND_TIME, ATTR_CODEC_MASK, ATTR_CONTROL, ATTR_DELETE_HORIZON, AT_ATTRIBUTES,
@@ -78,8 +87,7 @@ cdef enum:                      # what a walk stops for; negative: -errno
     MAP_FULL = 2
     OPEN_BODY = 3               # a package has to open the batch at hand
     CLOSE_BODY = 4              # a package has to compress what is left of it
-    OLD_FORMAT = 5
-    BAD_BATCH = 6
+    BAD_BATCH = 5
 
 
 class Uncleanable(Exception):
@@ -93,32 +101,9 @@ cdef struct Ahead:              # a record whose key was asked for
     hash128 key
 
 
-cdef struct Body:               # the records of the batch at hand, not compressed
+cdef struct Body:               # the records of the batch at hand
     const uint8_t* data
     int64_t size_bytes
-
-
-cdef int _open_body(
-    const uint8_t* bytes, int64_t size_bytes, const BatchHeader* h, Inflated* inflated,
-    int64_t size_max, Body* body
-) noexcept nogil:
-    cdef const uint8_t* packed = bytes + BATCH_OVERHEAD
-    cdef int64_t n = size_bytes - BATCH_OVERHEAD
-    cdef int codec = h.attributes & ATTR_CODEC_MASK
-    cdef int status
-    if codec == CODEC_NONE:
-        body.data = packed
-        body.size_bytes = n
-        return DONE
-    if codec == CODEC_LZ4:
-        status = lz4_frame_decode(inflated, packed, n, size_max)
-    elif codec == CODEC_SNAPPY:
-        status = snappy_framed_decode(inflated, packed, n, size_max)
-    else:
-        return OPEN_BODY
-    body.data = inflated.data
-    body.size_bytes = inflated.size_bytes
-    return DONE if status == INFLATE_OK else BAD_BATCH
 
 
 cdef class _Walk:
@@ -137,9 +122,11 @@ cdef class _Walk:
     cdef readonly int64_t position
     cdef readonly int64_t bytes_read
     cdef BatchAt at
-    cdef BatchHeader h
+    cdef BatchHeader h          # of a batch
+    cdef MessageView m          # of a message of format 0 or 1
     cdef const uint8_t* bytes
     cdef Body body
+    cdef readonly bint full     # the map has no place for another key
     cdef bint body_is_open      # by a package, for the batch at hand
     cdef object held            # keeps what `body` points into
 
@@ -196,26 +183,59 @@ cdef class _Walk:
         status = reader_next(&self.reader, self.position, &self.at, &self.bytes)
         if status <= 0:
             return BAD_BATCH if status == SEGMENT_CORRUPT else status
-        if self.at.magic != 2:
-            return OLD_FORMAT
-        if not batch_is_sound(self.bytes, &self.at, &self.h):
+        if self.at.magic == 2:
+            return 1 if batch_is_sound(self.bytes, &self.at, &self.h) else BAD_BATCH
+        if message_view(self.bytes, self.at.size_bytes, &self.m) != RECORDS_OK or (
+            message_crc_check(self.bytes, &self.m) != RECORDS_OK
+        ):
             return BAD_BATCH
         return 1
 
+    cdef bint _find_body(self) noexcept nogil:
+        """Where the records of the batch at hand are, as they are stored."""
+        self.body.data = self.bytes
+        self.body.size_bytes = self.at.size_bytes
+        if self.at.magic == 2:
+            self.body.data += BATCH_OVERHEAD
+            self.body.size_bytes -= BATCH_OVERHEAD
+        elif self.at.attributes & ATTR_CODEC_MASK:
+            self.body.data = self.m.value
+            self.body.size_bytes = self.m.value_size
+        return self.body.data != NULL
+
+    cdef int _open_body(self) noexcept nogil:
+        """The records of the batch at hand, not compressed."""
+        cdef int codec = self.at.attributes & ATTR_CODEC_MASK
+        cdef int status
+        if not self._find_body() or (self.at.magic < 2 and codec > CODEC_LZ4):
+            return BAD_BATCH
+        if codec == CODEC_NONE:
+            return DONE
+        if codec == CODEC_LZ4:
+            status = lz4_frame_decode(
+                &self.inflated, self.body.data, self.body.size_bytes, self.inflated_max)
+        elif codec == CODEC_SNAPPY:
+            status = snappy_framed_decode(
+                &self.inflated, self.body.data, self.body.size_bytes, self.inflated_max)
+        else:
+            return OPEN_BODY
+        self.body.data = self.inflated.data
+        self.body.size_bytes = self.inflated.size_bytes
+        return DONE if status == INFLATE_OK else BAD_BATCH
+
     cdef int _raise_for(self, int status) except -1:
         where = f"{self.path}, position {self.position}"
-        if status == OLD_FORMAT:
-            raise Uncleanable(f"message format {self.at.magic} cannot be compacted: {where}")
         if status == BAD_BATCH:
             raise Uncleanable(f"a damaged batch: {where}")
         raise OSError(-status, f"{os.strerror(-status)}: {where}")
 
     cdef int _open_with_package(self) except -1:
-        cdef int64_t n = self.at.size_bytes - BATCH_OVERHEAD
-        cdef bytes packed = PyBytes_FromStringAndSize(<const char*>self.bytes + BATCH_OVERHEAD, n)
+        cdef bytes packed
         cdef bytes opened
+        self._find_body()
+        packed = PyBytes_FromStringAndSize(<const char*>self.body.data, self.body.size_bytes)
         try:
-            opened = self.decompress(self.h.attributes & ATTR_CODEC_MASK, packed)
+            opened = self.decompress(self.at.attributes & ATTR_CODEC_MASK, packed)
         except ValueError as error:
             raise Uncleanable(f"{error}: {self.path}, position {self.position}") from error
         self.held = opened
@@ -229,6 +249,33 @@ cdef class _Walk:
         self.bytes_read += self.at.size_bytes
         inflated_reset(&self.inflated, KEEP_BYTES)
 
+    cdef int _run(self, int64_t until) noexcept nogil:
+        """Goes on until `position` is there; what it stopped for."""
+        return DONE
+
+    cdef int _close_with_package(self) except -1:
+        """Compresses what is left of the batch at hand."""
+        return 0
+
+    def turn(self, int64_t bytes_max) -> bool:
+        """Goes on in the file for about that many bytes; False when there is nothing more to do in
+        it. Raises OSError and Uncleanable."""
+        cdef int64_t until = self.position + bytes_max
+        cdef int status
+        while True:
+            with nogil:
+                status = self._run(until)
+            if status == OPEN_BODY:
+                self._open_with_package()
+            elif status == CLOSE_BODY:
+                self._close_with_package()
+            elif status in (TURN_OVER, DONE, MAP_FULL):
+                self.full = status == MAP_FULL
+                self.held = None
+                return status == TURN_OVER
+            else:
+                self._raise_for(status)
+
 
 # ---------------------------------------------------------------------------------------- learning
 
@@ -236,8 +283,6 @@ cdef class Learning(_Walk):
     """Fills the map with the dirty part of a log."""
     cdef int64_t from_offset
     cdef int64_t end_offset
-    cdef readonly bint full
-
 
     def __init__(self, SystemCalls system not None, OffsetMap map not None, *, decompress,
                  int64_t inflated_max, int64_t from_offset, int64_t end_offset, aborted=(),
@@ -278,6 +323,32 @@ cdef class Learning(_Walk):
                 return MAP_FULL
         return DONE
 
+    cdef int _learn_old(self) noexcept nogil:
+        """The same of a message of format 0 or 1."""
+        cdef MessageView m
+        cdef int64_t offset, base, at = 0
+        if not old_body_is_sound(self.body.data, self.body.size_bytes, &self.m, &base):
+            return BAD_BATCH
+        while at < self.body.size_bytes:
+            if message_view(self.body.data + at, self.body.size_bytes - at, &m) != RECORDS_OK:
+                return BAD_BATCH
+            at += message_entry_size(&m)
+            offset = base + m.offset
+            if m.key != NULL and self.from_offset <= offset < self.end_offset:
+                if not self.map.put(self.map.ask(m.key, m.key_size), offset):
+                    return MAP_FULL
+        return DONE
+
+    cdef bint _is_of_interest(self) noexcept nogil:
+        """Whether the batch at hand has keys to be learnt; its part in transactions is noted."""
+        if self.at.magic == 2:
+            if self.h.attributes & ATTR_CONTROL:
+                cleaned_txns_marker(&self.txns, self.bytes, &self.h, self.at.size_bytes)
+                return False
+            if cleaned_txns_data(&self.txns, &self.h) or self.h.record_count == 0:
+                return False
+        return self.at.last_offset >= self.from_offset
+
     cdef int _run(self, int64_t until) noexcept nogil:
         cdef int status
         while True:
@@ -287,20 +358,15 @@ cdef class Learning(_Walk):
                     return status
                 if self.at.base_offset >= self.end_offset:
                     return DONE
-                if self.h.attributes & ATTR_CONTROL:
-                    cleaned_txns_marker(&self.txns, self.bytes, &self.h, self.at.size_bytes)
-                elif not cleaned_txns_data(&self.txns, &self.h) and (
-                    self.at.last_offset >= self.from_offset and self.h.record_count
-                ):
-                    status = _open_body(self.bytes, self.at.size_bytes, &self.h, &self.inflated,
-                                        self.inflated_max, &self.body)
+                if self._is_of_interest():
+                    status = self._open_body()
                     if status != DONE:
                         return status
                     self.body_is_open = True
             if self.txns.failed:
                 return -ENOMEM
             if self.body_is_open:
-                status = self._learn()
+                status = self._learn() if self.at.magic == 2 else self._learn_old()
                 if status != DONE:
                     return status
             self.body_is_open = False
@@ -310,73 +376,8 @@ cdef class Learning(_Walk):
             if self.position >= until:
                 return TURN_OVER
 
-    def turn(self, int64_t bytes_max) -> bool:
-        """Goes on in the file for about that many bytes; False when there is nothing more to do in
-        it. Raises OSError and Uncleanable."""
-        cdef int64_t until = self.position + bytes_max
-        cdef int status
-        while True:
-            with nogil:
-                status = self._run(until)
-            if status == OPEN_BODY:
-                self._open_with_package()
-            elif status == MAP_FULL:
-                self.full = True
-                self.held = None
-                return False
-            elif status == TURN_OVER or status == DONE:
-                self.held = None
-                return status == TURN_OVER
-            else:
-                self._raise_for(status)
-
 
 # ---------------------------------------------------------------------------------------- cleaning
-
-cdef struct Output:             # the .cleaned files
-    int fd
-    Buffer pending              # of the .log, not written yet
-    Buffer offsets              # of the .index
-    Buffer times
-    Buffer txns
-    int64_t size_bytes
-    int64_t base_offset
-    int64_t max_timestamp
-    int64_t max_timestamp_offset
-    int64_t noted_timestamp     # of the last time entry
-    int64_t unindexed_bytes
-
-
-cdef void _note_time(Output* out) noexcept nogil:
-    if out.max_timestamp > out.noted_timestamp:
-        buffer_i64(&out.times, out.max_timestamp)
-        buffer_i32(&out.times, <int32_t>(out.max_timestamp_offset - out.base_offset))
-        out.noted_timestamp = out.max_timestamp
-
-
-cdef void _note_batch(
-    Output* out, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp,
-    int64_t index_interval_bytes
-) noexcept nogil:
-    """As an append does: see segment_note_batch."""
-    if max_timestamp > out.max_timestamp:
-        out.max_timestamp = max_timestamp
-        out.max_timestamp_offset = last_offset
-    if out.unindexed_bytes > index_interval_bytes:
-        buffer_i32(&out.offsets, <int32_t>(last_offset - out.base_offset))
-        buffer_i32(&out.offsets, <int32_t>out.size_bytes)
-        _note_time(out)
-        out.unindexed_bytes = 0
-    out.unindexed_bytes += size_bytes
-    out.size_bytes += size_bytes
-
-
-cdef int _write_pending(Output* out, System* system) noexcept nogil:
-    cdef int status = write_whole(
-        system, out.fd, out.pending.data, out.pending.size, out.size_bytes - out.pending.size)
-    out.pending.size = 0
-    return status
-
 
 cdef class Cleaning(_Walk):
     """Writes the segments of a log anew, group by group from its start: `begin`, then `open` and
@@ -395,8 +396,11 @@ cdef class Cleaning(_Walk):
     cdef bint tombstones        # among the records that stay
     cdef int64_t kept_max_timestamp
     cdef int64_t horizon_ms     # of the batch as it will be written, -1: none
+    cdef int64_t old_base_offset    # of a batch that was a message of format 0 or 1
+    cdef uint8_t[BATCH_OVERHEAD] old_header
     cdef readonly int64_t records_read
     cdef readonly int64_t records_kept
+    cdef public bint keeps_old_tombstones   # of format 0 and 1, in the segment at hand
 
     def __init__(self, SystemCalls system not None, OffsetMap map not None, *, decompress, compress,
                  int64_t inflated_max, int64_t now_ms, int64_t delete_retention_ms,
@@ -555,12 +559,12 @@ cdef class Cleaning(_Walk):
         be64_store(at + AT_MAX_TIMESTAMP, <uint64_t>max_timestamp)
         be32_store(at + AT_RECORD_COUNT, <uint32_t>count)
         be32_store(at + AT_CRC, crc32c(0, at + AT_ATTRIBUTES, total - AT_ATTRIBUTES))
-        _note_batch(&self.out, total, self.at.last_offset, max_timestamp, self.index_interval_bytes)
+        output_note_batch(&self.out, total, self.at.last_offset, max_timestamp, self.index_interval_bytes)
         return DONE
 
     cdef int _put_as_it_is(self) noexcept nogil:
         buffer_bytes(&self.out.pending, self.bytes, self.at.size_bytes)
-        _note_batch(&self.out, self.at.size_bytes, self.at.last_offset, self.h.max_timestamp,
+        output_note_batch(&self.out, self.at.size_bytes, self.at.last_offset, self.at.max_timestamp,
                     self.index_interval_bytes)
         return -ENOMEM if self.out.pending.failed else DONE
 
@@ -624,14 +628,86 @@ cdef class Cleaning(_Walk):
             if self.h.record_count == 0:
                 self.kept_count = 0
                 return self._keep(False)
-            status = _open_body(self.bytes, self.at.size_bytes, &self.h, &self.inflated,
-                                self.inflated_max, &self.body)
+            status = self._open_body()
             if status != DONE:
                 return status
         else:
             needless = False
         status = self._filter()
         return self._keep(control and needless) if status == DONE else status
+
+    cdef inline bint _old_stays(self, const MessageView* m, int64_t offset) noexcept nogil:
+        if offset > self.map.latest_offset:
+            return True
+        if m.key == NULL or offset < self.map.get(self.map.ask(m.key, m.key_size)):
+            return False
+        return m.value != NULL or self.keeps_old_tombstones
+
+    cdef int _filter_old(self, int64_t base) noexcept nogil:
+        """What is to be known of the messages that stay before they can be written."""
+        cdef MessageView m
+        cdef int64_t offset, at = 0
+        self.kept_count = 0
+        self.tombstones = False
+        self.kept_max_timestamp = -1
+        while at < self.body.size_bytes:
+            if message_view(self.body.data + at, self.body.size_bytes - at, &m) != RECORDS_OK:
+                return BAD_BATCH
+            at += message_entry_size(&m)
+            offset = base + m.offset
+            self.records_read += 1
+            if not self._old_stays(&m, offset):
+                continue
+            if self.kept_count == 0:
+                self.old_base_offset = offset
+                self.h.base_timestamp = self._old_timestamp(&m)
+            self.kept_count += 1
+            self.at.last_offset = offset
+            self.kept_max_timestamp = max(self.kept_max_timestamp, m.timestamp)
+            self.tombstones = self.tombstones or m.value == NULL
+        self.records_kept += self.kept_count
+        return DONE
+
+    cdef inline int64_t _old_timestamp(self, const MessageView* m) noexcept nogil:
+        return self.m.timestamp if self.h.attributes & ATTR_APPEND_TIME else m.timestamp
+
+    cdef int _clean_old(self) noexcept nogil:
+        """The message of format 0 or 1 at hand becomes a batch; CLOSE_BODY as in `_keep`."""
+        cdef MessageView m
+        cdef int64_t base_timestamp, base, at = 0
+        cdef int status
+        if not self.body_is_open:
+            status = self._open_body()
+            if status != DONE:
+                return status
+        if not old_body_is_sound(self.body.data, self.body.size_bytes, &self.m, &base):
+            return BAD_BATCH
+        self.h.attributes = self.at.attributes & ATTR_CODEC_MASK
+        if self.at.magic == 1:
+            self.h.attributes |= self.at.attributes & ATTR_APPEND_TIME
+        self.h.max_timestamp = self.m.timestamp
+        status = self._filter_old(base)
+        if status != DONE or self.kept_count == 0:
+            return status
+        self.horizon_ms = self.now_ms + self.delete_retention_ms if self.tombstones else -1
+        base_timestamp = self.horizon_ms if self.tombstones else self.h.base_timestamp
+        self.kept.size = 0
+        while at < self.body.size_bytes:
+            if message_view(self.body.data + at, self.body.size_bytes - at, &m) != RECORDS_OK:
+                return BAD_BATCH
+            at += message_entry_size(&m)
+            if self._old_stays(&m, base + m.offset) and not old_record_put(
+                &self.kept, &m, base + m.offset - self.old_base_offset,
+                self._old_timestamp(&m) - base_timestamp
+            ):
+                return -ENOMEM
+        old_header(self.old_header, self.old_base_offset, self.at.last_offset)
+        self.bytes = self.old_header
+        if self.h.attributes & ATTR_CODEC_MASK == CODEC_NONE:
+            return self._put_kept(self.kept.data, self.kept.size)
+        self.body.data = self.kept.data
+        self.body.size_bytes = self.kept.size
+        return CLOSE_BODY
 
     cdef int _run(self, int64_t until) noexcept nogil:
         cdef int status
@@ -642,45 +718,28 @@ cdef class Cleaning(_Walk):
                     return status
                 if self.at.last_offset - self.out.base_offset > INT32_MAX:
                     return BAD_BATCH
-            status = self._clean()
+            status = self._clean() if self.at.magic == 2 else self._clean_old()
             if status != DONE:
                 return status
             self.body_is_open = False
             self._step()
             if self.out.pending.size >= self.io_bytes:
-                status = _write_pending(&self.out, self.system)
+                status = output_write_pending(&self.out, self.system)
                 if status < 0:
                     return status
             if self.position >= until:
                 return TURN_OVER
 
     cdef int _close_with_package(self) except -1:
-        """Compresses what is left of the batch at hand, writes it, and steps on."""
+        """And writes it, and steps on."""
         cdef bytes plain = PyBytes_FromStringAndSize(<const char*>self.body.data, self.body.size_bytes)
-        cdef bytes packed = self.compress(self.h.attributes & ATTR_CODEC_MASK, plain)
+        cdef int codec = self.at.attributes & ATTR_CODEC_MASK
+        cdef bytes packed = self.compress(codec, plain)
         if self._put_kept(<const uint8_t*>PyBytes_AS_STRING(packed), len(packed)) < 0:
             raise MemoryError
         self.body_is_open = False
         self._step()
         return 0
-
-    def turn(self, int64_t bytes_max) -> bool:
-        """Goes on in the file for about that many bytes; False at its end. Raises OSError and
-        Uncleanable."""
-        cdef int64_t until = self.position + bytes_max
-        cdef int status
-        while True:
-            with nogil:
-                status = self._run(until)
-            if status == OPEN_BODY:
-                self._open_with_package()
-            elif status == CLOSE_BODY:
-                self._close_with_package()
-            elif status == TURN_OVER or status == DONE:
-                self.held = None
-                return status == TURN_OVER
-            else:
-                self._raise_for(status)
 
     @property
     def size_bytes(self) -> int:
@@ -712,11 +771,11 @@ cdef class Cleaning(_Walk):
         """Writes and flushes all files of the new segment. Raises OSError."""
         cdef int status
         self._close_file()
-        _note_time(&self.out)
+        output_note_time(&self.out)
         if self.out.offsets.failed or self.out.times.failed or self.out.txns.failed:
             raise MemoryError
         with nogil:
-            status = _write_pending(&self.out, self.system)
+            status = output_write_pending(&self.out, self.system)
             if status == 0:
                 status = self.system.fdatasync(self.system, self.out.fd)
             self.system.close(self.system, self.out.fd)

@@ -19,6 +19,7 @@ from libc.string cimport memcpy, memmove
 
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_cas_i64, atomic_load_i64
 from barnabas.cext.buffer cimport Buffer, buffer_free
+from barnabas.cext.closings cimport closings_put
 from barnabas.cext.conn_figures cimport (
     answers_dropped, answers_left, answers_sent, count_parked, read_clock, request_begins,
     request_done, request_done_by_python, request_parks, work_begins,
@@ -144,6 +145,8 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     if c.paused:
         paused_remove(t, c)
     table_remove(t, c)
+    if c.farewell != NULL:
+        closings_put(&t.network.closings, c.farewell)
     t.counters.connections[c.listener_index] -= 1
     if _worth_noting(why):
         ring_note(t.network, why, c.listener_index, &c.peer, detail, t.now_ns)

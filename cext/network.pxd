@@ -5,6 +5,7 @@ A Network belongs to one reactor. Lock order: none of its locks is held while an
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from barnabas.cext.buffer cimport Buffer
+from barnabas.cext.closings cimport Closings, Farewell
 from barnabas.cext.lane cimport Lane, Parked, Request, Response, Waker
 from barnabas.cext.mutex cimport pthread_mutex_t
 from barnabas.cext.request_figures cimport Answered, FigureTable
@@ -75,6 +76,7 @@ cdef enum:                      # what lies in an inbox
     MAIL_LIMITS                 # a limit or the clock has changed: timers may be due earlier
     MAIL_PROCEED                # a gated request goes to its lane after all: its frame
     MAIL_PROCEED_MUFFLED        # the same, and nobody hears the answer
+    MAIL_FAREWELL               # Python is to be told when the connection closes: a Farewell as bytes
 
 cdef enum:                      # what a connection works on
     WORK_NONE
@@ -115,6 +117,7 @@ cdef struct Connection:
     int64_t timer_ns            # the time its heap entry stands for
     int64_t heap_index
     Connection* next_paused     # also the chain of the dead
+    Farewell* farewell          # NULL: nobody is told when it closes
     net_peer peer
 
 cdef struct Mail:
@@ -274,6 +277,7 @@ cdef struct Network:
     int acceptor_epoll_fd
     int acceptor_event_fd
     PyQueue queue
+    Closings closings
     EventRing ring
     pthread_mutex_t addresses_lock
     AddressCount* addresses[ADDRESS_BUCKETS]

@@ -16,6 +16,7 @@ from barnabas.cext.atomics cimport (
     atomic_store_i32,
 )
 from barnabas.cext.buffer cimport buffer_free
+from barnabas.cext.closings cimport closings_free, closings_init
 from barnabas.cext.lane cimport response_free
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy,
@@ -59,6 +60,7 @@ cdef Network* network_new(System* system) noexcept nogil:
     n.ring.peers = <EventPeer*>calloc(EVENT_PEERS_MAX, sizeof(EventPeer))
     pthread_mutex_init(&n.queue.lock, NULL)
     net_cond_init(&n.queue.ready)
+    closings_init(&n.closings)
     pthread_mutex_init(&n.ring.lock, NULL)
     pthread_mutex_init(&n.addresses_lock, NULL)
     pthread_mutex_init(&n.accept_lock, NULL)
@@ -97,6 +99,7 @@ cdef void network_free(Network* n) noexcept nogil:
         close(n.acceptor_event_fd)
     pthread_mutex_destroy(&n.queue.lock)
     pthread_cond_destroy(&n.queue.ready)
+    closings_free(&n.closings)
     pthread_mutex_destroy(&n.ring.lock)
     pthread_mutex_destroy(&n.addresses_lock)
     pthread_mutex_destroy(&n.accept_lock)

@@ -10,14 +10,16 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from barnabas.cext.atomics cimport atomic_add_i64
 from barnabas.cext.buffer cimport Buffer, buffer_bytes, buffer_free, buffer_init
+from barnabas.cext.closings cimport Farewell
 from barnabas.cext.endian cimport be32_load
 from barnabas.cext.network cimport (
     MAIL_CLOSE,
+    MAIL_FAREWELL,
     MAIL_PROCEED,
     MAIL_PROCEED_MUFFLED,
     MAIL_REPLY,
@@ -142,6 +144,23 @@ cdef class PendingRequest:
             buffer_free(&mail.bytes)
             raise MemoryError("no memory for the request")
         self._post(&mail)
+
+    def tell_closing(self) -> None:
+        """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""
+        cdef Mail mail
+        cdef Farewell* farewell = <Farewell*>malloc(sizeof(Farewell))
+        cdef bint posted
+        if farewell == NULL:
+            raise MemoryError("no memory for the mark of a connection")
+        farewell.connection_id = self.connection_id
+        memset(&mail, 0, sizeof(Mail))
+        mail.kind = MAIL_FAREWELL
+        mail.connection_id = self.connection_id
+        mail.bytes.data = <uint8_t*>farewell
+        with nogil:
+            posted = inbox_post(self._network.threads[self._thread_index], &mail)
+        if not posted:
+            raise MemoryError("no memory for the mark of a connection")
 
     cdef int _start(self, Mail* mail, int kind) except -1:
         if self._answered:

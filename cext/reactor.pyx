@@ -10,7 +10,7 @@ import threading
 from collections import namedtuple
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -23,6 +23,7 @@ from barnabas.cext.atomics cimport (
     atomic_load_i64,
     atomic_store_i64,
 )
+from barnabas.cext.closings cimport Farewell, closings_end, closings_put, closings_take
 from barnabas.cext.conn cimport (
     conn_close,
     conn_event,
@@ -208,7 +209,9 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
             _visit_all(t, False)
             continue
         c = table_find(t, m.connection_id)
-        if c == NULL:
+        if m.kind == MAIL_FAREWELL:
+            _mark(t, c, <Farewell*>m.bytes.data)
+        elif c == NULL:
             free(m.bytes.data)
         elif m.kind == MAIL_WAKE:
             conn_resume(t, c, False)
@@ -222,6 +225,16 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
             conn_close(t, c, WHY_HANDLER, 0)
     if wake_all:
         _visit_all(t, True)         # a wake was lost for want of memory
+
+
+cdef void _mark(NetThread* t, Connection* c, Farewell* farewell) noexcept nogil:
+    """Python is told when the connection closes: at once when it has (NULL)."""
+    if c == NULL:
+        closings_put(&t.network.closings, farewell)
+    elif c.farewell != NULL:
+        free(farewell)
+    else:
+        c.farewell = farewell
 
 
 cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
@@ -564,6 +577,7 @@ cdef class Reactor:
             if atomic_load_i64(&n.state) == STATE_RUNNING:
                 n.stop_deadline_ns = n.system.monotonic_ns(n.system) + timeout_ms * 1000000
                 atomic_store_i64(&n.state, STATE_DRAINING)
+                closings_end(&n.closings)
             net_ring(n.acceptor_event_fd)
             for i in range(n.made_count):
                 net_ring(n.threads[i].event_fd)
@@ -600,6 +614,14 @@ cdef class Reactor:
         if request == NULL:
             return None
         return pending_request(self, self._network, self._names, request)
+
+    def next_closed(self, int64_t timeout_ms=-1):
+        """The id of the next connection that has closed of those that tell_closing() marked; None
+        after timeout_ms (-1: never), or when the reactor stops."""
+        cdef uint64_t connection_id
+        with nogil:
+            connection_id = closings_take(&self._network.closings, timeout_ms)
+        return connection_id or None
 
     def let_go(self, int64_t takers) -> None:
         """So many callers of next_request, waiting or to come, are given None."""

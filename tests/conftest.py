@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from zookeeper_server import zookeeper_server  # noqa: F401  (a fixture for every test)
 
 ALLOWED = Path(__file__).with_name("skips.txt")
 

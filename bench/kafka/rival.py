@@ -81,6 +81,7 @@ OLD_TOOLS = {
     "console-producer": "kafka.tools.ConsoleProducer",
     "console-consumer": "kafka.tools.ConsoleConsumer",
     "dump-log": "kafka.tools.DumpLogSegments",
+    "groups": "kafka.admin.ConsumerGroupCommand",
 }
 
 
@@ -120,7 +121,7 @@ def tool(
     version: str, verb: str, log_file: Path | str = os.devnull, heap: tuple[str, ...] = TOOL_HEAP
 ) -> list[str]:
     """The start of a command line for one of Kafka's own commands. Raises RivalError."""
-    names = OLD_TOOLS if version.startswith("2.") and verb in OLD_TOOLS else TOOLS
+    names = TOOLS | OLD_TOOLS if version.startswith(("1.", "2.")) else TOOLS
     if verb not in names:
         raise RivalError(f"no command {verb}; there are: {' '.join(sorted(TOOLS))}")
     return [*java(version, log_file, heap), names[verb]]
@@ -138,6 +139,8 @@ def free_ports(count: int) -> list[int]:
 class Rival:
     """One Kafka broker in its own processes."""
 
+    heap = BROKER_HEAP
+
     def __init__(
         self,
         version: str,
@@ -146,7 +149,10 @@ class Rival:
         settings: dict[str, str] | None = None,
         port: int | None = None,
         features: dict[str, int] | None = None,
+        heap: tuple[str, ...] = BROKER_HEAP,
     ) -> None:
+        """In mode zookeeper with zookeeper.connect among the settings it uses that server, and
+        starts none."""
         if mode not in ("kraft", "zookeeper"):
             raise RivalError(f"mode {mode} is neither kraft nor zookeeper")
         reason = missing(version)
@@ -158,6 +164,7 @@ class Rival:
         free = free_ports(2)
         self.port, self.side_port = port or free[0], free[1]
         self.settings = dict(settings or {})
+        self.heap = heap
         self.features = dict(features or {})  # of a new cluster, where not the release's own
         self._broker: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[bytes] | None = None
@@ -187,7 +194,8 @@ class Rival:
         file.write_text("\n".join(lines) + "\n")
         try:
             if self.mode == "zookeeper":
-                self._start_zookeeper()
+                if "zookeeper.connect" not in self.settings:
+                    self._start_zookeeper()
             elif not (self.log_dir / "meta.properties").exists():
                 self._format(file)
             self._broker = self._spawn(self._command(), "broker.out")
@@ -212,7 +220,7 @@ class Rival:
         self._broker = None
 
     def _command(self) -> list[str]:
-        command = [*java(self.version, self._log("server"), BROKER_HEAP), "kafka.Kafka"]
+        command = [*java(self.version, self._log("server"), self.heap), "kafka.Kafka"]
         return [*command, str(self.data_dir / "server.properties")]
 
     def _all_settings(self) -> dict[str, str]:
@@ -257,7 +265,8 @@ class Rival:
             "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        command = [*java(self.version, self._log("zookeeper"), ("-Xmx512M",)), main, str(file)]
+        heap = ("-Xmx512M", "-Dzookeeper.jmx.log4j.disable=true")  # reload4j has no JMX
+        command = [*java(self.version, self._log("zookeeper"), heap), main, str(file)]
         self._zookeeper = self._spawn(command, "zookeeper.out")
         self._wait_for_port(self._zookeeper, self.side_port, "zookeeper.out")
 

@@ -9,6 +9,7 @@ from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.api.rooms import Rooms
+    from barnabas.server.closings import Connection
 
 
 @value_class()
@@ -22,6 +23,7 @@ class Call:
     listener: str
     peer: tuple[str, int]
     connection_id: int = 0  # never used again; 0: not known
+    connection: Connection | None = None  # for who wants to hear when it closes
 
     def answer(self) -> type[Struct]:
         """The class of the response."""

@@ -5,17 +5,24 @@ and bytes that are no such message, close the connection without an answer, as K
 ApiVersions answers a version that nobody knows.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import Api
-from barnabas.errors import KafkaError, UnknownServerError, UnsupportedVersion
+from barnabas.errors import KafkaError, RequestTimedOut, UnknownServerError, UnsupportedVersion
+from barnabas.metadata.tree import OutcomeUnknown, StoreUnreachable
 from barnabas.wire import MalformedMessage, Struct, request
 from barnabas.wire.api_keys import API_VERSIONS
 from barnabas.wire.headers import decode_request_header, encode_response
+
+if TYPE_CHECKING:
+    from barnabas.server.closings import Connection
 
 log = logging.getLogger("barnabas.api")
 
@@ -43,7 +50,7 @@ class Dispatcher:
         listener: str,
         peer: tuple[str, int],
         reply: Callable[[bytes], object],
-        connection_id: int = 0,
+        connection: Connection | None = None,
         keep: Callable[[bytes, int], object] | None = None,
     ) -> bytes | None:
         """The framed answer to a request's frame (without its size); None when `reply` gets it
@@ -60,7 +67,17 @@ class Dispatcher:
             raise CloseConnection(f"API key {key} version {version} is not served")
         assert api is not None
         answer_version = version if known else 0
-        call = Call(self.rooms, key, answer_version, header.clientId, listener, peer, connection_id)
+        connection_id = connection.connection_id if connection is not None else 0
+        call = Call(
+            self.rooms,
+            key,
+            answer_version,
+            header.clientId,
+            listener,
+            peer,
+            connection_id,
+            connection,
+        )
         if not known:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)
@@ -104,6 +121,9 @@ class Dispatcher:
             return api.handle(asked, call)
         except KafkaError as error:
             return api.refuse(asked, error.code, call)
+        except (StoreUnreachable, OutcomeUnknown) as error:  # clients try that one again
+            log.warning("%s from %s: %s", api.name, call.peer, error)
+            return api.refuse(asked, RequestTimedOut.code, call)
         except Exception:
             log.exception("%s version %d from %s failed", api.name, call.version, call.peer)
             return api.refuse(asked, UnknownServerError.code, call)

@@ -3,7 +3,8 @@
 A session (KIP-932) remembers the partitions. Acknowledgements are made durable before anything is
 fetched; then the request waits until there is something to hand out, at most maxWaitMs, without a
 thread. Records come as whole batches; acquiredRecords says which of them are the member's, for
-acquisitionLockTimeoutMs. Epoch -1 ends the session and gives back what was not acknowledged.
+acquisitionLockTimeoutMs. Epoch -1 ends the session and gives back what was not acknowledged; so
+does the end of the connection.
 
 v1 records and batch size; v2 a strict number of records (KIP-1206), longer locks (KIP-1222), which
 come in requests of their own. v0 was never stable.
@@ -47,9 +48,11 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         return _refused(InvalidRequest(wrong), call)
     acknowledged = Acknowledged(request, call.version)
     try:
-        asked = _session(request, acknowledged, share)
+        asked = _session(request, acknowledged, share, call)
     except KafkaError as error:
         return _refused(error, call)
+    if asked.is_first and call.connection is not None:
+        share.watch(call.connection)
     fetch = _Fetch(request, call, share, asked, acknowledged)
     share.partitions.acknowledge(
         request.groupId, request.memberId, acknowledged.rows, fetch.acknowledged
@@ -64,7 +67,7 @@ def _wrong_renewal(request: Struct, call: Call) -> str:
     return f"{', '.join(wrong)} must be 0 if isRenewAck is true." if wrong else ""
 
 
-def _session(request: Struct, acknowledged: Acknowledged, share: ShareService) -> Asked:
+def _session(request: Struct, acknowledged: Acknowledged, share: ShareService, call: Call) -> Asked:
     wanted = [
         (topic.topicId, row.partitionIndex) for topic in request.topics for row in topic.partitions
     ]
@@ -80,6 +83,7 @@ def _session(request: Struct, acknowledged: Acknowledged, share: ShareService) -
         wanted,
         forgotten,
         bool(acknowledged),
+        call.connection_id,
     )
 
 
@@ -117,6 +121,7 @@ class _Fetch:
         asked = ShareFetch(
             request.groupId,
             request.memberId,
+            self._asked.session,
             self._known(),
             0 if any(self._outcomes.values()) else request.maxWaitMs,
             request.minBytes,

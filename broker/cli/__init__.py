@@ -25,6 +25,7 @@ COMMANDS = {
     "bench": "how fast a broker takes, gives and passes on records",
     "log": "look into the files of a log directory",
     "checkpoint": "look into Spark's checkpoints; move them to and from consumer groups",
+    "spark-load": "load topics into parquet files by Spark, batch after batch, each record once",
 }
 
 DESCRIPTION = """\
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=COMMANDS[name],
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    module = importlib.import_module(f"barnabas.cli.{name}")
+    module = importlib.import_module(f"barnabas.cli.{name.replace('-', '_')}")
     module.configure(parser)
     parsed = parser.parse_args(arguments[1:])
     try:

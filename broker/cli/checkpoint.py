@@ -20,7 +20,8 @@ from barnabas.spark.sink_log import SinkLog
 SHOWN_BATCHES = 10
 
 EPILOG = """\
-Stop the query before its checkpoint is changed. PATH is the query's checkpointLocation.
+Stop the query before its checkpoint is changed. PATH is the query's checkpointLocation: a path,
+or a file:, hdfs:, webhdfs: or s3: URL.
 
 examples:
   barnabas checkpoint show /data/cp/clicks            its last batches, and to where they read

@@ -7,10 +7,21 @@ for more until Ctrl-C. Where partitions are several, each is in order and they t
 import argparse
 import datetime
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from barnabas.cext.records import Record
 from barnabas.cli.connecting import cluster_of, connection_options, speaks_to_broker
-from barnabas.cli.output import Progress, fail, iso_time, json_bytes, json_line, say
+from barnabas.cli.encoding import Decoding, decoder_options
+from barnabas.cli.output import (
+    Progress,
+    fail,
+    iso_time,
+    json_bytes,
+    json_line,
+    json_value,
+    say,
+)
 from barnabas.client import EARLIEST, LATEST, Cluster, Reader, list_offsets
 from barnabas.client.offsets import COMMITTED, UNCOMMITTED
 from barnabas.errors import UnknownTopicOrPartition
@@ -60,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--committed", action="store_true", help="no records of open or aborted transactions"
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines, one a record")
+    decoder_options(parser)
     connection_options(parser)
 
 
@@ -140,7 +152,9 @@ def _write_all(reader: Reader, arguments: argparse.Namespace) -> None:
     out = sys.stdout.buffer
     progress = Progress("consumed", is_shown=not sys.stdout.isatty())
     separator = unescaped(arguments.separator)
+    decoding = Decoding(arguments)
     plain = not (arguments.json or arguments.key or arguments.headers or arguments.offsets)
+    plain = plain and not decoding.is_used
     left = arguments.count
     waiting: list[bytes] = []
     size_bytes = 0
@@ -148,13 +162,14 @@ def _write_all(reader: Reader, arguments: argparse.Namespace) -> None:
         if left == 0:
             return
         for portion in reader.portions():
-            for partition, record in portion:
+            shown = _decoded(portion, decoding) if decoding.is_used else portion
+            for partition, record, *objects in shown:
                 value = record.value or b""
                 if plain:
                     waiting.append(value)
                     waiting.append(separator)
                 else:
-                    waiting.append(_line(partition, record, arguments, separator))
+                    waiting.append(_line(partition, record, arguments, separator, objects))
                 size_bytes += len(value)
                 if left is not None:
                     left -= 1
@@ -175,9 +190,29 @@ def _write_all(reader: Reader, arguments: argparse.Namespace) -> None:
         out.flush()
 
 
-def _line(partition: int, record: Record, arguments: argparse.Namespace, separator: bytes) -> bytes:
+def _decoded(
+    portion: Iterable[tuple[int, Record]], decoding: Decoding
+) -> Iterator[tuple[int, Record, Any, Any]]:
+    rows = list(portion)
+    objects = decoding.of([record for _, record in rows])
+    for (partition, record), (key, value) in zip(rows, objects, strict=True):
+        yield partition, record, key, value
+
+
+def _line(
+    partition: int,
+    record: Record,
+    arguments: argparse.Namespace,
+    separator: bytes,
+    objects: Sequence[Any],
+) -> bytes:
+    """`objects`: what decoders made of key and value; empty without decoders."""
+    key, value = objects or (record.key, record.value)
     if arguments.json:
-        return json_line(_document(partition, record)).encode() + b"\n"
+        document = _document(partition, record)
+        if objects:
+            document |= {"key": json_value(key), "value": json_value(value)}
+        return json_line(document).encode() + b"\n"
     parts = []
     if arguments.offsets:
         at = iso_time(record.timestamp) or "-"
@@ -185,8 +220,17 @@ def _line(partition: int, record: Record, arguments: argparse.Namespace, separat
     if arguments.headers:
         parts.append(b",".join(name.encode() + b"=" + (v or b"") for name, v in record.headers))
     if arguments.key:
-        parts.append(record.key or b"")
-    return b"\t".join([*parts, record.value or b""]) + separator
+        parts.append(_shown(key))
+    return b"\t".join([*parts, _shown(value)]) + separator
+
+
+def _shown(item: Any) -> bytes:
+    """Bytes and text as they are, None as nothing, other objects as JSON."""
+    if item is None:
+        return b""
+    if isinstance(item, bytes):
+        return item
+    return item.encode() if isinstance(item, str) else json_line(json_value(item)).encode()
 
 
 def _document(partition: int, record: Record) -> dict[str, object]:

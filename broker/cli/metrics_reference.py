@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.groups import group_figures
 from barnabas.server import broker_metrics, metrics_page, plugin_figures
+from barnabas.share import share_figures
 from barnabas.storage import cleaner_figures
 from barnabas.telemetry import network, process
 from barnabas.telemetry.registry import Metric
@@ -17,6 +18,7 @@ MODULES = (
     network,
     plugin_figures,
     process,
+    share_figures,
 )
 
 INTRODUCTION = """# Figures

@@ -88,6 +88,17 @@ def json_bytes(data: bytes | None) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
+def json_value(value: Any) -> Any:
+    """An object as JSON can say it: what JSON does not know as text."""
+    if isinstance(value, bytes):
+        return json_bytes(value)
+    if isinstance(value, dict):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_value(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
 def iso_time(timestamp_ms: int) -> str | None:
     """UTC, to the millisecond; None for no time and for years that nobody writes."""
     if not 0 <= timestamp_ms < 253_402_300_800_000:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
+from barnabas.cli.encoding import Encoding, encoder_options
 from barnabas.cli.output import Progress, fail, json_document, say
 from barnabas.client import Producer
 from barnabas.client.producer import ACKS
@@ -24,6 +25,7 @@ examples:
   barnabas produce news --file photo.jpg --key-text photo   the whole file as one record
   printf 'k1:v1\\nk2:v2\\n' | barnabas produce news --key-separator :
   barnabas produce news --header source=cli --partition 2 < lines.txt
+  barnabas produce orders --encoder avro --from-json --option plugin.avro.schema=order.avsc
 """
 
 
@@ -58,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--partition", type=int, help="default: by key, or any")
     parser.add_argument("--quiet", action="store_true", help="no summary")
+    encoder_options(parser)
     json_option(parser)
     connection_options(parser)
 
@@ -86,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
                 cluster, arguments.topic, codec=arguments.codec, acks=arguments.acks
             ) as producer,
         ):
-            for key, value in _records(arguments, separator):
-                producer.send(value, key, headers=arguments.header, partition=arguments.partition)
-                progress.add(1, len(value))
+            for key, value, place in _placed(arguments, separator, Encoding(arguments, cluster)):
+                producer.send(value, key, headers=arguments.header, partition=place)
+                progress.add(1, len(value or b""))
     except BadInput as error:
         return fail(str(error))
     except OSError as error:
@@ -105,6 +108,18 @@ def run(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         say(progress.summary())
     return 0
+
+
+def _placed(
+    arguments: argparse.Namespace, separator: bytes | None, encoding: Encoding
+) -> Iterator[tuple[bytes | None, bytes | None, int | None]]:
+    """Key, value and partition of each record."""
+    found = _records(arguments, separator)
+    if not encoding.is_used:
+        yield from ((key, value, arguments.partition) for key, value in found)
+        return
+    for key, value, place in encoding.of(found):
+        yield key, value, place if arguments.partition is None else arguments.partition
 
 
 def _records(

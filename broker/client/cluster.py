@@ -233,6 +233,10 @@ class Cluster:
 
         return self.retrying(ask, timeout_s=wait_s)
 
+    def known(self, name: str) -> Topic | None:
+        """What the last refresh said of a topic; nobody is asked."""
+        return self._topics.get(name)
+
     def leader(self, topic: str, partition: int) -> Connection:
         """Raises UnknownTopicOrPartition, LeaderNotAvailable, CannotConnect."""
         known = self.topic(topic)

@@ -11,6 +11,7 @@ for each answer have their own times. After any failure the connection is closed
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from barnabas.cext.wire import MalformedMessage
@@ -55,6 +56,8 @@ class Connection:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         security: "Security | None" = None,
+        receive_buffer_bytes: int = 0,
+        send_buffer_bytes: int = -1,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
@@ -69,6 +72,10 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if security is not None and security.tls is not None:
             self._socket = security.tls.wrapped(self._socket, host)
+        if receive_buffer_bytes > 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if send_buffer_bytes > 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.is_open = True
         self.versions = self._ask_versions()
         if security is not None and security.sasl is not None:
@@ -99,7 +106,10 @@ class Connection:
         return f"{host}:{self.port}"
 
     def close(self) -> None:
+        """A thread that waits for an answer on it learns that the connection is lost."""
         self.is_open = False
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def hand_over(self) -> socket.socket:

@@ -200,18 +200,19 @@ class Producer:
         raise ProtocolViolation(f"{connection.address} answers Produce without a partition")
 
     def _identity(self) -> tuple[int, int]:
-        """A producer id and epoch; -1 and -1 from a broker that has none to give."""
-        if INIT_PRODUCER_ID not in self.cluster.any_connection().versions:
-            return -1, -1
-        body = request(INIT_PRODUCER_ID).cls(transactionalId=None, transactionTimeoutMs=60_000)
+        return self.cluster.retrying(lambda: producer_identity(self.cluster))
 
-        def ask() -> Struct:
-            answer = self.cluster.any_connection().call(INIT_PRODUCER_ID, body, high=5)
-            raise_for(answer.errorCode, "producer id")
-            return answer
 
-        answer = self.cluster.retrying(ask)
-        return int(answer.producerId), int(answer.producerEpoch)
+def producer_identity(cluster: Cluster) -> tuple[int, int]:
+    """A new producer id and its epoch; -1 and -1 from a broker that has none to give. Raises
+    KafkaError, ClientError; nothing is tried again."""
+    connection = cluster.any_connection()
+    if INIT_PRODUCER_ID not in connection.versions:
+        return -1, -1
+    body = request(INIT_PRODUCER_ID).cls(transactionalId=None, transactionTimeoutMs=60_000)
+    answer = connection.call(INIT_PRODUCER_ID, body, high=5)
+    raise_for(answer.errorCode, "producer id")
+    return int(answer.producerId), int(answer.producerEpoch)
 
 
 def _why(row: Struct) -> str | None:

@@ -8,7 +8,7 @@ two lists for people: `warnings` (settings that do not do what their author expe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from barnabas.config.connection_limits import OVERRIDES, listener_limit, parse_overrides
 from barnabas.config.environment import settings_from
@@ -39,6 +39,21 @@ DEDUPE_BYTES_MIN = 1 << 20
 Get = Callable[[str], Value]
 
 
+def _bounds(family: str, *names: str) -> Iterator[tuple[str, str]]:
+    for name in names:
+        least, value, most = (f"group.{family}.{bound}{name}" for bound in ("min.", "", "max."))
+        yield from ((least, value), (value, most), (least, most))
+
+
+# What groups get that ask for nothing is within what a group may ask for.
+GROUP_BOUNDS = (
+    *_bounds("consumer", "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
+    *_bounds("share", "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
+    *_bounds("share", "record.lock.duration.ms", "delivery.count.limit"),
+    *_bounds("share", "partition.max.record.locks"),
+)
+
+
 def number(value: Value) -> float:
     """A value that the table says is a number."""
     assert isinstance(value, int | float)
@@ -53,12 +68,18 @@ def cross_problems(get: Get) -> list[str]:
         ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
         ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
         ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
-        ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+        *GROUP_BOUNDS,
     ):
         if number(get(low)) > number(get(high)):
             wrong.append(
                 f"{low}={get(low)} is more than {high}={get(high)}. Lower {low} or raise {high}."
+            )
+    for family in ("group.consumer", "group.share"):
+        session, heartbeat = f"{family}.session.timeout.ms", f"{family}.heartbeat.interval.ms"
+        if number(get(heartbeat)) >= number(get(session)):
+            wrong.append(
+                f"{heartbeat}={get(heartbeat)} is not less than {session}={get(session)}: members"
+                " would be silent for too long. Lower the first or raise the second."
             )
     queued, largest = number(get("queued.max.request.bytes")), get("socket.request.max.bytes")
     if 0 < queued < number(largest):
@@ -95,6 +116,11 @@ def _address_problems(get: Get) -> list[str]:
             " connect."
         ]
     return []
+
+
+# Any of these calls for a look at what is said of ZooKeeper; zookeeper.connect alone, as Kafka's
+# stock files have it, does not.
+ZOOKEEPER_NAMES = frozenset({"metadata.store", "zookeeper.auth", "zookeeper.set.acl"})
 
 
 class BrokerConfig(TypedAccess):
@@ -253,11 +279,10 @@ class BrokerConfig(TypedAccess):
             wrong.append("log.dirs: a directory name is empty. Name at least one directory.")
         elif len(set(self.log_dirs)) < len(self.log_dirs):
             wrong.append("log.dirs: a directory is there twice. Name each once.")
-        if self.metadata_store == "zookeeper" and not self["zookeeper.connect"]:
-            wrong.append(
-                "metadata.store=zookeeper needs zookeeper.connect. Set it to host:port,"
-                " or set metadata.store=embedded."
-            )
+        if not ZOOKEEPER_NAMES.isdisjoint(self.values):
+            from barnabas.config.zookeeper import zookeeper_problems
+
+            wrong += zookeeper_problems(self.metadata_store, self.get)
         roles = self.names("process.roles")
         if roles and "broker" not in roles:
             wrong.append(

@@ -29,7 +29,6 @@ WANTED = {
     "quotas": ("quota.", "client.quota.callback.class"),
     "delegation tokens": ("delegation.token.secret.key", "delegation.token.master.key"),
     "re-authentication": ("connections.max.reauth.ms",),
-    "access control on ZooKeeper nodes": ("zookeeper.set.acl",),
     "TLS to ZooKeeper": ("zookeeper.ssl.client.enable",),
     "encryption of stored settings": ("password.encoder.secret",),
 }

@@ -160,7 +160,7 @@ class ConfigChanges:
         is_new = self._tree.exists(path) is None
         write: Operation = CreateNode(path, data) if is_new else SetData(path, data)
         try:
-            self._tree.multi([*also, write])
+            self._tree.multi([*also, write, *notes_of(self._tree, f"{kind}/{name}")])
         except TooLarge as error:
             raise InvalidConfig(f"the configuration is too large to be kept: {error}") from error
         except MultiFailed as failed:
@@ -168,19 +168,52 @@ class ConfigChanges:
         self._reader.refresh_config([f"{kind}/{name}"])
 
 
+def notes_of(tree: MetadataTree, entity: str) -> list[Operation]:
+    """What tells others, where there may be others, that a configuration changed."""
+    if not tree.is_shared:
+        return []
+    note = znodes.ConfigChange(entity).encode()
+    return [CreateNode(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True)]
+
+
+def follower(config: DynamicConfig, began: ClusterState) -> Callable[[ClusterState], None]:
+    """Brings what others altered for brokers into force; `began` is the state that is loaded. To
+    be told of every state."""
+    before = {path: texts for path, texts in began.configs.items() if _is_broker(path)}
+
+    def apply(state: ClusterState) -> None:
+        nonlocal before
+        now = {path: texts for path, texts in state.configs.items() if _is_broker(path)}
+        if now == before:
+            return
+        gone: dict[str, Mapping[str, str]] = {path: {} for path in before.keys() - now.keys()}
+        before, changed = now, {p: t for p, t in now.items() if before.get(p) != t}
+        for path, texts in {**gone, **changed}.items():
+            _take_over(config, path, texts)
+
+    return apply
+
+
+def _is_broker(path: str) -> bool:
+    return path.startswith("brokers/")
+
+
 def load(config: DynamicConfig, state: ClusterState) -> None:
     """What was altered for brokers, from the tree, at start. A value that this build does not
     take is said and left out."""
     for path, texts in state.configs.items():
-        kind, _, name = path.partition("/")
-        if kind != "brokers":
-            continue
-        if name != znodes.DEFAULT_ENTITY and not name.isdecimal():
-            log.warning("/config/%s names no broker; it is left out", path)
-            continue
-        broker_id = None if name == znodes.DEFAULT_ENTITY else int(name)
-        for problem in config.replace(broker_id, texts):
-            log.warning("/config/%s: %s", path, problem)
+        if _is_broker(path):
+            _take_over(config, path, texts)
+
+
+def _take_over(config: DynamicConfig, path: str, texts: Mapping[str, str]) -> None:
+    name = path.partition("/")[2]
+    if name != znodes.DEFAULT_ENTITY and not name.isdecimal():
+        log.warning("/config/%s names no broker; it is left out", path)
+        return
+    broker_id = None if name == znodes.DEFAULT_ENTITY else int(name)
+    for problem in config.replace(broker_id, texts):
+        log.warning("/config/%s: %s", path, problem)
 
 
 def changed_text(change: Change, setting: Setting | None, in_force: str | None) -> str | None:

@@ -19,7 +19,7 @@ from barnabas.config.client_metrics import check_client_metrics, describe_client
 from barnabas.config.layers import ConfigEntry
 from barnabas.config.settings import GROUP_SETTINGS
 from barnabas.config.values import text_of
-from barnabas.controller.config_changes import Change, changed_text, check_value
+from barnabas.controller.config_changes import Change, changed_text, check_value, notes_of
 from barnabas.errors import InvalidConfig, InvalidRequest
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader
@@ -118,20 +118,24 @@ class EntityConfigs:
         if validate_only:
             return
         try:
-            self._write(f"{znodes.CONFIG_PATH}/{kind}/{_node_name(name)}", texts)
+            self._write(kind, name, texts)
         except (TooLarge, InvalidPath) as error:
             raise InvalidRequest(f"{name[:60]!r} cannot be kept: {error}") from error
         except MultiFailed as failed:
             raise failed.error from failed
         self._reader.refresh_config([f"{kind}/{_node_name(name)}"])
 
-    def _write(self, path: str, texts: Mapping[str, str]) -> None:
+    def _write(self, kind: str, name: str, texts: Mapping[str, str]) -> None:
+        path = f"{znodes.CONFIG_PATH}/{kind}/{_node_name(name)}"
         is_new = self._tree.exists(path) is None
         if is_new and not texts:
             return
         data = znodes.encode_config(texts)
         write: Operation = CreateNode(path, data) if is_new else SetData(path, data)
-        self._tree.multi([write if texts else DeleteNode(path)])
+        if is_new:
+            self._tree.ensure_path(f"{znodes.CONFIG_PATH}/{kind}")
+        notes = notes_of(self._tree, f"{kind}/{_node_name(name)}")
+        self._tree.multi([write if texts else DeleteNode(path), *notes])
 
 
 def _node_name(name: str) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import place
-from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Placed, partition_nodes
+from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Placed
 from barnabas.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -19,7 +20,14 @@ from barnabas.errors import (
 )
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
-from barnabas.metadata.tree import CreateNode, MetadataTree, MultiFailed, Operation, SetData
+from barnabas.metadata.tree import (
+    CreateNode,
+    MetadataTree,
+    MultiFailed,
+    Operation,
+    SetData,
+    shares,
+)
 from barnabas.value_class import replace
 
 
@@ -59,11 +67,14 @@ class PartitionGrowth:
             added = self._added(topic, count, assignments, state)
             if validate_only:
                 return
+            first, *more = shares(_operations(topic, added, state), self._tree.limits)
             try:
-                self._tree.multi(_operations(topic, added, state))
+                self._tree.multi(first)
             except MultiFailed as failed:
                 raise failed.error from failed
             self._reader.refresh_topics([name])
+            if more:
+                begin_partitions(self._tree, self._reader, [name])
 
     def _added(
         self,

@@ -26,6 +26,7 @@ from barnabas.metadata.tree import (
     MultiFailed,
     NodeExists,
     Operation,
+    shares,
 )
 
 log = logging.getLogger("barnabas.controller")
@@ -61,7 +62,12 @@ class TopicDeletion:
         """At start, after the directories of marked topics were put on their way out: removes
         what is left of them in the tree."""
         with self._lock:
-            pending = sorted(self._tree.children(znodes.DELETE_TOPICS_PATH))
+            state = self._reader.state
+            pending = [
+                name
+                for name in sorted(self._tree.children(znodes.DELETE_TOPICS_PATH))
+                if (topic := state.topic(name)) is None or topic.deleting
+            ]
             if pending:
                 self._logs_dropped()
                 self._remove(pending)
@@ -85,10 +91,7 @@ class TopicDeletion:
 
     def _remove(self, names: Sequence[str]) -> None:
         for name in names:
-            operations = self._operations(name)
-            most = self._tree.limits.multi_operations_max
-            while operations:
-                part, operations = operations[:most], operations[most:]
+            for part in shares(self._operations(name), self._tree.limits):
                 try:
                     self._tree.multi(part)
                 except MultiFailed as failed:

@@ -1,7 +1,8 @@
 """Making topics: checks, placement, and one multi in the metadata tree.
 
 A topic is made whole or not at all: its assignment, its configuration and the state of every
-partition (leader, epoch 0, ISR) go into one multi. Who hosts the partitions is told by the change
+partition (leader, epoch 0, ISR) go into one multi. Where ZooKeeper takes no multi of that size the
+rest comes after it (new_partitions.py). Who hosts the partitions is told by the change
 of the tree's state, before the caller is answered.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from barnabas.config import ConfigError, DynamicConfig, check_topic
+from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import place
 from barnabas.controller.topic_names import check_collision, check_topic_name
 from barnabas.errors import (
@@ -22,8 +24,16 @@ from barnabas.errors import (
 )
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
-from barnabas.metadata.tree import CreateNode, MetadataTree, MultiFailed, NodeExists, Operation
-from barnabas.metadata.znodes import PartitionState, TopicAssignment
+from barnabas.metadata.tree import (
+    CreateNode,
+    MetadataTree,
+    MultiFailed,
+    NodeExists,
+    Operation,
+    SetData,
+    shares,
+)
+from barnabas.metadata.znodes import TopicAssignment
 from barnabas.value_class import value_class
 
 # One request may not make more than one multi of the embedded store can hold.
@@ -82,8 +92,10 @@ class TopicController:
             self._check(topic.name, len(replicas), len(replicas[0]), configs)
         if validate_only:
             return assignment
+        operations = self._operations(topic.name, assignment, configs, state)
+        first, *more = shares(operations, self._tree.limits)
         try:
-            self._tree.multi(self._operations(topic.name, assignment, configs, state))
+            self._tree.multi(first)
         except MultiFailed as failed:
             if isinstance(failed.error, NodeExists):
                 raise TopicAlreadyExists(f"Topic '{topic.name}' already exists.") from failed
@@ -91,6 +103,9 @@ class TopicController:
         if configs:
             self._reader.refresh_config([f"topics/{topic.name}"])
         made = self._reader.refresh_topics([topic.name]).topic(topic.name)
+        if more:  # it is there, and what a crash leaves out the controller does
+            begin_partitions(self._tree, self._reader, [topic.name])
+            made = self._reader.state.topic(topic.name)
         assert made is not None, topic.name
         return made
 
@@ -142,32 +157,15 @@ class TopicController:
         configs: Mapping[str, str],
         state: ClusterState,
     ) -> list[Operation]:
-        operations: list[Operation] = []
-        if configs:
-            path = znodes.config_path("topics", name)
-            operations.append(CreateNode(path, znodes.encode_config(configs)))
+        # As Kafka does it, also without settings. One that a deletion left behind is replaced.
+        path, data = znodes.config_path("topics", name), znodes.encode_config(configs)
+        is_left = self._tree.exists(path) is not None
+        operations: list[Operation] = [SetData(path, data) if is_left else CreateNode(path, data)]
         operations.append(CreateNode(znodes.topic_path(name), assignment.encode()))
         operations.append(CreateNode(znodes.partitions_path(name)))
         for partition, replicas in assignment.partitions.items():
             operations += partition_nodes(name, partition, replicas, state)
         return operations
-
-
-def partition_nodes(
-    name: str, partition: int, replicas: tuple[int, ...], state: ClusterState
-) -> list[Operation]:
-    """The nodes of a new partition: led by its first replica that lives, epoch 0."""
-    alive = tuple(broker for broker in replicas if broker in state.brokers)
-    first = PartitionState(
-        leader=alive[0] if alive else -1,
-        leader_epoch=0,
-        isr=alive or replicas[:1],
-        controller_epoch=state.controller_epoch,
-    )
-    return [
-        CreateNode(znodes.partition_path(name, partition)),
-        CreateNode(znodes.partition_state_path(name, partition), first.encode()),
-    ]
 
 
 def checked_assignments(

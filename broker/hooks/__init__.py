@@ -6,6 +6,7 @@ plugin in a process of its own). A plugin author needs the names below and barna
 """
 
 from barnabas.cext.records import Record
+from barnabas.hooks.client_specs import EventSender
 from barnabas.hooks.options import Option, Options
 from barnabas.hooks.services import Services
 from barnabas.hooks.specs import hookimpl, hookspec
@@ -16,7 +17,9 @@ from barnabas.hooks.views import (
     GroupMemberView,
     GroupTopicView,
     GroupView,
+    KeyedMessage,
     LogView,
+    MirroredMessage,
     NewTopicView,
     RecordBatch,
     Reject,
@@ -29,10 +32,13 @@ __all__ = [
     "ConfigChange",
     "DirectoryView",
     "DirtyLog",
+    "EventSender",
     "GroupMemberView",
     "GroupTopicView",
     "GroupView",
+    "KeyedMessage",
     "LogView",
+    "MirroredMessage",
     "NewTopicView",
     "Option",
     "Options",

@@ -16,4 +16,37 @@ BUILTIN: dict[str, str] = {
     "audit": "barnabas.plugins.audit:Audit",
     "delay": "barnabas.plugins.delay:Delay",
     "spark-loader": "barnabas.plugins.spark_loader:SparkLoader",
+    "hash": "barnabas.plugins.partitioner_hash:HashPartitioner",
+    "murmur2": "barnabas.plugins.partitioner_murmur2:Murmur2Partitioner",
+    "crc32": "barnabas.plugins.partitioner_crc32:Crc32Partitioner",
+    "round-robin": "barnabas.plugins.partitioner_round_robin:RoundRobinPartitioner",
+    "sticky": "barnabas.plugins.partitioner_sticky:StickyPartitioner",
+    "bytes": "barnabas.plugins.encoder_bytes:BytesEncoder",
+    "string": "barnabas.plugins.encoder_string:StringEncoder",
+    "json": "barnabas.plugins.encoder_json:JsonEncoder",
+    "avro": "barnabas.plugins.encoder_avro:AvroEncoder",
+    "protobuf": "barnabas.plugins.encoder_protobuf:ProtobufEncoder",
+    "default-event-handler": "barnabas.plugins.event_handler:DefaultEventHandler",
+}
+
+SERIALIZATION = "org.apache.kafka.common.serialization"
+PARTITIONERS = "org.apache.kafka.clients.producer"
+# What settings of Kafka and of librdkafka say, and which plugin it is here.
+ALIASES: dict[str, str] = {
+    "kafka.producer.DefaultPartitioner": "hash",
+    "kafka.producer.ByteArrayPartitioner": "hash",
+    f"{PARTITIONERS}.internals.DefaultPartitioner": "murmur2",
+    f"{PARTITIONERS}.RoundRobinPartitioner": "round-robin",
+    f"{PARTITIONERS}.UniformStickyPartitioner": "sticky",
+    "consistent_random": "crc32",
+    "murmur2_random": "murmur2",
+    "kafka.serializer.DefaultEncoder": "bytes",
+    "kafka.serializer.DefaultDecoder": "bytes",
+    "kafka.serializer.StringEncoder": "string",
+    "kafka.serializer.StringDecoder": "string",
+    f"{SERIALIZATION}.ByteArraySerializer": "bytes",
+    f"{SERIALIZATION}.ByteArrayDeserializer": "bytes",
+    f"{SERIALIZATION}.StringSerializer": "string",
+    f"{SERIALIZATION}.StringDeserializer": "string",
+    "kafka.producer.async.DefaultEventHandler": "default-event-handler",
 }

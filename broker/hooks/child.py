@@ -47,7 +47,12 @@ def _loaded(asked: dict[str, Any]) -> tuple[Plugin | None, dict[str, Any]]:
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
-        plugin = load(asked["name"], asked["texts"], isolated_here=True)
+        plugin = load(
+            asked["name"],
+            asked["texts"],
+            isolated_here=True,
+            any_module=asked["any_module"],
+        )
     except CannotLoad as error:
         return None, {"problems": error.problems}
     hooks = {name: row.arguments for name, row in plugin.hooks.items()}

@@ -33,6 +33,8 @@ VIEWS: dict[str, type[Any]] = {
         "GroupMemberView",
         "GroupTopicView",
         "GroupView",
+        "KeyedMessage",
+        "MirroredMessage",
         "Reject",
     )
 }

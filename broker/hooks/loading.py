@@ -105,16 +105,21 @@ def author_of(found: Found) -> Any:
     return target
 
 
-def load(name: str, texts: Mapping[str, str], isolated_here: bool = False) -> Plugin:
-    """`texts`: its options by key. `isolated_here`: this is its own process. Raises CannotLoad."""
+def load(
+    name: str, texts: Mapping[str, str], isolated_here: bool = False, any_module: bool = False
+) -> Plugin:
+    """`texts`: its options by key. `isolated_here`: this is its own process. `any_module`: the name
+    may be `module:Class`, which a broker never allows: its settings come from clients. Raises
+    CannotLoad."""
     common_texts, own_texts = split(texts)
     try:
         common = parse(name, COMMON, common_texts)
-        found = find(common["use"] or name)
+        use = common["use"] or name
+        found = Found(use, use, "", "") if any_module and ":" in use else find(use)
         if common["isolation"] == "process" and not isolated_here:
             from barnabas.hooks.process import load_in_process
 
-            return load_in_process(name, texts, common)
+            return load_in_process(name, texts, common, any_module)
         author = author_of(found)
         made = _made(name, author, own_texts)
     except BadOptions as error:

@@ -35,9 +35,20 @@ class ChildFailed(Exception):
 class Child:
     """The process of one plugin."""
 
-    def __init__(self, name: str, texts: Mapping[str, str], memory_bytes_max: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        texts: Mapping[str, str],
+        memory_bytes_max: int,
+        any_module: bool = False,
+    ) -> None:
         self.name = name
-        self._asked = {"name": name, "texts": dict(texts), "memory_bytes_max": memory_bytes_max}
+        self._asked = {
+            "name": name,
+            "texts": dict(texts),
+            "memory_bytes_max": memory_bytes_max,
+            "any_module": any_module,
+        }
         self._one_call = threading.Lock()
         self._guard = threading.Lock()  # of the process and the line
         self._process: subprocess.Popen[bytes] | None = None
@@ -145,9 +156,11 @@ class Child:
         return process.wait()
 
 
-def load_in_process(name: str, texts: Mapping[str, str], common: Mapping[str, Any]) -> Plugin:
+def load_in_process(
+    name: str, texts: Mapping[str, str], common: Mapping[str, Any], any_module: bool = False
+) -> Plugin:
     """Raises CannotLoad."""
-    child = Child(name, texts, common["memory.max.bytes"])
+    child = Child(name, texts, common["memory.max.bytes"], any_module)
     said = child.start()
     hooks = {
         hook: Implementation(_remote(child, hook), tuple(arguments))

@@ -100,9 +100,14 @@ def _hook(name: str) -> str:
     text = inspect.getdoc(function) or ""
     return (
         f"### `{signature(name)}`\n\n"
-        f"Budget {specs.budget_ms(name)} ms. Answers `{told.return_annotation}`.\n\n"
+        f"{_budget(name)} Answers `{told.return_annotation}`.\n\n"
         f"{_paragraphs(text)}\n"
     )
+
+
+def _budget(name: str) -> str:
+    found = specs.budget_ms(name)
+    return f"Budget {found} ms." if found else "In the client; no budget."
 
 
 def _paragraphs(text: str) -> str:

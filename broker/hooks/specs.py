@@ -9,16 +9,20 @@ failed: it is counted on /metrics, written to the log (once a minute), and its a
 last lines of the contract say. A call that takes too long leaves its thread behind; with
 `abandoned.max` of them the plugin is put off, as after `failures.max` failures in a row.
 
+The hooks of the clients, from choose_partitions on, are another matter: they run in the client's
+process, straight on the thread that needs the answer, and whoever called waits for as long as it
+takes. They are asked of the plugins that the client's settings name.
+
 An implementation may leave out arguments that it does not need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
 
 import pluggy
 
+from barnabas.hooks.client_specs import PROJECT, ClientSpecs, hook, hookspec
 from barnabas.hooks.services import Services
 from barnabas.hooks.views import (
     ConfigChange,
@@ -46,26 +50,13 @@ __all__ = [
     "hookimpl",
     "hookspec",
 ]
-PROJECT = "barnabas"
-hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def hook(budget_ms: int) -> Callable[[F], F]:
-    """A specification with the time that a call may take."""
-
-    def made(function: F) -> F:
-        function.budget_ms = budget_ms  # type: ignore[attr-defined]
-        return hookspec(function)
-
-    return made
-
-
-class Specs:
+class Specs(ClientSpecs):
     """What a plugin may implement. The first three are asked of the plugins that a topic names, in
-    the order of its setting; the others of every plugin of `plugins`, in that order."""
+    the order of its setting; the others of every plugin of `plugins`, in that order; those of the
+    clients (client_specs.py) stand behind them."""
 
     @hook(budget_ms=1000)
     def deletable_segments(self, log: LogView, now_ms: int) -> int:
@@ -293,8 +284,13 @@ class Specs:
 
 
 def names() -> list[str]:
-    """All hooks, in the order of the class."""
-    return [name for name, value in vars(Specs).items() if hasattr(value, "budget_ms")]
+    """All hooks, in the order of the classes."""
+    return [
+        name
+        for cls in (Specs, ClientSpecs)
+        for name, value in vars(cls).items()
+        if hasattr(value, "budget_ms")
+    ]
 
 
 def budget_ms(name: str) -> int:

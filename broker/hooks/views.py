@@ -121,6 +121,31 @@ class GroupView(NamedTuple):
     topics: Mapping[bytes, GroupTopicView]  # by topic id
 
 
+class KeyedMessage(NamedTuple):
+    """An event on its way through the old producer: one message for a topic. Key and message are
+    what the encoders take; a copy with other fields is made by `event._replace(field=value)`."""
+
+    topic: str
+    message: Any
+    key: Any = None
+    part_key: Any = None  # chooses the partition in the key's place
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = -1  # -1: when it is sent
+    partition: int | None = None  # None: the partitioner chooses
+
+
+class MirroredMessage(NamedTuple):
+    """A message that a mirror has read from a source."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 class RecordBatch:
     """A whole batch, opened when somebody looks inside.
 

@@ -58,6 +58,8 @@ class Topic:
     assignment_version: int
     partitions: Mapping[int, Partition]
     deleting: bool = False
+    czxid: int = 0  # number of the commit that made it
+    is_id_kept: bool = True  # False: a tool older than topic ids wrote the assignment without it
 
     @property
     def topic_id(self) -> str | None:
@@ -78,6 +80,7 @@ class ClusterState:
     topics_by_id: Mapping[str, Topic] = field(default_factory=_empty)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)  # `topics/T`: ...
     unreadable: Mapping[str, str] = field(default_factory=_empty)  # topic: what is wrong
+    without_id: Mapping[str, Topic] = field(default_factory=_empty)  # not served before they have
 
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
@@ -122,7 +125,18 @@ def topic_of(nodes: list[Node], deleting: bool = False, states: _States | None =
     for number in sorted(assignment.partitions):
         state, version = found.get(number, (None, -1))
         partitions[number] = Partition(assignment.partitions[number], state, version)
-    return Topic(name, assignment, top.stat.version, MappingProxyType(partitions), deleting)
+    found_partitions = MappingProxyType(partitions)
+    return Topic(
+        name, assignment, top.stat.version, found_partitions, deleting, czxid=top.stat.czxid
+    )
+
+
+def _with_known_id(topic: Topic, known: Topic | None) -> Topic:
+    """A topic whose assignment was written without its id, and which is the one that had it."""
+    if topic.topic_id is not None or known is None or known.czxid != topic.czxid:
+        return topic
+    assignment = replace(topic.assignment, topic_id=known.topic_id)
+    return replace(topic, assignment=assignment, is_id_kept=False)
 
 
 def _topics_in(nodes: list[Node]) -> dict[str, list[Node]]:
@@ -138,11 +152,16 @@ class ClusterStateReader:
     """Keeps `state` current. Any thread may read it; `listener` is told of each new state."""
 
     def __init__(
-        self, tree: MetadataTree, listener: Callable[[ClusterState], object] | None = None
+        self,
+        tree: MetadataTree,
+        listener: Callable[[ClusterState], object] | None = None,
+        may_delete: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_delete`: whether topics that are marked for deletion are given up."""
         self.state = ClusterState()
         self._tree = tree
         self._listener = listener
+        self._may_delete = may_delete
         self._lock = threading.RLock()  # one replacement at a time; the listener may refresh
         self._notes_seen = ""
         tree.add_listener(self._session_changed)
@@ -162,7 +181,9 @@ class ClusterStateReader:
             notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
             self._notes_seen = max(notes, default="")
             state = self._with_controller(ClusterState())
-            deleting = frozenset(self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions))
+            deleting = self._marked(
+                self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions)
+            )
             grouped = _topics_in(tree.subtree(znodes.TOPICS_PATH))
             for name in grouped:
                 tree.exists(f"{znodes.TOPICS_PATH}/{name}", self._topic_changed)
@@ -185,7 +206,7 @@ class ClusterStateReader:
         """Read these topics anew: after own writes, or when told that others wrote."""
         with self._lock:
             known = self.state
-            deleting = frozenset(self._names(znodes.DELETE_TOPICS_PATH))
+            deleting = self._marked(self._names(znodes.DELETE_TOPICS_PATH))
             wanted = set(names)
             grouped = {}
             for name in wanted:
@@ -234,22 +255,27 @@ class ClusterStateReader:
     ) -> ClusterState:
         """`state` with the topics of `grouped`; those of `replacing` that are not in it go."""
         topics, unreadable = dict(state.topics), dict(state.unreadable)
+        without_id = dict(state.without_id)
         states = _States()
         for name in replacing if replacing is not None else list(topics):
-            topics.pop(name, None)
-            unreadable.pop(name, None)
+            for table in (topics, unreadable, without_id):
+                table.pop(name, None)
         for name, nodes in grouped.items():
             try:
-                topics[name] = topic_of(nodes, name in deleting, states)
+                topic = topic_of(nodes, name in deleting, states)
             except ZnodeDataError as error:
                 log.error("%s is left out: %s", nodes[0].path, error)
                 unreadable[name] = str(error)
+                continue
+            topic = _with_known_id(topic, self.state.topics.get(name))
+            (topics if topic.topic_id is not None else without_id)[name] = topic
         by_id = {topic.topic_id: topic for topic in topics.values() if topic.topic_id is not None}
         return replace(
             state,
             topics=MappingProxyType(topics),
             topics_by_id=MappingProxyType(by_id),
             unreadable=MappingProxyType(unreadable),
+            without_id=MappingProxyType(without_id),
         )
 
     def _with_controller(self, state: ClusterState) -> ClusterState:
@@ -279,6 +305,9 @@ class ClusterStateReader:
                 continue
             brokers[broker_id] = Broker(broker_id, registration, stat.czxid)
         return brokers
+
+    def _marked(self, names: list[str]) -> frozenset[str]:
+        return frozenset(names) if self._may_delete() else frozenset()
 
     def _names(self, path: str) -> list[str]:
         try:
@@ -310,16 +339,20 @@ class ClusterStateReader:
 
     def _topics_changed(self, _event: WatchEvent) -> None:
         now = set(self._watch_children(znodes.TOPICS_PATH, self._topics_changed))
-        known = self.state.topics.keys() | self.state.unreadable.keys()
-        self.refresh_topics(now ^ known)
+        state = self.state
+        known = state.topics.keys() | state.unreadable.keys() | state.without_id.keys()
+        changed = now ^ known
+        if changed:  # no note tells of the configuration that a topic is made with
+            self.refresh_config(f"topics/{name}" for name in changed)
+        self.refresh_topics(changed)
 
     def _topic_changed(self, event: WatchEvent) -> None:
         self.refresh_topics([name_of(event.path)])
 
     def _deletions(self, _event: WatchEvent) -> None:
-        asked = set(self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions))
+        asked = self._marked(self._watch_children(znodes.DELETE_TOPICS_PATH, self._deletions))
         marked = {topic.name for topic in self.state.topics.values() if topic.deleting}
-        self.refresh_topics((asked ^ marked) & self.state.topics.keys())
+        self.refresh_topics(asked ^ marked)
 
     def _brokers_changed(self, _event: WatchEvent) -> None:
         self.refresh_brokers()

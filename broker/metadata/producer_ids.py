@@ -36,8 +36,9 @@ def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
             data, stat = tree.get(PRODUCER_ID_BLOCK_PATH)
         except NoNode:
             start, version = 0, None
-        else:
-            start, version = ProducerIdBlock.decode(data).block_end + 1, stat.version
+        else:  # empty until the first block is taken
+            start = ProducerIdBlock.decode(data).block_end + 1 if data else 0
+            version = stat.version
         if start > PRODUCER_ID_MAX - BLOCK_SIZE:
             raise NoProducerIds(f"producer ids are used up: the next block begins at {start}")
         block = ProducerIdBlock(broker_id, start, start + BLOCK_SIZE - 1)

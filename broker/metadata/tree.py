@@ -10,7 +10,8 @@ of the first change that concerns it, by the one thread of the store that calls 
 are told in the order of their commits. A watch on data (`get`, `exists`) is told of creation,
 change and deletion of its node; a watch on children of arriving and leaving children and of the
 deletion of the node itself. The same callable given twice for one node is called once. When the
-session is lost its watches are dropped without a call: who listens for the state sees LOST.
+session is lost, or only the connection to the store, watches are dropped without a call: who
+listens for the state sees CONNECTED, and reads and watches anew.
 
 `multi` does all of its operations or none. `OutcomeUnknown` means that an operation may or may
 not have been done; every other error means that nothing was changed.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from barnabas.value_class import NamedTuple, value_class
 
@@ -64,8 +65,16 @@ class NoChildrenForEphemerals(MetadataError):
     """The parent is ephemeral."""
 
 
+class Forbidden(MetadataError):
+    """The store does not let this session do that."""
+
+
 class StoreUnavailable(MetadataError):
     """The store cannot serve now (disk, connection); nothing was changed."""
+
+
+class StoreUnreachable(StoreUnavailable):
+    """There is no connection to the store; it may come back."""
 
 
 class SessionLost(StoreUnavailable):
@@ -158,12 +167,13 @@ Result = str | Stat | None  # path of a create, Stat of a set, None of a delete 
 
 @value_class()
 class Limits:
-    """What one store takes; writers of large multis ask for it and share out."""
+    """What one store takes; writers of large multis share them out with `shares`."""
 
     multi_operations_max: int
     multi_bytes_max: int
     data_bytes_max: int = DATA_BYTES_MAX
     path_bytes_max: int = PATH_BYTES_MAX
+    operation_bytes: int = 0  # what each operation of a multi takes besides its path and data
 
 
 def _forbidden(code: int) -> bool:
@@ -205,13 +215,40 @@ def check_operations(operations: Sequence[Operation], limits: Limits) -> None:
     size_bytes = 0
     for operation in operations:
         sequence = isinstance(operation, CreateNode) and operation.sequence
-        check_path(operation.path + "0000000000" if sequence else operation.path)
-        size_bytes += len(operation.path)
+        path = operation.path + "0000000000" if sequence else operation.path
+        check_path(path)
+        if len(path) * 4 > limits.path_bytes_max and len(path.encode()) > limits.path_bytes_max:
+            raise TooLarge(f"a path of {len(path)} letters; {limits.path_bytes_max} bytes may be")
         if isinstance(operation, CreateNode | SetData):
             check_data(operation.path, operation.data)
-            size_bytes += len(operation.data)
+        size_bytes += _size_bytes(operation, limits)
     if size_bytes > limits.multi_bytes_max:
         raise TooLarge(f"a multi of {size_bytes} bytes; the limit is {limits.multi_bytes_max}")
+
+
+def _size_bytes(operation: Operation, limits: Limits) -> int:
+    data = operation.data if isinstance(operation, CreateNode | SetData) else b""
+    return len(operation.path) + len(data) + limits.operation_bytes
+
+
+def shares(
+    operations: Iterable[Operation], limits: Limits, each: Sequence[Operation] = ()
+) -> Iterator[list[Operation]]:
+    """The operations in their order, in parts that one multi each can take. `each` is what every
+    part begins with."""
+    least_bytes = sum(_size_bytes(operation, limits) for operation in each)
+    part: list[Operation] = [*each]
+    size_bytes = least_bytes
+    for operation in operations:
+        more_bytes = _size_bytes(operation, limits)
+        is_full = len(part) == limits.multi_operations_max
+        if len(part) > len(each) and (is_full or size_bytes + more_bytes > limits.multi_bytes_max):
+            yield part
+            part, size_bytes = [*each], least_bytes
+        part.append(operation)
+        size_bytes += more_bytes
+    if len(part) > len(each):
+        yield part
 
 
 def parent_of(path: str) -> str:
@@ -228,9 +265,12 @@ def join(parent: str, name: str) -> str:
 
 
 class MetadataTree(ABC):
-    """One session on a store."""
+    """One session on a store at a time."""
 
     limits: Limits
+    is_shared: bool = False  # whether others may write to the store too
+    # Sessions of this node that are over, though their ephemerals may still be there for a while.
+    former_sessions: Collection[int] = ()
 
     @property
     @abstractmethod

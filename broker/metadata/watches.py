@@ -2,6 +2,7 @@
 
 Nothing here is called with a lock held, so a watch may use the tree freely. The queue to the
 thread is bounded by the watches that are registered: each is taken out when it is queued.
+`Calls` is that thread, for every store; `Watches` the table of a store that keeps its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from barnabas.metadata.tree import (
     SessionLost,
     SessionState,
     StateListener,
+    StoreUnavailable,
     Watch,
     WatchEvent,
 )
@@ -29,6 +31,36 @@ class TooManyWatches(RuntimeError):
     """Somebody registers without end; forgetting watches silently would be worse."""
 
 
+class Calls:
+    """The thread that calls watches and listeners, in the order they were put."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[tuple[Callable, object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, function: Callable[..., object], argument: object) -> None:
+        self._queue.put((function, argument))
+
+    def stop(self) -> None:
+        """Run what is queued, then end the thread."""
+        self._queue.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (call := self._queue.get()) is not None:
+            function, argument = call
+            try:
+                function(argument)
+            except SessionLost:  # the store was closed while a watch was on its way
+                log.debug("a watch came after the session")
+            except StoreUnavailable as error:  # when it is back, its listeners read everything
+                log.warning("a change of the metadata tree is not followed yet: %s", error)
+            except Exception:
+                log.exception("a watch on the metadata tree failed")
+
+
 class Watches:
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
@@ -36,9 +68,7 @@ class Watches:
         self._children: dict[str, dict[Watch, None]] = {}
         self._count = 0
         self._listeners: list[StateListener] = []
-        self._calls: queue.SimpleQueue[tuple[Callable, object] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._calls = Calls(name)
 
     def add_data(self, path: str, watch: Watch) -> None:
         self._add(self._data, path, watch)
@@ -60,7 +90,7 @@ class Watches:
         with self._lock:
             for event in events:
                 for watch in self._take(event):
-                    self._calls.put((watch, event))
+                    self._calls.put(watch, event)
 
     def _take(self, event: WatchEvent) -> dict[Watch, None]:
         taken: dict[Watch, None] = {}
@@ -85,20 +115,8 @@ class Watches:
                 self._children.clear()
                 self._count = 0
             for listener in self._listeners:
-                self._calls.put((listener, state))
+                self._calls.put(listener, state)
 
     def stop(self) -> None:
         """Run what is queued, then end the thread."""
-        self._calls.put(None)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            function, argument = call
-            try:
-                function(argument)
-            except SessionLost:  # the store was closed while a watch was on its way
-                log.debug("a watch came after the session")
-            except Exception:
-                log.exception("a watch on the metadata tree failed")
+        self._calls.stop()

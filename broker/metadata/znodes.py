@@ -60,6 +60,7 @@ PRODUCER_ID_BLOCK_PATH = "/latest_producer_id_block"
 FEATURES_PATH = "/feature"
 CONSUMERS_PATH = "/consumers"
 
+# The last three are younger than Kafka 2.7: their nodes are made when they are needed.
 CONFIG_KINDS = ("topics", "brokers", "clients", "users", "ips", "client-metrics", "groups")
 DEFAULT_ENTITY = "<default>"
 # What a store holds from its first start on, as Kafka makes it.
@@ -71,8 +72,9 @@ PERSISTENT_PATHS = (
     CONFIG_CHANGES_PATH,
     DELETE_TOPICS_PATH,
     ISR_CHANGES_PATH,
+    PRODUCER_ID_BLOCK_PATH,
     LOG_DIR_EVENTS_PATH,
-    *(f"{CONFIG_PATH}/{kind}" for kind in CONFIG_KINDS),
+    *(f"{CONFIG_PATH}/{kind}" for kind in CONFIG_KINDS[:4]),
 )
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -218,25 +220,25 @@ class BrokerRegistration:
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Version 5. Host and port repeat the first PLAINTEXT endpoint, for old readers."""
+        """Version 5, its fields in Kafka's order. Host and port repeat the first PLAINTEXT
+        endpoint, for old readers."""
         plain = [e for e in self.endpoints if e.security_protocol == "PLAINTEXT"]
         found: dict[str, Any] = {
-            "listener_security_protocol_map": {
-                e.listener_name: e.security_protocol for e in self.endpoints
-            },
-            "endpoints": [str(endpoint) for endpoint in self.endpoints],
-            "jmx_port": self.jmx_port,
             "features": {
                 name: {"min_version": low, "max_version": high}
                 for name, (low, high) in self.features.items()
             },
-            "host": plain[0].host if plain else None,
-            "timestamp": str(self.timestamp_ms),
+            "listener_security_protocol_map": {
+                e.listener_name: e.security_protocol for e in self.endpoints
+            },
+            "endpoints": [str(endpoint) for endpoint in self.endpoints],
+            **({} if self.rack is None else {"rack": self.rack}),
+            "jmx_port": self.jmx_port,
             "port": plain[0].port if plain else -1,
+            "host": plain[0].host if plain else None,
             "version": 5,
+            "timestamp": str(self.timestamp_ms),
         }
-        if self.rack is not None:
-            found["rack"] = self.rack
         return znode.to_json(found)
 
     @classmethod
@@ -413,6 +415,9 @@ def encode_features(levels: Mapping[str, int]) -> bytes:
     """As Kafka writes it; status 1 says that features are in use."""
     rows = {name: {"max_version_level": level} for name, level in levels.items()}
     return znode.to_json({"version": 2, "status": 1, "features": rows})
+
+
+NO_FEATURES = b'{"features":{},"version":1,"status":1}'  # as the first controller of 2.7 writes it
 
 
 def decode_features(data: bytes) -> dict[str, int]:

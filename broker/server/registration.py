@@ -1,25 +1,37 @@
-"""What a node writes of itself into the metadata tree when it starts.
+"""What a node writes of itself into the metadata tree when it starts, and in each new session.
 
 The cluster id is made once and never changes; the node's own entry and the controller's seat are
 ephemeral: they go with the session, so that one start finds nothing of the former ones.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from barnabas.config import BrokerConfig
 from barnabas.config.listeners import Listener
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import (
+    BadVersion,
     CreateNode,
+    DeleteNode,
+    MetadataError,
     MetadataTree,
     MultiFailed,
     NodeExists,
     NoNode,
+    Operation,
+    OutcomeUnknown,
     SetData,
+    StoreUnavailable,
     parent_of,
 )
 from barnabas.metadata.znodes import BrokerRegistration, ControllerRegistration, Endpoint
 from barnabas.storage.log_dirs import UnusableDirectory
+
+log = logging.getLogger("barnabas.node")
+
+ATTEMPTS_MAX = 10
+RESTORE = ("Restore the metadata directory", "Correct zookeeper.connect and its chroot")
 
 
 def claim_cluster(
@@ -36,11 +48,14 @@ def claim_cluster(
     if theirs:
         raise UnusableDirectory(
             f"the log directories belong to cluster {theirs[0]}, and its metadata is not here."
-            " Restore the metadata directory, or set log.dirs to an empty place."
+            f" {RESTORE[tree.is_shared]}, or set log.dirs to an empty place."
         )
     cluster_id = znodes.new_uuid(random_bytes)
     tree.ensure_path(parent_of(znodes.CLUSTER_ID_PATH))
-    tree.create(znodes.CLUSTER_ID_PATH, znodes.encode_cluster_id(cluster_id))
+    try:
+        tree.create(znodes.CLUSTER_ID_PATH, znodes.encode_cluster_id(cluster_id))
+    except NodeExists:  # another node was quicker
+        return znodes.decode_cluster_id(tree.get(znodes.CLUSTER_ID_PATH)[0])
     return cluster_id
 
 
@@ -91,32 +106,71 @@ def register(
     now_ms: int,
 ) -> None:
     """Raises UnusableDirectory when another live node has this id."""
+    path = znodes.broker_path(node_id)
     data = _registration(listeners, config, now_ms).encode()
-    try:
-        tree.create(znodes.broker_path(node_id), data, ephemeral=True)
-    except NodeExists as error:
+    if not _claim(tree, path, data):
         raise UnusableDirectory(
-            f"another node {node_id} is running in this cluster. Give this one its own node.id."
-        ) from error
+            f"another node {node_id} is running in this cluster{_where(tree, path)}. Give this one"
+            " its own node.id."
+        )
 
 
-def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int:
-    """Becomes controller with the next controller epoch, which is returned. The seat and the epoch
-    are one multi: a controller never acts under another's epoch."""
+def _where(tree: MetadataTree, path: str) -> str:
+    """Who it is that has the id, for people."""
     try:
-        data, stat = tree.get(znodes.CONTROLLER_EPOCH_PATH)
-        epoch = znodes.decode_controller_epoch(data) + 1
-        step = SetData(
-            znodes.CONTROLLER_EPOCH_PATH, znodes.encode_controller_epoch(epoch), stat.version
-        )
-    except NoNode:
-        epoch = 1
-        step = CreateNode(  # type: ignore[assignment]
-            znodes.CONTROLLER_EPOCH_PATH, znodes.encode_controller_epoch(epoch)
-        )
-    seat = ControllerRegistration(broker_id=node_id, timestamp_ms=now_ms)
-    try:
-        tree.multi([CreateNode(znodes.CONTROLLER_PATH, seat.encode(), ephemeral=True), step])
-    except MultiFailed as failed:
-        raise failed.error from failed
-    return epoch
+        found = BrokerRegistration.decode(tree.get(path)[0])
+    except MetadataError:
+        return ""
+    return f" ({', '.join(map(str, found.endpoints))})"
+
+
+def _claim(tree: MetadataTree, path: str, data: bytes, *also: Operation) -> bool:
+    """Makes an ephemeral node ours, `also` in the same multi; False when it is another's.
+
+    One that a former session of this node left behind is replaced: whoever holds the lock of our
+    directories knows that its process is gone."""
+    first: list[Operation] = []
+    for _attempt in range(ATTEMPTS_MAX):
+        try:
+            tree.multi([*first, CreateNode(path, data, ephemeral=True), *also])
+            return True
+        except MultiFailed as failed:
+            if not isinstance(failed.error, NodeExists | NoNode | BadVersion) or (
+                failed.index > len(first)
+            ):
+                raise failed.error from failed
+        except OutcomeUnknown:
+            pass
+        stat = tree.exists(path)
+        first = []
+        if stat is None:
+            continue
+        if stat.ephemeral_owner == tree.session_id:
+            return True
+        if stat.ephemeral_owner not in tree.former_sessions:
+            return False
+        log.info("%s is left of a former session of this node; it is replaced", path)
+        first = [DeleteNode(path, stat.version)]
+    raise StoreUnavailable(f"{path}: others were quicker {ATTEMPTS_MAX} times")
+
+
+def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int | None:
+    """Becomes controller with the next controller epoch, which is returned; None when another node
+    is. The seat and the epoch are one multi: a controller never acts under another's epoch."""
+    seat = ControllerRegistration(broker_id=node_id, timestamp_ms=now_ms).encode()
+    for _attempt in range(ATTEMPTS_MAX):
+        step: Operation
+        try:
+            data, stat = tree.get(znodes.CONTROLLER_EPOCH_PATH)
+            epoch = znodes.decode_controller_epoch(data) + 1
+            text = znodes.encode_controller_epoch(epoch)
+            step = SetData(znodes.CONTROLLER_EPOCH_PATH, text, stat.version)
+        except NoNode:
+            epoch = 1
+            text = znodes.encode_controller_epoch(epoch)
+            step = CreateNode(znodes.CONTROLLER_EPOCH_PATH, text)
+        try:
+            return epoch if _claim(tree, znodes.CONTROLLER_PATH, seat, step) else None
+        except (BadVersion, NodeExists):
+            pass  # another node was elected meanwhile
+    raise StoreUnavailable(f"no controller was elected in {ATTEMPTS_MAX} attempts")

@@ -16,7 +16,7 @@ from barnabas.cext.partitions import PartitionHandle, PartitionTable
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition, Topic
-from barnabas.metadata.tree import MetadataTree, Operation, SetData
+from barnabas.metadata.tree import MetadataTree, Operation, SetData, shares
 from barnabas.metadata.znodes import PartitionState, partition_state_path, uuid_bytes
 from barnabas.storage.log_manager import LogManager, PartitionLog, WantedLog
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
@@ -24,7 +24,6 @@ from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 log = logging.getLogger("barnabas.replicas")
 
 CODECS = {"producer": -1, "none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-STATES_PER_MULTI = 10_000
 
 
 class ReplicaManager:
@@ -69,8 +68,8 @@ class ReplicaManager:
                     path = partition_state_path(topic.name, index)
                     changed.append(SetData(path, after.encode(), partition.state_version))
                     topics.add(topic.name)
-        for first in range(0, len(changed), STATES_PER_MULTI):
-            tree.multi(changed[first : first + STATES_PER_MULTI])
+        for part in shares(changed, tree.limits):
+            tree.multi(part)
         if topics:
             reader.refresh_topics(topics)
         self.apply(reader.state)

@@ -11,11 +11,13 @@ from barnabas.errors import KafkaError, NotCoordinator, UnsupportedVersion
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.target_assignment import Assign
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.closings import Closings, Connection
 from barnabas.server.coordinator_log import CoordinatorLog
 from barnabas.server.replica_manager import ReplicaManager
 from barnabas.server.timers import Timers
 from barnabas.share.dead_letters import DeadLetters
 from barnabas.share.sessions import ShareSessions
+from barnabas.share.share_counts import ShareCounts
 from barnabas.share.share_groups import ShareGroups
 from barnabas.share.share_offsets import ShareOffsets
 from barnabas.share.share_partitions import SharePartitions
@@ -41,12 +43,15 @@ class ShareService:
         journal: CoordinatorLog,
         timers: Timers,
         wall_ms: Callable[[], int],
+        monotonic_ns: Callable[[], int],
         make_topic: Callable[[str], object],
         assign: Assign,
         level: Callable[[], int],
+        closings: Closings,
     ) -> None:
         """`make_topic`: for dead letters. `level`: of the feature share.version."""
         self._level = level
+        self._closings = closings
         integer = config.integer
 
         def settings(group_id: str) -> ShareSettings:
@@ -62,12 +67,14 @@ class ShareService:
             replicas.log(journal.topic, partition).advance_log_start(offset)
 
         self.settings = settings
+        self.counts = ShareCounts(monotonic_ns)
         self.state = ShareState(
             journal=journal,
             wall_ms=wall_ms,
             updates_max=lambda: integer("share.coordinator.snapshot.update.records.per.snapshot"),
             cut=cut,
             end_of=end_of,
+            counts=self.counts,
         )
         self.sessions = ShareSessions(lambda: integer("group.share.max.share.sessions"))
         self.waiting = WaitingFetches(Watches(table), timers)
@@ -88,6 +95,7 @@ class ShareService:
             letters=self.letters,
             settings=settings,
             wall_ms=wall_ms,
+            counts=self.counts,
         )
         self.groups = ShareGroups(
             coordinator=coordinator,
@@ -100,6 +108,7 @@ class ShareService:
             members_max=lambda: integer("group.share.max.size"),
             assignor=lambda: config.names("group.share.assignors")[0],
             assign=assign,
+            rebalanced=self.counts.rebalanced,
         )
         self._topic_ids = cluster().topics_by_id.keys()
         self._timers = timers
@@ -113,6 +122,7 @@ class ShareService:
         ids = state.topics_by_id.keys()
         if self._topic_ids - ids:
             self.groups.topics_deleted(lambda topic_id: uuid_text(topic_id) in ids)
+            self.counts.forget_topics(lambda name: state.topic(name) is not None)
         self._topic_ids = ids
 
     def check_enabled(self) -> None:
@@ -124,6 +134,16 @@ class ShareService:
         """The session's last request was answered, or is about to be."""
         self.sessions.end(group_id, member_id)
         self.partitions.release(group_id, member_id)
+
+    def watch(self, connection: Connection) -> None:
+        """Sessions that began on this connection end with it."""
+        self._closings.watch(connection, self._connection_closed)
+
+    def _connection_closed(self, connection_id: int) -> None:
+        """What its members had at hand goes to others at once."""
+        for (group_id, member_id), places in self.sessions.connection_closed(connection_id):
+            self.partitions.release(group_id, member_id)
+            self.waiting.look(places)  # the member's own fetch that waits is over too
 
     def ensure_state_topic(self) -> None:
         """Makes it when it is not there yet. May wait; raises KafkaError."""

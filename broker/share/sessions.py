@@ -1,8 +1,10 @@
 """Share sessions: which partitions a member fetches from, so that requests name changes alone.
 
 A session belongs to a member of a group. It begins with a ShareFetch of epoch 0, each request after
-that (ShareFetch or ShareAcknowledge) says the next epoch, and -1 ends it. What a member has at hand
-is released by whoever ends the session. Limit: `group.share.max.share.sessions`.
+that (ShareFetch or ShareAcknowledge) says the next epoch, and -1 ends it; so does the end of the
+connection on which it began. What a member has at hand is released by whoever ends the session;
+whoever hands out looks at `is_over` under the partition's lock, so that nothing goes out to a
+session after that. Limit: `group.share.max.share.sessions`.
 """
 
 from __future__ import annotations
@@ -23,20 +25,26 @@ LAST_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 
 Place = tuple[bytes, int]  # topic id, partition
+Member = tuple[str, str]  # group, member
+
+
+@value_class(frozen=False)
+class Session:
+    """`connection_id`: on which it began."""
+
+    epoch: int
+    connection_id: int
+    places: dict[Place, None] = field(default_factory=dict)
+    is_over: bool = False
 
 
 class Asked(NamedTuple):
     """What a request is about: the partitions to fetch from, in the order of their turns."""
 
+    session: Session
     places: Sequence[Place]
     is_first: bool = False
     is_last: bool = False
-
-
-@value_class(frozen=False)
-class _Session:
-    epoch: int
-    places: dict[Place, None] = field(default_factory=dict)
 
 
 class ShareSessions:
@@ -45,10 +53,17 @@ class ShareSessions:
     def __init__(self, sessions_max: Callable[[], int]) -> None:
         self._sessions_max = sessions_max
         self._lock = threading.Lock()
-        self._sessions: dict[tuple[str, str], _Session] = {}
+        self._sessions: dict[Member, Session] = {}
+        self._by_connection: dict[int, set[Member]] = {}
+        self.evicted_count = 0  # by the end of their connections, since the start
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def place_count(self) -> int:
+        """Partitions in all sessions."""
+        with self._lock:
+            return sum(len(row.places) for row in self._sessions.values())
 
     def fetch(
         self,
@@ -58,24 +73,25 @@ class ShareSessions:
         wanted: Iterable[Place],
         forgotten: Iterable[Place],
         acknowledges: bool,
+        connection_id: int = 0,
     ) -> Asked:
-        """A ShareFetch; `wanted` are those that it names beside its acknowledgements."""
+        """A ShareFetch; `wanted` are those that it names beside its acknowledgements.
+        `connection_id` 0: its end is nobody's business."""
         key = group_id, member_id
         with self._lock:
             if epoch == LAST_EPOCH:
-                self._session(key)
-                return Asked((), is_last=True)
+                return Asked(self._session(key), (), is_last=True)
             if epoch == FIRST_EPOCH:
                 if acknowledges:
                     raise InvalidRequest("the first fetch of a session acknowledges nothing")
-                self._begin(key, wanted)
-                return Asked(list(self._sessions[key].places), is_first=True)
+                session = self._begin(key, wanted, connection_id)
+                return Asked(session, list(session.places), is_first=True)
             session = self._next(key, epoch)
             for place in forgotten:
                 session.places.pop(place, None)
             for place in wanted:
                 session.places.setdefault(place)
-            return Asked(_turned(list(session.places), epoch))
+            return Asked(session, _turned(list(session.places), epoch))
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> bool:
         """A ShareAcknowledge; whether it is the session's last request."""
@@ -92,29 +108,55 @@ class ShareSessions:
     def end(self, group_id: str, member_id: str) -> None:
         """There need not be one."""
         with self._lock:
-            self._sessions.pop((group_id, member_id), None)
+            self._end((group_id, member_id))
 
     def end_group(self, group_id: str) -> list[str]:
         """The members that had one."""
         with self._lock:
-            members = [key[1] for key in self._sessions if key[0] == group_id]
-            for member_id in members:
-                del self._sessions[group_id, member_id]
-            return members
+            keys = [key for key in self._sessions if key[0] == group_id]
+            for key in keys:
+                self._end(key)
+            return [key[1] for key in keys]
 
-    def _begin(self, key: tuple[str, str], wanted: Iterable[Place]) -> None:
-        self._sessions.pop(key, None)
+    def connection_closed(self, connection_id: int) -> list[tuple[Member, list[Place]]]:
+        """The sessions that end by it, and their partitions."""
+        with self._lock:
+            found = []
+            for key in list(self._by_connection.get(connection_id, ())):
+                session = self._end(key)
+                assert session is not None, key
+                found.append((key, list(session.places)))
+            self.evicted_count += len(found)
+            return found
+
+    def _begin(self, key: Member, wanted: Iterable[Place], connection_id: int) -> Session:
+        self._end(key)
         if len(self._sessions) >= self._sessions_max():
             raise ShareSessionLimitReached()
-        self._sessions[key] = _Session(FIRST_EPOCH + 1, dict.fromkeys(wanted))
+        made = Session(FIRST_EPOCH + 1, connection_id, dict.fromkeys(wanted))
+        self._sessions[key] = made
+        if connection_id:
+            self._by_connection.setdefault(connection_id, set()).add(key)
+        return made
 
-    def _session(self, key: tuple[str, str]) -> _Session:
+    def _end(self, key: Member) -> Session | None:
+        session = self._sessions.pop(key, None)
+        if session is None:
+            return None
+        session.is_over = True
+        keys = self._by_connection.get(session.connection_id, set())
+        keys.discard(key)
+        if not keys:
+            self._by_connection.pop(session.connection_id, None)
+        return session
+
+    def _session(self, key: Member) -> Session:
         found = self._sessions.get(key)
         if found is None:
             raise ShareSessionNotFound()
         return found
 
-    def _next(self, key: tuple[str, str], epoch: int) -> _Session:
+    def _next(self, key: Member, epoch: int) -> Session:
         found = self._session(key)
         if found.epoch != epoch:
             raise InvalidShareSessionEpoch()

@@ -71,11 +71,13 @@ class ShareGroup:
     epoch: int = 0
     metadata_hash: int = 0
     assignment_epoch: int = 0
+    assigned_ms: int = 0  # when the targets were worked out, wall clock
     members: dict[str, ShareMember] = field(default_factory=dict)
     targets: dict[str, Assignment] = field(default_factory=dict)
     states: dict[bytes, StateTopic] = field(default_factory=dict)  # by topic id, initialized
     initializing: bool = False
     must_assign: bool = False  # something was initialized that no target has
+    assigns_later: Timer | None = None
 
     @property
     def state(self) -> str:
@@ -128,8 +130,11 @@ def group_entry(group: ShareGroup) -> Entry:
     return _entry(NAMES[1], value, groupId=group.group_id)
 
 
-def targets_entry(group: ShareGroup, now_ms: int) -> Entry:
-    value = {"assignmentEpoch": group.assignment_epoch, "assignmentTimestamp": now_ms}
+def targets_entry(group: ShareGroup) -> Entry:
+    value = {
+        "assignmentEpoch": group.assignment_epoch,
+        "assignmentTimestamp": group.assigned_ms,
+    }
     return _entry(NAMES[2], value, groupId=group.group_id)
 
 
@@ -211,6 +216,7 @@ def _replay_group(group: ShareGroup, name: str, value: Any) -> None:
         group.epoch, group.metadata_hash = value.epoch, value.metadataHash
     elif name == NAMES[2]:
         group.assignment_epoch = 0 if value is None else value.assignmentEpoch
+        group.assigned_ms = 0 if value is None else value.assignmentTimestamp
     else:
         rows = [] if value is None else value.initializedTopics
         group.states = {row.topicId: StateTopic(row.topicName, set(row.partitions)) for row in rows}

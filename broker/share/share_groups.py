@@ -25,6 +25,7 @@ from barnabas.errors import (
     KafkaError,
     NonEmptyGroup,
     UnknownMemberId,
+    UnknownServerError,
 )
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.group_records import Entry
@@ -88,7 +89,9 @@ class ShareGroups:
         members_max: Callable[[], int],
         assignor: Callable[[], str],
         assign: Assign,
+        rebalanced: Callable[[], object],
     ) -> None:
+        """`rebalanced` is told of each new epoch."""
         self._coordinator = coordinator
         self._state = state
         self._partitions = partitions
@@ -99,6 +102,7 @@ class ShareGroups:
         self._members_max = members_max
         self.assignor = assignor
         self._assign = assign
+        self._rebalanced = rebalanced
         self._views: TopicViews | None = None
         self.groups: dict[str, ShareGroup] = {}
         self._by_partition: dict[int, set[str]] = {}
@@ -148,8 +152,9 @@ class ShareGroups:
             group.epoch += 1
             group.metadata_hash = found_hash
             group.must_assign = False
+            self._rebalanced()
             entries.append(records.group_entry(group))
-        if group.epoch > group.assignment_epoch:
+        if group.epoch > group.assignment_epoch and not self._assigns_later(group, partition):
             entries += self._assign_anew(group)
         told = self._told(group, member, asked, entries)
         self._extend_session(group, member)
@@ -237,8 +242,38 @@ class ShareGroups:
         ]
         group.targets = targets
         group.assignment_epoch = group.epoch
-        entries.append(records.targets_entry(group, self._coordinator.wall_ms()))
+        group.assigned_ms = self._coordinator.wall_ms()
+        entries.append(records.targets_entry(group))
         return entries
+
+    def _assigns_later(self, group: ShareGroup, partition: int) -> bool:
+        """Members that join one after the other are assigned together: whether it is too early for
+        another assignment, which a timer makes then."""
+        if group.assignment_epoch == 0:
+            return False
+        since_ms = self._coordinator.wall_ms() - group.assigned_ms
+        wait_ms = self._settings(group.group_id).assignment_ms - since_ms
+        if since_ms < 0 or wait_ms <= 0:
+            return False
+        if group.assigns_later is None:
+            group.assigns_later = self._timers.after(
+                wait_ms, lambda: self._assign_due(group, partition)
+            )
+        return True
+
+    def _assign_due(self, group: ShareGroup, partition: int) -> None:
+        """Members hear of it with their next heartbeats."""
+        with self._coordinator.lock:
+            group.assigns_later = None
+            if self.groups.get(group.group_id) is not group or not group.members:
+                return
+            if group.epoch <= group.assignment_epoch:
+                return
+            try:
+                entries = self._assign_anew(group)
+            except UnknownServerError:
+                return  # it was logged; the next heartbeat tries again, and tells its member
+            self._coordinator.append(partition, entries, _logged(group.group_id))
 
     def _told(
         self, group: ShareGroup, member: ShareMember, asked: Heartbeat, entries: list[Entry]
@@ -346,6 +381,7 @@ class ShareGroups:
         group.targets.pop(member.member_id, None)
         self._stop_session(member)
         group.epoch += 1
+        self._rebalanced()
         group.metadata_hash = self.topics().hash_of(group.subscribed())
         entries = records.member_tombstones(group.group_id, member.member_id)
         entries.append(records.group_entry(group))
@@ -471,7 +507,11 @@ class ShareGroups:
     def _drop(self, group_id: str, partition: int) -> None:
         group = self.groups.pop(group_id, None)
         self._by_partition.get(partition, set()).discard(group_id)
-        for member in group.members.values() if group is not None else ():
+        if group is None:
+            return
+        if group.assigns_later is not None:
+            group.assigns_later.cancel()
+        for member in group.members.values():
             self._stop_session(member)
 
     # -- the journal's calls, through the coordinator --------------------------------------------

@@ -369,12 +369,13 @@ class SharePartition:
                     " completed."
                 )
 
-    def release(self, member_id: str) -> Change:
-        """The member is gone: what it was given counts as not delivered."""
+    def release(self, member_id: str, delivery_max: int, dead_letters: bool = False) -> Change:
+        """The member is gone: what it was given is as if it had released it."""
         change = Change()
         for run in self.runs:
             if self._is_out(run) and run.member_id == member_id:
-                self._pend(run, AVAILABLE, max(run.count - 1, 0), change)
+                to = _state_after(RELEASE, run.count, delivery_max, dead_letters)
+                self._pend(run, to, run.count, change)
         return change
 
     def expire(self, now_ms: int, delivery_max: int, dead_letters: bool = False) -> Change:

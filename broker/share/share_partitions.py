@@ -40,7 +40,14 @@ from barnabas.errors import (
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.coordinator_log import Done
 from barnabas.share.dead_letters import DeadLetters, Letters
-from barnabas.share.sessions import Place
+from barnabas.share.sessions import Place, Session
+from barnabas.share.share_counts import (
+    ACKNOWLEDGEMENTS,
+    FAILED_ACKNOWLEDGEMENTS,
+    FAILED_FETCHES,
+    FETCHES,
+    ShareCounts,
+)
 from barnabas.share.share_partition import (
     ARCHIVING,
     RENEW,
@@ -76,6 +83,7 @@ class ShareFetch(NamedTuple):
 
     group_id: str
     member_id: str
+    session: Session
     places: Sequence[Place]
     wait_ms: int
     bytes_min: int
@@ -139,6 +147,7 @@ class SharePartitions:
         letters: DeadLetters,
         settings: Callable[[str], ShareSettings],
         wall_ms: Callable[[], int],
+        counts: ShareCounts,
     ) -> None:
         self._replicas = replicas
         self._cluster = cluster
@@ -148,10 +157,18 @@ class SharePartitions:
         self._letters = letters
         self.settings = settings  # of a group
         self._wall_ms = wall_ms
+        self._counts = counts
         self._lock = threading.Lock()
         self._held: dict[ShareKey, _Held] = {}
+        self._loading: dict[ShareKey, int] = {}  # since when, in ns
 
     # -- loading --------------------------------------------------------------------------------
+
+    def _topics(self, places: Iterable[Place]) -> set[str]:
+        """Their names, of those that are there."""
+        cluster = self._cluster()
+        found = (cluster.topic_by_id(uuid_text(topic_id)) for topic_id, _ in places)
+        return {topic.name for topic in found if topic is not None}
 
     def _handle(self, place: Place) -> tuple[str, PartitionHandle]:
         """The topic and the partition. Raises KafkaError."""
@@ -168,16 +185,25 @@ class SharePartitions:
             found = self._held.get(key)
             if found is not None and found.leader_epoch == leader_epoch:
                 return found, handle
-        kept = self._state.read(key, leader_epoch)
-        if kept.start == UNINITIALIZED_OFFSET:
-            start = self._first_offset(handle, self.settings(key.group_id))
-            kept = Kept(kept.state_epoch, leader_epoch, start, 0, kept.batches)
+        began_ns = self._loading.setdefault(key, self._counts.monotonic_ns())
+        try:
+            kept = self._state.read(key, leader_epoch)
+            if kept.start == UNINITIALIZED_OFFSET:
+                start = self._first_offset(handle, self.settings(key.group_id))
+                kept = Kept(kept.state_epoch, leader_epoch, start, 0, kept.batches)
+        except NOT_READY:
+            raise
+        except KafkaError:
+            self._loading.pop(key, None)
+            raise
         made = _Held(key, topic, leader_epoch, kept)
         with self._lock:
             found = self._held.get(key)
             if found is not None and found.leader_epoch == leader_epoch:
                 return found, handle  # another thread was quicker
             self._held[key] = made
+            self._loading.pop(key, None)
+        self._counts.loads.add(self._counts.monotonic_ns() - began_ns)
         with made.lock:
             for row in made.partition.archiving():
                 self._send_letters(made, row, rejected=False)
@@ -210,6 +236,7 @@ class SharePartitions:
                 answer(found)
             return is_over
 
+        self._counts.count(FETCHES, self._topics(asked.places))
         row = WaitingFetch(asked.places, look, lambda: answer(()))
         if not asked.places or asked.wait_ms <= 0:
             answer(self._round(asked)[0])
@@ -218,6 +245,8 @@ class SharePartitions:
 
     def _round(self, asked: ShareFetch) -> tuple[list[Handed], bool]:
         """One look at each partition: what was found, and whether that is to be answered."""
+        if asked.session.is_over:
+            return [], True
         settings = self.settings(asked.group_id)
         found: list[Handed] = []
         records_left, bytes_left = asked.records_max, asked.bytes_max
@@ -231,6 +260,7 @@ class SharePartitions:
                 continue
             except KafkaError as error:
                 found.append(Handed(place, error))
+                self._counts.count(FAILED_FETCHES, self._topics([place]))
                 continue
             if handed.acquired:
                 found.append(handed)
@@ -304,7 +334,7 @@ class SharePartitions:
             self._timers.now_ms() + settings.lock_ms,
         )
         with held.lock:
-            if held.gone:
+            if held.gone or asked.session.is_over:
                 return Handed(held.place, None)
             given = held.partition.acquire(
                 offset,
@@ -329,8 +359,13 @@ class SharePartitions:
         """`done` when all of it is durable or refused, at once or later."""
         outcomes: dict[Place, KafkaError | None] = {}
         lock = threading.Lock()
+        self._counts.count(ACKNOWLEDGEMENTS, self._topics(rows))
 
         def told(place: Place, error: KafkaError | None) -> None:
+            if error is None:
+                self._counts.acknowledged(rows[place])
+            else:
+                self._counts.count(FAILED_ACKNOWLEDGEMENTS, self._topics([place]))
             with lock:
                 outcomes[place] = error
                 if len(outcomes) < len(rows):
@@ -378,9 +413,13 @@ class SharePartitions:
         """The member, or its session, is gone."""
         with self._lock:
             rows = [held for key, held in self._held.items() if key.group_id == group_id]
+        settings = self.settings(group_id)
         for held in rows:
             with held.lock:
-                self._keep(held, held.partition.release(member_id), _ignored)
+                change = held.partition.release(
+                    member_id, settings.delivery_max, bool(settings.letters_topic)
+                )
+                self._keep(held, change, _ignored)
 
     def _keep(self, held: _Held, change: Change, done: Done) -> None:
         """Makes a change durable, then tells `done`. Under the lock of `held`."""

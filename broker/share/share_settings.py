@@ -29,6 +29,7 @@ class ShareSettings(NamedTuple):
     copies_letters: bool
     session_ms: int
     heartbeat_ms: int
+    assignment_ms: int
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: DynamicConfig) -> ShareSettings:
@@ -47,6 +48,7 @@ class ShareSettings(NamedTuple):
             copies_letters=config.boolean("errors.deadletterqueue.copy.record.enable"),
             session_ms=_bounded(config, broker, "session.timeout.ms"),
             heartbeat_ms=_bounded(config, broker, "heartbeat.interval.ms"),
+            assignment_ms=_bounded(config, broker, "assignment.interval.ms"),
         )
 
 

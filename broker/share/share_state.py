@@ -33,6 +33,7 @@ from barnabas.errors import (
     NotCoordinator,
 )
 from barnabas.server.coordinator_log import Done, Entry
+from barnabas.share.share_counts import ShareCounts
 from barnabas.share.share_partition import StateBatch
 from barnabas.value_class import NamedTuple, field, replace, value_class
 from barnabas.wire.batches import Batch
@@ -108,6 +109,7 @@ class ShareState:
         updates_max: Callable[[], int],
         cut: Callable[[int, int], object],
         end_of: Callable[[int], int],
+        counts: ShareCounts,
     ) -> None:
         """`end_of` a partition of the topic: the offset its next record gets. `cut`: what of a
         partition is below an offset is not needed any more."""
@@ -116,6 +118,7 @@ class ShareState:
         self._updates_max = updates_max
         self._cut = cut
         self._end_of = end_of
+        self._counts = counts
         self._lock = threading.RLock()
         self._partitions: dict[int, _Rows] = {}
 
@@ -196,10 +199,18 @@ class ShareState:
                 complete_count=complete_count,
                 batches=overlaid(kept.batches, told, start),
             )
+            began_ns = self._counts.monotonic_ns()
+
+            def written(error: KafkaError | None) -> None:
+                if error is None:
+                    self._counts.writes.add(self._counts.monotonic_ns() - began_ns)
+                done(error)
+
             if made.state_epoch != kept.state_epoch:
-                self._snapshot(key, replace(made, snapshot_epoch=kept.snapshot_epoch + 1), done)
+                made = replace(made, snapshot_epoch=kept.snapshot_epoch + 1)
+                self._snapshot(key, made, written)
             else:
-                self._keep(key, made, told, done)
+                self._keep(key, made, told, written)
 
     def delete(self, keys: Iterable[ShareKey], done: Done) -> None:
         """Nothing is kept of them any more. Raises what `summary` does."""

@@ -277,9 +277,13 @@ class Checkpoint:
         """For a checkpoint that was just made: the query goes on at these offsets, whichever
         source reads it. Batch 0 says so, and is committed without having run."""
         line = offsets_json(offsets)
-        self._put("sources/0/0", b"\0v1\n" + line.encode())
+        self.start_at(offsets)
         self.plan(0, [line], now_ms=now_ms)
         self.commit_batch(0)
+
+    def start_at(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """For a checkpoint that was just made: where its first batch begins."""
+        self._put("sources/0/0", b"\0v1\n" + offsets_json(offsets).encode())
 
     def plan(
         self,

@@ -1,4 +1,4 @@
-"""Where a checkpoint's files are: the few calls that are needed, and local disks.
+"""Where checkpoints and loaded data are: the few calls that are needed, and local disks.
 
 A store is given paths below its root, with `/` between their parts. What every one must do:
 
@@ -6,6 +6,11 @@ A store is given paths below its root, with `/` between their parts. What every 
   that put the same name: one of them fails. A store that cannot promise that is refused, because a
   checkpoint has no other lock.
 - replace: readers see the old bytes or the new ones.
+- publish: files that lie somewhere below the root get their names in a directory, which is there
+  whole or not at all, and FileExistsError when it is there. A store without an atomic rename puts
+  the file _SUCCESS last, and a directory without it does not count.
+
+HDFS is webhdfs_files.py, S3 and what speaks like it s3_files.py.
 
 Local disks are Hadoop's ChecksumFileSystem: beside NAME there is `.NAME.crc`,
 
@@ -17,18 +22,24 @@ its `.crc`, and loses the `.crc` before its bytes change: a crash between the tw
 without one, never data with the wrong one.
 """
 
+import errno
 import os
+import shutil
 import struct
 import uuid
 import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from barnabas.spark.failures import CheckpointError, ChecksumMismatch
 
 CRC_HEAD = b"crc\x00" + struct.pack(">i", 512)
 CHUNK_BYTES = 512
 FILE_BYTES_MAX = 1 << 30  # a sink's compacted log may be large; a checkpoint's other files are not
+SERVED = "paths and file:, hdfs:, webhdfs:, swebhdfs:, s3: and s3a: URLs"
+SUCCESS = "_SUCCESS"  # Hadoop's name for it
 
 
 class Files(Protocol):
@@ -55,6 +66,18 @@ class Files(Protocol):
     def modified_ms(self, path: str) -> int:
         """Raises FileNotFoundError, OSError."""
 
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A new file to write, which is there and durable when the context ends without an error.
+        Raises OSError."""
+
+    def publish(self, files: Mapping[str, str], directory: str, *, gathered: str) -> None:
+        """files: for each name below the new directory the path of what gets it. _SUCCESS is one
+        of them. gathered: a name of the caller's own, where a store may put them together first.
+        Raises FileExistsError, OSError."""
+
+    def delete_tree(self, directory: str) -> None:
+        """With all that is in it; nothing happens when it is not there. Raises OSError."""
+
 
 def checksums(data: bytes) -> bytes:
     """What belongs into the `.crc` file."""
@@ -76,7 +99,7 @@ class LocalFiles:
     def names(self, directory: str) -> list[str]:
         try:
             found = os.listdir(self.root / directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in found if not name.startswith("."))
 
@@ -132,6 +155,46 @@ class LocalFiles:
     def modified_ms(self, path: str) -> int:
         return os.stat(self.root / path).st_mtime_ns // 1_000_000
 
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(place, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            place.unlink(missing_ok=True)
+            raise
+
+    def publish(self, files: Mapping[str, str], directory: str, *, gathered: str) -> None:
+        target, together = self.root / directory, self.root / gathered
+        folders = {together}
+        for name, path in files.items():
+            place = together / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(self.root / path, place)
+            folders |= {folder for folder in place.parents if together in folder.parents}
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for folder in folders:
+            _sync_directory(folder)
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "it is there already", os.fspath(target))
+        try:
+            # Fails where there is a directory that is not empty, and a published one never is.
+            os.rename(together, target)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                raise FileExistsError(errno.EEXIST, "it is there already", str(target)) from None
+            raise
+        for folder in (target.parent, target.parent.parent):
+            _sync_directory(folder)
+
+    def delete_tree(self, directory: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.root / directory)
+
 
 def _crc_place(place: Path) -> Path:
     return place.with_name(f".{place.name}.crc")
@@ -165,10 +228,19 @@ def _difference(wanted: bytes, sums: bytes) -> str:
 
 
 def files_at(url: str) -> Files:
-    """The store of a path or a file: URL. Raises CheckpointError for another scheme."""
+    """The store of a path or a URL: file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:. Raises
+    CheckpointError for another scheme and for what the store needs and is missing."""
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "file":
         return LocalFiles("/" + rest.lstrip("/"))
-    if colon and rest.startswith("//"):
-        raise CheckpointError(url, f"{scheme}: is not served here, only paths and file: URLs are")
-    return LocalFiles(url)
+    if not colon or not rest.startswith("//"):
+        return LocalFiles(url)
+    if scheme in ("hdfs", "webhdfs", "swebhdfs"):
+        from barnabas.spark.webhdfs_files import WebHdfsFiles
+
+        return WebHdfsFiles(url)
+    if scheme in ("s3", "s3a"):
+        from barnabas.spark.s3_files import S3Files
+
+        return S3Files(url)
+    raise CheckpointError(url, f"{scheme}: is not served, only {SERVED} are")

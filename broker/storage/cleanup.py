@@ -106,7 +106,7 @@ class Cleanup:
                 base_offset=segment.base_offset,
                 next_offset=end,
                 size_bytes=segment.size_bytes,
-                largest_timestamp_ms=_largest_ms(row, segment),
+                largest_timestamp_ms=row.largest_ms(segment),
                 is_active=segment.active,
             )
             for segment, end in zip(found, ends, strict=True)
@@ -141,11 +141,3 @@ class Cleanup:
                     continue
                 if path.stat().st_ctime * 1000 + delay_ms <= now_ms:
                     shutil.rmtree(path)
-
-
-def _largest_ms(row: PartitionLog, segment: SegmentInfo) -> int:
-    """The largest record timestamp; the file's last change for a segment without one."""
-    if segment.largest_timestamp >= 0:
-        return segment.largest_timestamp
-    path = row.directory / f"{segment.base_offset:020d}.log"
-    return int(path.stat().st_mtime * 1000)

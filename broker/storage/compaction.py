@@ -12,9 +12,9 @@ the whole and nothing wrongly. Next: log_cleaner.py, which decides when.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from barnabas.cext.compact import Cleaning, Learning
 from barnabas.cext.log import SegmentInfo
@@ -72,7 +72,7 @@ class Cleaned(NamedTuple):
 def dirt_of(
     row: PartitionLog, config: TopicConfig, checkpoint: int, high_watermark: int, now_ms: int
 ) -> Dirt:
-    """Raises LogError when the log was closed meanwhile."""
+    """Raises LogError or OSError when the log was closed, or a segment deleted, meanwhile."""
     segments = row.handle.segments()
     start = row.handle.start_offset
     # A checkpoint outside the log is of a log that was truncated or cut at its start: all is dirty.
@@ -84,7 +84,7 @@ def dirt_of(
     lag_ms = config.integer("min.compaction.lag.ms")
     if lag_ms > 0:
         for segment in segments[:-1]:
-            if segment.base_offset >= first_dirty and segment.largest_timestamp > now_ms - lag_ms:
+            if segment.base_offset >= first_dirty and row.largest_ms(segment) > now_ms - lag_ms:
                 limit = min(limit, segment.base_offset)
                 break
     limit = max(limit, first_dirty)
@@ -97,7 +97,7 @@ def dirt_of(
         elif segment.base_offset < limit:
             dirty_bytes += segment.size_bytes
             if oldest_ms < 0:
-                oldest_ms = segment.largest_timestamp
+                oldest_ms = row.largest_ms(segment)
     delay_ms = 0
     if dirty_bytes > 0 and oldest_ms >= 0:
         delay_ms = max(now_ms - oldest_ms - config.integer("max.compaction.lag.ms"), 0)
@@ -123,6 +123,7 @@ def compact(
     aborted = _aborted_transactions(row)
     open_body = _opener(inflated_max)
     end = _learn(row, sealed, dirt, offsets, system, inflated_max, io_bytes, aborted, pace)
+    retention_ms = config.integer("delete.retention.ms")
     cleaning = Cleaning(
         system,
         offsets,
@@ -131,15 +132,17 @@ def compact(
         inflated_max=inflated_max,
         io_bytes=io_bytes,
         now_ms=now_ms,
-        delete_retention_ms=config.integer("delete.retention.ms"),
+        delete_retention_ms=retention_ms,
         index_interval_bytes=config.integer("index.interval.bytes"),
         aborted=aborted,
         producers=[(p.producer_id, p.epoch, p.last_offset) for p in row.handle.producers()],
     )
+    clean = [info for info in sealed if info.base_offset < dirt.first_dirty]
+    old_horizon_ms = row.changed_ms(clean[-1]) - retention_ms if clean else 0
     before = after = 0
     below = [segment for segment in sealed if segment.base_offset < end]
     for group in _groups(below, config):
-        _clean_group(row, cleaning, group, pace)
+        _clean_group(row, cleaning, group, old_horizon_ms, pace)
         if not replace_segments(row.handle, [info.base_offset for info in group], cleaning):
             raise Stopped("its segments changed meanwhile")
         before += sum(info.size_bytes for info in group)
@@ -179,7 +182,7 @@ def _learn(
         aborted=[entry for entry in aborted if entry[2] >= dirty[0].base_offset],
     )
     for info in dirty:
-        learning.open(_path(row, info, ".log"), info.size_bytes)
+        learning.open(row.path_of(info), info.size_bytes)
         _walk(learning, pace)
         if learning.full:
             break
@@ -187,13 +190,24 @@ def _learn(
 
 
 def _clean_group(
-    row: PartitionLog, cleaning: Cleaning, group: Sequence[SegmentInfo], pace: Pace
+    row: PartitionLog,
+    cleaning: Cleaning,
+    group: Sequence[SegmentInfo],
+    old_horizon_ms: int,
+    pace: Pace,
 ) -> None:
-    cleaning.begin(_path(row, group[0], ""), group[0].base_offset)
+    """As in Kafka a tombstone of message format 0 or 1 goes once its segment was changed
+    delete.retention.ms before the last one that was clean already: so what is written keeps the
+    time of what it was made of."""
+    stem = row.path_of(group[0]).with_suffix("")
+    cleaning.begin(stem, group[0].base_offset)
     for info in group:
-        cleaning.open(_path(row, info, ".log"), info.size_bytes)
+        cleaning.keeps_old_tombstones = row.changed_ms(info) > old_horizon_ms
+        cleaning.open(row.path_of(info), info.size_bytes)
         _walk(cleaning, pace)
+    changed_ns = row.path_of(group[-1]).stat().st_mtime_ns
     cleaning.finish()
+    os.utime(stem.with_suffix(".log.cleaned"), ns=(changed_ns, changed_ns))
 
 
 def _walk(walk: Learning | Cleaning, pace: Pace) -> None:
@@ -221,10 +235,6 @@ def _groups(segments: Sequence[SegmentInfo], config: TopicConfig) -> Iterator[li
         size_bytes += info.size_bytes
     if group:
         yield group
-
-
-def _path(row: PartitionLog, info: SegmentInfo, suffix: str) -> Path:
-    return row.directory / f"{info.base_offset:020d}{suffix}"
 
 
 def _opener(inflated_max: int) -> Callable[[int, bytes], bytes]:

@@ -141,8 +141,8 @@ class LogCleaner:
                 dirt = dirt_of(
                     row, config, offset, self._high_watermark(*name), self._system.wall_ms()
                 )
-            except LogError:
-                continue  # closed meanwhile
+            except (LogError, OSError):
+                continue  # closed, or cut, meanwhile
             found[row.directory.parent].append(dirt.dirty_bytes)
         return found
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from barnabas.cext.damage import Damage, corrupt_ranges, take_damage
 from barnabas.cext.epoch import Epochs
-from barnabas.cext.log import LogError, LogHandle, LogSettings
+from barnabas.cext.log import LogError, LogHandle, LogSettings, SegmentInfo
 from barnabas.cext.segment import SegmentCache
 from barnabas.cext.sys import SystemCalls
 from barnabas.config import DynamicConfig, TopicConfig
@@ -42,6 +42,22 @@ class PartitionLog(NamedTuple):
     topic_id: bytes
     directory: Path
     handle: LogHandle
+
+    def path_of(self, segment: SegmentInfo) -> Path:
+        """Its .log."""
+        return self.directory / f"{segment.base_offset:020d}.log"
+
+    def changed_ms(self, segment: SegmentInfo) -> int:
+        """When its file was changed last, or that which it was cleaned from; wall clock."""
+        return int(self.path_of(segment).stat().st_mtime * 1000)
+
+    def largest_ms(self, segment: SegmentInfo) -> int:
+        """The largest record timestamp; the file's last change for a segment without one."""
+        return (
+            segment.largest_timestamp
+            if segment.largest_timestamp >= 0
+            else self.changed_ms(segment)
+        )
 
 
 class _FoundLog(NamedTuple):
@@ -89,6 +105,22 @@ def _offsets(path: Path) -> dict[TopicPartition, int]:
     except DamagedFile as error:
         log.warning("%s; going on without it", error)
         return {}
+
+
+def topic_id_on_disk(
+    directories: Iterable[Path], topic: str, partitions: Iterable[int]
+) -> bytes | None:
+    """The id that the directories of a topic are marked with, if they are."""
+    names = [partition_dirs.plain_name(topic, partition) for partition in partitions]
+    for path in (directory / name for directory in directories for name in names):
+        try:
+            found = None if path.is_symlink() else files.read_topic_id(path)
+        except DamagedFile as error:
+            log.warning("%s", error)
+            continue
+        if found is not None:
+            return found
+    return None
 
 
 class LogManager:

@@ -58,7 +58,8 @@ def wait_for(what, timeout_s=15):
 
 def is_clean(broker, topic="t"):
     row = broker.node.logs.get(topic, 0)
-    _, offset = broker.node.cleaner._clean_to.get((topic, 0), (b"", -1))
+    with broker.node.cleaner._lock:  # a pass that is being noted is over when it is counted
+        _, offset = broker.node.cleaner._clean_to.get((topic, 0), (b"", -1))
     return offset == row.handle.segments()[-1].base_offset
 
 

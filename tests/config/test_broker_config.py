@@ -36,6 +36,9 @@ def test_identity():
     assert BrokerConfig({"node.id": "3"})["broker.id"] == 3
 
 
+ZOOKEEPER = {"metadata.store": "zookeeper", "zookeeper.connect": "h:2181"}
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
@@ -44,6 +47,14 @@ def test_identity():
         ({"log.dirs": ""}, "at least one directory"),
         ({"log.dirs": "/a,,/b"}, "empty"),
         ({"metadata.store": "zookeeper"}, "needs zookeeper.connect"),
+        (ZOOKEEPER | {"zookeeper.connect": "h:2181,"}, "'' is no host:port"),
+        (ZOOKEEPER | {"zookeeper.connect": "h:99999"}, "no host:port"),
+        (ZOOKEEPER | {"zookeeper.connect": "h:1/a/../b"}, "no path of a node"),
+        (ZOOKEEPER | {"zookeeper.set.acl": "true"}, "needs zookeeper.auth"),
+        (ZOOKEEPER | {"zookeeper.auth": "sasl:me:secret"}, "not of the form digest:USER:PASSWORD"),
+        (ZOOKEEPER | {"zookeeper.auth": "digest:me"}, "not of the form digest:USER:PASSWORD"),
+        ({"zookeeper.set.acl": "true"}, "metadata.store=embedded keeps none there"),
+        ({"zookeeper.auth": "digest:me:secret"}, "metadata.store=embedded keeps none there"),
         ({"process.roles": "controller"}, "serve no clients"),
         ({"process.roles": "observer"}, "any of broker or controller"),
         ({"log.durability": "maybe"}, "fsync or os"),

@@ -25,7 +25,6 @@ ASKED = {
     "client.quota.callback.class": "org.example.Quota",
     "delegation.token.secret.key": "x",
     "connections.max.reauth.ms": "1000",
-    "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "true",
     "password.encoder.secret": "x",
 }

@@ -15,8 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from durability.broker_process import BrokerProcess, free_port
 from kafka import KafkaConsumer, KafkaProducer
 
+from barnabas.clients import KeyedMessage
+from barnabas.clients import Producer as OldProducer
+
 PROJECTS = Path(__file__).resolve().parents[1] / "plugins"
-NAMES = {"keep-newest", "no-secrets", "card-mask"}
+NAMES = {"keep-newest", "no-secrets", "card-mask", "member-views"}
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +125,41 @@ def test_the_fetch_interceptor(broker):
     )
     assert [next(reader).value for _ in sent] == expected
     reader.close()
+
+
+def test_the_partitioner_with_an_encoder(broker, site, monkeypatch):
+    if site is not None:
+        monkeypatch.syspath_prepend(str(site))
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.create_topics([NewTopic("views", 4, 1)])["views"].result(20)
+    settings = {
+        "metadata.broker.list": broker.address,
+        "producer.type": "async",
+        "serializer.class": "member-views",
+        "partitioner.class": "member-views",
+        "plugin.member-views.large.members": "17",
+    }
+    views = [(member, f"/page/{i}") for i in range(5) for member in (1, 2, 3, 4, 17)]
+    with OldProducer(settings) as old:
+        old.send([KeyedMessage("views", view, key=view[0]) for view in views])
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "g"})
+    consumer.assign([TopicPartition("views", index, 0) for index in range(4)])
+    found = {}
+    while sum(map(len, found.values())) < len(views):
+        for row in consumer.consume(len(views), timeout=20):
+            assert row.error() is None
+            found.setdefault((int(row.key()), row.partition()), []).append(row.value())
+    consumer.close()
+    assert set(found) == {(1, 1), (2, 2), (3, 0), (4, 1), (17, 3)}
+    for (member, _), rows in found.items():
+        assert rows == [f"{member}\t/page/{i}".encode() for i in range(5)]
+    environ = dict(os.environ)
+    if site is not None:
+        environ["PYTHONPATH"] = str(site)
+    command = [sys.executable, "-m", "barnabas", "consume", "views", "--end", "--partitions", "3"]
+    words = ["--decoder", "member-views", "--json", "-b", broker.address]
+    ran = subprocess.run([*command, *words], env=environ, capture_output=True, text=True)
+    assert '"value":[17,"/page/0"]' in ran.stdout, ran.stderr
 
 
 def test_the_command_lists_and_describes_them(site):

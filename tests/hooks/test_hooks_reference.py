@@ -51,9 +51,15 @@ def test_each_contract_says_when_what_comes_back_and_what_a_failure_means(name):
 
 
 def test_every_hook_is_called_somewhere():
-    root = Path(reference.__file__).resolve().parents[1]
+    from barnabas import clients
+
+    specifications = ("specs.py", "client_specs.py")
+    roots = (Path(reference.__file__).resolve().parents[1], Path(clients.__file__).parent)
     code = "\n".join(
-        path.read_text() for path in root.rglob("*.py") if path.name not in ("specs.py",)
+        path.read_text()
+        for root in roots
+        for path in root.rglob("*.py")
+        if path.name not in specifications
     )
     for name in specs.names():
         assert re.search(rf'"{name}"', code), name

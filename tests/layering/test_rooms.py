@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODEC = (
     "cext.varint",
     "cext.crc",
+    "cext.key_hash",
     "cext.records",
     "cext.columns",
     "cext.wire",
@@ -43,6 +44,8 @@ ROOMS |= {
 }
 ROOMS["spark"] |= {"scan"}
 ROOMS["plugins"] |= {"spark"}  # checkpoints, for spark-loader
+ROOMS["clients"] |= {"value_class"}
+ROOMS["cli"] |= {"clients"}
 ROOMS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`
 ROOMS["__main__"] = {"cli"}
 

@@ -8,8 +8,10 @@ pytest.register_assert_rewrite("metadata.conformance")
 
 from metadata.conformance import TreeConformance  # noqa: E402
 
+from barnabas.config.zookeeper import ZooKeeperSettings  # noqa: E402
 from barnabas.metadata.embedded import EmbeddedTree  # noqa: E402
 from barnabas.metadata.memory import MemoryStore  # noqa: E402
+from barnabas.metadata.zookeeper import ZooKeeperTree  # noqa: E402
 
 
 class EmbeddedStore:
@@ -39,11 +41,31 @@ class InMemory(EmbeddedStore):
         return self.tree
 
 
+class InZooKeeper:
+    """Each store is a chroot of the session's server."""
+
+    def __init__(self, server):
+        self._settings = ZooKeeperSettings(
+            hosts=server.address, chroot=server.new_chroot(), session_timeout_ms=20_000
+        )
+        self.tree = None
+        self.open()
+
+    def open(self):
+        if self.tree is not None:
+            self.tree.close()
+        self.tree = ZooKeeperTree(self._settings)
+        return self.tree
+
+
 STORES = {"embedded": EmbeddedStore, "memory": InMemory}
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, "zookeeper"])
 def store_maker(request, tmp_path):
+    if request.param == "zookeeper":
+        server = request.getfixturevalue("zookeeper_server")
+        return lambda: InZooKeeper(server)
     number = itertools.count()
     return lambda: STORES[request.param](tmp_path / str(next(number)))
 

@@ -12,6 +12,7 @@ from barnabas.wire import request
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 INVALID_REQUEST, INVALID_RECORD_STATE, FULL, LIMIT = 42, 121, 81, 133
+INVALID_CONFIG = 40
 PATIENCE_S = 20
 
 
@@ -178,7 +179,8 @@ def test_sessions_have_a_limit(tmp_path):
 
 
 def test_the_assignor_gives_each_partition_a_reader(tmp_path):
-    with broker_with(tmp_path, **{"group.share.assignors": "simple"}) as broker:
+    settings = {"group.share.assignors": "simple", "group.share.assignment.interval.ms": "0"}
+    with broker_with(tmp_path, **settings) as broker:
         filled(broker, partitions=3)
         members = [member_of(broker, name=f"m{n}") for n in range(2)]
         members[0].beat()
@@ -202,6 +204,51 @@ def test_the_assignor_gives_each_partition_a_reader(tmp_path):
             assert member.beat() == 0
         found = {i for m in [*members, *more] for rows in m.assigned.values() for i in rows}
         assert found == {0, 1, 2, 3, 4}
+
+
+def test_members_that_join_one_after_the_other_are_assigned_together(tmp_path):
+    settings = {"group.share.assignment.interval.ms": "15000"}
+    with broker_with(tmp_path, **settings) as broker:
+        filled(broker)
+        assert configure(broker.address, "own", **{"share.assignment.interval.ms": "0"}) == 0
+        for group in ("g", "own"):
+            first = member_of(broker, group).epoch
+            two = ShareMember(broker.address, group, "m2")
+            assert two.beat(["t"]) == 0
+            if group == "own":
+                assert two.epoch == first + 1 and two.assigned
+                continue
+            assert two.epoch == first and not two.assigned
+            broker.clock.advance(seconds=16)
+            assert until(lambda two=two: two.beat() == 0 and two.assigned)
+            assert two.epoch == first + 1
+
+
+def test_bounds_of_what_a_group_may_ask_for(tmp_path):
+    bounds = {
+        "group.share.min.session.timeout.ms": "45500",
+        "group.share.max.session.timeout.ms": "59000",
+        "group.share.min.heartbeat.interval.ms": "5500",
+        "group.share.max.heartbeat.interval.ms": "14000",
+        "group.share.min.assignment.interval.ms": "900",
+        "group.share.max.assignment.interval.ms": "14000",
+        "group.share.min.record.lock.duration.ms": "16000",
+        "group.share.max.record.lock.duration.ms": "59000",
+        "group.share.min.delivery.count.limit": "3",
+        "group.share.max.delivery.count.limit": "9",
+        "group.share.min.partition.max.record.locks": "200",
+        "group.share.max.partition.max.record.locks": "3000",
+    }
+    within = {
+        "group.share.session.timeout.ms": "46000",
+        "group.share.heartbeat.interval.ms": "6000",
+    }
+    with broker_with(tmp_path, **bounds, **within) as broker:
+        for bound, limit in bounds.items():
+            name = "share." + bound.split(".", 3)[3]
+            beyond = int(limit) + (1 if ".max." in bound[:16] else -1)
+            assert configure(broker.address, "g", **{name: str(beyond)}) == INVALID_CONFIG, bound
+            assert configure(broker.address, "g", **{name: limit}) == 0, bound
 
 
 def test_a_fetch_waits_without_a_thread_and_sees_what_comes(tmp_path):

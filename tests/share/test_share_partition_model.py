@@ -186,11 +186,12 @@ class Life(RuleBasedStateMachine):
     def leave(self, member):
         pending = self.pending()
         wanted = {
-            o: (AVAILABLE, row[1] - 1)
-            for o, row in self.model.rows.items()
+            o: self.model.after(o, RELEASE, self.limit, self.letters)
+            for o in self.model.rows
             if self.model.is_owned(o, member, pending)
         }
-        return self._begun(self.partition.release(member), wanted)
+        change = self.partition.release(member, self.limit, self.letters)
+        return self._begun(change, wanted)
 
     @rule(target=pendings, later=st.integers(1, 2 * LOCK_MS))
     def time_passes(self, later):

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from spark import mini_hdfs
+from spark.store_fixtures import place_of, s3_server
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
 CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0"
@@ -70,3 +72,28 @@ def no_query_is_left(request):
         for query in left:
             query.stop()
         assert not left, "this test left its queries running"
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory):
+    """A real HDFS for all tests of this process."""
+    reason = mini_hdfs.missing()
+    if reason:
+        pytest.skip(reason)
+    cluster = mini_hdfs.MiniHdfs(tmp_path_factory.mktemp("hdfs"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """An S3 server for all tests of this process."""
+    yield from s3_server()
+
+
+@pytest.fixture(
+    params=["local", pytest.param("hdfs", marks=pytest.mark.java), "s3"],
+)
+def store(request, monkeypatch):
+    """The URL of an empty place on each kind of store."""
+    return place_of(request.param, request, monkeypatch)

@@ -317,6 +317,6 @@ def test_commits_of_version_2_are_read(place):
 
 
 def test_a_store_that_is_not_served_is_said():
-    with pytest.raises(CheckpointError, match="hdfs: is not served here"):
-        files_at("hdfs://nn:8020/cp")
+    with pytest.raises(CheckpointError, match="ftp: is not served"):
+        files_at("ftp://nn:8020/cp")
     assert files_at("file:///tmp/x").shown("offsets/0") == "/tmp/x/offsets/0"

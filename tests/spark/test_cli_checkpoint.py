@@ -9,7 +9,7 @@ from barnabas.cli import main
 from barnabas.client import Cluster
 from barnabas.client.groups import commit_offsets, committed_offsets
 from barnabas.spark.checkpoint import Checkpoint
-from barnabas.spark.files import LocalFiles
+from barnabas.spark.files import LocalFiles, files_at
 from barnabas.spark.offsets import offsets_json
 
 
@@ -103,8 +103,37 @@ def test_from_a_group_and_back(session_broker, topic, tmp_path, capsys):
     assert nobody[0] == 1 and "has no committed offsets" in nobody[2]
 
 
+def test_every_verb_on_each_store(session_broker, topic, store, capsys):
+    servers = session_broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers})
+    for _ in range(30):
+        producer.produce(topic, b"x", partition=0)
+    assert producer.flush(10) == 0
+    group = f"{topic}-group"
+    with Cluster(servers) as cluster:
+        commit_offsets(cluster, group, {topic: {0: 12}})
+    assert run(capsys, "seed-from-group", group, store, "-b", servers)[0] == 0
+    status, _, err = run(capsys, "seed-from-group", group, store, "-b", servers)
+    assert status == 1 and f"{store}/metadata: it is there already" in err
+    checkpoint = Checkpoint(files_at(store))
+    for batch, offset in ((1, 20), (2, 30)):
+        checkpoint.plan(batch, [offsets_json({topic: {0: offset}})], now_ms=1)
+        checkpoint.commit_batch(batch)
+    status, out, _ = run(capsys, "show", store, "--json")
+    assert [row["offsets"][topic]["0"] for row in json.loads(out)["batches"]] == [12, 20, 30]
+    assert run(capsys, "verify", store, "--broker", "-b", servers)[0] == 0
+    assert run(capsys, "rewind", "1", store)[0] == 0
+    assert json.loads(run(capsys, "export", store)[1]) == {topic: {"0": 20}}
+    assert run(capsys, "to-group", group, store, "-b", servers)[0] == 0
+    with Cluster(servers) as cluster:
+        assert committed_offsets(cluster, group) == {topic: {0: 20}}
+    checkpoint.files.replace("commits/1", b"v1")
+    status, out, _ = run(capsys, "verify", store)
+    assert status == 1 and out.startswith(f"{store}/commits/1: it ends behind its version")
+
+
 def test_what_is_not_there_is_named(tmp_path, capsys):
     status, _, err = run(capsys, "show", str(tmp_path / "none"))
     assert status == 1 and f"{tmp_path}/none/metadata: there is no such file" in err
-    status, _, err = run(capsys, "show", "hdfs://nn/cp")
-    assert status == 1 and "hdfs: is not served here" in err
+    status, _, err = run(capsys, "show", "ftp://nn/cp")
+    assert status == 1 and "ftp: is not served" in err

@@ -103,6 +103,13 @@ class Group:
         return self.asker.call(key, version, **fields)
 
 
+def nameless(asker: Asker) -> None:
+    """The group without a name, which all scenarios share, is there: it has committed an offset."""
+    group = Group(asker, "")
+    group.name = ""
+    group.commit(p0=1)
+
+
 def coordinator_ready(asker: Asker) -> None:
     """The coordinators' topic exists and is loaded."""
     Group(asker, "first").join().leave()
@@ -350,7 +357,8 @@ def describe_groups(asker: Asker) -> None:
     asker.ask("after its member left", groups=[group.name])
     asker.ask("never with members", groups=[simple.name])
     asker.ask("unknown group", groups=[NO_GROUP])
-    asker.ask("no group", groups=[""])
+    nameless(asker)
+    asker.ask("a group without a name", groups=[""])
     asker.ask("nothing", groups=[])
     if asker.version >= 3:
         asker.ask("operations", groups=[simple.name], includeAuthorizedOperations=True)
@@ -390,7 +398,9 @@ def delete_groups(asker: Asker) -> None:
     asker.ask("after its member left", groupsNames=[group.name])
     asker.ask("the same again", groupsNames=[group.name])
     asker.ask("two, one of them unknown", groupsNames=[simple.name, NO_GROUP])
-    asker.ask("no group", groupsNames=[""])
+    nameless(asker)
+    asker.ask("a group without a name", groupsNames=[""])
+    asker.ask("a group without a name that is not there", groupsNames=[""])
     asker.ask("nothing", groupsNames=[])
     consumers = consumer_group(asker)
     asker.ask("with a member of the consumer protocol", groupsNames=[consumers.name])

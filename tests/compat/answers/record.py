@@ -42,9 +42,7 @@ def recorded(kind: str) -> Answers:
         for key, versions in told.items()
         for version, cases in versions.items()
     }
-    # In the order of the recording: the group without a name is there once offsets were committed.
-    order = {key: place for place, key in enumerate(SCENARIOS)}
-    return dict(sorted(found.items(), key=lambda row: (order[row[0][0]], row[0][1])))
+    return dict(sorted(found.items()))
 
 
 def all_recorded() -> dict[tuple[int, int], tuple[str, dict[str, Any]]]:

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""A stream of barnabas.clients' ConsumerConnector beside the consumers of other packages: records
+of 100 bytes, one broker, one run.
+
+    python bench/consumers_old.py [--rounds N] [--records N] [--codec NAME] [--out DIR]
+
+Each consumer is a process of its own that reads the topic from its beginning, in a group of its
+own that commits nothing, and looks at every record's value in a loop; the time counts from its
+first record to its last. They take turns, and who is first changes each round. Settings are as they
+come, with two exceptions: fetches ask for up to 1 MiB a partition, and confluent-kafka, which by
+itself pauses a second when its queue is full, pauses 5 ms. The topic has four partitions. The
+slower ones read fewer records, as many as keep them busy for seconds. A row is the median of the
+rounds.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sides import Ours, create_topic
+
+TOPIC = "load"
+PARTITIONS = 4
+RECORD_BYTES = 100
+FETCH_BYTES = 1024 * 1024
+BARS = {"kafka-python": 2.0}
+SHARE = {"kafka-python": 0.25, "aiokafka": 0.25}  # of the records
+
+
+def ours(address: str) -> Iterator[bytes]:
+    from barnabas.clients import Consumer
+
+    connector = Consumer.create(
+        {
+            "group.id": str(uuid.uuid4()),
+            "bootstrap.servers": address,
+            "auto.offset.reset": "smallest",
+            "auto.commit.enable": "false",
+            "fetch.message.max.bytes": FETCH_BYTES,
+        }
+    )
+    (stream,) = connector.create_message_streams({TOPIC: 1})[TOPIC]
+    for message in stream:
+        yield message.message
+
+
+def kafka_python(address: str) -> Iterator[bytes]:
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(
+        TOPIC,
+        bootstrap_servers=address,
+        group_id=str(uuid.uuid4()),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    for message in consumer:
+        yield message.value
+
+
+def confluent(address: str) -> Iterator[bytes]:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": str(uuid.uuid4()),
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "max.partition.fetch.bytes": FETCH_BYTES,
+            "fetch.queue.backoff.ms": 5,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    while True:
+        for message in consumer.consume(1000, timeout=0.1):
+            yield message.value()
+
+
+async def aio(address: str, count: int) -> tuple[float, float]:
+    """Its loop is asynchronous: it counts by itself."""
+    from aiokafka import AIOKafkaConsumer
+
+    consumer = AIOKafkaConsumer(
+        TOPIC,
+        bootstrap_servers=address,
+        group_id=str(uuid.uuid4()),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    await consumer.start()
+    await consumer.getone()
+    began, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count - 1):
+        assert len((await consumer.getone()).value) == RECORD_BYTES
+    seconds, spent = time.perf_counter() - began, time.process_time() - cpu
+    await consumer.stop()
+    return seconds, spent
+
+
+CONSUMERS: dict[str, Callable[[str], Iterator[bytes]] | None] = {
+    "barnabas": ours,
+    "confluent-kafka": confluent,
+    "kafka-python": kafka_python,
+    "aiokafka": None,
+}
+
+
+def timed(values: Iterator[bytes], count: int) -> tuple[float, float]:
+    next(values)
+    began, cpu = time.perf_counter(), time.process_time()
+    left = count - 1
+    for value in values:
+        assert len(value) == RECORD_BYTES
+        left -= 1
+        if left == 0:
+            break
+    return time.perf_counter() - began, time.process_time() - cpu
+
+
+def run_one(name: str, address: str, count: int) -> None:
+    """In a process of its own; prints what it found."""
+    made = CONSUMERS[name]
+    found = asyncio.run(aio(address, count)) if made is None else timed(made(address), count)
+    seconds, spent = found
+    print(json.dumps({"per_s": count / seconds, "cpu_us": 1e6 * spent / count}), flush=True)
+
+
+def fill(address: str, records: int, codec: str) -> None:
+    from barnabas.client import Cluster, Producer
+    from barnabas.client.load import payloads
+
+    values = payloads(RECORD_BYTES)
+    with Cluster(address) as cluster, Producer(cluster, TOPIC, codec=codec) as producer:
+        for i in range(records):
+            producer.send(values[i % len(values)], partition=i // 1000 % PARTITIONS)
+
+
+def round_of(names: list[str], address: str, records: int) -> dict[str, dict]:
+    found = {}
+    for name in names:
+        count = int(records * SHARE.get(name, 1))
+        command = [sys.executable, __file__, "--one", name, "--address", address]
+        ran = subprocess.run(
+            [*command, "--records", str(count)], check=True, capture_output=True, text=True
+        )
+        found[name] = json.loads(ran.stdout)
+    return found
+
+
+def compare(rounds: int, records: int, codec: str) -> dict:
+    with tempfile.TemporaryDirectory() as scratch:
+        side = Ours(Path(scratch), "os")
+        side.start()
+        try:
+            address = f"127.0.0.1:{side.port}"
+            create_topic(side.port, TOPIC, partitions=PARTITIONS)
+            fill(address, records, codec)
+            found: dict[str, list[dict]] = {name: [] for name in CONSUMERS}
+            names = list(CONSUMERS)
+            for turn in range(rounds):
+                order = names[turn % len(names) :] + names[: turn % len(names)]
+                for name, row in round_of(order, address, records).items():
+                    found[name].append(row)
+        finally:
+            side.stop()
+    return {
+        name: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        for name, rows in found.items()
+    }
+
+
+def table(figures: dict) -> str:
+    mine = figures["barnabas"]["per_s"]
+    lines = [
+        "| consumer | records/s | CPU us a record | barnabas is | at least |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, row in figures.items():
+        ratio = "" if name == "barnabas" else f"{mine / row['per_s']:.2f}x"
+        bar = f"{BARS[name]:g}x" if name in BARS else ""
+        lines.append(f"| {name} | {row['per_s']:,.0f} | {row['cpu_us']:.2f} | {ratio} | {bar} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--codec", default="none")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--address", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        run_one(given.one, given.address, given.records)
+        return 0
+    figures = compare(given.rounds, given.records, given.codec)
+    text = table(figures)
+    print(text)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "consumers_old.json").write_text(json.dumps(figures, indent=2))
+        (given.out / "consumers_old.md").write_text(text + "\n")
+    mine = figures["barnabas"]["per_s"]
+    missed = [name for name, bar in BARS.items() if mine < bar * figures[name]["per_s"]]
+    for name in missed:
+        print(f"missed: {name}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""The asynchronous producer of barnabas.clients beside those of confluent-kafka, kafka-python and
+aiokafka: records of 100 bytes, one broker, one run.
+
+    python bench/producers.py [--rounds N] [--records N] [--durability os|fsync] [--out DIR]
+
+Each producer is a process of its own that makes its records anew, one call a record, and ends when
+all are acknowledged by acks=all; the time counts from its first record. They take turns, and who is
+first changes each round. Each is given room for batches: 512 KiB a partition, 5 ms to fill them,
+five requests in flight; everything else is as it comes. Nothing is compressed. The topic has four
+partitions and keys are null. The slower two send fewer records, as many as keep them busy for
+seconds. A row is the median of the rounds.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sides import Ours, create_topic
+
+TOPIC = "load"
+PARTITIONS = 4
+RECORD_BYTES = 100
+BATCH_BYTES = 512 * 1024
+LINGER_MS = 5
+BARS = {"kafka-python": 3.0, "aiokafka": 3.0, "confluent-kafka": 0.5}
+SHARE = {"kafka-python": 0.1, "aiokafka": 0.1}  # of the records
+
+
+def ours(address: str, values: list[bytes], count: int) -> None:
+    from barnabas.clients import Producer, ProducerData
+
+    producer = Producer(
+        {
+            "metadata.broker.list": address,
+            "producer.type": "async",
+            "queue.buffering.max.ms": LINGER_MS,
+            "queue.buffering.max.messages": 20_000,
+            "batch.num.messages": 2_000,
+            "queue.enqueue.timeout.ms": -1,
+            "request.required.acks": "-1",
+        }
+    )
+    send = producer.send
+    pool = len(values)
+    for i in range(count):
+        send(ProducerData(TOPIC, values[i % pool]))
+    producer.close()
+    figures = producer.figures
+    assert figures["acknowledged"] == count, figures
+
+
+def ours_by_default(address: str, values: list[bytes], count: int) -> None:
+    """Not a single setting but where the broker is."""
+    from barnabas.clients import Producer, ProducerData
+
+    producer = Producer({"metadata.broker.list": address, "producer.type": "async"})
+    send = producer.send
+    pool = len(values)
+    for i in range(count):
+        send(ProducerData(TOPIC, values[i % pool]))
+    producer.close()
+    assert producer.figures["acknowledged"] == count, producer.figures
+
+
+def confluent(address: str, values: list[bytes], count: int) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "linger.ms": LINGER_MS,
+            "batch.size": BATCH_BYTES,
+            "acks": "all",
+            "max.in.flight": 5,
+            "queue.buffering.max.messages": 100_000,
+        }
+    )
+    produce, poll = producer.produce, producer.poll
+    pool = len(values)
+    for i in range(count):
+        while True:
+            try:
+                produce(TOPIC, values[i % pool])
+                break
+            except BufferError:
+                poll(0.01)
+    assert producer.flush(60) == 0
+
+
+def kafka_python(address: str, values: list[bytes], count: int) -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=address,
+        linger_ms=LINGER_MS,
+        batch_size=BATCH_BYTES,
+        acks="all",
+        max_in_flight_requests_per_connection=5,
+    )
+    pool = len(values)
+    last = None
+    for i in range(count):
+        last = producer.send(TOPIC, values[i % pool])
+    producer.flush()
+    last.get(60)
+    producer.close()
+
+
+def aio(address: str, values: list[bytes], count: int) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    async def run() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=address,
+            linger_ms=LINGER_MS,
+            max_batch_size=BATCH_BYTES,
+            acks="all",
+        )
+        await producer.start()
+        pool = len(values)
+        for i in range(count):
+            await producer.send(TOPIC, values[i % pool])
+        await producer.flush()
+        await producer.stop()
+
+    asyncio.run(run())
+
+
+PRODUCERS: dict[str, Callable[[str, list[bytes], int], None]] = {
+    "barnabas": ours,
+    "barnabas, defaults": ours_by_default,
+    "confluent-kafka": confluent,
+    "kafka-python": kafka_python,
+    "aiokafka": aio,
+}
+
+
+def run_one(name: str, address: str, count: int) -> None:
+    """In a process of its own; prints what it found."""
+    from barnabas.client.load import payloads
+
+    values = payloads(RECORD_BYTES)
+    PRODUCERS[name](address, values, 1000)  # imports, connections, the topic's metadata
+    began = time.perf_counter()
+    cpu = time.process_time()
+    PRODUCERS[name](address, values, count)
+    seconds = time.perf_counter() - began
+    spent = time.process_time() - cpu
+    print(json.dumps({"per_s": count / seconds, "cpu_us": 1e6 * spent / count}))
+
+
+def round_of(names: list[str], address: str, records: int) -> dict[str, dict]:
+    found = {}
+    for name in names:
+        count = int(records * SHARE.get(name, 1))
+        command = [sys.executable, __file__, "--one", name, "--address", address]
+        ran = subprocess.run(
+            [*command, "--records", str(count)], check=True, capture_output=True, text=True
+        )
+        found[name] = json.loads(ran.stdout)
+    return found
+
+
+def compare(rounds: int, records: int, durability: str) -> dict:
+    with tempfile.TemporaryDirectory() as scratch:
+        side = Ours(Path(scratch), durability)
+        side.start()
+        try:
+            create_topic(side.port, TOPIC, partitions=PARTITIONS)
+            found: dict[str, list[dict]] = {name: [] for name in PRODUCERS}
+            names = list(PRODUCERS)
+            for turn in range(rounds):
+                order = names[turn % len(names) :] + names[: turn % len(names)]
+                for name, row in round_of(order, f"127.0.0.1:{side.port}", records).items():
+                    found[name].append(row)
+        finally:
+            side.stop()
+    return {
+        name: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        for name, rows in found.items()
+    }
+
+
+def table(figures: dict) -> str:
+    mine = figures["barnabas"]["per_s"]
+    lines = [
+        "| producer | records/s | CPU us a record | barnabas is | at least |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, row in figures.items():
+        ratio = "" if name.startswith("barnabas") else f"{mine / row['per_s']:.2f}x"
+        bar = f"{BARS[name]:g}x" if name in BARS else ""
+        lines.append(f"| {name} | {row['per_s']:,.0f} | {row['cpu_us']:.2f} | {ratio} | {bar} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--durability", choices=("os", "fsync"), default="os")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--address", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        run_one(given.one, given.address, given.records)
+        return 0
+    figures = compare(given.rounds, given.records, given.durability)
+    text = table(figures)
+    print(text)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "producers.json").write_text(json.dumps(figures, indent=2))
+        (given.out / "producers.md").write_text(text + "\n")
+    mine = figures["barnabas"]["per_s"]
+    missed = [name for name, bar in BARS.items() if mine < bar * figures[name]["per_s"]]
+    for name in missed:
+        print(f"missed: {name}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,377 @@
+"""`barnabas spark-load`: topics into parquet files by Spark, each record once."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from barnabas.cli.connecting import BOOTSTRAP, json_option, positive_seconds, speaks_to_broker
+from barnabas.cli.output import fail, json_line, say, table
+from barnabas.scan import ScanError
+from barnabas.spark.failures import CheckpointError
+from barnabas.spark.load.java import NoJava
+from barnabas.spark.load.layout import Count, hour_text
+from barnabas.spark.load.loader import Loader, LoadSettings, Report
+from barnabas.spark.load.session import (
+    LoadFailed,
+    NoSpark,
+    SparkTasks,
+    is_local,
+    is_submitted,
+    local_master,
+    spark_context,
+    submit,
+)
+from barnabas.spark.options import EARLIEST, GROUP, LATEST, BadOption, parse_options
+from barnabas.spark.planner import DataLoss
+
+COMPLETE, FAILED, INCOMPLETE = 0, 1, 3
+MEGABYTE = 1024 * 1024
+FORMATS = {
+    "parquet": None,
+    "delta": "Load parquet, and let Spark convert it or stream from the format `barnabas`.",
+    "iceberg": "Load parquet, and add the files to a table, or stream from the format `barnabas`.",
+}
+EPILOG = """\
+exit status: 0 all that was in the topics at the start is loaded; 3 not all (stopped, or records
+were lost); 1 an error, and nothing is half-loaded: the next run goes on.
+
+TO and CHECKPOINT are paths or file:, hdfs:, webhdfs:, s3: URLs. `barnabas checkpoint` shows and
+changes the checkpoint.
+
+examples:
+  barnabas spark-load news --to /data/lake --checkpoint /data/cp/news
+  barnabas spark-load news,orders --to hdfs://nn/lake --checkpoint hdfs://nn/cp --interval 300
+  barnabas spark-load news --to s3://lake/raw --checkpoint s3://lake/cp --group loader --json
+  barnabas spark-load news --to hdfs://nn/lake --checkpoint hdfs://nn/cp --master yarn
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("topics", metavar="TOPICS", help="with commas between them")
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=BOOTSTRAP,
+        help=f"any broker of the cluster; several with commas (default {BOOTSTRAP})",
+    )
+    parser.add_argument("--to", metavar="URL", required=True, help="where the files go")
+    parser.add_argument("--checkpoint", metavar="URL", required=True, help="what is read already")
+    often = parser.add_mutually_exclusive_group()
+    often.add_argument("--once", action="store_true", help="load what is there (the default)")
+    often.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=positive_seconds,
+        help="load again and again; ends after the batch in work when it is asked to (SIGTERM)",
+    )
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of the files")
+    _batch_options(parser)
+    _spark_options(parser)
+    json_option(parser, "a line of JSON for each batch, and one at the end")
+
+
+def _batch_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("batches")
+    group.add_argument(
+        "--first",
+        choices=(EARLIEST, LATEST, GROUP),
+        default=EARLIEST,
+        help="where a topic begins that the checkpoint does not know (earliest)",
+    )
+    group.add_argument("--group", metavar="GROUP", help="commit the offsets of each batch to it")
+    group.add_argument(
+        "--isolation", choices=("read_committed", "read_uncommitted"), default="read_committed"
+    )
+    group.add_argument(
+        "--batch-records", metavar="N", type=_count, help="so many in a batch, about (no limit)"
+    )
+    group.add_argument(
+        "--file-size", metavar="MIB", type=_count, default=128, help="of a file, about (128)"
+    )
+    group.add_argument(
+        "--min-tasks", metavar="N", type=_count, help="cut large partitions among tasks"
+    )
+    group.add_argument(
+        "--lateness",
+        metavar="SECONDS",
+        type=_seconds,
+        default=600.0,
+        help="an hour is complete when it is over for so long and all is read (600)",
+    )
+    group.add_argument(
+        "--allow-data-loss",
+        action="store_true",
+        help="go on when records are gone that were to be read; the exit status tells",
+    )
+    group.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_pair,
+        help="of the data source: source=wire, segments.dir=..., maxBytesPerTrigger=..., kafka.*",
+    )
+
+
+def _spark_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Spark")
+    group.add_argument(
+        "--master",
+        metavar="URL",
+        default=local_master(),
+        help="spark://..., yarn, k8s://...: by spark-submit (all cores of this machine)",
+    )
+    group.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_pair,
+        help="of Spark, as spark-submit takes it",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**40:
+        raise argparse.ArgumentTypeError("give a number above 0")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < 1e9:
+        raise argparse.ArgumentTypeError("give seconds, 0 or more")
+    return seconds
+
+
+def one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """What can go wrong in a load as one plain line."""
+
+    @wraps(command)
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return command(arguments)
+        except (BadOption, CheckpointError, DataLoss, LoadFailed, NoJava, NoSpark, ScanError) as e:
+            if isinstance(e, DataLoss):
+                return fail(f"{'; '.join(e.reasons)}. --allow-data-loss goes on without them.")
+            return fail(str(e))
+        except OSError as error:
+            return fail(f"{error.filename or arguments.to}: {error.strerror or error}")
+
+    return run
+
+
+@one_line
+@speaks_to_broker
+def run(arguments: argparse.Namespace) -> int:
+    refusal = FORMATS[arguments.format]
+    if refusal is not None:
+        return fail(f"--format {arguments.format} is not served, parquet is. {refusal}")
+    if not arguments.topics.strip(", "):
+        return fail("name a topic")
+    if arguments.first == GROUP and not arguments.group:
+        return fail("--first group needs --group")
+    if not is_local(arguments.master) and not is_submitted():
+        app = Path(__file__).with_name("spark_app.py")
+        return submit(arguments.master, dict(arguments.conf), app, given_words())
+    settings = _settings(arguments)
+    # Before Spark starts, which takes seconds: what stores and options have to say against it.
+    shown = Shown(arguments.json, keeps_counts=arguments.interval is None)
+    loader = Loader(settings, lambda tasks: shown.run(tasks))
+    with spark_context(arguments.master, dict(arguments.conf)) as context, stopping() as stop:
+        shown.begin(SparkTasks(context, shown.told))
+        while True:
+            complete = _load(loader, shown, stop)
+            if arguments.interval is None or stop.is_set() or stop.wait(arguments.interval):
+                break
+        shown.end(complete and not loader.lost, loader.lost)
+    return COMPLETE if complete and not loader.lost else INCOMPLETE
+
+
+def given_words() -> Sequence[str]:
+    """What stood behind `spark-load`."""
+    return sys.argv[2:]
+
+
+def _settings(arguments: argparse.Namespace) -> LoadSettings:
+    """Raises BadOption."""
+    given: dict[str, str | None] = {
+        **dict(arguments.option),
+        "kafka.bootstrap.servers": arguments.bootstrap_server,
+        "subscribe": arguments.topics,
+        "startingOffsets": arguments.first,
+        "commitOffsetsToGroup": arguments.group,
+        "isolation": arguments.isolation,
+        "failOnDataLoss": "false" if arguments.allow_data_loss else "true",
+        "minPartitions": arguments.min_tasks,
+        "maxOffsetsPerTrigger": arguments.batch_records,
+        "includeHeaders": "true",
+    }
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    return LoadSettings(
+        options=parse_options(options, stream=True),
+        to=absolute(arguments.to),
+        checkpoint=absolute(arguments.checkpoint),
+        file_bytes=arguments.file_size * MEGABYTE,
+        lateness_ms=round(arguments.lateness * 1000),
+    )
+
+
+def absolute(url: str) -> str:
+    """A path as workers see it too, whatever directory they are in."""
+    return url if "://" in url or url.startswith("file:") else os.path.abspath(url)
+
+
+def _load(loader: Loader, shown: "Shown", stop: threading.Event) -> bool:
+    """Whether it came to the ends."""
+    for report in loader.batches():
+        shown.batch(report)
+        if stop.is_set():
+            return False
+    return True
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """SIGTERM and SIGINT set it; the second one does what it always does."""
+    stop = threading.Event()
+    defaults: dict[int, Any] = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+    before = {}
+
+    def ask(number: int, frame: object) -> None:
+        stop.set()
+        signal.signal(number, defaults[number])
+
+    if threading.current_thread() is threading.main_thread():
+        for number in defaults:
+            before[number] = signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Shown:
+    """What the user sees: a bar on a terminal, lines or JSON for batches, the audit at the end."""
+
+    def __init__(self, as_json: bool, keeps_counts: bool) -> None:
+        self.as_json = as_json
+        self._keeps_counts = keeps_counts and not as_json  # for ever it would be too many
+        self.counts: dict[tuple[str, int, int | None], Count] = {}
+        self.late: dict[tuple[str, int, int | None], int] = {}
+        self.totals = {"batches": 0, "records": 0, "bytes": 0, "files": 0, "late": 0, "retried": 0}
+        self._run: Callable[[Any], Any] | None = None
+        self._bar: Any = None
+        self._bar_task: Any = None
+
+    def begin(self, run: Callable[[Any], Any]) -> None:
+        self._run = run
+
+    def run(self, tasks: Sequence[Any]) -> Any:
+        """The tasks, under a bar when standard error is a terminal."""
+        assert self._run is not None, "Spark is there before a batch is"
+        if not sys.stderr.isatty():
+            return self._run(tasks)
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeElapsedColumn as Elapsed
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), Elapsed())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as self._bar:
+            self._bar_task = self._bar.add_task("ranges", total=len(tasks))
+            try:
+                return self._run(tasks)
+            finally:
+                self._bar, self._bar_task = None, None
+
+    def told(self, done: int, records: int, size_bytes: int) -> None:
+        """While tasks run."""
+        if self._bar is not None:
+            text = f"ranges, {records:,} records, {size_bytes / 1e6:,.1f} MB"
+            self._bar.update(self._bar_task, completed=done, description=text)
+
+    def batch(self, report: Report) -> None:
+        found = batch_document(report)
+        for name in self.totals:
+            self.totals[name] += found[name] if name != "batches" else 1
+        for audit in report.audits if self._keeps_counts else ():
+            for (hour, partition), count in audit.counts.items():
+                key = (audit.topic, partition, hour)
+                self.counts.setdefault(key, Count()).add(count.records, count.bytes)
+                if hour in audit.late:
+                    self.late[key] = self.late.get(key, 0) + count.records
+        if self.as_json:
+            print(json_line(found), flush=True)
+            return
+        again = ", begun by an earlier run" if report.is_repeated else ""
+        late = f", {found['late']} of them late" if found["late"] else ""
+        say(
+            f"batch {report.batch_id}{again}: {found['records']} records{late},"
+            f" {found['bytes'] / 1e6:.1f} MB into {found['files']} files, {report.seconds:.1f} s"
+        )
+        for line in report.lost:
+            say(f"lost: {line}")
+
+    def end(self, complete: bool, lost: Sequence[str]) -> None:
+        if self.as_json:
+            print(json_line({"complete": complete, **self.totals, "lost": list(lost)}), flush=True)
+            return
+        if self._keeps_counts:
+            rows = sorted(
+                self.counts.items(), key=lambda row: (row[0][0], row[0][1], row[0][2] or -1)
+            )
+            table(
+                ["topic", "partition", "hour", "records", "bytes", "late"],
+                [
+                    [key[0], key[1], hour_text(key[2]), c.records, c.bytes, self.late.get(key, 0)]
+                    for key, c in rows
+                ],
+            )
+        say(f"{self.totals['records']} records: {'complete' if complete else 'not complete'}")
+
+
+def batch_document(report: Report) -> dict[str, Any]:
+    """A batch as JSON."""
+    audits = report.audits
+    return {
+        "batch": report.batch_id,
+        "repeated": report.is_repeated,
+        "seconds": round(report.seconds, 3),
+        "records": sum(audit.records for audit in audits),
+        "bytes": sum(audit.body_bytes for audit in audits),
+        "files": sum(len(audit.files) for audit in audits),
+        "late": sum(audit.late_records() for audit in audits),
+        "retried": sum(audit.retried for audit in audits),
+        "offsets": {
+            audit.topic: {
+                str(index): {"start": start, "end": end}
+                for index, (start, end) in sorted(audit.ends.items())
+            }
+            for audit in audits
+        },
+        "audit": [row for audit in audits for row in audit.rows()],
+        "completeHours": {
+            topic: [hour_text(hour) for hour in hours] for topic, hours in report.complete.items()
+        },
+        "lost": report.lost,
+    }

@@ -1,0 +1,120 @@
+"""How a node reaches ZooKeeper: its settings, checked and typed.
+
+    zookeeper.connect                 host:port,host:port/chroot; the chroot behind the last host
+    zookeeper.session.timeout.ms      how long ephemerals outlive a node that is gone
+    zookeeper.connection.timeout.ms   how long a start waits; the session timeout when not set
+    zookeeper.max.in.flight.requests  requests under way at once
+    zookeeper.auth                    digest:USER:PASSWORD, who this node is to ZooKeeper
+    zookeeper.set.acl                 nodes are for this user alone to change; needs zookeeper.auth
+
+Read when metadata.store=zookeeper only, so that no other start pays for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from barnabas.value_class import value_class
+
+DEFAULT_PORT = 2181
+CHROOT_LENGTH_MAX = 1024
+HOSTS_MAX = 100
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s\[\]:/,]+)(?::([0-9]{1,5}))?")
+_CHROOT = re.compile(r"(?:/[^\s/\x00-\x1f\x7f-\x9f]+)*/?")
+
+
+@value_class()
+class ZooKeeperSettings:
+    hosts: str  # host:port,host:port
+    chroot: str = ""  # empty, or /a/b
+    session_timeout_ms: int = 18_000
+    connection_timeout_ms: int = 18_000
+    in_flight_max: int = 10
+    auth: tuple[str, str] | None = None  # user, password
+    set_acl: bool = False
+
+
+def zookeeper_settings(get: Callable[[str], object]) -> ZooKeeperSettings:
+    """From the typed values of a configuration. Raises ValueError: one plain line."""
+    hosts, chroot = _connect(str(get("zookeeper.connect") or ""))
+    session_ms = _number(get("zookeeper.session.timeout.ms"))
+    connection_ms = get("zookeeper.connection.timeout.ms")
+    auth = get("zookeeper.auth")
+    set_acl = bool(get("zookeeper.set.acl"))
+    if set_acl and not auth:
+        raise ValueError(
+            "zookeeper.set.acl=true needs zookeeper.auth: nodes would belong to nobody."
+            " Set zookeeper.auth=digest:USER:PASSWORD, or remove zookeeper.set.acl."
+        )
+    return ZooKeeperSettings(
+        hosts=hosts,
+        chroot=chroot,
+        session_timeout_ms=session_ms,
+        connection_timeout_ms=session_ms if connection_ms is None else _number(connection_ms),
+        in_flight_max=_number(get("zookeeper.max.in.flight.requests")),
+        auth=_auth(str(auth)) if auth else None,
+        set_acl=set_acl,
+    )
+
+
+def zookeeper_problems(store: str, get: Callable[[str], object]) -> list[str]:
+    """What is wrong with the settings as a whole, for a store `embedded` or `zookeeper`."""
+    if store == "zookeeper":
+        try:
+            zookeeper_settings(get)
+        except ValueError as error:
+            return [str(error)]
+        return []
+    return [
+        f"{name} asks for protection of nodes in ZooKeeper, and metadata.store={store} keeps none"
+        " there. Set metadata.store=zookeeper, or remove the setting."
+        for name in ("zookeeper.auth", "zookeeper.set.acl")
+        if get(name)
+    ]
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _connect(text: str) -> tuple[str, str]:
+    if not text.strip():
+        raise ValueError(
+            "metadata.store=zookeeper needs zookeeper.connect. Set it to host:port,"
+            " or set metadata.store=embedded."
+        )
+    hosts, slash, chroot = text.strip().partition("/")
+    found = []
+    for host in hosts.split(","):
+        match = _HOST.fullmatch(host.strip())
+        port = int(match[2] or DEFAULT_PORT) if match else 0
+        if match is None or not 0 < port < 65536:
+            raise ValueError(
+                f"zookeeper.connect={text}: {host.strip()!r} is no host:port. Hosts stand between"
+                " commas, and one chroot may follow the last: a:2181,b:2181/kafka."
+            )
+        found.append(f"{match[1]}:{port}")
+    chroot = (slash + chroot).rstrip("/")
+    parts = chroot.split("/")[1:]
+    if not _CHROOT.fullmatch(chroot) or "." in parts or ".." in parts:
+        raise ValueError(f"zookeeper.connect={text}: {chroot!r} is no path of a node.")
+    if len(found) > HOSTS_MAX or len(chroot.encode()) > CHROOT_LENGTH_MAX:
+        raise ValueError(
+            f"zookeeper.connect: at most {HOSTS_MAX} hosts and a chroot of {CHROOT_LENGTH_MAX}"
+            " bytes."
+        )
+    return ",".join(found), chroot
+
+
+def _auth(text: str) -> tuple[str, str]:
+    """The text is a secret: no error shows it."""
+    scheme, _, rest = text.partition(":")
+    user, colon, password = rest.partition(":")
+    if scheme != "digest" or not user or not colon or not password:
+        raise ValueError(
+            "zookeeper.auth is not of the form digest:USER:PASSWORD, the one scheme that is known"
+            " here."
+        )
+    return user, password

@@ -1,0 +1,169 @@
+"""The controller's own thread: what it does when others write to a tree that is shared.
+
+    a session begins          this node registers again (server/membership.py), the seat is taken
+    the seat is free          it is taken, under the next controller epoch
+    a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
+    a partition has no state  it gets a leader and its first state
+    /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark goes
+    old /config/changes       go after fifteen minutes, as every broker has seen them
+
+Each change names the version of /controller_epoch, so that a controller that another has replaced
+changes nothing. A node on its own has nobody who writes besides it, and no such thread.
+
+What cannot be done now (no connection, another writer) is tried again every second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
+from barnabas.controller.topic_deletion import TopicDeletion
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
+from barnabas.metadata.tree import (
+    CheckVersion,
+    CreateNode,
+    MetadataError,
+    MetadataTree,
+    NoNode,
+    SessionState,
+)
+from barnabas.server.membership import Membership
+
+log = logging.getLogger("barnabas.controller")
+
+AGAIN_S = 1.0
+NOTES_KEPT_MS = 15 * 60 * 1000
+NOTES_LOOKED_AT_MS = 60 * 1000
+
+
+class Controller:
+    """One per node on a shared tree; `start` it when the node is registered."""
+
+    def __init__(
+        self,
+        tree: MetadataTree,
+        reader: ClusterStateReader,
+        membership: Membership,
+        deletion: TopicDeletion,
+        node_id: int,
+        may_delete: Callable[[], bool],
+        known_id: KnownId,
+        random_bytes: Callable[[int], bytes],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._membership = membership
+        self._deletion = deletion
+        self._node_id = node_id
+        self._may_delete = may_delete
+        self._known_id = known_id
+        self._random_bytes = random_bytes
+        self._wall_ms = wall_ms
+        self._notes_next_ms = 0
+        self._said = ""
+        self._stopping = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+
+    def start(self) -> None:
+        self._wake.set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def apply(self, _state: ClusterState) -> None:
+        """Told of each state; returns at once."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        again = False
+        while True:
+            self._wake.wait(AGAIN_S if again else None)
+            if self._stopping:
+                return
+            self._wake.clear()
+            again = not self._worked()
+
+    def _worked(self) -> bool:
+        """Whether nothing is left to do."""
+        try:
+            if not self._membership.ensure():
+                return False
+            self._work()
+        except MetadataError as error:
+            if not self._stopping and str(error) != self._said:
+                log.warning("the controller tries again: %s", error)
+            self._said = str(error)
+            return False
+        except Exception:
+            log.exception("the controller failed")
+            return False
+        self._said = ""
+        return True
+
+    def _work(self) -> None:
+        if self._tree.state is not SessionState.CONNECTED:
+            return  # in the next session there is a new state, and a next call
+        if self._reader.state.controller_id is None:
+            self._membership.elect()
+            self._reader.refresh_controller()
+        check = self._fence()
+        if check is None:
+            return
+        if self._tree.exists(znodes.FEATURES_PATH) is None:
+            self._tree.multi([*check, CreateNode(znodes.FEATURES_PATH, znodes.NO_FEATURES)])
+        give_ids(self._tree, self._reader, self._known_id, self._random_bytes)
+        begin_partitions(self._tree, self._reader, stateless(self._reader.state), check)
+        self._delete_marked()
+        self._delete_notes()
+
+    def _fence(self) -> tuple[CheckVersion] | None:
+        """What every change has to hold; None when this node is not the controller."""
+        state = self._reader.state
+        if state.controller_id != self._node_id:
+            return None
+        data, stat = self._tree.get(znodes.CONTROLLER_EPOCH_PATH)
+        if znodes.decode_controller_epoch(data) != self._membership.epoch:
+            return None
+        return (CheckVersion(znodes.CONTROLLER_EPOCH_PATH, stat.version),)
+
+    def _delete_marked(self) -> None:
+        marked = self._tree.children(znodes.DELETE_TOPICS_PATH)
+        if not marked:
+            return
+        known = self._reader.refresh_topics(marked)
+        there = [name for name in marked if known.topic(name) is not None]
+        if self._may_delete():
+            self._deletion.delete(there)
+            there = []
+        elif there:
+            log.info("not deleted, by delete.topic.enable: %s", ", ".join(sorted(there)))
+        gone = set(marked) - known.topics.keys() - known.without_id.keys() - known.unreadable.keys()
+        for name in [*there, *gone]:
+            self._remove(znodes.delete_topic_path(name))
+
+    def _delete_notes(self) -> None:
+        now_ms = self._wall_ms()
+        if now_ms < self._notes_next_ms:
+            return
+        self._notes_next_ms = now_ms + NOTES_LOOKED_AT_MS
+        for name in self._tree.children(znodes.CONFIG_CHANGES_PATH):
+            path = f"{znodes.CONFIG_CHANGES_PATH}/{name}"
+            stat = self._tree.exists(path)
+            if stat is not None and stat.ctime_ms + NOTES_KEPT_MS < now_ms:
+                self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._tree.delete(path)
+        except NoNode:
+            pass

@@ -1,0 +1,128 @@
+"""Bringing partitions to life: the state of those that somebody else, or a crash, left without.
+
+`kafka-topics --zookeeper` writes a topic's assignment and no more; so does this broker, of a topic
+that is larger than one multi. The controller gives such a topic its id, and each partition that has
+a living replica its nodes and its first state, in as few multis as they fit in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
+from barnabas.metadata.tree import (
+    BadVersion,
+    CheckVersion,
+    CreateNode,
+    MetadataTree,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Operation,
+    shares,
+)
+from barnabas.metadata.znodes import PartitionState
+from barnabas.value_class import replace
+
+ATTEMPTS_MAX = 5
+KnownId = Callable[[Topic], str | None]
+
+
+def partition_nodes(
+    name: str, partition: int, replicas: tuple[int, ...], state: ClusterState
+) -> list[Operation]:
+    """The nodes of a new partition: led by its first replica that lives, epoch 0."""
+    alive = tuple(broker for broker in replicas if broker in state.brokers)
+    first = PartitionState(
+        leader=alive[0] if alive else -1,
+        leader_epoch=0,
+        isr=alive or replicas[:1],
+        controller_epoch=state.controller_epoch,
+    )
+    return [
+        CreateNode(znodes.partition_path(name, partition)),
+        CreateNode(znodes.partition_state_path(name, partition), first.encode()),
+    ]
+
+
+def give_ids(
+    tree: MetadataTree,
+    reader: ClusterStateReader,
+    known: KnownId,
+    random_bytes: Callable[[int], bytes],
+) -> None:
+    """Topics without an id get one, which is stored in their assignment: `known` is what was found
+    elsewhere, on disk for one; else it is a new one. Ids that an old tool left out are put back."""
+    state = reader.state
+    lost = [topic for topic in state.topics.values() if not topic.is_id_kept]
+    for topic in [*state.without_id.values(), *lost]:
+        topic_id = topic.topic_id or known(topic) or znodes.new_uuid(random_bytes)
+        data = replace(topic.assignment, topic_id=topic_id).encode()
+        try:
+            tree.set(znodes.topic_path(topic.name), data, topic.assignment_version)
+        except (BadVersion, NoNode):
+            pass  # somebody wrote it meanwhile: it is read again, and looked at again
+    changed = {*state.without_id, *(topic.name for topic in lost)}
+    if changed:
+        reader.refresh_topics(changed)
+
+
+def stateless(state: ClusterState) -> list[str]:
+    """Topics with partitions that could be led and have no state."""
+    return [
+        topic.name
+        for topic in state.topics.values()
+        if not topic.deleting and any(_wanting(topic, state))
+    ]
+
+
+def _wanting(topic: Topic, state: ClusterState) -> Iterable[int]:
+    alive = state.brokers.keys()
+    return (
+        index
+        for index, partition in topic.partitions.items()
+        if partition.state is None and not alive.isdisjoint(partition.replicas)
+    )
+
+
+def begin_partitions(
+    tree: MetadataTree,
+    reader: ClusterStateReader,
+    names: Sequence[str],
+    check: Sequence[CheckVersion] = (),
+) -> None:
+    """The nodes of partitions of these topics that have no state. `check` goes into every multi.
+    Raises BadVersion when it does not hold."""
+    for name in names:
+        for _attempt in range(ATTEMPTS_MAX):
+            state = reader.state
+            topic = state.topic(name)
+            if topic is None or topic.deleting:
+                break
+            operations = _operations(tree, topic, state)
+            try:
+                for part in shares(operations, tree.limits, check):
+                    tree.multi(part)
+            except MultiFailed as failed:
+                theirs = failed.index >= len(check)
+                if not (theirs and isinstance(failed.error, NodeExists | NoNode)):
+                    raise failed.error from failed
+                reader.refresh_topics([name])  # another did some of it meanwhile
+                continue
+            reader.refresh_topics([name])
+            break
+
+
+def _operations(tree: MetadataTree, topic: Topic, state: ClusterState) -> list[Operation]:
+    above = znodes.partitions_path(topic.name)
+    try:
+        there = set(tree.children(above))
+        operations: list[Operation] = []
+    except NoNode:
+        there, operations = set(), [CreateNode(above)]
+    for index in _wanting(topic, state):
+        replicas = topic.partitions[index].replicas
+        nodes = partition_nodes(topic.name, index, replicas, state)
+        operations += nodes[1:] if str(index) in there else nodes
+    return operations

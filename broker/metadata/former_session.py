@@ -1,0 +1,52 @@
+"""The number of this node's last session in ZooKeeper, in its first log directory.
+
+`zookeeper.session` holds `version=0` and `session=0x...`. Who holds the directory's lock and finds
+the number knows that its session is of a process that is gone: what it registered is ours to
+remove, long before ZooKeeper lets the session expire. The file is replaced before a new session
+registers anything. It may be lost or torn by a power cut: then nothing is known of a former
+session, and a registration that is still there has to expire first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+
+FILE_NAME = "zookeeper.session"
+_TEXT = re.compile(rb"version=0\nsession=0x([0-9a-f]{1,16})\n")
+_BYTES_MAX = 100
+
+log = logging.getLogger(__name__)
+
+
+class FormerSession:
+    """The file; one session of one node writes it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+
+    def read(self) -> int | None:
+        """The number as ZooKeeper gives it, signed; None when it is not known."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            match = _TEXT.fullmatch(os.read(fd, _BYTES_MAX))
+        finally:
+            os.close(fd)
+        if match is None:
+            return None
+        number = int(match[1], 16)
+        return number - 2**64 if number >= 2**63 else number
+
+    def write(self, session_id: int) -> None:
+        """Failing costs a wait after a crash, so it is said and not raised."""
+        temporary = self._path.with_name(FILE_NAME + ".tmp")
+        try:
+            temporary.write_bytes(b"version=0\nsession=0x%x\n" % (session_id & (2**64 - 1)))
+            temporary.replace(self._path)
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._path, error.strerror)

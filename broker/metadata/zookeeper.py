@@ -1,0 +1,600 @@
+"""The tree in ZooKeeper, over kazoo: for a node that old clients, or other brokers, share it with.
+
+kazoo keeps the connection: it reads and writes on a thread of its own, and connects again, with the
+same session while that lives and with a new one after it expired. Here its requests become the
+tree's calls:
+
+    a read whose answer was lost is asked again
+    a multi whose answer was lost is looked for in the tree (see zookeeper_outcome) and sent again
+    only when it is certain that it was not done; else the caller gets OutcomeUnknown
+    while there is no connection a call waits, as long as a session may live without one; then it
+    is StoreUnavailable
+
+Requests under way at once are bounded (zookeeper.max.in.flight.requests); reading a subtree keeps
+that many going. Paths are those below the chroot, which is made when it is not there. Empty data is
+written as none at all, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, KazooException, NodeExistsError, NoNodeError
+from kazoo.protocol.serialization import CheckVersion as CheckRequest
+from kazoo.protocol.serialization import Create, Delete
+from kazoo.protocol.serialization import SetData as SetRequest
+from kazoo.protocol.states import EventType as KazooEvent
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from barnabas.config.zookeeper import ZooKeeperSettings
+from barnabas.metadata.former_session import FormerSession
+from barnabas.metadata.tree import (
+    DATA_BYTES_MAX,
+    PATH_BYTES_MAX,
+    CheckVersion,
+    CreateNode,
+    DeleteNode,
+    EventType,
+    Limits,
+    MetadataTree,
+    Node,
+    Operation,
+    OutcomeUnknown,
+    Result,
+    SessionLost,
+    SessionState,
+    SetData,
+    Stat,
+    StateListener,
+    StoreUnavailable,
+    StoreUnreachable,
+    Watch,
+    WatchEvent,
+    check_operations,
+    check_path,
+    join,
+    name_of,
+    parent_of,
+)
+from barnabas.metadata.watches import Calls
+from barnabas.metadata.znodes import CONFIG_PATH, CONSUMERS_PATH
+from barnabas.metadata.zookeeper_errors import LOST, multi_error, tree_error
+from barnabas.metadata.zookeeper_outcome import Found, Verdict, verdict
+
+log = logging.getLogger("barnabas.zookeeper")
+
+Ask = Callable[[], Any]  # sends a request through kazoo; gives its asynchronous result
+
+PACKET_BYTES_MAX = 0xFFFFF - 1024  # jute.maxbuffer, with room for the header
+OPERATIONS_MAX = 5_000
+# Of each operation of a multi: its header, lengths, flags and access list, which the server writes
+# out with the name of its creator.
+OPERATION_BYTES = 160
+LOOK_S = 0.25  # how soon a call that waits sees that the tree is being closed
+CLOSE_S = 5.0
+GIVE_UP_S = 0.2
+# kazoo's own retry would wait up to an hour between attempts to connect.
+CONNECT_AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
+# What holds secrets is readable by its creator alone: Kafka's own list.
+SENSITIVE = (f"{CONFIG_PATH}/users", f"{CONFIG_PATH}/brokers", "/delegation_token")
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+_EVENTS = {
+    KazooEvent.CREATED: EventType.CREATED,
+    KazooEvent.DELETED: EventType.DELETED,
+    KazooEvent.CHANGED: EventType.CHANGED,
+    KazooEvent.CHILD: EventType.CHILDREN,
+}
+
+
+class _AnswerLost(Exception):
+    """The connection or the session went, or no answer came in time."""
+
+
+class ZooKeeperTree(MetadataTree):
+    """Connected when it is made. Raises StoreUnavailable or Forbidden: one plain line.
+
+    A session that expires is LOST, and the next one CONNECTED, of the same object: who listens has
+    its ephemerals and watches to make again."""
+
+    is_shared = True
+
+    def __init__(self, settings: ZooKeeperSettings, former: FormerSession | None = None) -> None:
+        chroot_bytes = len(settings.chroot.encode())
+        self.limits = Limits(
+            multi_operations_max=OPERATIONS_MAX,
+            multi_bytes_max=PACKET_BYTES_MAX,
+            data_bytes_max=DATA_BYTES_MAX,
+            path_bytes_max=PATH_BYTES_MAX - chroot_bytes,
+            operation_bytes=OPERATION_BYTES + chroot_bytes,
+        )
+        self._settings = settings
+        self._chroot = settings.chroot
+        self._patience_s = settings.session_timeout_ms / 1000
+        self._former = former
+        known = None if former is None else former.read()
+        self.former_sessions: set[int] = set() if known is None else {known}
+        self._changed = threading.Condition()  # of the four below
+        self._state = SessionState.SUSPENDED
+        self._session_id = 0
+        self._closing = False
+        self._listeners: list[StateListener] = []
+        self._places = threading.BoundedSemaphore(settings.in_flight_max)
+        self._zxid = 0  # the largest that was seen
+        self._last_event: tuple[object, set[Watch]] = (None, set())
+        self._calls = Calls("metadata-watches")
+        self._client = self._new_client()
+        self._client.add_listener(self._state_changed)
+        self._connect()
+
+    # -- the session ----------------------------------------------------------------------------
+
+    def _new_client(self) -> Any:
+        settings = self._settings
+        # At DEBUG kazoo writes every request, credentials among them, and at WARNING each attempt.
+        quiet = logging.getLogger("barnabas.zookeeper.kazoo")
+        quiet.setLevel(logging.ERROR)
+        auth = [] if settings.auth is None else [("digest", ":".join(settings.auth))]
+        return KazooClient(
+            hosts=settings.hosts,
+            timeout=settings.session_timeout_ms / 1000,
+            auth_data=auth,
+            connection_retry=CONNECT_AGAIN,
+            logger=quiet,
+        )
+
+    def _connect(self) -> None:
+        settings = self._settings
+        try:
+            self._client.start_async()
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._state is SessionState.CONNECTED or self._refused,
+                    settings.connection_timeout_ms / 1000,
+                )
+            if self._refused:
+                raise StoreUnavailable("ZooKeeper refused zookeeper.auth.")
+            if self._state is not SessionState.CONNECTED:
+                raise StoreUnavailable(
+                    f"ZooKeeper at {settings.hosts} did not answer within"
+                    f" {settings.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)."
+                    " Start it, or correct zookeeper.connect."
+                )
+            self._make_chroot()
+            self._read(lambda: self._client.exists_async(self._full("/")), "/")
+        except BaseException:
+            self._close(GIVE_UP_S)  # nobody is there who could take leave
+            raise
+
+    @property
+    def _refused(self) -> bool:
+        return bool(self._client.client_state == KeeperState.AUTH_FAILED)
+
+    def _make_chroot(self) -> None:
+        path = ""
+        for name in self._chroot.split("/")[1:]:
+            path = f"{path}/{name}"
+            whole = path
+
+            def look(whole: str = whole) -> Any:
+                return self._client.exists_async(whole)
+
+            def make(whole: str = whole) -> Any:
+                return self._client.create_async(whole, None, acl=self._acl("/"))
+
+            try:
+                if self._read(look, whole) is None:
+                    self._read(make, whole)
+            except NodeExistsError:
+                pass  # another node was quicker, or the answer of ours was lost
+
+    def _state_changed(self, kazoo_state: str) -> None:
+        """On kazoo's connection thread, which must not wait."""
+        state = _STATES[kazoo_state]
+        with self._changed:
+            if self._closing:
+                return
+            if state is SessionState.CONNECTED:
+                self._began(int(self._client.client_id[0]))
+            elif state is not self._state:
+                words = {
+                    SessionState.SUSPENDED: "the connection to ZooKeeper is gone; trying again",
+                    SessionState.LOST: "the session in ZooKeeper has expired",
+                }
+                log.warning("%s", words[state])
+            self._state = state
+            self._changed.notify_all()
+            self._tell(state)
+
+    def _began(self, session_id: int) -> None:
+        """Under the lock."""
+        if session_id != self._session_id:
+            if self._session_id:
+                self.former_sessions.add(self._session_id)
+            self._session_id = session_id
+            if self._former is not None:
+                self._former.write(session_id)
+        log.info("connected to ZooKeeper, session 0x%x", session_id & (2**64 - 1))
+
+    def _tell(self, state: SessionState) -> None:
+        for listener in self._listeners:
+            self._calls.put(listener, state)
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    def add_listener(self, listener: StateListener) -> None:
+        with self._changed:
+            self._listeners.append(listener)
+
+    def close(self) -> None:
+        self._close(CLOSE_S)
+
+    def _close(self, patience_s: float) -> None:
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+            self._state = SessionState.LOST
+            self._changed.notify_all()
+            self._tell(SessionState.LOST)
+        # kazoo waits for its threads, which may be waiting for a server that is not there.
+        stopping = threading.Thread(target=self._stop_client, name="zookeeper-close", daemon=True)
+        stopping.start()
+        stopping.join(patience_s)
+        self._calls.stop()
+
+    def _stop_client(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as error:
+            log.debug("kazoo did not stop: %s", error)
+
+    # -- reads ----------------------------------------------------------------------------------
+
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        check_path(path)
+        told = self._told(watch)
+        try:
+            data, stat = self._read(lambda: self._client.get_async(self._full(path), told), path)
+        except NoNodeError as error:
+            raise tree_error(error, path) from None
+        return data or b"", _stat(stat)
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        check_path(path)
+        told = self._told(watch)
+        found = self._read(lambda: self._client.exists_async(self._full(path), told), path)
+        return None if found is None else _stat(found)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        check_path(path)
+        told = self._told(watch)
+        try:
+            return list(
+                self._read(lambda: self._client.get_children_async(self._full(path), told), path)
+            )
+        except NoNodeError as error:
+            raise tree_error(error, path) from None
+
+    def subtree(self, path: str) -> list[Node]:
+        """Level by level; what changes meanwhile may be seen or not."""
+        check_path(path)
+        nodes: list[Node] = []
+        level = [path]
+        while level:
+            parents = []
+            for here, found in zip(level, self._read_all(map(self._ask_get, level)), strict=True):
+                if found is None:
+                    continue  # deleted meanwhile
+                data, stat = found
+                nodes.append(Node(here, data or b"", _stat(stat)))
+                if stat.numChildren:
+                    parents.append(here)
+            listed = self._read_all(map(self._ask_children, parents))
+            level = [
+                join(here, name)
+                for here, names in zip(parents, listed, strict=True)
+                for name in names or ()
+            ]
+        return nodes
+
+    def _ask_get(self, path: str) -> Ask:
+        return lambda: self._client.get_async(self._full(path))
+
+    def _ask_children(self, path: str) -> Ask:
+        return lambda: self._client.get_children_async(self._full(path))
+
+    def _ask_exists(self, path: str) -> Ask:
+        return lambda: self._client.exists_async(self._full(path))
+
+    def _read(self, ask: Ask, path: str) -> Any:
+        """The answer; asked again while the connection comes and goes. NoNodeError and
+        NodeExistsError are the caller's; other errors are the tree's."""
+        try:
+            return self._answer_of(ask, self._send(ask))
+        except (NoNodeError, NodeExistsError):
+            raise
+        except AuthFailedError as error:
+            raise StoreUnavailable("ZooKeeper refused zookeeper.auth.") from error
+        except KazooException as error:
+            raise tree_error(error, path) from error
+
+    def _read_all(self, asks: Iterable[Ask]) -> Iterator[Any]:
+        """The answers in order, None for what is not there; as many under way as may be."""
+        waiting: deque[tuple[Ask, _Asked]] = deque()
+        for ask in asks:
+            waiting.append((ask, self._send(ask)))
+            if len(waiting) >= self._settings.in_flight_max:
+                yield self._answer_or_none(*waiting.popleft())
+        while waiting:
+            yield self._answer_or_none(*waiting.popleft())
+
+    def _answer_or_none(self, ask: Ask, asked: _Asked) -> Any:
+        try:
+            return self._answer_of(ask, asked)
+        except NoNodeError:
+            return None
+        except KazooException as error:
+            raise tree_error(error, "/") from error
+
+    def _answer_of(self, ask: Ask, asked: _Asked) -> Any:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._wait(asked, deadline)
+            except _AnswerLost:
+                if time.monotonic() >= deadline:
+                    raise self._unavailable() from None
+            asked = self._send(ask)
+
+    # -- one request ----------------------------------------------------------------------------
+
+    def _send(self, ask: Ask) -> _Asked:
+        """Once there is a connection and a place among those under way."""
+        deadline = time.monotonic() + self._patience_s
+        with self._changed:
+            ready = self._changed.wait_for(
+                lambda: self._state is SessionState.CONNECTED or self._closing, self._patience_s
+            )
+            if self._closing:
+                raise SessionLost("the session in ZooKeeper is closed")
+            if not ready:
+                raise self._unavailable()
+        while not self._places.acquire(timeout=LOOK_S):
+            if self._closing:
+                raise SessionLost("the session in ZooKeeper is closed")
+            if time.monotonic() >= deadline:
+                raise self._unavailable()
+        try:
+            return _Asked(ask(), self._places)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def _wait(self, asked: _Asked, deadline: float) -> Any:
+        """The answer. Raises _AnswerLost, SessionLost when the tree is closed, or kazoo's error."""
+        while not asked.result.wait(LOOK_S):
+            if self._closing:
+                raise SessionLost("the session in ZooKeeper is closed")
+            if time.monotonic() >= deadline:
+                # kazoo forgets a request that comes while it begins a new session: then this is
+                # the only end that it has.
+                asked.give_place_back()
+                raise _AnswerLost("no answer in time")
+        self._zxid = max(self._zxid, self._client.last_zxid)
+        try:
+            return asked.result.get()
+        except LOST as error:
+            if self._closing:
+                raise SessionLost("the session in ZooKeeper is closed") from None
+            raise _AnswerLost(type(error).__name__) from error
+
+    def _unavailable(self) -> StoreUnreachable:
+        return StoreUnreachable(
+            f"ZooKeeper at {self._settings.hosts} has not answered for {self._patience_s:g} s"
+        )
+
+    # -- watches --------------------------------------------------------------------------------
+
+    def _told(self, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+        return None if watch is None else _Told(self, watch)
+
+    def fire(self, watch: Watch, event: WatchedEvent) -> None:
+        """On kazoo's thread for watches, in the order of the changes. One event is told to the
+        same watch once, also when it waits for the node's data and for its children."""
+        kind = _EVENTS.get(event.type)
+        if kind is None or self._closing:
+            return  # the connection is gone: listeners are told of that
+        last, told = self._last_event
+        if last is not event:
+            told = set()
+            self._last_event = event, told
+        if watch not in told:
+            told.add(watch)
+            self._calls.put(watch, WatchEvent(kind, self._short(event.path)))
+
+    # -- writes ---------------------------------------------------------------------------------
+
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        operations = list(operations)
+        check_operations(operations, self.limits)
+        if not operations:
+            if self._closing:
+                raise SessionLost("the session in ZooKeeper is closed")
+            return []
+        while True:
+            session_id, before = self._session_id, self._zxid
+            asked = self._send(lambda: self._transaction(operations).commit_async())
+            try:
+                found = self._wait(asked, time.monotonic() + self._patience_s)
+            except _AnswerLost as lost:
+                done = self._look_for(operations, before, session_id, str(lost))
+                if done is not None:
+                    return done
+                if session_id != self._session_id and any(map(_is_ephemeral, operations)):
+                    raise SessionLost("the session in ZooKeeper expired meanwhile") from None
+                continue
+            except KazooException as error:
+                raise tree_error(error, operations[0].path) from error
+            refused = multi_error(found, operations)
+            if refused is not None:
+                raise refused
+            return [self._result(op, each) for op, each in zip(operations, found, strict=True)]
+
+    def _transaction(self, operations: Iterable[Operation]) -> Any:
+        transaction = self._client.transaction()
+        transaction.operations = [self._request(operation) for operation in operations]
+        return transaction
+
+    def _request(self, operation: Operation) -> Any:
+        path = self._full(operation.path)
+        if isinstance(operation, CreateNode):
+            flags = operation.ephemeral * 1 + operation.sequence * 2
+            return Create(path, operation.data or None, self._acl(operation.path), flags)
+        if isinstance(operation, SetData):
+            return SetRequest(path, operation.data, operation.version)
+        if isinstance(operation, DeleteNode):
+            return Delete(path, operation.version)
+        return CheckRequest(path, operation.version)
+
+    def _result(self, operation: Operation, found: Any) -> Result:
+        if isinstance(operation, CreateNode):
+            return self._short(found)
+        return _stat(found) if isinstance(operation, SetData) else None
+
+    def _acl(self, path: str) -> Any:
+        """Kafka's: nodes of consumers stay open, as old consumers write there themselves."""
+        if not self._settings.set_acl or path == CONSUMERS_PATH:
+            return OPEN_ACL_UNSAFE
+        if path.startswith(SENSITIVE):
+            return CREATOR_ALL_ACL
+        return CREATOR_ALL_ACL + READ_ACL_UNSAFE
+
+    def _look_for(
+        self, operations: list[Operation], before: int, session_id: int, why: str
+    ) -> list[Result] | None:
+        """What a multi that was not answered did: its results, or None when it was not done.
+        Raises OutcomeUnknown."""
+        log.warning("the answer to a change of %s was lost (%s)", operations[0].path, why)
+        if all(isinstance(operation, CheckVersion) for operation in operations):
+            return None
+        try:
+            found = self._found(operations)
+            said, zxid = verdict(operations, found, before, session_id)
+            if said is Verdict.NOT_DONE:
+                return None
+            if said is Verdict.DONE:
+                return [self._found_result(operation, found, zxid) for operation in operations]
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(f"{operations[0].path}: {error}") from error
+        raise OutcomeUnknown(
+            f"{operations[0].path}: the answer of ZooKeeper was lost, and others wrote meanwhile"
+        )
+
+    def _found(self, operations: list[Operation]) -> dict[str, Found]:
+        times = Counter(op.path for op in operations if not isinstance(op, CheckVersion))
+        paths = [path for path, count in times.items() if count == 1]
+        above = sorted({parent_of(path) for path in paths})
+        # The nodes before their parents: a parent that is unchanged then had no such child.
+        nodes = list(self._read_all(map(self._ask_get, paths)))
+        stats = list(self._read_all(map(self._ask_exists, above)))
+        parents = dict(zip(above, stats, strict=True))
+        found = {}
+        for path, node in zip(paths, nodes, strict=True):
+            parent = parents[parent_of(path)]
+            data, stat = (b"", None) if node is None else node
+            # Without a parent there is nothing that could say when it changed.
+            changed = 2**63 if parent is None else parent.pzxid
+            found[path] = Found(stat, data or b"", changed)
+        return found
+
+    def _found_result(self, operation: Operation, found: dict[str, Found], zxid: int) -> Result:
+        if isinstance(operation, SetData):
+            return _stat(found[operation.path].stat)
+        if not isinstance(operation, CreateNode):
+            return None
+        return self._sequential(operation, zxid) if operation.sequence else operation.path
+
+    def _sequential(self, operation: CreateNode, zxid: int) -> str:
+        above, prefix = parent_of(operation.path), name_of(operation.path)
+        names = sorted(name for name in self.children(above) if name.startswith(prefix))
+        paths = [join(above, name) for name in names]
+        for path, stat in zip(paths, self._read_all(map(self._ask_exists, paths)), strict=True):
+            if stat is not None and stat.czxid == zxid:
+                return path
+        raise OutcomeUnknown(f"{operation.path}: it was made, and is gone already")
+
+    # -- the chroot -----------------------------------------------------------------------------
+
+    def _full(self, path: str) -> str:
+        if not self._chroot:
+            return path
+        return self._chroot if path == "/" else self._chroot + path
+
+    def _short(self, path: str) -> str:
+        return path[len(self._chroot) :] or "/"
+
+
+class _Asked:
+    """A request under way and its place among those, which is given back once."""
+
+    __slots__ = ("_lock", "_places", "result")
+
+    def __init__(self, result: Any, places: threading.BoundedSemaphore) -> None:
+        self.result = result
+        self._places: threading.BoundedSemaphore | None = places
+        self._lock = threading.Lock()
+        result.rawlink(self.give_place_back)
+
+    def give_place_back(self, _result: Any = None) -> None:
+        with self._lock:
+            places, self._places = self._places, None
+        if places is not None:
+            places.release()
+
+
+class _Told:
+    """A watch as kazoo keeps it, in a set for each node: equal when the tree's watch is."""
+
+    __slots__ = ("_tree", "_watch")
+
+    def __init__(self, tree: ZooKeeperTree, watch: Watch) -> None:
+        self._tree = tree
+        self._watch = watch
+
+    def __call__(self, event: WatchedEvent) -> None:
+        self._tree.fire(self._watch, event)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Told) and other._watch == self._watch
+
+    def __hash__(self) -> int:
+        return hash(self._watch)
+
+
+def _stat(found: ZnodeStat) -> Stat:
+    return Stat(
+        found.version, found.ctime, found.mtime, found.ephemeralOwner, found.czxid, found.mzxid
+    )
+
+
+def _is_ephemeral(operation: Operation) -> bool:
+    return isinstance(operation, CreateNode) and operation.ephemeral

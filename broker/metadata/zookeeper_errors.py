@@ -1,0 +1,69 @@
+"""What kazoo raises, in the words of the tree."""
+
+from __future__ import annotations
+
+from kazoo import exceptions as kazoo
+
+from barnabas.metadata.tree import (
+    BadVersion,
+    Forbidden,
+    InvalidPath,
+    MetadataError,
+    MultiFailed,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    StoreUnavailable,
+)
+
+# The request, or its answer, did not come through. Whether it was carried out is not known.
+LOST = (
+    kazoo.ConnectionLoss,
+    kazoo.ConnectionClosedError,
+    kazoo.SessionExpiredError,
+    kazoo.SessionMovedError,
+    kazoo.OperationTimeoutError,
+)
+_KNOWN: dict[type[Exception], type[MetadataError]] = {
+    kazoo.NoNodeError: NoNode,
+    kazoo.NodeExistsError: NodeExists,
+    kazoo.BadVersionError: BadVersion,
+    kazoo.NotEmptyError: NotEmpty,
+    kazoo.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
+    kazoo.NoAuthError: Forbidden,
+    kazoo.InvalidACLError: Forbidden,
+    kazoo.BadArgumentsError: InvalidPath,
+}
+_WORDS = {
+    NoNode: "it, or its parent, is not there",
+    NodeExists: "it is there already",
+    BadVersion: "it has another version than expected",
+    NotEmpty: "it has children",
+    NoChildrenForEphemerals: "its parent is ephemeral",
+    Forbidden: "ZooKeeper does not let this node do that; see zookeeper.auth",
+    InvalidPath: "ZooKeeper does not take it",
+}
+
+
+def tree_error(error: Exception, path: str) -> MetadataError:
+    """Of one request that was answered."""
+    found = next((mine for theirs, mine in _KNOWN.items() if isinstance(error, theirs)), None)
+    if found is None:
+        return StoreUnavailable(f"{path}: ZooKeeper answered {type(error).__name__} {error}")
+    return found(f"{path}: {_WORDS[found]}")
+
+
+def multi_error(results: list[object], operations: list[Operation]) -> MultiFailed | None:
+    """ZooKeeper gives one result an operation: those around the refused one say that they were
+    rolled back, or never tried."""
+    for index, (result, operation) in enumerate(zip(results, operations, strict=False)):
+        around = isinstance(result, kazoo.RolledBackError | kazoo.RuntimeInconsistency)
+        if isinstance(result, Exception) and not around:
+            return MultiFailed(index, len(operations), tree_error(result, operation.path))
+    refused = next((each for each in results if isinstance(each, Exception)), None)
+    if refused is not None or len(results) != len(operations):
+        error = StoreUnavailable(f"ZooKeeper refused a multi: {refused!r}")
+        return MultiFailed(0, len(operations), error)
+    return None

@@ -1,0 +1,108 @@
+"""Was it done? What is found of a multi whose answer was lost.
+
+A multi is done whole or not at all, under one number (zxid) that is larger than `before`, the
+largest that was seen when it was sent. So each of its operations is a witness:
+
+    the node to be made     there since `before`, as it was to be made: done
+                            older; or not there, and its parent unchanged since `before`: not done
+    the data to be set      changed since `before`, as asked: done; not changed since: not done
+    the node to be deleted  there, and made before: not done; gone: says nothing for certain
+    a sequential node       its parent unchanged since `before`: not done; else nothing for certain
+
+One that says "not done" decides, as nothing of the lost request is still on its way: ZooKeeper
+closes the old connection of a session before it takes the new one. Done is what all that can say
+so agree on, with one number. Anything else stays unknown: another writer came between.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from barnabas.metadata.tree import CheckVersion, CreateNode, DeleteNode, Operation, SetData
+
+
+class Verdict(enum.Enum):
+    DONE = "done"
+    NOT_DONE = "not done"
+    UNKNOWN = "unknown"
+
+
+_NEUTRAL = 0  # no zxid: agrees with everything
+
+
+class Found:
+    """What was read of one path: its stat, its data, and the last change of its parent's
+    children. Stats are ZooKeeper's own; None where there is no node."""
+
+    __slots__ = ("data", "parent_pzxid", "stat")
+
+    def __init__(self, stat: Any, data: bytes, parent_pzxid: int) -> None:
+        self.stat = stat
+        self.data = data
+        self.parent_pzxid = parent_pzxid
+
+
+def verdict(
+    operations: Sequence[Operation], found: Mapping[str, Found], before: int, session_id: int
+) -> tuple[Verdict, int]:
+    """With the number under which it was done, where one is known. `found` by path; paths that are
+    changed twice have no entry, and sequential nodes only their parent's."""
+    numbers: set[int] = set()
+    unknown = False
+    for operation in operations:
+        said = _witness(operation, found.get(operation.path), before, session_id)
+        if said is Verdict.NOT_DONE:
+            return said, 0
+        if said is Verdict.UNKNOWN:
+            unknown = True
+        else:
+            assert isinstance(said, int)
+            numbers.add(said)
+    numbers.discard(_NEUTRAL)
+    deletes = any(isinstance(operation, DeleteNode) for operation in operations)
+    if unknown or len(numbers) > 1 or not (numbers or deletes):
+        return Verdict.UNKNOWN, 0
+    return Verdict.DONE, numbers.pop() if numbers else 0
+
+
+def _witness(
+    operation: Operation, found: Found | None, before: int, session_id: int
+) -> Verdict | int:
+    """The number of the change, or what is known without one."""
+    if isinstance(operation, CheckVersion):
+        return _NEUTRAL
+    if found is None:
+        return Verdict.UNKNOWN
+    if isinstance(operation, CreateNode):
+        return _creation(operation, found, before, session_id)
+    if found.stat is None:
+        return _NEUTRAL if isinstance(operation, DeleteNode) else Verdict.UNKNOWN
+    if isinstance(operation, DeleteNode):
+        return Verdict.NOT_DONE if found.stat.czxid <= before else Verdict.UNKNOWN
+    return _setting(operation, found, before)
+
+
+def _creation(operation: CreateNode, found: Found, before: int, session_id: int) -> Verdict | int:
+    stat = found.stat
+    if stat is None:
+        if found.parent_pzxid <= before:
+            return Verdict.NOT_DONE
+        return _NEUTRAL if operation.sequence else Verdict.UNKNOWN
+    if stat.czxid <= before:
+        return Verdict.NOT_DONE
+    if stat.version != 0:
+        return Verdict.UNKNOWN
+    owner = session_id if operation.ephemeral else 0
+    if found.data == operation.data and stat.ephemeralOwner == owner:
+        return int(stat.czxid)
+    return Verdict.NOT_DONE  # somebody else made it: trying again says so
+
+
+def _setting(operation: SetData, found: Found, before: int) -> Verdict | int:
+    stat = found.stat
+    if stat.mzxid <= before:
+        return Verdict.NOT_DONE
+    expected = operation.version in (-1, stat.version - 1)
+    return int(stat.mzxid) if expected and found.data == operation.data else Verdict.UNKNOWN

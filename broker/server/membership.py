@@ -1,0 +1,81 @@
+"""This node's place in the metadata tree, kept through sessions.
+
+A session that expires takes the registration and the controller's seat with it. Both are made again
+in the next session, before anything else reads the tree, so that no state without this node is ever
+seen here. What fails then is tried again by `ensure`, which the controller's thread calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from barnabas.config import BrokerConfig
+from barnabas.config.listeners import Listener
+from barnabas.metadata.tree import MetadataError, MetadataTree, SessionState
+from barnabas.server.registration import register, take_control
+from barnabas.storage.log_dirs import UnusableDirectory
+
+log = logging.getLogger("barnabas.node")
+
+
+class Membership:
+    """One per node. `listeners`: as clients are told."""
+
+    def __init__(
+        self,
+        tree: MetadataTree,
+        node_id: int,
+        config: BrokerConfig,
+        listeners: Callable[[], Sequence[Listener]],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._tree = tree
+        self._node_id = node_id
+        self._config = config
+        self._listeners = listeners
+        self._wall_ms = wall_ms
+        self._lock = threading.Lock()
+        self._session_id = 0  # in which this node is registered; 0 before `begin`
+        self._said = ""
+        self.epoch: int | None = None  # of the controller, while this node was elected last
+        tree.add_listener(self._session_changed)
+
+    def begin(self) -> None:
+        """Raises UnusableDirectory when another live node has this id, and MetadataError."""
+        with self._lock:
+            self._announce()
+
+    def ensure(self) -> bool:
+        """Whether this node is registered in the session of now; tries once if it is not."""
+        with self._lock:
+            if not self._session_id or self._session_id == self._tree.session_id:
+                return bool(self._session_id)
+            try:
+                self._announce()
+            except (UnusableDirectory, MetadataError) as error:
+                if str(error) != self._said:
+                    log.error("not registered in the new session yet: %s", error)
+                self._said = str(error)
+                return False
+            log.info("registered again, in a new session")
+            self._said = ""
+            return True
+
+    def elect(self) -> int | None:
+        """Takes the controller's seat if it is free; the epoch of this node as a controller."""
+        with self._lock:
+            self.epoch = take_control(self._tree, self._node_id, self._wall_ms())
+            return self.epoch
+
+    def _announce(self) -> None:
+        session_id = self._tree.session_id
+        listeners = self._listeners()
+        register(self._tree, self._node_id, listeners, self._config, self._wall_ms())
+        self.epoch = take_control(self._tree, self._node_id, self._wall_ms())
+        self._session_id = session_id
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self.ensure()

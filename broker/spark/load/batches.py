@@ -1,0 +1,136 @@
+"""One batch: from its ranges to files that have their names. Nothing here asks a broker."""
+
+import posixpath
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from barnabas.spark.batch import Task
+from barnabas.spark.failures import ConcurrentWriter
+from barnabas.spark.files import SUCCESS, Files
+from barnabas.spark.load.hours import carried, complete_hours, write_late
+from barnabas.spark.load.layout import (
+    STAGING,
+    Audit,
+    Count,
+    Loaded,
+    batch_directory,
+    batches_of,
+    read_audit,
+)
+from barnabas.spark.load.task import LoadTask
+
+RunTasks = Callable[[Sequence[LoadTask]], Sequence[Loaded]]
+Ends = dict[int, tuple[int, int]]  # partition: start, end
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be loaded."""
+
+    batch_id: int
+    planned_ms: int
+    ends: Mapping[str, Ends]  # by topic
+    topic_ids: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Loads batches of one query into one place."""
+
+    files: Files
+    to: str
+    query_id: str
+    file_bytes: int
+    run_tasks: RunTasks
+    run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    @property
+    def staging(self) -> str:
+        return f"{STAGING}/{self.query_id}/{self.run_id}"
+
+    def load(self, batch: Batch, tasks_of: Callable[[Sequence[str]], list[Task]]) -> list[Audit]:
+        """tasks_of(topics): what reads them. Raises ConcurrentWriter when a batch of that number
+        is there and is another one, CheckpointError, OSError, and what tasks raise."""
+        audits = {topic: self._published(batch, topic) for topic in batch.ends}
+        missing = [topic for topic, audit in audits.items() if audit is None]
+        if missing:
+            tasks = [
+                LoadTask(task, self.to, self.staging, self.file_bytes) for task in tasks_of(missing)
+            ]
+            done = self.run_tasks(tasks) if tasks else []
+            for topic in missing:
+                rows = [row for row in done if row.topic == topic]
+                audits[topic] = self._publish(batch, topic, rows)
+        found = [audit for audit in audits.values() if audit is not None]
+        for audit in found:
+            write_late(self.files, audit)
+        return found
+
+    def clean(self, *, all_runs: bool = False) -> None:
+        """Takes away what was staged. all_runs: those of this query that came to no end, too."""
+        with suppress(OSError):  # it is in nobody's way
+            place = self.staging
+            self.files.delete_tree(posixpath.dirname(place) if all_runs else place)
+
+    def _published(self, batch: Batch, topic: str) -> Audit | None:
+        found = read_audit(self.files, topic, batch.batch_id)
+        if found is None:
+            return None
+        if (found.query_id, found.ends) != (self.query_id, batch.ends[topic]):
+            raise ConcurrentWriter(
+                self.files.shown(batch_directory(topic, batch.batch_id)),
+                f"it is there already, of query {found.query_id} with other offsets. One checkpoint"
+                " loads into one place; after a rewind take away the batches that are read again",
+            )
+        return found
+
+    def _publish(self, batch: Batch, topic: str, rows: Sequence[Loaded]) -> Audit:
+        audit = self._audit(batch, topic, rows)
+        success = f"{self.staging}/{topic}{SUCCESS}"
+        named = {SUCCESS: success}
+        for row in rows:
+            own = [file.name for file in row.files] + [row.offsets_name]
+            named |= {name: f"{row.directory}/{name}" for name in own}
+        with self.files.create(success) as file:
+            file.write(audit.encoded())
+        directory = batch_directory(topic, batch.batch_id)
+        try:
+            self.files.publish(named, directory, gathered=f"{self.staging}/together/{topic}")
+        except FileExistsError:
+            other = self._published(batch, topic)
+            if other is None:
+                shown = self.files.shown(directory)
+                raise ConcurrentWriter(shown, f"it is there already, without {SUCCESS}") from None
+            return other
+        return audit
+
+    def _audit(self, batch: Batch, topic: str, rows: Sequence[Loaded]) -> Audit:
+        audit = Audit(
+            query_id=self.query_id,
+            batch_id=batch.batch_id,
+            topic=topic,
+            topic_id=batch.topic_ids.get(topic, ""),
+            planned_ms=batch.planned_ms,
+            ends=dict(batch.ends[topic]),
+            files=[file.name for row in rows for file in row.files],
+            retried=sum(row.attempt > 0 for row in rows),
+        )
+        for row in rows:
+            for hour, count in row.hours.items():
+                known = audit.counts.setdefault((hour, row.partition), Count())
+                known.add(count.records, count.bytes)
+        complete = complete_hours(self.files, topic)
+        audit.late = sorted({hour for hour, _ in audit.counts if hour in complete})
+        audit.open = carried(last_audit(self.files, topic, batch.batch_id), audit, complete)
+        return audit
+
+
+def last_audit(files: Files, topic: str, before: int | None = None) -> Audit | None:
+    """Of the newest batch of a topic, or of the newest before one."""
+    for batch_id in reversed(batches_of(files, topic)):
+        if before is None or batch_id < before:
+            if found := read_audit(files, topic, batch_id):
+                return found
+    return None

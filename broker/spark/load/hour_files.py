@@ -1,0 +1,145 @@
+"""Parquet files by the hour of their records, closed when they have about the size asked for.
+
+Records are gathered in memory until there are enough for a row group; of all hours together they
+have BUFFERED_BYTES_MAX, and OPEN_FILES_MAX files are open. Beyond that the largest is written, or
+the one that was used longest ago closed: records of many hours in turn make more and smaller files.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from barnabas.spark.files import Files
+from barnabas.spark.load.layout import HOUR_MAX, HOUR_US, Count, DataFile, hour_directory
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+BUFFERED_BYTES_MAX = 64 * 1024 * 1024
+OPEN_FILES_MAX = 16
+COMPRESSION = "snappy"  # Spark's default for parquet
+
+
+class HourFile:
+    """One that is being written."""
+
+    def __init__(self, files: Files, path: str, name: str, hour: int | None) -> None:
+        self.name, self.hour = name, hour
+        self.records, self.buffered_bytes = 0, 0
+        self._batches: list[pyarrow.RecordBatch] = []
+        self._writer: pyarrow.parquet.ParquetWriter | None = None
+        self._context = ExitStack()
+        self._sink = self._context.enter_context(files.create(path))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what is written."""
+        return int(self._sink.tell())
+
+    def add(self, batch: "pyarrow.RecordBatch") -> None:
+        self._batches.append(batch)
+        self.buffered_bytes += batch.nbytes
+        self.records += batch.num_rows
+
+    def write(self) -> None:
+        """A row group of what is gathered."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self._batches:
+            return
+        table = pa.Table.from_batches(self._batches)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, table.schema, compression=COMPRESSION)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._batches, self.buffered_bytes = [], 0
+
+    def close(self) -> DataFile:
+        self.write()
+        assert self._writer is not None, "a file is begun for a record"
+        self._writer.close()
+        size_bytes = self.size_bytes
+        self._context.close()
+        return DataFile(self.name, self.hour, self.records, size_bytes)
+
+    def abandon(self, error: BaseException) -> None:
+        """What is there of it is taken away."""
+        self._context.__exit__(type(error), error, error.__traceback__)
+
+
+class HourFiles:
+    """The files of one task. A context: an error within takes away those that are open."""
+
+    def __init__(self, files: Files, directory: str, stem: str, file_bytes: int) -> None:
+        self._files, self._directory, self._stem = files, directory, stem
+        self._file_bytes = file_bytes
+        self._open: OrderedDict[int | None, HourFile] = OrderedDict()
+        self.done: list[DataFile] = []
+        self.counts: dict[int | None, Count] = {}
+
+    def __enter__(self) -> "HourFiles":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        for hour in list(self._open):
+            if error is None:
+                self._close(hour)
+            else:
+                self._open.pop(hour).abandon(error)
+
+    def add(self, batch: "pyarrow.RecordBatch") -> None:
+        for hour, rows in by_hour(batch):
+            self.counts.setdefault(hour, Count()).add(rows.num_rows, body_bytes(rows))
+            self._add(hour, rows)
+
+    def _add(self, hour: int | None, rows: "pyarrow.RecordBatch") -> None:
+        file = self._open.get(hour)
+        if file is None:
+            if len(self._open) >= OPEN_FILES_MAX:
+                self._close(next(iter(self._open)))
+            first = rows["offset"][0].as_py()
+            name = f"{hour_directory(hour)}/{self._stem}+{first:020d}.parquet"
+            file = HourFile(self._files, f"{self._directory}/{name}", name, hour)
+            self._open[hour] = file
+        self._open.move_to_end(hour)
+        file.add(rows)
+        if file.buffered_bytes >= min(ROW_GROUP_BYTES, self._file_bytes):
+            file.write()
+        while sum(one.buffered_bytes for one in self._open.values()) > BUFFERED_BYTES_MAX:
+            max(self._open.values(), key=lambda one: one.buffered_bytes).write()
+        if file.size_bytes >= self._file_bytes:
+            self._close(hour)
+
+    def _close(self, hour: int | None) -> None:
+        self.done.append(self._open.pop(hour).close())
+
+
+def by_hour(batch: "pyarrow.RecordBatch") -> Iterator[tuple[int | None, "pyarrow.RecordBatch"]]:
+    """The rows of each hour, in the order of their offsets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = batch["timestamp"].cast(pa.int64())
+    hours = pc.divide(times, pa.scalar(HOUR_US))
+    known = pc.and_(pc.greater_equal(times, 0), pc.less_equal(hours, HOUR_MAX))
+    hours = pc.if_else(known, hours, None)
+    counts = pc.value_counts(hours)
+    if len(counts) > 1:
+        table = pa.table({"hour": hours, "offset": batch["offset"]})
+        order = pc.sort_indices(table, [("hour", "ascending"), ("offset", "ascending")])
+        batch, counts = batch.take(order), pc.value_counts(hours.take(order))
+    at = 0
+    for row in counts.to_pylist():
+        yield row["values"], batch.slice(at, row["counts"])
+        at += row["counts"]
+
+
+def body_bytes(batch: "pyarrow.RecordBatch") -> int:
+    """Of keys, values and headers."""
+    import pyarrow.compute as pc
+
+    headers = pc.list_flatten(batch["headers"])
+    parts = [batch["key"], batch["value"], headers.field("key"), headers.field("value")]
+    return sum(pc.sum(pc.binary_length(part)).as_py() or 0 for part in parts)

@@ -1,0 +1,105 @@
+"""Which hours of a topic are complete, and what comes for them afterwards.
+
+An hour is complete when all partitions were read to their ends at a moment that lies `lateness`
+behind the hour's end. Its file says what it has, and is written once. Hours without a record get
+one too, a week back at most, so that who waits for the hours in turn is not held up. Records whose
+time lies in a complete hour are loaded like all others; their batch tells that they were late, and
+a file beside the hour's own says how many they are.
+
+Counts of hours that are not complete are carried in the audits from batch to batch: OPEN_HOURS_MAX
+of them. When times of records are of more different hours, the newest get no completeness file.
+"""
+
+import json
+from collections.abc import Iterable
+
+from barnabas.spark.files import Files
+from barnabas.spark.load.layout import (
+    COMPLETE,
+    HOUR_MS,
+    Audit,
+    Count,
+    counts_document,
+    hour_of,
+    hour_text,
+    total,
+)
+
+OPEN_HOURS_MAX = 10_000
+EMPTY_HOURS_MAX = 7 * 24
+Open = dict[int, dict[int, Count]]
+
+
+def complete_hours(files: Files, topic: str) -> set[int]:
+    found = set()
+    for name in files.names(f"{topic}/{COMPLETE}"):
+        try:
+            hour = hour_of(name.removesuffix(".json"))
+        except ValueError:  # that of late records, or somebody else's
+            continue
+        if hour is not None:
+            found.add(hour)
+    return found
+
+
+def carried(before: Audit | None, audit: Audit, complete: set[int]) -> Open:
+    """What `audit.open` is: the counts before, without those that are complete, and its own."""
+    found: Open = {}
+    for hour, rows in (before.open if before else {}).items():
+        if hour not in complete:
+            found[hour] = {index: Count(c.records, c.bytes) for index, c in rows.items()}
+    for (at, index), count in audit.counts.items():
+        if at is not None and at not in complete:
+            found.setdefault(at, {}).setdefault(index, Count()).add(count.records, count.bytes)
+    return dict(sorted(found.items())[:OPEN_HOURS_MAX])
+
+
+def write_complete(
+    files: Files, topic: str, opened: Open, *, read_to_ms: int, lateness_ms: int
+) -> list[int]:
+    """read_to_ms: when all partitions were read to their ends. Gives the hours that are complete
+    since. Raises OSError."""
+    before = complete_hours(files, topic)
+    last = (read_to_ms - lateness_ms) // HOUR_MS - 1
+    due = {hour for hour in opened if hour <= last and hour not in before}
+    if first := min((hour for hour in {*before, *due} if hour > last - EMPTY_HOURS_MAX), default=0):
+        due |= set(range(first, last + 1)) - before
+    for hour in sorted(due):
+        rows = opened.get(hour, {})
+        document = {
+            "topic": topic,
+            "hour": hour_text(hour),
+            "completeMs": read_to_ms,
+            **_counts(rows.values()),
+            "partitions": counts_document({hour: rows})[str(hour_text(hour))],
+        }
+        _put_once(files, f"{topic}/{COMPLETE}/{hour_text(hour)}.json", document)
+    return sorted(due)
+
+
+def write_late(files: Files, audit: Audit) -> None:
+    """Tells of the late records of a batch that is published. Raises OSError."""
+    for hour in audit.late:
+        rows = {index: count for (at, index), count in audit.counts.items() if at == hour}
+        text = hour_text(hour)
+        document = {
+            "topic": audit.topic,
+            "hour": text,
+            "batch": audit.batch_id,
+            **_counts(rows.values()),
+            "partitions": counts_document({hour: rows})[str(text)],
+        }
+        name = f"{text}+late+{audit.batch_id}.json"
+        _put_once(files, f"{audit.topic}/{COMPLETE}/{name}", document)
+
+
+def _counts(rows: Iterable[Count]) -> dict[str, int]:
+    found = total(rows)
+    return {"records": found.records, "bytes": found.bytes}
+
+
+def _put_once(files: Files, path: str, document: object) -> None:
+    try:
+        files.put_if_absent(path, json.dumps(document, indent=1, ensure_ascii=False).encode())
+    except FileExistsError:
+        pass  # by an attempt that did not come to its end

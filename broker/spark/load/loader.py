@@ -1,0 +1,337 @@
+"""What is loaded when: looks at the topics, plans batches, writes the checkpoint around them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from barnabas.client import Cluster
+from barnabas.client.groups import commit_offsets
+from barnabas.spark.batch import Task, tasks
+from barnabas.spark.checkpoint import Checkpoint, PlannedBatch
+from barnabas.spark.failures import IncompleteCheckpoint, TruncatedFile
+from barnabas.spark.files import files_at
+from barnabas.spark.load.batches import Batch, Ends, Publisher, RunTasks, last_audit
+from barnabas.spark.load.hours import write_complete
+from barnabas.spark.load.layout import Audit
+from barnabas.spark.offsets import Offsets, offsets_json, parse_offsets
+from barnabas.spark.options import SourceOptions
+from barnabas.spark.planner import (
+    DataLoss,
+    TaskRange,
+    TopicPartition,
+    latest_within,
+    latest_within_bytes,
+    starting,
+    waiting,
+)
+from barnabas.spark.positions import first_offsets
+from barnabas.spark.subscription import Seen, look, stored_bytes
+from barnabas.wire.uuids import uuid_text
+
+# In the metadata of offsets/N, among Spark's own settings: what else a batch has to know when it is
+# run again. Spark passes over names that it does not know.
+START, TOPIC_IDS = "barnabas.start", "barnabas.topic.ids"
+Positions = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """options: of a stream with headers, by names of topics; where it starts is for topics that the
+    checkpoint does not know."""
+
+    options: SourceOptions
+    to: str
+    checkpoint: str
+    file_bytes: int = 128 * 1024 * 1024
+    lateness_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The topics at one moment."""
+
+    at_ms: int
+    seen: Seen
+    latest: Positions
+
+
+@dataclass(slots=True)
+class Report:
+    """Of a batch that is committed."""
+
+    batch_id: int
+    audits: list[Audit]
+    seconds: float
+    lost: list[str]
+    is_repeated: bool  # an earlier run had begun it
+    complete: dict[str, list[int]] = field(default_factory=dict)  # hours, by topic
+
+
+class Loader:
+    """Loads until it has come to the ends that it found; as often as it is asked to. Making one
+    raises CheckpointError."""
+
+    def __init__(
+        self,
+        settings: LoadSettings,
+        run_tasks: RunTasks,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.settings, self.options, self._now_ms = settings, settings.options, now_ms
+        self.checkpoint = Checkpoint(files_at(settings.checkpoint))
+        self.files = files_at(settings.to)
+        self._run_tasks = run_tasks
+        self._publisher: Publisher | None = None
+        self.lost: list[str] = []  # of all batches
+
+    def batches(self) -> Iterator[Report]:
+        """Each batch that was needed to load what is there when this begins, and what hours are
+        complete by it. Raises CheckpointError, DataLoss, OSError, and errors of client, brokers
+        and tasks; the next call goes on where this one was."""
+        with self.options.servers.cluster() as cluster:
+            publisher = self._open(cluster)
+            try:
+                yield from self._until_caught_up(cluster, publisher)
+            finally:
+                publisher.clean()
+
+    def _until_caught_up(self, cluster: Cluster, publisher: Publisher) -> Iterator[Report]:
+        begun = self.checkpoint.unfinished()
+        if begun is not None:
+            yield self._again(cluster, publisher, self.checkpoint.batch(begun))
+        goal: Positions | None = None
+        while True:
+            look = self._look(cluster)
+            start, lost = self._starts(cluster, look)
+            goal = look.latest if goal is None else goal
+            is_there = all(start.get(tp, end) >= end for tp, end in goal.items())
+            if is_there or not waiting(start, look.latest):  # what is lost is never reached
+                self.lost += lost
+                self.complete_hours(look, list(self.options.topics), start)
+                return
+            ends = self._within(cluster, look.seen, start, look.latest)
+            yield self._next(cluster, publisher, look, start, ends, lost)
+
+    def _within(
+        self, cluster: Cluster, seen: Seen, start: Positions, latest: Positions
+    ) -> dict[TopicPartition, int]:
+        """To where one batch reads."""
+        options = self.options
+        # Uncommitted records may have been read before the isolation was changed.
+        ends = {tp: max(at, start.get(tp, at)) for tp, at in latest.items()}
+        if options.offsets_max is not None:
+            ends = latest_within(start, ends, options.offsets_max)
+        if options.bytes_max is not None:
+            between = stored_bytes(cluster, options, seen)
+            ends = latest_within_bytes(start, ends, options.bytes_max, between)
+        return ends
+
+    # ------------------------------------------------------------------------------- looking
+
+    def _look(self, cluster: Cluster) -> Look:
+        at_ms = self._now_ms()
+        for topic in self.options.topics:
+            cluster.forget(topic)  # there may be more partitions, or it may be another one
+        seen = look(cluster, self.options)
+        return Look(at_ms, seen, seen.latest(self.options.committed))
+
+    def _open(self, cluster: Cluster) -> Publisher:
+        """The checkpoint, made when there is none."""
+        if self._publisher is None:
+            try:
+                query_id = self.checkpoint.query_id()
+            except IncompleteCheckpoint:
+                if self.checkpoint.batch_ids() or self.checkpoint.batch_ids("commits"):
+                    raise
+                query_id = self.checkpoint.create()
+            self._publisher = Publisher(
+                self.files,
+                self.settings.to,
+                query_id,
+                self.settings.file_bytes,
+                self._run_tasks,
+            )
+            if self.checkpoint.unfinished() is None:
+                self._publisher.clean(all_runs=True)  # of one that died behind its commit
+        if not self.checkpoint.batch_ids() and self.checkpoint.initial() is None:
+            seen = self._look(cluster).seen
+            self.checkpoint.start_at(nested(first_offsets(cluster, self.options, seen)))
+        elif done := self.checkpoint.last_committed():
+            self._commit_to_group(cluster, done.kafka())
+        return self._publisher
+
+    def _starts(self, cluster: Cluster, look: Look) -> tuple[dict[TopicPartition, int], list[str]]:
+        """Where the next batch begins, and what was lost. Raises DataLoss."""
+        before = self.checkpoint.last_committed()
+        known = before.kafka() if before else self.checkpoint.initial() or {}
+        asked = {
+            (topic, index): offset
+            for topic, rows in known.items()
+            if topic in look.seen.ids
+            for index, offset in rows.items()
+        }
+        if new := {tp: row for tp, row in look.seen.bounds.items() if tp[0] not in known}:
+            asked |= first_offsets(cluster, self.options, Seen(new, look.seen.ids))
+        found = starting(
+            asked,
+            look.seen.earliest(),
+            look.seen.high(),
+            fail_on_data_loss=self.options.fail_on_data_loss,
+            ids_before={
+                topic: bytes.fromhex(text)
+                for topic, text in (noted(self.checkpoint, before, TOPIC_IDS) or {}).items()
+            },
+            ids_now=look.seen.ids,
+        )
+        return found.offsets, found.lost
+
+    # ------------------------------------------------------------------------------- batches
+
+    def _next(
+        self,
+        cluster: Cluster,
+        publisher: Publisher,
+        look: Look,
+        start: Positions,
+        ends: Positions,
+        lost: list[str],
+    ) -> Report:
+        before = self.checkpoint.last_planned()
+        known = before.kafka() if before else {}  # topics that are not asked for now keep theirs
+        ids = dict(noted(self.checkpoint, before, TOPIC_IDS) or {})
+        ids |= {topic: topic_id.hex() for topic, topic_id in look.seen.ids.items()}
+        batch_id = before.batch_id + 1 if before else 0
+        self.checkpoint.plan(
+            batch_id,
+            [offsets_json(known | nested(ends))],
+            now_ms=look.at_ms,
+            conf={START: offsets_json(nested(start)), TOPIC_IDS: json.dumps(ids)},
+        )
+        report = self._run(cluster, publisher, self.checkpoint.batch(batch_id), lost)
+        caught_up = {
+            topic
+            for topic in self.options.topics
+            if all(end >= look.latest[tp] for tp, end in ends.items() if tp[0] == topic)
+        }
+        report.complete = self.complete_hours(look, sorted(caught_up), ends)
+        return report
+
+    def _again(self, cluster: Cluster, publisher: Publisher, planned: PlannedBatch) -> Report:
+        report = self._run(cluster, publisher, planned, [])
+        report.is_repeated = True
+        return report
+
+    def _run(
+        self, cluster: Cluster, publisher: Publisher, planned: PlannedBatch, lost: list[str]
+    ) -> Report:
+        began = time.monotonic()
+        ranges = self._ranges(planned)
+        ids, gone = self._ids(cluster, planned, list(ranges))
+        batch = Batch(
+            batch_id=planned.batch_id,
+            planned_ms=planned.timestamp_ms,
+            ends={topic: rows for topic, rows in ranges.items() if topic in ids},
+            topic_ids={topic: uuid_text(topic_id) for topic, topic_id in ids.items()},
+        )
+        lost += gone
+
+        def tasks_of(topics: Sequence[str]) -> list[Task]:
+            pieces = [
+                TaskRange(topic, index, start, end)
+                for topic in sorted(topics)
+                for index, (start, end) in sorted(batch.ends[topic].items())
+            ]
+            return tasks(cluster, self.options, Seen(ids=ids), pieces)
+
+        audits = publisher.load(batch, tasks_of)
+        self.checkpoint.commit_batch(planned.batch_id)
+        publisher.clean(all_runs=True)
+        self.checkpoint.retain()
+        self._commit_to_group(cluster, planned.kafka())
+        self.lost += lost
+        return Report(planned.batch_id, audits, time.monotonic() - began, lost, False)
+
+    def _ids(
+        self, cluster: Cluster, planned: PlannedBatch, topics: list[str]
+    ) -> tuple[dict[str, bytes], list[str]]:
+        """Of a batch's topics that are the same as when it was planned, and what is said of the
+        others. Raises DataLoss."""
+        before = noted(self.checkpoint, planned, TOPIC_IDS) or {}
+        now = look(cluster, replace(self.options, topics=tuple(topics))).ids
+        ids = {
+            t: now[t] for t in topics if t in now and before.get(t, now[t].hex()) == now[t].hex()
+        }
+        gone = [
+            f"topic {topic} was deleted, and batch {planned.batch_id} was to read of it"
+            for topic in topics
+            if topic not in ids
+        ]
+        if gone and self.options.fail_on_data_loss:
+            raise DataLoss(gone)
+        return ids, gone
+
+    def _ranges(self, planned: PlannedBatch) -> dict[str, Ends]:
+        """Of the topics that have something to be read. Raises CheckpointError."""
+        noted_start = noted(self.checkpoint, planned, START)
+        if noted_start is not None:
+            start = parse_offsets(json.dumps(noted_start))
+        elif planned.batch_id == 0:  # Spark planned it: so the rest
+            start = self.checkpoint.initial() or {}
+        else:
+            start = self.checkpoint.batch(planned.batch_id - 1).kafka()
+        found: dict[str, Ends] = {}
+        for topic, rows in planned.kafka().items():
+            for index, end in rows.items():
+                first = start.get(topic, {}).get(index, 0)  # a new partition is read whole
+                if first < end:
+                    found.setdefault(topic, {})[index] = (first, end)
+        return found
+
+    def complete_hours(
+        self, look: Look, topics: list[str], read_to: Positions
+    ) -> dict[str, list[int]]:
+        """Writes what hours are complete by having read `topics` to their ends at that look."""
+        found: dict[str, list[int]] = {}
+        for topic in topics:
+            audit = last_audit(self.files, topic)
+            hours = write_complete(
+                self.files,
+                topic,
+                audit.open if audit else {},
+                read_to_ms=look.at_ms,
+                lateness_ms=self.settings.lateness_ms,
+            )
+            if hours:
+                found[topic] = hours
+        return found
+
+    def _commit_to_group(self, cluster: Cluster, offsets: Offsets) -> None:
+        if self.options.commit_group is not None:
+            wanted = {t: rows for t, rows in offsets.items() if t in self.options.topics}
+            commit_offsets(cluster, self.options.commit_group, wanted)
+
+
+def nested(offsets: Positions) -> Offsets:
+    found: Offsets = {}
+    for (topic, index), offset in offsets.items():
+        found.setdefault(topic, {})[index] = offset
+    return found
+
+
+def noted(checkpoint: Checkpoint, planned: PlannedBatch | None, name: str) -> dict[str, Any] | None:
+    """What a load has left in offsets/N. Raises TruncatedFile."""
+    conf = planned.metadata.get("conf") if planned else None
+    text = conf.get(name) if isinstance(conf, dict) else None
+    if planned is None or text is None:
+        return None
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    except (ValueError, TypeError):
+        pass
+    shown = checkpoint.files.shown(f"offsets/{planned.batch_id}")
+    raise TruncatedFile(shown, f"its {name} is no JSON object")

@@ -1,0 +1,170 @@
+"""Spark under a load: a session of this process, or spark-submit for a cluster; its jobs."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from barnabas.spark.load.java import java_home
+from barnabas.spark.load.layout import Loaded
+from barnabas.spark.load.task import LoadTask, load_range
+
+TASK_ATTEMPTS = 4  # Spark's default on clusters; a local master has 1 unless it is told
+POLL_S = 0.2
+GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the JVM is there already
+CONF = {
+    "spark.app.name": "barnabas spark-load",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+REASON = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w+): (.+)$|^(\w+Error): (.+)$", re.M)
+
+
+class LoadFailed(Exception):
+    """A task failed as often as it may; `str` is one plain line."""
+
+
+class NoSpark(Exception):
+    """PySpark is not installed; `str` is one plain line."""
+
+
+def is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def local_master(threads: int | None = None) -> str:
+    return f"local[{threads or '*'},{TASK_ATTEMPTS}]"
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process."""
+    return GATEWAY in os.environ
+
+
+@contextmanager
+def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _pyspark() -> Any:
+    try:
+        import pyspark
+    except ImportError:
+        raise NoSpark("PySpark is needed: pip install 'barnabas[spark]'") from None
+    return pyspark
+
+
+@contextmanager
+def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
+    """The SparkContext of a session that ends with this context. Raises NoJava, NoSpark."""
+    _pyspark()
+    from pyspark.sql import SparkSession
+
+    with java_home() as home:
+        changes = {} if home is None else {"JAVA_HOME": home}
+        if not is_submitted():
+            changes |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        with environment(changes):
+            builder = SparkSession.builder
+            if not is_submitted():
+                builder = builder.master(master)
+            for name, value in {**CONF, **conf}.items():
+                builder = builder.config(name, value)
+            session = builder.getOrCreate()
+            try:
+                yield session.sparkContext
+            finally:
+                session.stop()
+
+
+def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[str]) -> int:
+    """Runs `app` by spark-submit and gives its exit status. Executors need barnabas in the Python
+    that spark.pyspark.python names. Raises NoJava, NoSpark."""
+    import subprocess
+
+    home = os.environ.get("SPARK_HOME")
+    program = Path(home or Path(_pyspark().__file__).parent) / "bin" / "spark-submit"
+    if shutil.which(program) is None:
+        raise NoSpark(f"{program} is not there")
+    command = [str(program), "--master", master]
+    for name, value in {**CONF, **conf}.items():
+        command += ["--conf", f"{name}={value}"]
+    with java_home() as java:
+        changes = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+        if java is not None:
+            changes["JAVA_HOME"] = java
+        with environment(changes):
+            return subprocess.run([*command, str(app), *arguments], check=False).returncode
+
+
+class SparkTasks:
+    """Runs load tasks as one Spark job, a Spark task each. `told(done, records, bytes)` is called
+    while it runs, and after it."""
+
+    def __init__(self, context: Any, told: Callable[[int, int, int], None] | None = None) -> None:
+        self._context, self._told = context, told
+
+    def __call__(self, tasks: Sequence[LoadTask]) -> list[Loaded]:
+        """Raises LoadFailed."""
+        from py4j.protocol import Py4JError
+
+        sums = [self._context.accumulator(0) for _ in range(3)]
+        done, records, size_bytes = sums
+
+        def run(task: LoadTask) -> Loaded:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            found = load_range(task, context.attemptNumber() if context else 0)
+            done.add(1)
+            records.add(found.records)
+            size_bytes.add(found.body_bytes)
+            return found
+
+        job = self._context.parallelize(list(tasks), len(tasks)).map(run)
+        with ThreadPoolExecutor(1, "spark-job") as pool:
+            future = pool.submit(job.collect)
+            try:
+                while not future.done():
+                    self._tell([one.value for one in sums])
+                    try:
+                        future.exception(POLL_S)
+                    except TimeoutError:
+                        continue
+            except BaseException:
+                self._context.cancelAllJobs()
+                raise
+        self._tell([one.value for one in sums])
+        try:
+            return list(future.result())
+        except Py4JError as error:
+            raise LoadFailed(reason_of(str(error))) from error
+
+    def _tell(self, values: Sequence[int]) -> None:
+        if self._told is not None:
+            self._told(*values)
+
+
+def reason_of(text: str) -> str:
+    """The line of a Java exception with a Python traceback in it that says what is wrong."""
+    found = text.strip().partition("\n")[0]
+    for line in REASON.finditer(text):
+        kind, said = line[1] or line[3], line[2] or line[4]
+        if not kind.startswith(("Spark", "PythonException", "Py4J")):
+            found = f"{kind}: {said}"  # the last one is what the task raised
+    return f"a task failed {TASK_ATTEMPTS} times: {found}"

@@ -1,0 +1,84 @@
+"""The broker that coordinates a group: found when it is first needed, and again when it moved."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connection
+from barnabas.client.failures import raise_for
+from barnabas.client.groups import COORDINATOR_HIGH, FIND_COORDINATOR
+from barnabas.errors import CoordinatorNotAvailable, NotCoordinator
+from barnabas.wire import Struct, request
+
+MOVED = (NotCoordinator.code, CoordinatorNotAvailable.code)
+
+
+class Coordinator:
+    """Asks one thing at a time. Raises ClientError, and KafkaError where there is none."""
+
+    def __init__(self, group_id: str, connect: Callable[[], Cluster]) -> None:
+        self._group_id = group_id
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._cluster: Cluster | None = None
+        self._connection: Connection | None = None
+
+    def call(
+        self,
+        key: int,
+        body: Struct | Callable[[int], Struct],
+        low: int = 0,
+        high: int | None = None,
+        *,
+        wait_s: float = 0.0,
+    ) -> Struct:
+        """The answer, whatever code it holds; see `told`. The coordinator may take `wait_s` longer
+        for it than for others."""
+        with self._lock:
+            connection = self._found()
+            usual_s = connection.answer_timeout_s
+            connection.answer_timeout_s = usual_s + wait_s
+            try:
+                return connection.call(key, body, low=low, high=high)
+            finally:
+                connection.answer_timeout_s = usual_s
+
+    def told(self, code: int) -> None:
+        """Raises the error of a code; after some the coordinator is looked for anew."""
+        if code in MOVED:
+            self.forget()
+        raise_for(code, f"group {self._group_id}")
+
+    def forget(self) -> None:
+        """The next question finds it anew."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Who waits for an answer learns that the connection is lost."""
+        self.forget()
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
+
+    def _found(self) -> Connection:
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        if self._cluster is None:
+            self._cluster = self._connect()
+        body = request(FIND_COORDINATOR).cls(key=self._group_id)
+        try:
+            answer = self._cluster.any_connection().call(
+                FIND_COORDINATOR, body, high=COORDINATOR_HIGH
+            )
+            raise_for(answer.errorCode, f"the coordinator of group {self._group_id}")
+            self._cluster.refresh([])
+            self._connection = self._cluster.connection_to(answer.nodeId)
+        except BaseException:
+            self._cluster.close()
+            self._cluster = None  # the next question asks anew where the brokers are
+            raise
+        return self._connection

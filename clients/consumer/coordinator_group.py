@@ -1,0 +1,316 @@
+"""Membership at the group's coordinator, where there is no ZooKeeper: Kafka's classic protocol.
+
+The coordinator makes one member the leader, which finds everybody's share by the algorithm of the
+registry (subscription.py) and hands it in as the assignor `range`. A member says how many streams
+it has in the user data of its subscription, as the document of the registry; a member of another
+make has one. So today's consumers that know `range` can be in the same group, lead it or be led.
+
+Within a member its partitions are split among its streams by the same algorithm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.failures import ClientError
+from barnabas.clients.consumer.config import RANGE, ConsumerConfig
+from barnabas.clients.consumer.coordinator import Coordinator
+from barnabas.clients.consumer.group import ConsumerRebalanceFailed, Owner
+from barnabas.clients.consumer.offset_stores import StoreFailed
+from barnabas.clients.consumer.subscription import (
+    NOTHING,
+    Subscription,
+    assigned,
+    subscription_of,
+)
+from barnabas.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    KafkaError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from barnabas.wire import MalformedMessage, Struct, by_name, request
+
+log = logging.getLogger(__name__)
+
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
+JOIN_HIGH, LEAVE_SEVERAL = 7, 3  # versions
+# Members of another make may take this long to join again, and the coordinator waits for them.
+JOIN_WAIT_S = 300.0
+PROTOCOL_TYPE = "consumer"
+SUBSCRIPTION, ASSIGNMENT = "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"
+NOBODY = ("", -1)
+BACKOFF_S = 0.1
+STOP_TIMEOUT_S = 30.0
+FORGOTTEN = (UnknownMemberId, IllegalGeneration, FencedInstanceId)
+
+Partitions = dict[str, list[int]]
+
+
+class CoordinatorGroup:
+    """A Group. `connect` gives Clusters: one to ask for topics, one for the coordinator."""
+
+    def __init__(
+        self, config: ConsumerConfig, connect: Callable[[], Cluster], owner: Owner
+    ) -> None:
+        self._config, self._connect, self._owner = config, connect, owner
+        self._coordinator = Coordinator(config.group_id, connect)
+        self._cluster: Cluster | None = None
+        self._subscription, self._document = NOTHING, b""
+        self._member = NOBODY
+        self._topics: list[str] = []  # that we read
+        self._watched: Partitions = {}  # what shares were made of
+        self._first: Future[None] = Future()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"{config.client_id}-membership", daemon=True
+        )
+
+    def join(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._document = subscription.document(int(1000 * time.time()))
+        self._thread.start()
+        self._first.result()
+
+    def member(self) -> tuple[str, int]:
+        return self._member
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if not self._thread.is_alive():
+            return
+        self._thread.join(BACKOFF_S)
+        if self._thread.is_alive():
+            self._coordinator.forget()  # it may wait for the others to join
+        self._thread.join(STOP_TIMEOUT_S)
+
+    def leave(self) -> None:
+        member_id, _ = self._member
+        try:
+            if member_id:
+                self._say_goodbye(member_id)
+        except (ClientError, KafkaError) as error:
+            log.warning("the coordinator will find out that %s is gone: %s", member_id, error)
+        self._member = NOBODY
+        self._coordinator.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    # -------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        attempts_left = self._config.rebalance_max_retries
+        while not self._stopped.is_set():
+            try:
+                self._join()
+                if not self._first.done():
+                    self._first.set_result(None)
+                self._beat()
+            except RebalanceInProgress:
+                continue
+            except FORGOTTEN as error:
+                log.info("group %s: %s", self._config.group_id, error)
+                self._owner.release(is_lost=True)
+                self._member = NOBODY
+            except Exception as error:  # also what a listener raised: the thread has to go on
+                attempts_left -= 1
+                if not self._first.done() and (attempts_left <= 0 or not _is_passing(error)):
+                    self._first.set_exception(error)
+                    return
+                self._begin_anew(error, self._config.rebalance_backoff_ms / 1000)
+        if not self._first.done():
+            self._first.set_exception(ConsumerRebalanceFailed("the connector was shut down"))
+
+    def _begin_anew(self, error: Exception, backoff_s: float) -> None:
+        if not self._stopped.is_set():
+            log.warning("group %s: %s", self._config.group_id, error)
+        self._coordinator.forget()
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
+        self._stopped.wait(backoff_s)
+
+    def _beat(self) -> None:
+        """Until the group has to be joined anew; raises what tells so."""
+        interval_s = self._config.heartbeat_interval_ms / 1000
+        refresh_s = self._config.topic_refresh_ms / 1000
+        refresh_at = time.monotonic() + refresh_s
+        while not self._stopped.wait(min(interval_s, refresh_s)):
+            member_id, generation = self._member
+            body = request(HEARTBEAT).cls(
+                groupId=self._config.group_id, memberId=member_id, generationId=generation
+            )
+            try:
+                self._coordinator.told(self._coordinator.call(HEARTBEAT, body).errorCode)
+                if time.monotonic() >= refresh_at:
+                    if self._partitions(self._watched) != self._watched or self._has_new_topics():
+                        log.info("group %s: its topics have changed", self._config.group_id)
+                        return
+                    refresh_at = time.monotonic() + refresh_s
+            except (ClientError, KafkaError) as error:
+                if not _is_passing(error):
+                    raise
+                self._begin_anew(error, BACKOFF_S)  # we are a member still
+
+    def _has_new_topics(self) -> bool:
+        return self._subscribed() != self._topics
+
+    # --------------------------------------------------------------------------------- rebalance
+
+    def _join(self) -> None:
+        self._owner.release()
+        self._topics = self._subscribed()
+        answer = self._exchange_join()
+        self._member = (answer.memberId, answer.generationId)
+        self._watched = {}  # a leader's alone
+        shares = self._shares(answer) if answer.leader == answer.memberId else {}
+        assignment = self._exchange_sync(shares)
+        mine = {
+            topic: partitions for topic, partitions in assignment.items() if topic in self._topics
+        }
+        threads = self._subscription.threads(self._member[0], mine)
+        numbers = {
+            thread: number for names in threads.values() for number, thread in enumerate(names)
+        }
+        self._owner.take(
+            {name: numbers[thread] for name, thread in assigned(mine, threads).items()}
+        )
+
+    def _exchange_join(self) -> Struct:
+        config = self._config
+        message = request(JOIN_GROUP)
+        row = message.struct("protocols")(name=RANGE, metadata=self._metadata())
+        rebalance_ms = max(config.rebalance_max_retries * config.rebalance_backoff_ms, 1)
+        while True:
+            body = message.cls(
+                groupId=config.group_id,
+                sessionTimeoutMs=config.session_timeout_ms,
+                rebalanceTimeoutMs=rebalance_ms,
+                memberId=self._member[0],
+                protocolType=PROTOCOL_TYPE,
+                protocols=[row],
+            )
+            answer = self._coordinator.call(JOIN_GROUP, body, high=JOIN_HIGH, wait_s=JOIN_WAIT_S)
+            if answer.errorCode != MemberIdRequired.code:
+                self._coordinator.told(answer.errorCode)
+                return answer
+            self._member = (answer.memberId, -1)
+
+    def _exchange_sync(self, shares: Mapping[str, Partitions]) -> Partitions:
+        message = request(SYNC_GROUP)
+        row = message.struct("assignments")
+        member_id, generation = self._member
+        body = message.cls(
+            groupId=self._config.group_id,
+            generationId=generation,
+            memberId=member_id,
+            protocolType=PROTOCOL_TYPE,
+            protocolName=RANGE,
+            assignments=[
+                row(memberId=name, assignment=_assignment_bytes(share))
+                for name, share in shares.items()
+            ],
+        )
+        answer = self._coordinator.call(SYNC_GROUP, body, wait_s=JOIN_WAIT_S)
+        self._coordinator.told(answer.errorCode)
+        return _assignment_of(bytes(answer.assignment))
+
+    def _shares(self, answer: Struct) -> dict[str, Partitions]:
+        """Everybody's, as the leader."""
+        threads: dict[str, list[str]] = {}
+        member_of: dict[str, str] = {}
+        for row in answer.members:
+            topics, document = _subscribed_of(bytes(row.metadata))
+            said = subscription_of(document)
+            known = said.threads(row.memberId, topics) if said.counts else {}
+            for topic in topics:
+                names = known.get(topic, [row.memberId])
+                threads.setdefault(topic, []).extend(names)
+                member_of |= dict.fromkeys(names, row.memberId)
+        self._watched = self._partitions(threads)
+        shares: dict[str, Partitions] = {row.memberId: {} for row in answer.members}
+        for name, thread in assigned(self._watched, threads).items():
+            shares[member_of[thread]].setdefault(name.topic, []).append(name.partition)
+        return shares
+
+    def _say_goodbye(self, member_id: str) -> None:
+        message = request(LEAVE_GROUP)
+        row = message.struct("members")(memberId=member_id)
+
+        def body(version: int) -> Struct:
+            if version < LEAVE_SEVERAL:
+                return message.cls(groupId=self._config.group_id, memberId=member_id)
+            return message.cls(groupId=self._config.group_id, members=[row])
+
+        self._coordinator.call(LEAVE_GROUP, body)
+
+    # ------------------------------------------------------------------------------------ topics
+
+    def _subscribed(self) -> list[str]:
+        existing = self._with_cluster().topics() if self._subscription.topic_filter else ()
+        return self._subscription.topics(existing, self._config.exclude_internal_topics)
+
+    def _partitions(self, topics: Mapping[str, object] | list[str]) -> Partitions:
+        """Of each topic; none yet of one that is not there."""
+        cluster = self._with_cluster()
+        cluster.refresh(topics)
+        found = {topic: cluster.known(topic) for topic in topics}
+        return {topic: sorted(row.partitions) if row else [] for topic, row in found.items()}
+
+    def _with_cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._connect()
+        return self._cluster
+
+    def _metadata(self) -> bytes:
+        message = by_name(SUBSCRIPTION)
+        body = message.cls(topics=self._topics, userData=self._document)
+        return bytes(2) + message.encode(body, 0)
+
+
+def _is_passing(error: Exception) -> bool:
+    if isinstance(error, KafkaError):
+        return error.retriable
+    return isinstance(error, ClientError | StoreFailed)
+
+
+def _subscribed_of(metadata: bytes) -> tuple[list[str], bytes]:
+    """Topics and user data of a member; nothing of bytes that are no subscription."""
+    try:
+        fields = _fields(SUBSCRIPTION, metadata)
+        return sorted(set(fields.topics)), bytes(fields.userData or b"")
+    except MalformedMessage:
+        return [], b""
+
+
+def _assignment_of(data: bytes) -> Partitions:
+    """Raises MalformedMessage."""
+    if not data:
+        return {}
+    rows = _fields(ASSIGNMENT, data).assignedPartitions
+    return {row.topic: sorted(row.partitions) for row in rows}
+
+
+def _fields(name: str, data: bytes) -> Struct:
+    """What stands behind the version; a version that is newer than the newest known begins as that
+    does. Raises MalformedMessage."""
+    message = by_name(name)
+    version = min(int.from_bytes(data[:2], "big"), message.version_max)
+    program = message.program(version)
+    fields: Struct
+    fields, _ = program.decode(data, 2)
+    return fields
+
+
+def _assignment_bytes(share: Partitions) -> bytes:
+    message = by_name(ASSIGNMENT)
+    row = message.struct("assignedPartitions")
+    rows = [row(topic=topic, partitions=sorted(share[topic])) for topic in sorted(share)]
+    return bytes(2) + message.encode(message.cls(assignedPartitions=rows), 0)

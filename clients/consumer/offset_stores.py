@@ -1,0 +1,112 @@
+"""Where a group's offsets are kept: in Kafka, in ZooKeeper, or, while a group moves, in both.
+
+Both: commits go to both, and the larger offset counts, as a member that knows one store alone may
+have committed there last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.failures import ClientError
+from barnabas.client.groups import COMMIT_HIGH, FETCH_HIGH, OFFSET_COMMIT, OFFSET_FETCH
+from barnabas.clients.consumer.coordinator import Coordinator
+from barnabas.clients.consumer.requests import TopicAndPartition
+from barnabas.clients.consumer.simple_consumer import (
+    commit_body,
+    committed_of,
+    fetch_offsets_body,
+)
+from barnabas.errors import KafkaError
+
+Offsets = Mapping[TopicAndPartition, int]
+
+
+class StoreFailed(Exception):
+    """ZooKeeper does not answer, or refuses."""
+
+
+class OffsetStore(Protocol):
+    """Raises ClientError, KafkaError and StoreFailed."""
+
+    def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """What is committed; a partition without an offset is left out."""
+
+    def commit(self, offsets: Offsets, retries: int) -> None:
+        """Returns when all are kept; tries again up to `retries` times."""
+
+
+class KafkaOffsets:
+    """In __consumer_offsets. `member` is asked with each commit who commits."""
+
+    def __init__(
+        self,
+        group_id: str,
+        connect: Callable[[], Cluster],
+        member: Callable[[], tuple[str, int]],
+        backoff_s: float,
+    ) -> None:
+        self._group_id = group_id
+        self._coordinator = Coordinator(group_id, connect)
+        self._member = member
+        self._backoff_s = backoff_s
+        self._closed = threading.Event()
+
+    def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        body = fetch_offsets_body(self._group_id, names)
+        answer = self._coordinator.call(OFFSET_FETCH, body, low=1, high=FETCH_HIGH)
+        for code in _codes(answer):
+            self._coordinator.told(code)
+        return {name: offset for name, offset in committed_of(answer).items() if offset >= 0}
+
+    def commit(self, offsets: Offsets, retries: int) -> None:
+        while True:
+            try:
+                return self._commit(offsets)
+            except (KafkaError, ClientError) as error:
+                passing = error.retriable if isinstance(error, KafkaError) else True
+                if retries <= 0 or not passing or self._closed.wait(self._backoff_s):
+                    raise
+            retries -= 1
+
+    def close(self) -> None:
+        self._closed.set()
+        self._coordinator.close()
+
+    def _commit(self, offsets: Offsets) -> None:
+        body = commit_body(self._group_id, offsets, member=self._member())
+        answer = self._coordinator.call(OFFSET_COMMIT, body, low=2, high=COMMIT_HIGH)
+        for code in _codes(answer):
+            self._coordinator.told(code)
+
+
+class BothStores:
+    """The first one is `offsets.storage`."""
+
+    def __init__(self, first: OffsetStore, second: OffsetStore) -> None:
+        self._stores = (first, second)
+
+    def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        asked = list(names)
+        first, second = (store.fetch(asked) for store in self._stores)
+        return {
+            name: max(first.get(name, -1), second.get(name, -1))
+            for name in first.keys() | second.keys()
+        }
+
+    def commit(self, offsets: Offsets, retries: int) -> None:
+        for store in self._stores:
+            store.commit(offsets, retries)
+
+
+def _codes(answer: object) -> Iterable[int]:
+    """Every error code of an answer, the whole's and the partitions'."""
+    if getattr(answer, "errorCode", 0):
+        yield answer.errorCode  # type: ignore[attr-defined]
+    for topic in answer.topics:  # type: ignore[attr-defined]
+        for row in topic.partitions:
+            if row.errorCode:
+                yield row.errorCode

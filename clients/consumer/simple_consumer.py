@@ -1,0 +1,327 @@
+"""SimpleConsumer: reads partitions of one broker by offset, and keeps offsets for a group.
+
+It speaks to the broker that it was given alone: a partition that another broker leads is answered
+NOT_LEADER_FOR_PARTITION, as ever. Offsets of groups go to the group's coordinator, which that
+broker names. A lost connection is made again once, as the old one did. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connection
+from barnabas.client.failures import ConnectionLost, NotSpokenByBroker
+from barnabas.client.groups import COMMIT_HIGH, FETCH_HIGH, with_coordinator
+from barnabas.clients.consumer.messages import MessageSet
+from barnabas.clients.consumer.requests import (
+    EARLIEST,
+    LATEST,
+    FetchRequest,
+    MultiFetchRequest,
+    TopicAndPartition,
+    by_topic,
+)
+from barnabas.clients.error_mapping import ErrorMapping
+from barnabas.wire import Struct, request
+
+T = TypeVar("T")
+Name = TypeVar("Name", bound=tuple[str, int])  # a TopicAndPartition, or any pair of the two
+FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH = 1, 2, 8, 9
+FETCH_LOW = 4  # the first version with today's batches
+CLIENT_ID = "barnabas-simple-consumer"
+SO_TIMEOUT_MS = 30_000
+COORDINATOR_TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 50 * 1024 * 1024  # all partitions of an answer, but for a larger first batch
+NOT_COMMITTED = -1
+
+
+class FetchResponse:
+    """The answer to a MultiFetchRequest; iterating gives its message sets in the order asked."""
+
+    def __init__(self, sets: Mapping[TopicAndPartition, MessageSet]) -> None:
+        self._sets = sets
+
+    def message_set(self, topic: str, partition: int) -> MessageSet:
+        """Raises KeyError for a partition that was not asked for."""
+        return self._sets[TopicAndPartition(topic, partition)]
+
+    def error_code(self, topic: str, partition: int) -> int:
+        """A code of ErrorMapping; NO_ERROR when the messages are there."""
+        return self.message_set(topic, partition).error_code
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The offset behind the last message that readers see."""
+        return self.message_set(topic, partition).high_watermark
+
+    @property
+    def has_error(self) -> bool:
+        return any(row.error_code for row in self._sets.values())
+
+    def __iter__(self) -> Iterator[MessageSet]:
+        return iter(self._sets.values())
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+
+class SimpleConsumer:
+    """One broker's partitions. Connects when it is first needed.
+
+    `so_timeout` in ms is the longest wait for an answer; `buffer_size` in bytes is the socket's
+    receive buffer, 0 leaves it to the system. Raises CannotConnect, ConnectionLost and what else
+    barnabas.client has for broken connections; errors of a partition are in its answer."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        so_timeout: int = SO_TIMEOUT_MS,
+        buffer_size: int = 0,
+        client_id: str = CLIENT_ID,
+    ) -> None:
+        self.host, self.port, self.client_id = host, port, client_id
+        self._timeout_s = so_timeout / 1000
+        self._buffer_bytes = buffer_size
+        self._connection: Connection | None = None
+        self._cluster: Cluster | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections; the next request makes new ones."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._cluster is not None:
+            self._cluster.close()
+        self._connection = self._cluster = None
+
+    # ------------------------------------------------------------------------------- messages
+
+    def fetch(self, asked: FetchRequest) -> MessageSet:
+        """The messages of one partition from an offset on."""
+        (found,) = self.multifetch([asked])
+        return found
+
+    def multifetch(self, asked: MultiFetchRequest | Iterable[FetchRequest]) -> FetchResponse:
+        """Several partitions with one request (0.8's fetch, and 0.7's multifetch)."""
+        whole = asked if isinstance(asked, MultiFetchRequest) else MultiFetchRequest(tuple(asked))
+        offsets = {TopicAndPartition(row.topic, row.partition): row.offset for row in whole.fetches}
+        if len(offsets) < len(whole.fetches):
+            raise ValueError("a partition stands twice in the request")
+        body = _fetch_body(whole)
+        answer = self._exchange(lambda connection: connection.call(FETCH, body, low=FETCH_LOW))
+        ErrorMapping.maybe_throw_exception(answer.errorCode)
+        rows = {
+            TopicAndPartition(topic.topic, row.partitionIndex): row
+            for topic in answer.responses
+            for row in topic.partitions
+        }
+        return FetchResponse(
+            {
+                name: MessageSet(
+                    rows[name].records or b"",
+                    offset,
+                    error_code=rows[name].errorCode,
+                    high_watermark=rows[name].highWatermark,
+                )
+                if name in rows
+                else MessageSet(b"", offset, error_code=ErrorMapping.UNKNOWN)
+                for name, offset in offsets.items()
+            }
+        )
+
+    # -------------------------------------------------------------------------------- offsets
+
+    def get_offsets_before(
+        self, topic: str, partition: int, time: int, max_num_offsets: int = 1
+    ) -> list[int]:
+        """Offsets to begin at, newest first: of segments that began before `time` (ms since 1970),
+        of the end and the segments before it for LATEST, of the start for EARLIEST.
+
+        A broker that no longer tells about segments (Kafka 4) gives the first message at or after
+        the time, or the end, and then the start. Raises the error of the partition."""
+        if max_num_offsets < 1:
+            raise ValueError("max_num_offsets is at least 1")
+        try:
+            body = _offsets_body(topic, partition, time, max_num_offsets)
+            row = self._offsets_row(body, low=0, high=0)
+            return [int(offset) for offset in row.oldStyleOffsets]
+        except NotSpokenByBroker:
+            pass
+        found = [self._one_offset(topic, partition, time)]
+        if found[0] < 0:  # no message at or after it: all are before
+            found = [self._one_offset(topic, partition, LATEST)]
+        found.append(self._one_offset(topic, partition, EARLIEST))
+        return list(dict.fromkeys(found))[:max_num_offsets]
+
+    def earliest_or_latest_offset(self, topic: str, partition: int, time: int) -> int:
+        """The start (EARLIEST) or the end (LATEST). Raises the error of the partition."""
+        if time not in (EARLIEST, LATEST):
+            raise ValueError("time is EARLIEST or LATEST here; see get_offsets_before")
+        return self._one_offset(topic, partition, time)
+
+    def _one_offset(self, topic: str, partition: int, time: int) -> int:
+        row = self._offsets_row(_offsets_body(topic, partition, time), low=1)
+        return int(row.offset)
+
+    def _offsets_row(self, body: Struct, low: int, high: int | None = None) -> Struct:
+        answer = self._exchange(lambda c: c.call(LIST_OFFSETS, body, low=low, high=high))
+        (row,) = (row for topic in answer.topics for row in topic.partitions)
+        ErrorMapping.maybe_throw_exception(row.errorCode)
+        return row
+
+    # ---------------------------------------------------------------------- a group's offsets
+
+    def commit_offsets(
+        self, group_id: str, offsets: Mapping[Name, int], metadata: str = ""
+    ) -> dict[TopicAndPartition, int]:
+        """Keeps offsets for a group in Kafka; the codes of ErrorMapping, partition by partition.
+
+        The group may have no members just then: its coordinator refuses with a code."""
+        body = commit_body(group_id, offsets, metadata=metadata)
+
+        def step(connection: Connection) -> dict[TopicAndPartition, int]:
+            answer = connection.call(OFFSET_COMMIT, body, low=2, high=COMMIT_HIGH)
+            return {
+                TopicAndPartition(topic.name, row.partitionIndex): row.errorCode
+                for topic in answer.topics
+                for row in topic.partitions
+            }
+
+        return with_coordinator(self._with_cluster(), group_id, step)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicAndPartition, int]:
+        """What a group has committed to Kafka; NOT_COMMITTED (-1) where it has not. Raises the
+        error that the coordinator answers."""
+        asked = list(partitions)
+        body = fetch_offsets_body(group_id, asked)
+
+        def step(connection: Connection) -> dict[TopicAndPartition, int]:
+            return committed_of(connection.call(OFFSET_FETCH, body, low=1, high=FETCH_HIGH))
+
+        found = with_coordinator(self._with_cluster(), group_id, step)
+        return {
+            TopicAndPartition(*name): found.get(TopicAndPartition(*name), NOT_COMMITTED)
+            for name in asked
+        }
+
+    # ---------------------------------------------------------------------------- connections
+
+    def _with_cluster(self) -> Cluster:
+        if self._cluster is None:
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            self._cluster = Cluster(
+                f"{host}:{self.port}",
+                client_id=self.client_id,
+                timeout_s=COORDINATOR_TIMEOUT_S,
+                answer_timeout_s=self._timeout_s,
+            )
+        return self._cluster
+
+    def _connected(self) -> tuple[Connection, bool]:
+        """A connection, and whether it was there before."""
+        if self._connection is not None and self._connection.is_open:
+            return self._connection, True
+        self._connection = Connection(
+            self.host,
+            self.port,
+            client_id=self.client_id,
+            connect_timeout_s=self._timeout_s,
+            answer_timeout_s=self._timeout_s,
+            receive_buffer_bytes=self._buffer_bytes,
+        )
+        return self._connection, False
+
+    def _exchange(self, step: Callable[[Connection], T]) -> T:
+        connection, was_there = self._connected()
+        try:
+            return step(connection)
+        except ConnectionLost:
+            if not was_there:
+                raise
+        return step(self._connected()[0])
+
+
+def _fetch_body(asked: MultiFetchRequest) -> Struct:
+    message = request(FETCH)
+    row = message.struct("topics.partitions")
+    rows = by_topic(
+        (
+            (one.topic, one.partition),
+            row(partition=one.partition, fetchOffset=one.offset, partitionMaxBytes=one.max_size),
+        )
+        for one in asked.fetches
+    )
+    topic_of = message.struct("topics")
+    return message.cls(
+        replicaId=-1,
+        maxWaitMs=asked.max_wait_ms,
+        minBytes=asked.min_bytes,
+        maxBytes=ANSWER_BYTES_MAX,
+        topics=[topic_of(topic=name, partitions=found) for name, found in rows.items()],
+    )
+
+
+def _offsets_body(topic: str, partition: int, time: int, max_num_offsets: int = 1) -> Struct:
+    message = request(LIST_OFFSETS)
+    fields = {"maxNumOffsets": max_num_offsets} if max_num_offsets > 1 else {}
+    row = message.struct("topics.partitions")(partitionIndex=partition, timestamp=time, **fields)
+    topics = [message.struct("topics")(name=topic, partitions=[row])]
+    return message.cls(replicaId=-1, topics=topics)
+
+
+def commit_body(
+    group_id: str,
+    offsets: Mapping[Name, int],
+    *,
+    member: tuple[str, int] = ("", -1),
+    metadata: str = "",
+) -> Struct:
+    """An OffsetCommit of a member (id, generation), or of nobody in particular."""
+    message = request(OFFSET_COMMIT)
+    row = message.struct("topics.partitions")
+    rows = by_topic(
+        (name, row(partitionIndex=name[1], committedOffset=offset, committedMetadata=metadata))
+        for name, offset in offsets.items()
+    )
+    topic_of = message.struct("topics")
+    return message.cls(
+        groupId=group_id,
+        memberId=member[0],
+        generationIdOrMemberEpoch=member[1],
+        topics=[topic_of(name=name, partitions=found) for name, found in rows.items()],
+    )
+
+
+def fetch_offsets_body(group_id: str, partitions: Iterable[tuple[str, int]]) -> Struct:
+    """An OffsetFetch for some partitions."""
+    message = request(OFFSET_FETCH)
+    indexes = by_topic((name, name[1]) for name in partitions)
+    topic_of = message.struct("topics")
+    topics = [topic_of(name=name, partitionIndexes=found) for name, found in indexes.items()]
+    return message.cls(groupId=group_id, topics=topics)
+
+
+def committed_of(answer: Struct) -> dict[TopicAndPartition, int]:
+    """The offsets of an OffsetFetch's answer. Raises the error of the group or of a partition."""
+    ErrorMapping.maybe_throw_exception(answer.errorCode)
+    found = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            ErrorMapping.maybe_throw_exception(row.errorCode)
+            found[TopicAndPartition(topic.name, row.partitionIndex)] = int(row.committedOffset)
+    return found

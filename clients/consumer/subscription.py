@@ -1,0 +1,111 @@
+"""What a member of a group reads, and who gets which partitions: the published algorithm.
+
+The document of /consumers/[group]/ids/[consumer], which members at a coordinator send as user data:
+
+    {"version":1,"subscription":{"TOPIC":STREAMS,...},"pattern":"static","timestamp":"MS"}
+
+pattern is static, white_list or black_list; with a list the subscription's one key is its regular
+expression. What is missing or broken is a member without streams: it takes nothing from the others.
+
+Each stream of a member is a consumer thread, CONSUMER-0, CONSUMER-1, ... For each topic threads
+and partitions are sorted, and threads get runs of partitions of the same length; where the count
+does not divide, the first ones get one more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from barnabas.clients.consumer.requests import TopicAndPartition
+from barnabas.clients.consumer.topic_filter import Blacklist, TopicFilter, Whitelist
+
+STATIC = "static"
+VERSION = 1
+STREAMS_MAX = 10_000  # of one member and topic: more is not believed
+
+Threads = dict[str, list[str]]  # topic -> consumer threads
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Streams by topic; with a filter, by its expression."""
+
+    counts: Mapping[str, int]
+    topic_filter: TopicFilter | None = None
+
+    @property
+    def pattern(self) -> str:
+        return STATIC if self.topic_filter is None else self.topic_filter.pattern
+
+    def topics(self, existing: Iterable[str], exclude_internal_topics: bool) -> list[str]:
+        """Which of the topics there are it reads; of a static one, all that it names."""
+        if self.topic_filter is None:
+            return sorted(self.counts)
+        allowed = self.topic_filter.is_topic_allowed
+        return sorted(topic for topic in existing if allowed(topic, exclude_internal_topics))
+
+    def threads(self, consumer_id: str, topics: Iterable[str]) -> Threads:
+        """The consumer threads of a member for the topics that it reads."""
+        if self.topic_filter is None:
+            return {
+                topic: _threads(consumer_id, self.counts[topic])
+                for topic in topics
+                if topic in self.counts
+            }
+        (count,) = self.counts.values()
+        return {topic: _threads(consumer_id, count) for topic in topics}
+
+    def document(self, now_ms: int) -> bytes:
+        """As it stands in the registry."""
+        fields = {
+            "version": VERSION,
+            "subscription": dict(self.counts),
+            "pattern": self.pattern,
+            "timestamp": str(now_ms),
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+NOTHING = Subscription({})
+
+
+def subscription_of(document: bytes) -> Subscription:
+    """The subscription in a document; NOTHING for bytes that are none."""
+    try:
+        fields = json.loads(document)
+        counts = {str(topic): int(count) for topic, count in fields["subscription"].items()}
+        if not counts or not all(0 < count <= STREAMS_MAX for count in counts.values()):
+            return NOTHING
+        pattern = fields.get("pattern", STATIC)
+        if pattern == STATIC:
+            return Subscription(counts)
+        kind = {Whitelist.pattern: Whitelist, Blacklist.pattern: Blacklist}[pattern]
+        (regex,) = counts
+        return Subscription(counts, kind(regex))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return NOTHING
+
+
+def assigned(
+    partitions: Mapping[str, Iterable[int]], threads: Mapping[str, Iterable[str]]
+) -> dict[TopicAndPartition, str]:
+    """Which consumer thread gets which partition."""
+    found = {}
+    for topic, all_threads in threads.items():
+        takers, left = sorted(all_threads), sorted(partitions.get(topic, ()))
+        if not takers:
+            continue
+        least, more = divmod(len(left), len(takers))
+        at = 0
+        for place, thread in enumerate(takers):
+            count = least + (place < more)
+            for partition in left[at : at + count]:
+                found[TopicAndPartition(topic, partition)] = thread
+            at += count
+    return found
+
+
+def _threads(consumer_id: str, count: int) -> list[str]:
+    return [f"{consumer_id}-{index}" for index in range(count)]

@@ -1,0 +1,57 @@
+"""Whitelist and Blacklist: which topics a connector reads, by a regular expression.
+
+As in 0.8 a comma means "or", spaces and the quotes around an expression do not count, and it is
+held against the whole name. The expression is Python's.
+"""
+
+from __future__ import annotations
+
+import re
+
+# The topics that brokers keep for themselves; exclude.internal.topics=false reads them too.
+INTERNAL = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+
+
+class TopicFilter:
+    """Base of the two. Raises ValueError for an expression that is none."""
+
+    pattern = ""  # as the registry calls it
+
+    def __init__(self, raw_regex: str) -> None:
+        self.regex = raw_regex.strip().replace(",", "|").replace(" ", "").strip("\"'")
+        try:
+            self._compiled = re.compile(self.regex)
+        except re.error as error:
+            raise ValueError(f"{raw_regex!r} is no regular expression: {error}") from error
+
+    def is_topic_allowed(self, topic: str, exclude_internal_topics: bool = True) -> bool:
+        """Whether a topic is read."""
+        if exclude_internal_topics and topic in INTERNAL:
+            return False
+        return self._allows(self._compiled.fullmatch(topic) is not None)
+
+    def _allows(self, matches: bool) -> bool:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.regex!r})"
+
+
+class Whitelist(TopicFilter):
+    """The topics whose names match."""
+
+    pattern = "white_list"
+
+    def _allows(self, matches: bool) -> bool:
+        return matches
+
+
+class Blacklist(TopicFilter):
+    """The topics whose names do not match."""
+
+    pattern = "black_list"
+
+    def _allows(self, matches: bool) -> bool:
+        return not matches

@@ -1,0 +1,213 @@
+"""Membership in the registry: every member reads it and finds its own share, by the published
+algorithm; nobody leads.
+
+    1. be in /consumers/GROUP/ids, in this session
+    2. read the members and the partitions of the topics; watch both
+    3. nothing changed for us? done. Else end fetching, commit, give our partitions up
+    4. claim ours in /consumers/GROUP/owners; one is still another's: give up, wait, begin again
+    5. read their offsets, now that their former owners have committed, and fetch
+
+A watch, or a new session, begins it again. After rebalance.max.retries attempts, with
+rebalance.backoff.ms between them, the first rebalance fails; later ones go on trying.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.failures import ClientError
+from barnabas.clients.consumer.config import ConsumerConfig
+from barnabas.clients.consumer.group import ConsumerRebalanceFailed, Owner
+from barnabas.clients.consumer.offset_stores import StoreFailed
+from barnabas.clients.consumer.requests import TopicAndPartition
+from barnabas.clients.consumer.subscription import NOTHING, Subscription, assigned, subscription_of
+from barnabas.clients.consumer.zookeeper_tree import ZooKeeperTree
+from barnabas.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S = 30.0
+
+
+class ZooKeeperGroup:
+    """A Group. `connect` gives a Cluster, for topics that are not registered."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        consumer_id: str,
+        tree: ZooKeeperTree,
+        connect: Callable[[], Cluster],
+        owner: Owner,
+    ) -> None:
+        self._config, self._tree, self._connect, self._owner = config, tree, connect, owner
+        self.consumer_id = consumer_id
+        self._subscription, self._document = NOTHING, b""
+        self._owned: dict[TopicAndPartition, str] | None = {}  # None: not known
+        self._first: Future[None] = Future()
+        self._changed = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"{config.client_id}-rebalancer", daemon=True
+        )
+
+    def join(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._document = subscription.document(int(1000 * time.time()))
+        self._tree.on_new_session(self._changed.set)
+        self._changed.set()
+        self._thread.start()
+        self._first.result()
+
+    def member(self) -> tuple[str, int]:
+        """Nobody in particular: the coordinator knows no members of this group."""
+        return "", -1
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._changed.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_TIMEOUT_S)
+
+    def leave(self) -> None:
+        try:
+            self._disown()
+            self._tree.unregister(self.consumer_id)
+        except StoreFailed as error:
+            log.warning("the session's end will tell the group: %s", error)
+
+    # ------------------------------------------------------------------------------ rebalancing
+
+    def _run(self) -> None:
+        refresh_s = self._config.topic_refresh_ms / 1000
+        while True:
+            self._changed.wait(refresh_s)  # who is not registered is not watched either
+            self._changed.clear()
+            if self._stopped.is_set():
+                break
+            try:
+                self._rebalance_until_done()
+            except Exception as error:  # also what a listener raised: the thread has to go on
+                if not self._first.done():
+                    self._first.set_exception(error)
+                    return
+                log.exception("%s has no share", self.consumer_id)
+                self._stopped.wait(self._config.rebalance_backoff_ms / 1000)
+                self._changed.set()
+            else:
+                if not self._first.done():
+                    self._first.set_result(None)
+        if not self._first.done():
+            self._first.set_exception(ConsumerRebalanceFailed("the connector was shut down"))
+
+    def _rebalance_until_done(self) -> None:
+        why = "another still owns them"
+        for attempt in range(self._config.rebalance_max_retries):
+            if attempt and self._stopped.wait(self._config.rebalance_backoff_ms / 1000):
+                return
+            try:
+                if self._rebalance():
+                    return
+            except (StoreFailed, ClientError, KafkaError) as error:
+                log.warning("%s: attempt %d to rebalance: %s", self.consumer_id, attempt + 1, error)
+                why = str(error)
+        raise ConsumerRebalanceFailed(
+            f"{self.consumer_id} got no partitions in {self._config.rebalance_max_retries}"
+            f" attempts: {why}"
+        )
+
+    def _rebalance(self) -> bool:
+        if self._tree.register(self.consumer_id, self._document):
+            self._owned = None  # a new session: what we owned in another may be lost
+        mine = self._share()
+        if mine == self._owned:
+            return True
+        self._owner.release(is_lost=self._owned is None)
+        self._disown()
+        if not self._claim(mine):
+            return False
+        try:
+            self._owner.take({name: _stream(thread) for name, thread in mine.items()})
+        except BaseException:
+            self._disown()
+            raise
+        return True
+
+    def _share(self) -> dict[TopicAndPartition, str]:
+        """Which partitions are to be ours, and which of our threads'. Sets the watches."""
+        members = {
+            consumer_id: subscription_of(document)
+            for consumer_id, document in self._tree.consumers(self._seen).items()
+        }
+        existing = self._existing() if self._anyone_filters(members) else ()
+        internal = self._config.exclude_internal_topics
+        partitions = {
+            topic: self._partitions(topic)
+            for topic in self._subscription.topics(existing, internal)
+        }
+        threads: dict[str, list[str]] = {topic: [] for topic in partitions}
+        for consumer_id, subscription in members.items():
+            topics = subscription.topics(existing, internal)
+            for topic, names in subscription.threads(consumer_id, topics).items():
+                if topic in threads:
+                    threads[topic] += names
+        ours = {
+            name
+            for names in self._subscription.threads(self.consumer_id, partitions).values()
+            for name in names
+        }
+        shares = assigned(partitions, threads).items()
+        return {name: thread for name, thread in shares if thread in ours}
+
+    def _claim(self, mine: dict[TopicAndPartition, str]) -> bool:
+        self._owned = {}
+        for name, thread in mine.items():
+            if not self._tree.claim(name, thread, self.consumer_id):
+                log.info("%s waits for %s, which is another's", thread, name)
+                self._disown()
+                return False
+            self._owned[name] = thread
+        return True
+
+    def _disown(self) -> None:
+        owned, self._owned = self._owned, {}
+        self._tree.give_up(owned or (), self.consumer_id)
+
+    def _seen(self, event: object) -> None:
+        self._changed.set()
+
+    # ----------------------------------------------------------------------------------- topics
+
+    def _anyone_filters(self, members: dict[str, Subscription]) -> bool:
+        return any(row.topic_filter for row in (*members.values(), self._subscription))
+
+    def _existing(self) -> list[str]:
+        found = self._tree.topics(self._seen)
+        if found:
+            return found
+        with self._connect() as cluster:
+            return list(cluster.topics())
+
+    def _partitions(self, topic: str) -> list[int]:
+        found = self._tree.partitions(topic, self._seen)
+        if found is not None:
+            return found
+        with self._connect() as cluster:
+            return partitions_of(cluster, topic)
+
+
+def partitions_of(cluster: Cluster, topic: str) -> list[int]:
+    """None yet of a topic that is not there."""
+    cluster.refresh([topic])
+    known = cluster.known(topic)
+    return sorted(known.partitions) if known is not None else []
+
+
+def _stream(thread: str) -> int:
+    """CONSUMER-3 reads for stream 3."""
+    return int(thread.rpartition("-")[2])

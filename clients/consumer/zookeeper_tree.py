@@ -1,0 +1,230 @@
+"""The registry of the old consumers in ZooKeeper, as Kafka 0.8 documents it.
+
+    /brokers/ids/N                                 {"host":...,"port":...,...}, read
+    /brokers/topics/TOPIC                          {"version":1,"partitions":{"0":[1],...}}, read
+    /consumers/GROUP/ids/CONSUMER                  subscription.py's document; ephemeral
+    /consumers/GROUP/owners/TOPIC/PARTITION        the consumer thread; ephemeral
+    /consumers/GROUP/offsets/TOPIC/PARTITION       the offset of the next message, in digits
+
+Every question has `zookeeper.connection.timeout.ms` to be answered: kazoo by itself would wait for
+as long as ZooKeeper is away. Watches fire once, on kazoo's thread, and say only that something is
+different.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from barnabas.clients.broker_nodes import address_of
+from barnabas.clients.consumer.offset_stores import StoreFailed
+from barnabas.clients.consumer.requests import TopicAndPartition
+
+log = logging.getLogger(__name__)
+
+Watch = Callable[[Any], None]
+BROKERS, TOPICS = "/brokers/ids", "/brokers/topics"
+
+
+class ZooKeeperTree:
+    """One session. Raises StoreFailed."""
+
+    def __init__(self, hosts: str, group_id: str, session_ms: int, timeout_ms: int) -> None:
+        self._group = f"/consumers/{group_id}"
+        self._hosts = hosts
+        self._timeout_s = timeout_ms / 1000
+        servers, slash, chroot = hosts.partition("/")
+        self._client = KazooClient(hosts=servers, timeout=session_ms / 1000)
+        try:
+            self._client.start(timeout=self._timeout_s)
+        except (KazooTimeoutError, KazooException, ValueError) as error:
+            self.close()
+            raise StoreFailed(f"no ZooKeeper answers at {hosts}: {error}") from error
+        try:
+            if chroot.strip("/"):
+                self._call("ensure_path", slash + chroot)
+                self._client.chroot = slash + chroot.rstrip("/")
+        except StoreFailed:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the session: its ephemeral nodes are gone."""
+        self._client.stop()
+        self._client.close()
+
+    def on_new_session(self, changed: Callable[[], None]) -> None:
+        """Calls back when the connection is there again, in the same session or in another."""
+
+        def listen(state: str) -> None:
+            if state == KazooState.CONNECTED:
+                # Not on kazoo's own thread, on which nobody may ask ZooKeeper anything.
+                changed()
+
+        self._client.add_listener(listen)
+
+    @property
+    def session_id(self) -> int:
+        known = self._client.client_id
+        if known is None:
+            raise StoreFailed(f"ZooKeeper at {self._hosts}: no session just now")
+        return int(known[0])
+
+    # -------------------------------------------------------------------------------- brokers
+
+    def brokers(self, watch: Watch | None = None) -> list[str]:
+        """HOST:PORT of the brokers that are registered."""
+        found = []
+        for node_id in self._children(BROKERS, watch):
+            address = address_of(self._get(f"{BROKERS}/{node_id}") or b"")
+            if address is not None:
+                found.append(address)
+        return found
+
+    def topics(self, watch: Watch | None = None) -> list[str]:
+        """The topics that are registered."""
+        return self._children(TOPICS, watch)
+
+    def partitions(self, topic: str, watch: Watch | None = None) -> list[int] | None:
+        """None for a topic that is not registered."""
+        data = self._get(f"{TOPICS}/{topic}", watch)
+        try:
+            return sorted(int(index) for index in json.loads(data or b"")["partitions"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    # ------------------------------------------------------------------------------- registry
+
+    def register(self, consumer_id: str, document: bytes) -> bool:
+        """Whether this session has only now become the consumer's."""
+        return self._own(f"{self._group}/ids/{consumer_id}", document, consumer_id)
+
+    def unregister(self, consumer_id: str) -> None:
+        self._delete(f"{self._group}/ids/{consumer_id}")
+
+    def consumers(self, watch: Watch | None = None) -> dict[str, bytes]:
+        """The documents of the group's members."""
+        found = {}
+        for consumer_id in self._children(f"{self._group}/ids", watch):
+            data = self._get(f"{self._group}/ids/{consumer_id}")
+            if data is not None:
+                found[consumer_id] = data
+        return found
+
+    def claim(self, name: TopicAndPartition, thread: str, consumer_id: str) -> bool:
+        """Whether the partition is the thread's now; False while it is another's."""
+        path = f"{self._group}/owners/{name.topic}/{name.partition}"
+        try:
+            self._own(path, thread.encode(), consumer_id)
+        except NodeExistsError:
+            return False
+        return True
+
+    def give_up(self, names: Iterable[TopicAndPartition], consumer_id: str) -> None:
+        """Partitions that this session owns are nobody's from now on."""
+        for name in names:
+            path = f"{self._group}/owners/{name.topic}/{name.partition}"
+            if self._owner_of(path) == self.session_id:
+                self._delete(path)
+
+    # -------------------------------------------------------------------------------- offsets
+
+    def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """What is committed; as an OffsetStore."""
+        found = {}
+        for name in names:
+            data = self._get(self._offset_path(name))
+            if data is not None and data.strip().isdigit():
+                found[name] = int(data)
+        return found
+
+    def commit(self, offsets: Mapping[TopicAndPartition, int], retries: int) -> None:
+        """As an OffsetStore; kazoo itself is what tries again."""
+        for name, offset in offsets.items():
+            path, data = self._offset_path(name), b"%d" % offset
+            for _ in range(retries + 2):
+                try:
+                    self._call("set", path, data)
+                    break
+                except NoNodeError:
+                    try:
+                        self._call("create", path, data, makepath=True)
+                        break
+                    except NodeExistsError:
+                        continue  # another made it in between
+            else:
+                raise StoreFailed(f"{path} comes and goes while it is written")
+
+    def _offset_path(self, name: TopicAndPartition) -> str:
+        return f"{self._group}/offsets/{name.topic}/{name.partition}"
+
+    # ---------------------------------------------------------------------------------- nodes
+
+    def _own(self, path: str, data: bytes, consumer_id: str) -> bool:
+        """Makes an ephemeral node of this session, whatever a former session of this consumer left
+        there; False when it is there. Raises NodeExistsError for another's."""
+        try:
+            self._call("create", path, data, ephemeral=True, makepath=True)
+            return True
+        except NodeExistsError:
+            there = self._get(path)
+            if self._owner_of(path) == self.session_id and there == data:
+                return False
+            is_ours = there is not None and _is_of(consumer_id, path, there)
+            if not is_ours:
+                raise
+            log.info("%s is left from an earlier session of %s", path, consumer_id)
+        self._delete(path)
+        self._call("create", path, data, ephemeral=True, makepath=True)
+        return True
+
+    def _owner_of(self, path: str) -> int | None:
+        stat = self._call("exists", path)
+        return None if stat is None else int(stat.owner_session_id or 0)
+
+    def _children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Nothing below a node that is not there, which is watched for all the same."""
+        try:
+            return sorted(self._call("get_children", path, watch=watch))
+        except NoNodeError:
+            if watch is not None and self._call("exists", path, watch=watch) is not None:
+                return self._children(path, watch)
+            return []
+
+    def _get(self, path: str, watch: Watch | None = None) -> bytes | None:
+        try:
+            data: bytes = self._call("get", path, watch=watch)[0]
+            return data
+        except NoNodeError:
+            if watch is not None and self._call("exists", path, watch=watch) is not None:
+                return self._get(path, watch)
+            return None
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._call("delete", path)
+        except NoNodeError:
+            pass
+
+    def _call(self, what: str, *args: Any, **options: Any) -> Any:
+        """Raises NoNodeError, NodeExistsError, and StoreFailed for all else."""
+        waited = getattr(self._client, f"{what}_async")(*args, **options)
+        try:
+            return waited.get(timeout=self._timeout_s)
+        except (NoNodeError, NodeExistsError):
+            raise
+        except (KazooException, KazooTimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise StoreFailed(f"ZooKeeper at {self._hosts}: {reason}") from error
+
+
+def _is_of(consumer_id: str, path: str, data: bytes) -> bool:
+    """Whether a node was made by this consumer: its own, or one of its threads'."""
+    return path.endswith(f"/ids/{consumer_id}") or data.startswith(f"{consumer_id}-".encode())

@@ -1,0 +1,60 @@
+"""Where the partitions of topics are, for one thread that sends.
+
+What is known of a topic is asked for again every `topic.metadata.refresh.interval.ms`, when an
+answer or a broken connection says that it is old, and when ZooKeeper says so (zookeeper_brokers.py
+watches). Nothing here waits for a broker to come back: who sends decides when to try again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from barnabas.client.cluster import Cluster, Topic
+from barnabas.client.failures import raise_for
+from barnabas.errors import UnknownTopicOrPartition
+
+TOPICS_MAX = 10_000  # that are known at once
+
+
+class Brokers:
+    """Raises what `Cluster` raises."""
+
+    def __init__(
+        self, cluster: Cluster, refresh_ms: int, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.cluster = cluster
+        self._refresh_s = refresh_ms / 1000 if refresh_ms > 0 else float("inf")
+        self._now_s = now_s
+        self._known: dict[str, tuple[Topic, float]] = {}
+
+    def topic(self, name: str) -> Topic:
+        """Its partitions; a broker that is set so makes it now. Raises KafkaError, ClientError."""
+        found = self._known.get(name)
+        if found is not None and self._now_s() < found[1]:
+            return found[0]
+        return self._ask(name)
+
+    def _ask(self, name: str) -> Topic:
+        self.cluster.forget(name)
+        for row in self.cluster.refresh([name], create=True):
+            raise_for(row.errorCode, f"topic {name}")
+        # It is known now: `topic` asks nobody.
+        topic = self.cluster.topic(name)
+        if not topic.partitions:
+            raise UnknownTopicOrPartition(f"topic {name} has no partitions so far")
+        if len(self._known) >= TOPICS_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[name] = (topic, self._now_s() + self._refresh_s)
+        return topic
+
+    def forget(self, name: str) -> None:
+        """What is known of a topic is old."""
+        self._known.pop(name, None)
+        self.cluster.forget(name)
+
+    def poll(self) -> None:
+        """Takes over what was seen meanwhile; called often, by the thread that sends."""
+
+    def close(self) -> None:
+        self.cluster.close()

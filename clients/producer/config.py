@@ -1,0 +1,228 @@
+"""Settings of the old producer: the names of 0.7 and of 0.8, their defaults and limits.
+
+    0.7                                   0.8
+    broker.list (id:host:port,...)        metadata.broker.list (host:port,...)
+    zk.connect                            (zookeeper.connect is taken too)
+    queue.time                            queue.buffering.max.ms
+    queue.size                            queue.buffering.max.messages
+    batch.size                            batch.num.messages
+    queue.enqueueTimeout.ms               queue.enqueue.timeout.ms
+    num.retries                           message.send.max.retries
+    buffer.size                           send.buffer.bytes
+
+Values are text, as in a properties file, or what Python has for them. Two names of one setting may
+not say different things. Names that nobody knows are told once, in the log; those of OBSOLETE have
+no meaning any more and are passed over.
+
+Where the two generations had different defaults the newer one's hold, with one exception:
+`request.required.acks` is -1 here (0.8: 0), because a send that returns should mean something.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas.client.cluster import parse_addresses
+from barnabas.client.failures import BadAddress
+from barnabas.clients.producer.failures import InvalidConfig
+from barnabas.value_class import NamedTuple
+from barnabas.wire.compression import CODEC_NAMES, CODECS, NONE
+
+log = logging.getLogger("barnabas.clients")
+
+FOREVER = -1  # of retries and of waiting for room in the queue
+INT_MAX = 2**31 - 1
+
+
+class Setting(NamedTuple):
+    """One whole number with a unit."""
+
+    names: tuple[str, ...]  # of 0.8 first
+    default: int
+    least: int
+    most: int = INT_MAX
+
+
+NUMBERS = {
+    "queue_ms": Setting(("queue.buffering.max.ms", "queue.time"), 5000, 0),
+    "queue_events_max": Setting(("queue.buffering.max.messages", "queue.size"), 10_000, 1),
+    "batch_events": Setting(("batch.num.messages", "batch.size"), 200, 1),
+    "enqueue_timeout_ms": Setting(
+        ("queue.enqueue.timeout.ms", "queue.enqueueTimeout.ms"), FOREVER, FOREVER
+    ),
+    "retries_max": Setting(("message.send.max.retries", "num.retries"), 3, FOREVER),
+    "retry_backoff_ms": Setting(("retry.backoff.ms",), 100, 0),
+    "request_timeout_ms": Setting(("request.timeout.ms", "socket.timeout.ms"), 10_000, 1),
+    "connect_timeout_ms": Setting(("connect.timeout.ms",), 5000, 1),
+    "refresh_ms": Setting(("topic.metadata.refresh.interval.ms",), 600_000, -1),
+    "send_buffer_bytes": Setting(("send.buffer.bytes", "buffer.size"), -1, -1),
+    "message_bytes_max": Setting(("max.message.size", "message.max.bytes"), 1_000_000, 1),
+    "session_timeout_ms": Setting(
+        ("zookeeper.session.timeout.ms", "zk.sessiontimeout.ms"), 6000, 1
+    ),
+    "zookeeper_timeout_ms": Setting(
+        ("zookeeper.connection.timeout.ms", "zk.connectiontimeout.ms"), 6000, 1
+    ),
+}
+TEXTS = {
+    "producer_type": (("producer.type",), "sync"),
+    "client_id": (("client.id", "clientid"), "barnabas-producer"),
+    "compression": (("compression.codec",), "none"),
+    "compressed_topics": (("compressed.topics",), ""),
+    "acks": (("request.required.acks",), "-1"),
+    "brokers": (("metadata.broker.list", "bootstrap.servers"), ""),
+    "broker_list": (("broker.list",), ""),
+    "zookeeper": (("zookeeper.connect", "zk.connect"), ""),
+}
+PLUGINS = {
+    "serializer": (("serializer.class",), "kafka.serializer.DefaultEncoder"),
+    "key_serializer": (("key.serializer.class",), ""),
+    "partitioner": (("partitioner.class",), "kafka.producer.DefaultPartitioner"),
+    "event_handler": (("event.handler",), ""),
+    "callback_handler": (("callback.handler",), ""),
+}
+OBSOLETE = {
+    "reconnect.interval",
+    "reconnect.time.interval.ms",
+    "zk.synctime.ms",
+    "zookeeper.sync.time.ms",
+    "zk.read.num.retries",
+    "producer.retry.count",
+    "callback.handler.props",
+    "event.handler.props",
+}
+ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
+
+
+class ProducerConfig:
+    """Checked settings. Raises InvalidConfig with all that is wrong."""
+
+    queue_ms: int
+    queue_events_max: int
+    batch_events: int
+    enqueue_timeout_ms: int
+    retries_max: int
+    retry_backoff_ms: int
+    request_timeout_ms: int
+    connect_timeout_ms: int
+    refresh_ms: int
+    send_buffer_bytes: int
+    message_bytes_max: int
+    session_timeout_ms: int
+    zookeeper_timeout_ms: int
+    client_id: str
+    zookeeper: str
+    serializer: Any
+    key_serializer: Any
+    partitioner: Any
+    event_handler: Any
+    callback_handler: Any
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = dict(given)
+        self._problems: list[str] = []
+        self._known: set[str] = set(OBSOLETE)
+        for attribute, row in NUMBERS.items():
+            setattr(self, attribute, self._number(row))
+        texts = {name: str(self._given(*row)).strip() for name, row in TEXTS.items()}
+        self.client_id, self.zookeeper = texts["client_id"], texts["zookeeper"]
+        for attribute, (names, default) in PLUGINS.items():
+            setattr(self, attribute, self._given(names, default))
+        self.is_async = self._is_async(texts["producer_type"])
+        self.acks = self._acks(texts["acks"])
+        self.codec = self._codec(texts["compression"])
+        self.compressed_topics = frozenset(
+            part.strip() for part in texts["compressed_topics"].split(",") if part.strip()
+        )
+        self.broker_list = self._broker_list(texts["brokers"], texts["broker_list"])
+        # 0.7 with a static list knew no partitions: keys choose nothing, see docs/old-clients.md.
+        self.is_random = bool(texts["broker_list"]) and not texts["brokers"]
+        self._check_together()
+        if self._problems:
+            raise InvalidConfig(self._problems)
+        self._tell_unknown()
+
+    def codec_of(self, topic: str) -> int:
+        """compressed.topics, when it names any, are the only ones that are compressed."""
+        wanted = not self.compressed_topics or topic in self.compressed_topics
+        return self.codec if wanted else NONE
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _given(self, names: tuple[str, ...], default: Any) -> Any:
+        self._known.update(names)
+        found = [name for name in names if self.given.get(name) not in (None, "")]
+        values = [self.given[name] for name in found]
+        if any(str(value) != str(values[0]) for value in values[1:]):
+            self._problems.append(f"{' and '.join(found)} are one setting: give one of them.")
+        return values[0] if values else default
+
+    def _number(self, row: Setting) -> int:
+        value = self._given(row.names, row.default)
+        try:
+            number = int(str(value).strip())
+        except ValueError:
+            self._problems.append(f"{row.names[0]}: {value!r} is no whole number.")
+            return row.default
+        if not row.least <= number <= row.most:
+            self._problems.append(
+                f"{row.names[0]}: {number} is not between {row.least} and {row.most}."
+            )
+        return number
+
+    def _is_async(self, text: str) -> bool:
+        if text not in ("sync", "async"):
+            self._problems.append(f"producer.type: {text!r} is neither sync nor async.")
+        return text == "async"
+
+    def _acks(self, text: str) -> int:
+        if text not in ACKS:
+            self._problems.append(f"request.required.acks: {text!r} is none of 0, 1, -1, all.")
+        return ACKS.get(text, -1)
+
+    def _codec(self, text: str) -> int:
+        name = CODEC_NAMES.get(int(text), text) if text.isdecimal() else text.lower()
+        if name not in CODECS:
+            self._problems.append(
+                f"compression.codec: {text!r} is none of {', '.join(CODECS)}, and no number of one."
+            )
+        return CODECS.get(name, NONE)
+
+    def _broker_list(self, newer: str, older: str) -> str:
+        """HOST:PORT with commas between; the ids of 0.7 are left out."""
+        parts = []
+        for part in (newer or older).split(","):
+            pieces = part.strip().split(":")
+            numbered = len(pieces) == 3 and pieces[0].isdecimal() and not newer
+            parts.append(":".join(pieces[1:] if numbered else pieces))
+        addresses = ",".join(parts)
+        if addresses:
+            try:
+                parse_addresses(addresses)
+            except BadAddress as error:
+                setting = "metadata.broker.list" if newer else "broker.list"
+                self._problems.append(f"{setting}: {error}.")
+        return addresses
+
+    def _check_together(self) -> None:
+        if bool(self.broker_list) == bool(self.zookeeper):
+            word = "both are" if self.broker_list else "none is"
+            self._problems.append(
+                "broker.list (or metadata.broker.list) or zk.connect says where the brokers are:"
+                f" {word} set, give one."
+            )
+        partitioner = self.given.get("partitioner.class")
+        if self.is_random and partitioner not in (None, "", "kafka.producer.DefaultPartitioner"):
+            self._problems.append(
+                "partitioner.class has no effect with broker.list, which sends to partitions at"
+                " random: use metadata.broker.list or zk.connect."
+            )
+        if self.message_bytes_max > INT_MAX // 2:
+            self._problems.append("max.message.size: no broker takes messages as large as that.")
+
+    def _tell_unknown(self) -> None:
+        for name in sorted(self.given.keys() - self._known):
+            if not name.startswith("plugin."):
+                log.warning("setting %s is not one of the producer's; it has no effect", name)

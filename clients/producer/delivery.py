@@ -1,0 +1,587 @@
+"""Batches on their way to the leaders of their partitions: gathered, sent, pipelined, sent again.
+
+One thread at a time uses a Delivery. `add` gives it records of one partition; records that wait
+for their turn join one batch, so that batches grow with the load. `step` sends what may go and
+takes the answers that are there; each batch ends with one call of `done`.
+
+    gathered -> waiting -> in flight -> done
+                   ^           |
+                   +- failed <-+      again after retry.backoff.ms, in the order they had
+
+A partition has up to IN_FLIGHT requests on their way to one broker, one where batches are not
+numbered (acks other than -1), so that order holds. With acks=-1 each partition writes under a
+producer id: a batch that is sent again after a broken connection is stored once, and a broker takes
+no batch before the ones in front of it. When one of them fails, those behind it come back too and
+wait with it. After a batch that is given up the partition goes on under another producer id, when
+nothing of it is in flight: its numbers are used up or not, nobody can tell.
+
+Limits: BATCH_BYTES a batch, REQUEST_BYTES a request, `pending_bytes` for the owner to look at.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from barnabas.cext.records import Record
+from barnabas.client.cluster import Topic
+from barnabas.client.connection import Connection
+from barnabas.client.failures import ClientError, ConnectionLost, NotSpokenByBroker, raise_for
+from barnabas.client.pipeline import Pipeline
+from barnabas.client.producer import PRODUCE, RECORD_V2, ZSTD_FROM, producer_identity
+from barnabas.clients.producer.brokers import Brokers
+from barnabas.errors import (
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    KafkaError,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    RecordListTooLarge,
+    UnknownProducerId,
+    UnknownTopicOrPartition,
+)
+from barnabas.wire import Struct, request
+from barnabas.wire.batches import encode_batch
+from barnabas.wire.compression import ZSTD
+
+log = logging.getLogger("barnabas.clients")
+
+IN_FLIGHT = 5  # what brokers remember of a producer's last batches
+BATCH_BYTES = 512 * 1024  # before compression; below the 1 MiB that brokers take
+REQUEST_BYTES = 4 * 1024 * 1024
+RECORD_OVERHEAD_BYTES = 24  # lengths, deltas and counts around a record, at most
+SEQUENCE_MASK = 2**31 - 1
+GRACE_S = 5.0  # beyond the broker's own time for an answer
+FOREVER = -1
+NUMBERS_LOST = (
+    OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerIdMapping, InvalidProducerEpoch,
+)  # fmt: skip
+TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
+
+
+class Batch:
+    """Records of one partition that go together. `notes`: of each `add` that they came by, what it
+    gave and how many records of it are here."""
+
+    __slots__ = (
+        "attempts", "data", "last_error", "notes", "place", "records", "sequence", "size_bytes",
+        "timestamp_ms",
+    )  # fmt: skip
+
+    def __init__(self, place: Place, timestamp_ms: int) -> None:
+        self.place = place
+        self.records: list[Record | bytes] = []
+        self.notes: list[tuple[Any, int]] = []
+        self.size_bytes = 0
+        self.timestamp_ms = timestamp_ms
+        self.attempts = 0
+        self.sequence = -1  # -1: not numbered so far
+        self.data: bytes | None = None  # as sent
+        self.last_error: Exception | None = None
+
+
+class Place:
+    """One partition that is written to."""
+
+    __slots__ = (
+        "failed", "gathering", "in_flight", "index", "key", "line", "next_sequence",
+        "producer_epoch", "producer_id", "retry_at", "stuck_since", "topic", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic, self.index = topic, index
+        self.gathering: Batch | None = None  # the last of `waiting`, when it takes more
+        self.waiting: deque[Batch] = deque()
+        self.in_flight: deque[Batch] = deque()
+        self.failed: list[Batch] = []  # of those in flight: wait for the others, then go again
+        self.line: _Line | None = None  # on which those in flight are
+        self.producer_id = self.producer_epoch = -1
+        self.next_sequence = 0
+        self.retry_at = 0.0
+        self.stuck_since: float | None = None  # since when nobody can be sent to
+
+    @property
+    def what(self) -> str:
+        return f"partition {self.index} of topic {self.topic}"
+
+
+class _Line:
+    """One connection to one broker."""
+
+    __slots__ = ("asked_at", "events", "node_id", "pipeline")
+
+    def __init__(self, node_id: int, pipeline: Pipeline[list[Batch]]) -> None:
+        self.node_id, self.pipeline = node_id, pipeline
+        self.events = selectors.EVENT_READ
+        self.asked_at: deque[float] = deque()
+
+
+class Delivery:
+    """`done(batch, error)` is called once for each batch, from `step` or `add`: error None when it
+    is acknowledged (with acks 0: sent)."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        done: Callable[[Batch, Exception | None], None],
+        *,
+        acks: int,
+        codec_of: Callable[[str], int],
+        retries_max: int,
+        retry_backoff_ms: int,
+        request_timeout_ms: int,
+        send_buffer_bytes: int = -1,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.brokers = brokers
+        self.pending_bytes = 0
+        self.pending_batches = 0
+        self.retried = 0
+        self._done, self._acks, self._codec_of = done, acks, codec_of
+        self._retries_max, self._backoff_s = retries_max, retry_backoff_ms / 1000
+        self._timeout_ms = request_timeout_ms
+        self._send_buffer_bytes = send_buffer_bytes
+        self._now_s = now_s
+        self._is_numbered = acks == -1
+        self._places: dict[tuple[str, int], Place] = {}
+        self._active: dict[Place, None] = {}  # with something waiting, in turns
+        self._lines: dict[int, _Line] = {}
+        self._selector = selectors.DefaultSelector()
+        self._message = request(PRODUCE)
+        self._bell_lock = threading.Lock()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._bell, selectors.EVENT_READ, None)
+
+    # -- from outside -----------------------------------------------------------------------------
+
+    def add(
+        self,
+        topic: str,
+        index: int,
+        records: Sequence[Record | bytes],
+        size_bytes: int,
+        note: Any,
+    ) -> None:
+        """`size_bytes`: of all keys, values and headers. Plain bytes are a value without key."""
+        place = self._places.get((topic, index))
+        if place is None:
+            place = self._places[(topic, index)] = Place(topic, index)
+        size_bytes += RECORD_OVERHEAD_BYTES * len(records)
+        batch = place.gathering
+        if batch is not None and batch.size_bytes + size_bytes > BATCH_BYTES:
+            batch = place.gathering = None
+        if batch is None:
+            if size_bytes > BATCH_BYTES and len(records) > 1:
+                half = len(records) // 2
+                for part in (records[:half], records[half:]):
+                    self.add(topic, index, part, sum(map(size_of, part)), note)
+                return
+            batch = place.gathering = Batch(place, time.time_ns() // 1_000_000)
+            place.waiting.append(batch)
+            self._active[place] = None
+            self.pending_batches += 1
+        batch.records.extend(records)
+        batch.notes.append((note, len(records)))
+        batch.size_bytes += size_bytes
+        self.pending_bytes += size_bytes
+
+    def wake(self) -> None:
+        """Ends the wait of a `step`; from any thread, also after `close`."""
+        with self._bell_lock:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything has ended."""
+        wants_out = any(line.pipeline.wants_out for line in self._lines.values())
+        return not self.pending_batches and not wants_out
+
+    def step(self, wait_s: float) -> None:
+        """Sends what may go, then takes what has come, waiting up to wait_s for the first."""
+        self.brokers.poll()
+        before = self.pending_batches
+        wait_s = min(wait_s, self._send_all())
+        if self.pending_batches < before:
+            wait_s = 0  # the owner may wait for just those
+        self._watch_lines()
+        for entry, _ in self._selector.select(max(wait_s, 0)):
+            if entry.data is None:
+                os.eventfd_read(self._bell)
+            else:
+                self._take(entry.data)
+        self._drop_silent()
+
+    def fail_all(self, error: Exception) -> None:
+        """Whatever is on its way is given up, and so are the connections."""
+        for line in list(self._lines.values()):
+            self._close_line(line)
+        for place in list(self._places.values()):
+            batches = [*place.in_flight, *place.failed, *place.waiting]
+            place.in_flight.clear()
+            place.failed.clear()
+            place.waiting.clear()
+            place.gathering = None
+            for batch in batches:
+                self._end(batch, error)
+        self._active.clear()
+
+    def close(self) -> None:
+        for line in list(self._lines.values()):
+            self._close_line(line)
+        self._selector.close()
+        with self._bell_lock:
+            bell, self._bell = self._bell, -1
+        if bell >= 0:
+            os.close(bell)
+        self.brokers.close()
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def _send_all(self) -> float:
+        """How long to wait at the most until something may be sent that cannot be now."""
+        now_s = self._now_s()
+        wait_s = 3600.0
+        ready: dict[int, list[Place]] = {}
+        for place in list(self._active):
+            if not place.waiting:
+                del self._active[place]
+                continue
+            if place.failed or len(place.in_flight) >= (IN_FLIGHT if self._is_numbered else 1):
+                continue
+            if place.in_flight and self._is_numbered and place.producer_id < 0:
+                continue
+            if place.retry_at > now_s:
+                wait_s = min(wait_s, place.retry_at - now_s)
+                continue
+            node_id = self._leader_of(place, now_s)
+            if node_id is None:
+                wait_s = min(wait_s, self._backoff_s)
+            else:
+                ready.setdefault(node_id, []).append(place)
+        for node_id, places in ready.items():
+            wait_s = min(wait_s, self._send_to(node_id, places, now_s))
+        return wait_s
+
+    def _leader_of(self, place: Place, now_s: float) -> int | None:
+        """None when there is none now; what waits too long for one fails."""
+        try:
+            topic: Topic = self.brokers.topic(place.topic)
+            row = topic.partitions.get(place.index)
+            if row is None:
+                raise UnknownTopicOrPartition(
+                    f"topic {place.topic} has no partition {place.index},"
+                    f" it has {len(topic.partitions)}"
+                )
+            if row.leader < 0:
+                self.brokers.forget(place.topic)
+                raise ConnectionLost(f"{place.what} has no leader now")
+        except (ClientError, KafkaError) as error:
+            self._stuck(place, error, now_s)
+            return None
+        return row.leader
+
+    def _stuck(self, place: Place, error: Exception, now_s: float) -> None:
+        """Nobody can be sent to: again after a pause, within the time of a request."""
+        place.retry_at = now_s + self._backoff_s
+        self.retried += 1
+        if place.stuck_since is None:
+            place.stuck_since = now_s
+        has_time = now_s - place.stuck_since < self._timeout_ms / 1000
+        if (_is_passing(error) and has_time) or self._retries_max == FOREVER:
+            return
+        if place.in_flight or place.failed:
+            return  # these decide
+        place.stuck_since = None
+        batches = list(place.waiting)
+        place.waiting.clear()
+        place.gathering = None
+        if any(batch.sequence >= 0 for batch in batches):
+            place.producer_id = -1
+        for batch in batches:
+            self._end(batch, batch.last_error or error)
+
+    def _send_to(self, node_id: int, places: list[Place], now_s: float) -> float:
+        try:
+            line = self._line(node_id)
+        except (ClientError, KafkaError) as error:
+            for place in places:
+                self.brokers.forget(place.topic)
+                self._stuck(place, error, now_s)
+            return self._backoff_s
+        limit = IN_FLIGHT if self._is_numbered else 1
+        sends = [row for row in places if row.line in (None, line) or not row.in_flight]
+        while sends and line.pipeline.is_free:
+            group: list[Batch] = []
+            size_bytes = 0
+            for place in sends:
+                if size_bytes and size_bytes + place.waiting[0].size_bytes > REQUEST_BYTES:
+                    break
+                try:
+                    batch = self._prepared(place)
+                except (ClientError, KafkaError) as error:  # no producer id now
+                    self._stuck(place, error, now_s)
+                    continue
+                size_bytes += batch.size_bytes
+                group.append(batch)
+            if not group:
+                return self._backoff_s
+            if not self._send_group(line, group, now_s):
+                return self._backoff_s
+            for batch in group:  # their turn is over
+                if self._active.pop(batch.place, 1) is None and batch.place.waiting:
+                    self._active[batch.place] = None
+            sends = [
+                row
+                for row in sends
+                if row.waiting and row.retry_at <= now_s and len(row.in_flight) < limit
+            ]
+        return 3600.0
+
+    def _prepared(self, place: Place) -> Batch:
+        """The next batch of a place, numbered and encoded, out of those that wait."""
+        if self._is_numbered and place.producer_id < 0:
+            place.producer_id, place.producer_epoch = producer_identity(self.brokers.cluster)
+            place.next_sequence = 0
+            for batch in place.waiting:
+                batch.sequence, batch.data = -1, None
+            if place.producer_id < 0:  # an old broker, which has none to give
+                self._is_numbered = False
+        batch = place.waiting.popleft()
+        if batch is place.gathering:
+            place.gathering = None
+        if batch.sequence < 0 and self._is_numbered:
+            batch.sequence = place.next_sequence
+            place.next_sequence = (place.next_sequence + len(batch.records)) & SEQUENCE_MASK
+        if batch.data is None:
+            batch.data = encode_batch(
+                batch.records,
+                codec=self._codec_of(place.topic),
+                producer_id=place.producer_id,
+                producer_epoch=place.producer_epoch,
+                base_sequence=batch.sequence,
+                base_timestamp=batch.timestamp_ms,
+            )
+        return batch
+
+    def _send_group(self, line: _Line, group: list[Batch], now_s: float) -> bool:
+        message = self._message
+        row = message.struct("topicData.partitionData")
+        by_topic: dict[str, list[Struct]] = {}
+        codecs = set()
+        for batch in group:
+            rows = by_topic.setdefault(batch.place.topic, [])
+            rows.append(row(index=batch.place.index, records=batch.data))
+            codecs.add(self._codec_of(batch.place.topic))
+            batch.attempts += 1
+            batch.place.in_flight.append(batch)
+            batch.place.line = line
+            batch.place.stuck_since = None
+        topic = message.struct("topicData")
+        body = message.cls(
+            acks=self._acks,
+            timeoutMs=self._timeout_ms,
+            topicData=[topic(name=name, partitionData=rows) for name, rows in by_topic.items()],
+        )
+        is_answered = self._acks != 0
+        try:
+            low = ZSTD_FROM if ZSTD in codecs else RECORD_V2
+            version = line.pipeline.connection.version_of(PRODUCE, low)
+            line.pipeline.send(
+                PRODUCE, version, body, group, counted_from_ns=0, is_answered=is_answered
+            )
+        except NotSpokenByBroker as error:
+            for batch in group:
+                self._settle(batch, error)
+            return False
+        except ClientError as error:
+            for batch in group:  # they are not among those that the line knows of
+                self._settle(batch, error)
+            self._lost(line, error)
+            return False
+        if is_answered:
+            line.asked_at.append(now_s)
+        else:
+            for batch in group:
+                self._settle(batch, None)
+        return True
+
+    # -- lines ------------------------------------------------------------------------------------
+
+    def _line(self, node_id: int) -> _Line:
+        """Raises ClientError, KafkaError."""
+        found = self._lines.get(node_id)
+        if found is not None:
+            return found
+        cluster = self.brokers.cluster
+        broker = cluster.brokers.get(node_id)
+        if broker is None:
+            raise ConnectionLost(f"broker {node_id} is not among the live brokers")
+        connection = Connection(
+            broker.host,
+            broker.port,
+            client_id=cluster.client_id,
+            connect_timeout_s=cluster.connect_timeout_s,
+            answer_timeout_s=cluster.answer_timeout_s,
+            send_buffer_bytes=self._send_buffer_bytes,
+        )
+        line = _Line(node_id, Pipeline(connection, IN_FLIGHT))
+        self._lines[node_id] = line
+        self._selector.register(line.pipeline, selectors.EVENT_READ, line)
+        return line
+
+    def _watch_lines(self) -> None:
+        for line in self._lines.values():
+            events = selectors.EVENT_READ
+            if line.pipeline.wants_out:
+                events |= selectors.EVENT_WRITE
+            if events != line.events:
+                self._selector.modify(line.pipeline, events, line)
+                line.events = events
+
+    def _take(self, line: _Line) -> None:
+        try:
+            for sent, answer, _ in line.pipeline.pump():
+                line.asked_at.popleft()
+                self._answered(sent.note, answer)
+        except ClientError as error:
+            self._lost(line, error)
+
+    def _lost(self, line: _Line, error: Exception) -> None:
+        """What was on its way may or may not be stored."""
+        if self._lines.get(line.node_id) is not line:
+            return
+        self._close_line(line)
+        for sent in list(line.pipeline.sent):
+            for batch in sent.note:
+                self.brokers.forget(batch.place.topic)
+                self._settle(batch, error)
+
+    def _close_line(self, line: _Line) -> None:
+        del self._lines[line.node_id]
+        self._selector.unregister(line.pipeline)
+        line.pipeline.close()
+
+    def _drop_silent(self) -> None:
+        now_s = self._now_s()
+        for line in list(self._lines.values()):
+            limit_s = self._timeout_ms / 1000 + GRACE_S
+            if line.asked_at and now_s - line.asked_at[0] > limit_s:
+                what = f"no answer from {line.pipeline.connection.address} within {limit_s:g} s"
+                self._lost(line, ConnectionLost(what))
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _answered(self, group: list[Batch], answer: Struct) -> None:
+        left = {(batch.place.topic, batch.place.index): batch for batch in group}
+        for topic, row in _rows(answer):
+            batch = left.pop((topic, row.index), None)
+            if batch is not None:
+                self._settle(batch, _error_of(batch, row))
+        for batch in left.values():
+            self._settle(batch, ConnectionLost(f"an answer without {batch.place.what}"))
+
+    def _settle(self, batch: Batch, error: Exception | None) -> None:
+        """One batch is no longer in flight."""
+        place = batch.place
+        place.in_flight.remove(batch)
+        if error is None:
+            self._end(batch, None)
+        elif isinstance(error, TOO_LARGE) and len(batch.records) > 1:
+            place.failed += self._halves(batch)
+            place.producer_id = -1
+        elif isinstance(error, NUMBERS_LOST) and self._has_tries(batch, IN_FLIGHT):
+            if not place.failed:  # not because of one in front of it: the broker has forgotten
+                place.producer_id = -1
+            place.failed.append(batch)
+        elif _is_passing(error) and self._has_tries(batch):
+            batch.last_error = error
+            place.failed.append(batch)
+            self.retried += 1
+            if isinstance(error, KafkaError):
+                self.brokers.forget(place.topic)
+        else:
+            place.producer_id = -1
+            self._end(batch, error)
+        if place.failed and not place.in_flight:
+            self._again(place)
+
+    def _has_tries(self, batch: Batch, more: int = 0) -> bool:
+        return self._retries_max == FOREVER or batch.attempts <= self._retries_max + more
+
+    def _halves(self, batch: Batch) -> Iterator[Batch]:
+        middle = len(batch.records) // 2
+        notes = list(batch.notes)
+        self.pending_batches += 1
+        self.pending_bytes -= batch.size_bytes
+        for records in (batch.records[:middle], batch.records[middle:]):
+            half = Batch(batch.place, batch.timestamp_ms)
+            half.records = records
+            half.attempts = batch.attempts
+            half.size_bytes = sum(map(size_of, records)) + RECORD_OVERHEAD_BYTES * len(records)
+            self.pending_bytes += half.size_bytes
+            left = len(records)
+            while left:
+                note, count = notes.pop(0)
+                taken = min(count, left)
+                half.notes.append((note, taken))
+                left -= taken
+                if taken < count:
+                    notes.insert(0, (note, count - taken))
+            yield half
+
+    def _again(self, place: Place) -> None:
+        """All that was in flight has come back: what failed goes again, first and in order."""
+        place.waiting.extendleft(reversed(place.failed))
+        place.failed.clear()
+        place.retry_at = self._now_s() + self._backoff_s
+        self._active[place] = None
+
+    def _end(self, batch: Batch, error: Exception | None) -> None:
+        self.pending_bytes -= batch.size_bytes
+        self.pending_batches -= 1
+        self._done(batch, error)
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether it may go away by itself."""
+    if isinstance(error, KafkaError):
+        return error.retriable
+    return not isinstance(error, NotSpokenByBroker)
+
+
+def size_of(record: Record | bytes) -> int:
+    """Bytes of a record's key, value and headers."""
+    if type(record) is bytes:
+        return len(record)
+    assert isinstance(record, Record)
+    size_bytes = len(record.value or b"") + len(record.key or b"")
+    for name, value in record.headers:
+        size_bytes += RECORD_OVERHEAD_BYTES + len(name.encode()) + len(value or b"")
+    return size_bytes
+
+
+def _rows(answer: Struct) -> Iterator[tuple[str, Struct]]:
+    for topic in answer.responses:
+        for row in topic.partitionResponses:
+            yield topic.name, row
+
+
+def _error_of(batch: Batch, row: Struct) -> Exception | None:
+    if not row.errorCode or row.errorCode == DuplicateSequenceNumber.code:
+        return None
+    message = row.errorMessage
+    for bad in row.recordErrors or ():
+        message = message or bad.batchIndexErrorMessage
+    try:
+        raise_for(row.errorCode, batch.place.what, message)
+    except KafkaError as error:
+        return error
+    return None

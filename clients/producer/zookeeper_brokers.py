@@ -1,0 +1,177 @@
+"""Brokers and topics as ZooKeeper tells of them, watched while the producer runs.
+
+    /brokers/ids            a broker comes or goes: where to connect, and old metadata is dropped
+    /brokers/ids/N          JSON of Kafka 0.8 and later (host and port, or endpoints), or the
+                            `creator:host:port` of 0.7
+    /brokers/topics         a topic comes or goes
+    /brokers/topics/T       partitions of a topic that is written to: more of them, another broker
+
+kazoo's threads only note what has changed; the thread that sends takes it over (`poll`). Who leads
+a partition is asked of the brokers themselves, which know it first. When ZooKeeper is away the
+producer goes on with what it knows, and the watches are set again when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from barnabas.client.cluster import Cluster, Topic, parse_addresses
+from barnabas.client.failures import CannotConnect
+from barnabas.clients.broker_nodes import address_of
+from barnabas.clients.producer.brokers import Brokers
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+log = logging.getLogger("barnabas.clients")
+
+IDS, TOPICS = "/brokers/ids", "/brokers/topics"
+WATCHED_TOPICS_MAX = 10_000
+
+
+class ZookeeperBrokers(Brokers):
+    """Raises CannotConnect when ZooKeeper does not answer in time."""
+
+    def __init__(
+        self,
+        zookeeper: str,
+        make_cluster: Callable[[str], Cluster],
+        refresh_ms: int,
+        *,
+        session_timeout_ms: int,
+        connect_timeout_ms: int,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._wake = changed
+        self._lock = threading.Lock()
+        self._is_new = False  # the brokers have changed
+        self._addresses: tuple[str, ...] = ()
+        self._stale: set[str] = set()  # topics whose partitions have changed
+        self._topics: set[str] = set()
+        self._watched: set[str] = set()
+        self._closed = False
+        self._client = _connected(zookeeper, session_timeout_ms, connect_timeout_ms)
+        try:
+            self._client.ensure_path(IDS)
+            self._client.ensure_path(TOPICS)
+            self._client.ChildrenWatch(IDS, self._brokers_changed)
+            self._client.ChildrenWatch(TOPICS, self._topics_changed)
+        except BaseException:
+            self._stop()
+            raise
+        with self._lock:
+            self._is_new = False
+            # The name of nobody: an address has to be there, and `poll` puts the true ones in.
+            first = ",".join(self._addresses) or "127.0.0.1:1"
+        super().__init__(make_cluster(first), refresh_ms)
+
+    # -- on kazoo's threads -----------------------------------------------------------------------
+
+    def _brokers_changed(self, ids: list[str]) -> bool:
+        from kazoo.exceptions import KazooException
+
+        found = []
+        for name in sorted(ids):
+            try:
+                data, _ = self._client.get(f"{IDS}/{name}")
+            except KazooException as error:  # gone again; the watch tells of it
+                log.debug("broker %s: %s", name, error)
+                continue
+            address = address_of(data)
+            if address is None:
+                log.warning("%s/%s of ZooKeeper names no plain listener: %r", IDS, name, data[:200])
+            else:
+                found.append(address)
+        with self._lock:
+            self._addresses, self._is_new = tuple(found), True
+        self._wake()
+        return not self._closed
+
+    def _topics_changed(self, names: list[str]) -> bool:
+        with self._lock:
+            self._stale |= self._topics ^ set(names)
+            self._topics = set(names)
+        self._wake()
+        return not self._closed
+
+    def _partitions_changed(self, name: str) -> bool:
+        with self._lock:
+            goes_on = not self._closed and name in self._topics
+            self._stale.add(name)
+            if not goes_on:
+                self._watched.discard(name)
+        self._wake()
+        return goes_on
+
+    # -- on the thread that sends -----------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        if not self._addresses and name not in self._known:
+            raise CannotConnect(f"no broker is registered under {IDS} of ZooKeeper")
+        found = super().topic(name)
+        with self._lock:
+            is_new = name not in self._watched and len(self._watched) < WATCHED_TOPICS_MAX
+            if is_new:
+                self._watched.add(name)
+        if is_new:
+            self._watch(name)
+        return found
+
+    def _watch(self, name: str) -> None:
+        from kazoo.exceptions import KazooException
+
+        first = True
+
+        def seen(data: Any, stat: Any) -> bool:
+            nonlocal first
+            if first:
+                first = False
+                return True
+            return self._partitions_changed(name)
+
+        try:
+            self._client.DataWatch(f"{TOPICS}/{name}", seen)
+        except KazooException as error:  # ZooKeeper is away: the next metadata tries again
+            log.warning("topic %s is not watched: %s", name, error)
+            with self._lock:
+                self._watched.discard(name)
+
+    def poll(self) -> None:
+        if not self._is_new and not self._stale:
+            return
+        with self._lock:
+            is_new, self._is_new = self._is_new, False
+            stale, self._stale = self._stale, set()
+            addresses = self._addresses
+        if is_new:
+            if addresses:
+                self.cluster.bootstrap = parse_addresses(",".join(addresses))
+            stale |= self._known.keys()
+        for name in stale:
+            self.forget(name)
+
+    def close(self) -> None:
+        self._closed = True
+        self._stop()
+        super().close()
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+def _connected(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int) -> KazooClient:
+    from kazoo.client import KazooClient
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    client = KazooClient(hosts=zookeeper, timeout=session_timeout_ms / 1000, read_only=False)
+    try:
+        client.start(timeout=connect_timeout_ms / 1000)
+    except KazooTimeoutError as error:
+        client.stop()
+        client.close()
+        raise CannotConnect(f"zk.connect: no ZooKeeper answers at {zookeeper}") from error
+    return client

@@ -1,0 +1,37 @@
+"""Round robin: each record into the partition after the one before, keys or not.
+
+    partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner   (or round-robin)
+
+Partitions without a leader are left out. Each topic is counted on its own, from a partition that
+is chosen at random when the topic is first written to.
+"""
+
+import random
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from barnabas.hooks import hookimpl
+
+TOPICS_MAX = 10_000  # whose place is kept; beyond it the oldest begins anew
+
+
+class RoundRobinPartitioner:
+    """Each record into the next partition, whatever its key."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: dict[str, int] = {}
+
+    @hookimpl
+    def choose_partitions(
+        self, topic: str, keys: Sequence[Any], available: Sequence[int]
+    ) -> Sequence[int]:
+        with self._lock:
+            first = self._next.pop(topic, None)
+            if first is None:
+                first = random.randrange(len(available))
+            self._next[topic] = first + len(keys)
+            if len(self._next) > TOPICS_MAX:
+                del self._next[next(iter(self._next))]
+        return [available[(first + i) % len(available)] for i in range(len(keys))]

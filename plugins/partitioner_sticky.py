@@ -1,0 +1,34 @@
+"""Sticky: all records that are sent together go into one partition, keys or not.
+
+    partitioner.class=org.apache.kafka.clients.producer.UniformStickyPartitioner   (or sticky)
+
+The next batch goes into another partition of those that have a leader, chosen at random. Batches
+are as large as they can be this way, and partitions fill evenly in the end.
+"""
+
+import random
+import threading
+from collections.abc import Sequence
+
+from barnabas.hooks import hookimpl
+
+TOPICS_MAX = 10_000  # whose last partition is kept
+
+
+class StickyPartitioner:
+    """One partition for each batch, whatever the keys."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[str, int] = {}
+
+    @hookimpl
+    def choose_partitions(self, topic: str, available: Sequence[int]) -> int:
+        with self._lock:
+            last = self._last.pop(topic, None)
+            others = [partition for partition in available if partition != last]
+            chosen = random.choice(others or available)
+            self._last[topic] = chosen
+            if len(self._last) > TOPICS_MAX:
+                del self._last[next(iter(self._last))]
+        return chosen

@@ -1,0 +1,243 @@
+"""Kafka's own old consumer (release 1.1.1, the last that had it) and ours in one group.
+
+Broker, ZooKeeper and the other member are Kafka's: its console consumer with --zookeeper, which is
+kafka.consumer.ZookeeperConsumerConnector, and its kafka-consumer-groups --zookeeper.
+"""
+
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from compat.support import rival
+from kazoo.client import KazooClient
+
+from barnabas.client import Cluster, NewTopic, Producer, create_topics
+from barnabas.client.groups import committed_offsets
+from barnabas.clients import ConsumerConnector
+
+pytestmark = pytest.mark.java
+VERSION = "1.1.1"
+PATIENCE_S = 90.0
+HEAP = ("-Xmx256M", "-XX:TieredStopAtLevel=1")
+TOPIC = "shared"
+STARTS_MAX = 3
+
+
+class SmallKafka(rival.Rival):
+    heap = HEAP
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rival.Rival]:
+    reason = rival.missing(VERSION)
+    if reason:
+        pytest.skip(reason)
+    for attempt in range(STARTS_MAX):
+        running = SmallKafka(VERSION, tmp_path_factory.mktemp("kafka-1.1.1"), "zookeeper")
+        try:
+            running.start()
+            break
+        except rival.RivalError:  # its ports were free, and somebody else was quicker
+            if attempt + 1 == STARTS_MAX:
+                raise
+    try:
+        with Cluster(running.address) as cluster:
+            create_topics(cluster, [NewTopic(TOPIC, partition_count=4)])
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def zookeeper(kafka: rival.Rival) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=f"127.0.0.1:{kafka.side_port}")
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def write(kafka: rival.Rival) -> Callable[[bytes], None]:
+    """One record into each partition."""
+
+    def made(name: bytes) -> None:
+        with Cluster(kafka.address) as cluster, Producer(cluster, TOPIC) as producer:
+            for partition in range(4):
+                producer.send(b"%s-%d" % (name, partition), partition=partition)
+
+    return made
+
+
+class Theirs:
+    """The console consumer, in a process of its own; what it was given, in order."""
+
+    def __init__(self, kafka: rival.Rival, folder: Path, group: str, **more: str):
+        command = rival.tool(VERSION, "console-consumer", folder / "theirs.log", heap=HEAP)
+        settings = {
+            "group.id": group,
+            "auto.offset.reset": "smallest",
+            "auto.commit.interval.ms": "200",
+            "rebalance.backoff.ms": "500",
+            "rebalance.max.retries": "20",
+            "zookeeper.session.timeout.ms": "6000",
+            **more,
+        }
+        command += ["--zookeeper", f"127.0.0.1:{kafka.side_port}", "--topic", TOPIC]
+        for name, value in settings.items():
+            command += ["--consumer-property", f"{name}={value}"]
+        self.out = folder / "theirs.out"
+        with open(self.out, "wb") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+
+    @property
+    def found(self) -> set[str]:
+        return set(re.findall(r"^\w+-\d$", self.out.read_text(), re.M))
+
+    def stop(self) -> None:
+        """As Ctrl-C: it commits and leaves."""
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
+
+    def __enter__(self) -> "Theirs":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Ours:
+    """Our connector, and what its stream gave."""
+
+    def __init__(self, kafka: rival.Rival, group: str, **more: object) -> None:
+        self.connector = ConsumerConnector(
+            {
+                "group.id": group,
+                "zookeeper.connect": f"127.0.0.1:{kafka.side_port}",
+                "auto.offset.reset": "smallest",
+                "rebalance.backoff.ms": "500",
+                "rebalance.max.retries": "20",
+                "consumer.timeout.ms": "20",
+                "zookeeper.connection.timeout.ms": "20000",
+                **{name.replace("_", "."): value for name, value in more.items()},
+            }
+        )
+        (self.stream,) = self.connector.create_message_streams({TOPIC: 1})[TOPIC]
+        self.rows: set[str] = set()
+
+    @property
+    def found(self) -> set[str]:
+        from barnabas.clients import ConsumerTimeout
+
+        with contextlib.suppress(ConsumerTimeout):
+            while True:
+                self.rows.add(next(self.stream).message.decode())
+        return self.rows
+
+    def __enter__(self) -> "Ours":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.connector.shutdown()
+
+
+def all_of(*names: str) -> set[str]:
+    return {f"{name}-{partition}" for name in names for partition in range(4)}
+
+
+def owners(zookeeper: KazooClient, group: str) -> dict[int, str]:
+    path = f"/consumers/{group}/owners/{TOPIC}"
+    if not zookeeper.exists(path):
+        return {}
+    found = {}
+    for name in zookeeper.get_children(path):
+        with contextlib.suppress(Exception):  # it may be given up just now
+            found[int(name)] = zookeeper.get(f"{path}/{name}")[0].decode()
+    return found
+
+
+def test_both_share_a_group_and_go_on_with_each_others_offsets(
+    kafka: rival.Rival,
+    zookeeper: KazooClient,
+    write: Callable[[bytes], None],
+    tmp_path: Path,
+):
+    group = "mixed"
+    write(b"first")
+    with Theirs(kafka, tmp_path, group) as theirs:
+        until(lambda: theirs.found >= all_of("first"))
+        # The sooner it has committed the less may come twice.
+        path = f"/consumers/{group}/offsets/{TOPIC}"
+        until(lambda: zookeeper.exists(path) and len(zookeeper.get_children(path)) == 4)
+        with Ours(kafka, group) as ours:
+            until(lambda: sorted(owners(zookeeper, group)) == [0, 1, 2, 3]
+                  and len(set(owners(zookeeper, group).values())) == 2)  # fmt: skip
+            shares = owners(zookeeper, group)
+            # The algorithm, whoever stands first: runs of two.
+            assert shares[0] == shares[1] != shares[2] == shares[3]
+            mine = {p for p, name in shares.items() if name.startswith(ours.connector.consumer_id)}
+            assert len(mine) == 2
+            write(b"second")
+            until(lambda: theirs.found | ours.found >= all_of("first", "second"))
+            assert ours.found == {f"second-{p}" for p in mine}
+            described = consumer_groups(kafka, tmp_path, group)
+            assert set(described) == {0, 1, 2, 3}
+            assert all(who.startswith(f"{group}_") for who in described.values())
+            assert {p for p, who in described.items() if who == ours.connector.consumer_id} == mine
+            theirs.stop()
+            until(lambda: set(owners(zookeeper, group)) == {0, 1, 2, 3}
+                  and len(set(owners(zookeeper, group).values())) == 1)  # fmt: skip
+            write(b"third")
+            until(lambda: ours.found >= all_of("third"))
+            # What they had read, and committed, does not come again.
+            assert ours.found == {f"second-{p}" for p in mine} | all_of("third")
+    # And they go on where we stopped.
+    write(b"fourth")
+    # With `smallest` the console consumer refuses a group that has offsets.
+    with Theirs(kafka, tmp_path, group, **{"auto.offset.reset": "largest"}) as theirs:
+        until(lambda: theirs.found >= all_of("fourth"))
+        assert theirs.found == all_of("fourth")
+
+
+def consumer_groups(kafka: rival.Rival, folder: Path, group: str) -> dict[int, str]:
+    """kafka-consumer-groups --zookeeper --describe: the owner of each partition."""
+    command = rival.tool(VERSION, "groups", folder / "groups.log", heap=HEAP)
+    command += ["--zookeeper", f"127.0.0.1:{kafka.side_port}", "--describe", "--group", group]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    rows = re.findall(rf"^{TOPIC}\s+(\d+)\s+\d+\s+\d+\s+\d+\s+(\S+)", done.stdout, re.M)
+    return {int(partition): owner for partition, owner in rows}
+
+
+def test_their_offsets_in_kafka_and_ours(
+    kafka: rival.Rival, write: Callable[[bytes], None], tmp_path: Path
+):
+    """offsets.storage=kafka on both sides: the same topic of offsets."""
+    group = "moved"
+    write(b"fifth")
+    settings = {"offsets.storage": "kafka", "dual.commit.enabled": "false"}
+    with Theirs(kafka, tmp_path, group, **settings) as theirs:
+        until(lambda: theirs.found >= all_of("fifth"))
+        with Cluster(kafka.address) as cluster:
+            until(lambda: len(committed_offsets(cluster, group).get(TOPIC, {})) == 4)
+        theirs.stop()
+    with Cluster(kafka.address) as cluster:
+        ends = committed_offsets(cluster, group)[TOPIC]
+    assert sorted(ends) == [0, 1, 2, 3]
+    write(b"sixth")
+    with Ours(kafka, group, offsets_storage="kafka", dual_commit_enabled="false") as ours:
+        until(lambda: ours.found >= all_of("sixth"))
+        assert ours.found == all_of("sixth")
+    with Cluster(kafka.address) as cluster:
+        assert committed_offsets(cluster, group)[TOPIC] == {p: o + 1 for p, o in ends.items()}

@@ -1,0 +1,81 @@
+"""Python is told when a connection closes that it marked, and of no other."""
+
+import threading
+
+from reactor.network import Served, answer_to, request
+
+
+def marking(pending):
+    """Answers after the mark; `x` in the body: without one."""
+    if pending.data[pending.body_at :] != b"x":
+        pending.tell_closing()
+        pending.tell_closing()  # once is enough
+    pending.reply(answer_to(pending))
+
+
+def asked(connection, body=b""):
+    connection.sendall(request(1, body))
+    assert connection.recv(100)
+
+
+def test_a_marked_connection_is_told_of_once():
+    ids = []
+
+    def handle(pending):
+        ids.append(pending.connection_id)
+        marking(pending)
+
+    with Served(handle) as served:
+        one, plain, two = served.connect(), served.connect(), served.connect()
+        asked(one)
+        asked(plain, b"x")
+        asked(two)
+        asked(two)
+        plain.close()
+        served.eventually(lambda counters: counters["connection_count"] == 2)
+        assert served.reactor.next_closed(0) is None
+        one.close()
+        assert served.reactor.next_closed(10_000) == ids[0]
+        two.close()
+        assert served.reactor.next_closed(10_000) == ids[2]
+        assert served.reactor.next_closed(50) is None
+
+
+def test_a_connection_that_has_closed_before_it_is_marked():
+    waits, found = threading.Event(), []
+
+    def handle(pending):
+        waits.wait(20)
+        pending.tell_closing()
+        found.append(pending.connection_id)
+        pending.silent()
+
+    with Served(handle) as served:
+        gone = served.connect()
+        gone.sendall(request(1))
+        served.eventually(lambda counters: counters["python_requests"] == 1)
+        gone.close()
+        served.eventually(lambda counters: counters["connection_count"] == 0)
+        waits.set()
+        assert served.reactor.next_closed(10_000) == found[0]
+
+
+def test_one_that_the_broker_closes_is_told_of_too():
+    with Served(marking, connections_max_idle_ms=200) as served:
+        idle = served.connect()
+        asked(idle)
+        assert served.reactor.next_closed(10_000) is not None
+        idle.close()
+
+
+def test_whoever_waits_is_let_go_at_the_stop():
+    told = []
+    with Served(marking) as served:
+        left = served.connect()
+        asked(left)
+        waiting = threading.Thread(target=lambda: told.append(served.reactor.next_closed()))
+        waiting.start()
+    waiting.join(10)
+    assert told == [None]
+    left.close()
+    assert served.reactor.next_closed() is None
