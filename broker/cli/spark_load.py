@@ -22,9 +22,8 @@ from barnabas.spark.load.session import (
     LoadFailed,
     NoSpark,
     SparkTasks,
-    is_local,
-    is_submitted,
     local_master,
+    runs_there,
     spark_context,
     submit,
 )
@@ -128,7 +127,7 @@ def _spark_options(parser: argparse.ArgumentParser) -> None:
         "--master",
         metavar="URL",
         default=local_master(),
-        help="spark://..., yarn, k8s://...: by spark-submit (all cores of this machine)",
+        help="spark://..., yarn, k8s://...: a cluster (all cores of this machine)",
     )
     group.add_argument(
         "--conf",
@@ -187,7 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
         return fail("name a topic")
     if arguments.first == GROUP and not arguments.group:
         return fail("--first group needs --group")
-    if not is_local(arguments.master) and not is_submitted():
+    if runs_there(dict(arguments.conf)):
         app = Path(__file__).with_name("spark_app.py")
         return submit(arguments.master, dict(arguments.conf), app, given_words())
     settings = _settings(arguments)
@@ -205,7 +204,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def given_words() -> Sequence[str]:
-    """What stood behind `spark-load`."""
+    """What stands behind `spark-load`."""
     return sys.argv[2:]
 
 

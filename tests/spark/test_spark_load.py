@@ -2,11 +2,15 @@
 
 import json
 import os
+import pty
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,10 +18,15 @@ from scan.scan_rows import consumed, produce
 from spark.loading import HOUR_MS, KEPT, dataset, send, tree
 from spark.some_rows import rows
 
-pytest.importorskip("pyspark", reason="needs barnabas[spark]")
+import barnabas.cli
+
+pyspark = pytest.importorskip("pyspark", reason="needs barnabas[spark]")
 pytestmark = pytest.mark.java
 
 RUN_S = 150
+ALL_SEEDS = os.environ.get("BARNABAS_ALL_SEEDS") == "1"
+SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+APP = str(Path(barnabas.cli.__file__).parent / "spark_app.py")
 QUICK = [
     "--conf",
     "spark.driver.memory=512m",
@@ -26,23 +35,14 @@ QUICK = [
 ]
 
 
-def command(broker, topics, place, *words):
+def command(broker, topics, place, *words, report=("--json",)):
     return [
-        *(sys.executable, "-m", "barnabas", "spark-load", topics, "--json"),
+        *(sys.executable, "-m", "barnabas", "spark-load", topics, *report),
         *("--bootstrap-server", broker.bootstrap_servers),
         *("--to", f"{place}/lake", "--checkpoint", f"{place}/cp"),
         *QUICK,
         *words,
     ]
-
-
-def run(*given, env=None, status=0):
-    """The JSON lines: batches, and what was said at the end."""
-    done = subprocess.run(
-        command(*given), capture_output=True, text=True, timeout=RUN_S, env=env, check=False
-    )
-    assert done.returncode == status, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def children_of(pid):
@@ -73,6 +73,27 @@ def wait_for(what, process, seconds=RUN_S):
     return found
 
 
+@contextmanager
+def terminal():
+    """A terminal's end to write to, and what was written there."""
+    master, slave = pty.openpty()
+    shown = []
+
+    def read():
+        with suppress(OSError):  # Linux says so when nobody can write any more
+            while data := os.read(master, 4096):
+                shown.append(data.decode("utf-8", "replace"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield slave, shown
+    finally:
+        os.close(slave)
+        reader.join(RUN_S)
+        os.close(master)
+
+
 def staged(place):
     return [n for n in tree(f"{place}/lake", "_staging") if n.endswith(".parquet")]
 
@@ -83,9 +104,12 @@ def offsets_of(place, topic):
     return pairs
 
 
+@pytest.mark.parametrize("seed", range(10 if ALL_SEEDS else 1))
 @pytest.mark.topic(partitions=3, configs=KEPT)
-def test_killed_worker_then_killed_driver_then_once_more(session_broker, topic, tmp_path):
-    """Records are random, so that they take a while; each kill is seen to have struck."""
+def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
+    """Records are random, so that they take a while; each kill is seen to have struck, when some
+    of about 70 files are staged. The first run is one of spark-submit."""
+    moments = random.Random(seed)
     values = [(None, os.urandom(600), None) for _ in range(20_000)]
     for partition in range(3):
         for _ in range(2):
@@ -97,28 +121,37 @@ def test_killed_worker_then_killed_driver_then_once_more(session_broker, topic, 
                 partition=partition,
                 **{"batch.num.messages": 2000, "linger.ms": 5},
             )
-    words = (session_broker, topic, tmp_path, "--file-size", "1", "--option", "source=wire")
+    options = ("--file-size", "1", "--option", "source=wire", "--option", "batchBytes=500000")
+    words = (session_broker, topic, tmp_path, *options)
 
-    process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(lambda: staged(tmp_path), process)
-    os.kill(process.pid, signal.SIGKILL)
+    submitted = command(*words)
+    submitted[:4] = [SUBMIT, "--master", "local[2,4]", APP]
+    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    process = subprocess.Popen(submitted, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    count = moments.randrange(40)
+    wait_for(lambda: len(staged(tmp_path)) > count, process)
+    for pid in children_of(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.communicate()
     checkpoint = tmp_path / "cp"
     assert (checkpoint / "offsets/0").exists() and not (checkpoint / "commits/0").exists()
     assert not (tmp_path / "lake" / topic).exists()
 
-    process = subprocess.Popen(
-        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    before = set(staged(tmp_path))
-    wait_for(lambda: set(staged(tmp_path)) - before, process)
-    workers = [pid for pid, line in children_of(process.pid).items() if "pyspark.daemon" in line]
-    # The youngest are forked for tasks; the oldest forks them.
-    assert len(workers) >= 2
-    for pid in sorted(workers)[1:]:
-        os.kill(pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=RUN_S)
-    assert process.returncode == 0, err[-3000:]
+    with terminal() as (slave, shown):
+        process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=slave, text=True)
+        before, count = set(staged(tmp_path)), moments.randrange(30)
+        wait_for(lambda: len(set(staged(tmp_path)) - before) > count, process)
+        workers = [
+            pid for pid, line in children_of(process.pid).items() if "pyspark.daemon" in line
+        ]
+        # The youngest are forked for tasks; the oldest forks them.
+        assert len(workers) >= 2
+        for pid in sorted(workers)[1:]:
+            os.kill(pid, signal.SIGKILL)
+        out, _ = process.communicate(timeout=RUN_S)
+    assert process.returncode == 0, shown
+    assert "ranges, 0 records" in "".join(shown)  # the bar, while the first tasks ran
     batch, end = map(json.loads, out.splitlines())
     assert batch["repeated"] and batch["retried"] >= 1
     assert end["complete"] and end["records"] == 120_000
@@ -176,7 +209,7 @@ def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic,
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
 def test_a_cluster_loads_into_hdfs(session_broker, topic, tmp_path, hdfs, monkeypatch):
-    """By spark-submit: executors in processes of their own, that see no segment file."""
+    """Executors in processes of their own, that see no segment file."""
     for partition in (0, 1):
         send(session_broker, topic, 500, partition=partition, step_ms=HOUR_MS // 200)
     monkeypatch.setenv("HADOOP_CONF_DIR", hdfs.conf_dir())
@@ -191,8 +224,23 @@ def test_a_cluster_loads_into_hdfs(session_broker, topic, tmp_path, hdfs, monkey
         f"spark.executorEnv.HADOOP_CONF_DIR={hdfs.conf_dir()}",
     ):
         words += ["--conf", setting]
-    batch, end = run(session_broker, topic, place, *words)
-    assert end["complete"] and end["records"] == 1000 and batch["files"] == 6
+    done = subprocess.run(
+        command(session_broker, topic, place, *words, report=()),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "1000 records: complete" in done.stderr and "into 6 files" in done.stderr
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["topic", "partition", "hour", "records", "bytes", "late"],
+        *(
+            [topic, str(partition), f"2025-11-24T{16 + n}", str(count), str(12 * count), "0"]
+            for partition in (0, 1)
+            for n, count in enumerate((200, 200, 100))
+        ),
+    ]
     shown = subprocess.run(
         [sys.executable, "-m", "barnabas", "checkpoint", "export", f"{place}/cp"],
         capture_output=True,

@@ -1,4 +1,8 @@
-"""Spark under a load: a session of this process, or spark-submit for a cluster; its jobs."""
+"""Spark under a load: the session, and load tasks as its jobs.
+
+The driver is this process, on a cluster too: PySpark starts its JVM by spark-submit with the same
+settings. `submit` is for a driver that is to run on the cluster itself.
+"""
 
 import os
 import re
@@ -17,6 +21,7 @@ from barnabas.spark.load.task import LoadTask, load_range
 TASK_ATTEMPTS = 4  # Spark's default on clusters; a local master has 1 unless it is told
 POLL_S = 0.2
 GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the JVM is there already
+DEPLOY_MODE, WORKER_PYTHON = "spark.submit.deployMode", "spark.pyspark.python"
 CONF = {
     "spark.app.name": "barnabas spark-load",
     "spark.ui.enabled": "false",
@@ -40,6 +45,11 @@ def is_local(master: str) -> bool:
 
 def local_master(threads: int | None = None) -> str:
     return f"local[{threads or '*'},{TASK_ATTEMPTS}]"
+
+
+def runs_there(conf: Mapping[str, str]) -> bool:
+    """Whether the driver is to run on the cluster, and this is not it."""
+    return conf.get(DEPLOY_MODE) == "cluster" and not is_submitted()
 
 
 def is_submitted() -> bool:
@@ -77,8 +87,10 @@ def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
 
     with java_home() as home:
         changes = {} if home is None else {"JAVA_HOME": home}
-        if not is_submitted():
+        if is_local(master) and not is_submitted():
             changes |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        if WORKER_PYTHON in conf:
+            changes["PYSPARK_PYTHON"] = conf[WORKER_PYTHON]
         with environment(changes):
             builder = SparkSession.builder
             if not is_submitted():

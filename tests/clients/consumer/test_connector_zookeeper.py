@@ -1,5 +1,6 @@
 """ConsumerConnector over ZooKeeper's registry: a real ZooKeeper, and the documents of Kafka 0.8."""
 
+import contextlib
 import json
 import re
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
@@ -49,15 +51,21 @@ class Registry:
         return self.client.get(path)[0].decode()
 
     def children(self, path: str) -> list[str]:
-        return sorted(self.client.get_children(path)) if self.client.exists(path) else []
+        try:
+            return sorted(self.client.get_children(path))
+        except NoNodeError:
+            return []
 
     def put(self, path: str, data: object) -> None:
         text = data if isinstance(data, str) else json.dumps(data)
         self.client.create(path, text.encode(), makepath=True)
 
     def owners(self, group: str, topic: str) -> dict[int, str]:
-        path = f"/consumers/{group}/owners/{topic}"
-        return {int(p): self.get(f"{path}/{p}") for p in self.children(path)}
+        path, found = f"/consumers/{group}/owners/{topic}", {}
+        for name in self.children(path):
+            with contextlib.suppress(NoNodeError):  # it may be given up just now
+                found[int(name)] = self.get(f"{path}/{name}")
+        return found
 
     def offsets(self, group: str, topic: str) -> dict[int, str]:
         path = f"/consumers/{group}/offsets/{topic}"
@@ -167,6 +175,23 @@ def test_offsets_that_another_client_left_are_read(
     registry.put(f"/consumers/{group}/offsets/{topic}/0", "2")
     (stream,) = zk().create_message_streams({topic: 1})[topic]
     assert next(stream).offset == 2
+
+
+def test_an_offset_that_is_none_is_told_and_nothing_is_read(
+    registry: Registry, zk: Connect, topic: str, write: Write, group: str
+):
+    """Neither read again from the start nor left out: somebody has to look at it."""
+    register_topic(registry, topic)
+    write(topic, 0, [b"a"])
+    path = f"/consumers/{group}/offsets/{topic}/0"
+    registry.put(path, "17 or so")
+    settings = {"rebalance.max.retries": 1}
+    with pytest.raises(ConsumerRebalanceFailed, match=f"{path} holds b'17 or so'"):
+        zk(settings).create_message_streams({topic: 1})
+    assert registry.get(path) == "17 or so" and registry.owners(group, topic) == {}
+    registry.client.set(path, b"-1")  # as Kafka writes that there is none
+    (stream,) = zk().create_message_streams({topic: 1})[topic]
+    assert next(stream).offset == 0
 
 
 def test_the_registrations_of_0_7_and_of_todays_brokers_are_read(
