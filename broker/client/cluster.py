@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from barnabas.client.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
 from barnabas.client.failures import (
@@ -26,6 +26,9 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.wire import Struct, request
+
+if TYPE_CHECKING:
+    from barnabas.client.security import Security
 
 METADATA = 3
 PORT = 9092
@@ -93,8 +96,11 @@ class Cluster:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         patient: bool = False,
+        security: "Security | None" = None,
     ) -> None:
-        """patient: the first contact too is tried again, as brokers are known to be there."""
+        """patient: the first contact too is tried again, as brokers are known to be there.
+        security: TLS and who we are; None is plain text."""
+        self.security = security
         self.bootstrap = parse_addresses(bootstrap_servers)
         self.client_id = client_id
         self.timeout_s = timeout_s
@@ -175,6 +181,7 @@ class Cluster:
             client_id=self.client_id,
             connect_timeout_s=self.connect_timeout_s,
             answer_timeout_s=self.answer_timeout_s,
+            security=self.security,
         )
 
     # ------------------------------------------------------------------------------- metadata
