@@ -22,6 +22,7 @@ COMMANDS = {
     "transactions": "list, describe and abort transactions; find those that hang",
     "configs": "show and change settings of topics and brokers",
     "plugins": "list and describe plugins, begin one of your own, reload a broker's",
+    "mirror": "copy topics of other clusters into one, for as long as it runs",
     "bench": "how fast a broker takes, gives and passes on records",
     "log": "look into the files of a log directory",
     "checkpoint": "look into Spark's checkpoints; move them to and from consumer groups",

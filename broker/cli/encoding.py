@@ -31,17 +31,18 @@ def encoder_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--key-encoder", metavar="NAME", help="makes the bytes of keys")
     group.add_argument("--from-json", action="store_true", help="encoders get what lines say")
     group.add_argument("--partitioner", metavar="NAME", help="chooses the partitions")
-    _option(group)
+    plugin_option(group)
 
 
 def decoder_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("plugins (`barnabas plugins list`)")
     group.add_argument("--decoder", metavar="NAME", help="makes objects of values")
     group.add_argument("--key-decoder", metavar="NAME", help="of keys (default: --decoder)")
-    _option(group)
+    plugin_option(group)
 
 
-def _option(group: Any) -> None:
+def plugin_option(group: Any) -> None:
+    """`--option plugin.NAME.KEY=VALUE`, for a parser or a group of one."""
     group.add_argument(
         "--option",
         metavar="plugin.NAME.KEY=VALUE",

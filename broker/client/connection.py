@@ -76,11 +76,15 @@ class Connection:
         return f"{host}:{self.port}"
 
     def close(self) -> None:
-        """A thread that waits for an answer on it learns that the connection is lost."""
         self.is_open = False
+        self._socket.close()
+
+    def interrupt(self) -> None:
+        """For another thread than the one that uses it, which learns that the connection is lost
+        and closes it: closing here would leave that one with the number of a socket that may be
+        somebody else's by then."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
 
     def hand_over(self) -> socket.socket:
         """The socket, not blocking, for one who speaks on it alone from now on (pipeline.py)."""

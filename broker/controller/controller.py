@@ -36,6 +36,7 @@ from barnabas.server.membership import Membership
 log = logging.getLogger("barnabas.controller")
 
 AGAIN_S = 1.0
+STOP_S = 1.0
 NOTES_KEPT_MS = 15 * 60 * 1000
 NOTES_LOOKED_AT_MS = 60 * 1000
 
@@ -75,14 +76,17 @@ class Controller:
         self._thread.start()
 
     def stop(self) -> None:
+        """What it waits for in the tree ends when that is closed."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_S)
 
     def apply(self, _state: ClusterState) -> None:
-        """Told of each state; returns at once."""
-        self._wake.set()
+        """Told of each state; returns at once. A state that this thread has made itself calls for
+        nothing: what others did meanwhile is told by their watches."""
+        if threading.current_thread() is not self._thread:
+            self._wake.set()
 
     def _run(self) -> None:
         again = False
@@ -140,15 +144,15 @@ class Controller:
         marked = self._tree.children(znodes.DELETE_TOPICS_PATH)
         if not marked:
             return
-        known = self._reader.refresh_topics(marked)
-        there = [name for name in marked if known.topic(name) is not None]
+        known = self._reader.state.topics
+        there = [name for name in marked if name in known]
+        done = [name for name in marked if self._tree.exists(znodes.topic_path(name)) is None]
         if self._may_delete():
             self._deletion.delete(there)
-            there = []
-        elif there:
-            log.info("not deleted, by delete.topic.enable: %s", ", ".join(sorted(there)))
-        gone = set(marked) - known.topics.keys() - known.without_id.keys() - known.unreadable.keys()
-        for name in [*there, *gone]:
+        else:
+            log.info("not deleted, by delete.topic.enable: %s", ", ".join(sorted(marked)))
+            done = marked
+        for name in done:
             self._remove(znodes.delete_topic_path(name))
 
     def _delete_notes(self) -> None:

@@ -7,7 +7,7 @@ a living replica its nodes and its first state, in as few multis as they fit in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
@@ -73,17 +73,17 @@ def stateless(state: ClusterState) -> list[str]:
     return [
         topic.name
         for topic in state.topics.values()
-        if not topic.deleting and any(_wanting(topic, state))
+        if not topic.deleting and _wanting(topic, state)
     ]
 
 
-def _wanting(topic: Topic, state: ClusterState) -> Iterable[int]:
+def _wanting(topic: Topic, state: ClusterState) -> list[int]:
     alive = state.brokers.keys()
-    return (
+    return [
         index
         for index, partition in topic.partitions.items()
         if partition.state is None and not alive.isdisjoint(partition.replicas)
-    )
+    ]
 
 
 def begin_partitions(

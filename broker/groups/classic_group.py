@@ -11,6 +11,7 @@ have not joined with it yet. Next: rebalance.py, which makes the transitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
@@ -32,6 +33,12 @@ BEFORE = {  # the states that a state may follow
 }
 
 Protocols = Sequence[tuple[str, bytes]]
+# Most groups have nobody of these sorts, so no group has a container of its own for nobody.
+NOBODY: frozenset[str] = frozenset()
+NO_INSTANCES: dict[str, str] = {}
+NO_TIMERS: dict[str, Any] = {}
+KEPT = 1024  # values that many members have in common
+KEPT_BYTES_MAX = 4096  # of each
 
 
 class CommitLane(Protocol):
@@ -112,7 +119,7 @@ class Member:
         self.client_host = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
-        self.protocols = tuple(protocols)
+        self.protocols = in_common(protocols)
         self.assignment = assignment
         self.is_new = False
         self.join: AnswerJoin | None = None
@@ -123,6 +130,37 @@ class Member:
     def metadata(self, protocol: str | None) -> bytes:
         """What it said with a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+def in_common(protocols: Protocols) -> tuple[tuple[str, bytes], ...]:
+    """The protocols as an object that members who say the same share."""
+    given = tuple(protocols)
+    if sum(len(metadata) for _, metadata in given) > KEPT_BYTES_MAX:
+        return given
+    return _kept_protocols(given)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept_protocols(given: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
+    return given
+
+
+def shared_bytes(given: bytes) -> bytes:
+    """The same bytes, as an object that others who have them share."""
+    return given if len(given) > KEPT_BYTES_MAX else _kept_bytes(given)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept_bytes(given: bytes) -> bytes:
+    return given
+
+
+def _counted(members: Iterable[Member]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for member in members:
+        for name in {name for name, _ in member.protocols}:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 class ClassicGroup:
@@ -142,7 +180,7 @@ class ClassicGroup:
         "pending",
         "pending_sync",
         "previous_state",
-        "protocol_counts",
+        "_protocol_counts",
         "protocol_name",
         "protocol_type",
         "state",
@@ -161,11 +199,11 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.instances: dict[str, str] = {}  # static members: instance id to member id
+        self.instances = NO_INSTANCES  # static members: instance id to member id
         self.joined_count = 0  # of members that wait for the answer to their join
-        self.protocol_counts: dict[str, int] = {}  # how many members support each
-        self.pending: dict[str, Any] = {}  # member id to its timer
-        self.pending_sync: set[str] = set()
+        self._protocol_counts: dict[str, int] | None = None  # of two members and more
+        self.pending = NO_TIMERS  # member id to its timer
+        self.pending_sync: set[str] | frozenset[str] = NOBODY
         self.subscribed: frozenset[str] | None = None  # None: not known
         self.new_member_added = False
         self.empty_since_ms: int | None = None  # wall clock; None before the first generation
@@ -220,7 +258,7 @@ class ClassicGroup:
             self.leader = None
             self.move_to(EMPTY, wall_ms)
         self.subscribed = self._subscriptions()
-        self.pending_sync.clear()
+        self.pending_sync = NOBODY
 
     # -- members --------------------------------------------------------------------------------
 
@@ -231,9 +269,14 @@ class ClassicGroup:
             self.leader = None
         if member.instance_id is not None:
             assert member.instance_id not in self.instances, member.instance_id
+            if self.instances is NO_INSTANCES:
+                self.instances = {}
             self.instances[member.instance_id] = member.member_id
         self.members[member.member_id] = member
-        self._count_protocols(member, 1)
+        if self._protocol_counts is not None:
+            self._count_protocols(member, 1)
+        elif len(self.members) > 1:
+            self._protocol_counts = _counted(self.members.values())
         self.joined_count += member.join is not None
         if self.leader is None:
             self.leader = member.member_id
@@ -241,10 +284,12 @@ class ClassicGroup:
     def remove(self, member_id: str) -> Member | None:
         self.dismiss()
         member = self.members.pop(member_id, None)
-        self.pending_sync.discard(member_id)
+        self.has_synced(member_id)
         if member is None:
             return None
         self._count_protocols(member, -1)
+        if len(self.members) < 2:
+            self._protocol_counts = None
         self.joined_count -= member.join is not None
         if member.instance_id is not None:
             del self.instances[member.instance_id]
@@ -260,22 +305,50 @@ class ClassicGroup:
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         self._count_protocols(member, -1)
-        member.protocols = tuple(protocols)
+        member.protocols = in_common(protocols)
         self._count_protocols(member, 1)
 
+    @property
+    def protocol_counts(self) -> dict[str, int]:
+        """How many members support each."""
+        if self._protocol_counts is not None:
+            return self._protocol_counts
+        return _counted(self.members.values())
+
     def _count_protocols(self, member: Member, by: int) -> None:
-        counts = self.protocol_counts
+        counts = self._protocol_counts
+        if counts is None:
+            return
         for name in {name for name, _ in member.protocols}:
             counts[name] = counts.get(name, 0) + by
             if counts[name] == 0:
                 del counts[name]
+
+    # -- who is waited for ----------------------------------------------------------------------
+
+    def awaits_join(self, member_id: str, timer: Any) -> None:
+        """It was given an id and has yet to join with it."""
+        if self.pending is NO_TIMERS:
+            self.pending = {}
+        self.pending[member_id] = timer
+
+    def awaits_sync(self, member_id: str) -> None:
+        if isinstance(self.pending_sync, frozenset):
+            self.pending_sync = set()
+        self.pending_sync.add(member_id)
+
+    def has_synced(self, member_id: str) -> None:
+        if isinstance(self.pending_sync, set):
+            self.pending_sync.discard(member_id)
+            if not self.pending_sync:
+                self.pending_sync = NOBODY
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
         """The static member gets a new id; gives the member, who keeps all else."""
         self.dismiss()
         old_id = self.instances[instance_id]
         member = self.members.pop(old_id)
-        self.pending_sync.discard(old_id)
+        self.has_synced(old_id)
         member.member_id = new_id
         self.members[new_id] = member
         self.instances[instance_id] = new_id

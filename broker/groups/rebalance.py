@@ -31,6 +31,8 @@ from barnabas.groups.classic_group import (
     COMPLETING,
     DEAD,
     EMPTY,
+    NO_TIMERS,
+    NOBODY,
     PREPARING,
     STABLE,
     AnswerJoin,
@@ -40,6 +42,7 @@ from barnabas.groups.classic_group import (
     Member,
     Protocols,
     SyncResult,
+    shared_bytes,
 )
 from barnabas.value_class import NamedTuple
 
@@ -164,9 +167,8 @@ class Rebalances:
             self._add(group, new_id, asked, answer)
 
     def _set_pending(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
-        group.pending[member_id] = self._after(
-            session_timeout_ms, lambda: self._expire_pending(group, member_id)
-        )
+        timer = self._after(session_timeout_ms, lambda: self._expire_pending(group, member_id))
+        group.awaits_join(member_id, timer)
 
     def _expire_pending(self, group: ClassicGroup, member_id: str) -> None:
         if group.pending.pop(member_id, None) is not None:
@@ -325,7 +327,7 @@ class Rebalances:
     def _prepare(self, group: ClassicGroup) -> None:
         """Everyone joins anew."""
         self._cancel(group, "sync_timer")
-        group.pending_sync.clear()
+        group.pending_sync = NOBODY
         if group.state == COMPLETING:
             self._refuse_syncs(group, RebalanceInProgress())
         was_empty = group.state == EMPTY
@@ -387,7 +389,7 @@ class Rebalances:
         timeout_ms = group.rebalance_timeout_ms
         answers = []
         for member in group.members.values():
-            group.pending_sync.add(member.member_id)
+            group.awaits_sync(member.member_id)
             member.is_new = False
             joined = group.set_join(member, None)
             if joined is not None:
@@ -421,7 +423,7 @@ class Rebalances:
         except KafkaError as error:
             answer(SyncResult(error))
             return
-        group.pending_sync.discard(member_id)
+        group.has_synced(member_id)
         if group.state == STABLE:
             answer(self._assigned(group, member))
             self._extend_session(group, member)
@@ -444,7 +446,7 @@ class Rebalances:
                 self._prepare(group)
                 return
             for member in group.members.values():
-                member.assignment = assignments.get(member.member_id, b"")
+                member.assignment = shared_bytes(assignments.get(member.member_id, b""))
             group.move_to(STABLE, self._wall_ms())
             self._answer_syncs(group)
             if not group.pending_sync:
@@ -556,7 +558,7 @@ class Rebalances:
         self._cancel(group, "sync_timer")
         for timer in group.pending.values():
             timer.cancel()
-        group.pending.clear()
+        group.pending = NO_TIMERS
         for member in group.members.values():
             self._stop_session(member)
             join = group.set_join(member, None)

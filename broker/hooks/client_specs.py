@@ -1,5 +1,5 @@
-"""What the clients ask of plugins: the old producer (`barnabas.clients`), `barnabas produce` and
-`barnabas consume`. Part of the specifications; see specs.py.
+"""What the clients ask of plugins: the old producer (`barnabas.clients`), `barnabas produce`,
+`barnabas consume` and `barnabas mirror`. Part of the specifications; see specs.py.
 
 These hooks are asked of the plugins that a client's settings name: `partitioner.class`,
 `serializer.class`, `key.serializer.class`, `callback.handler`, `event.handler`. They run in the
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import pluggy
 
-from barnabas.hooks.views import KeyedMessage
+from barnabas.hooks.views import KeyedMessage, MirroredMessage
 
 PROJECT = "barnabas"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -182,5 +182,21 @@ class ClientSpecs:
         Returns: nothing.
         When it fails: with `sync` `send` raises it; with `async` the batch counts as dropped and
         the failure is logged.
+        """
+        raise NotImplementedError
+
+    @hook(budget_ms=UNBOUNDED)
+    def handle_mirrored(
+        self, source: str, messages: Sequence[MirroredMessage]
+    ) -> Sequence[KeyedMessage]:
+        """What `barnabas mirror` writes for what it has read (`--message-handler`).
+
+        When: messages of one source were read and are about to be written, on the mirror's thread
+        for that source.
+        `source`: its name. `messages`: in the order of each partition, keys and values as bytes.
+        Returns: what is to be written: other topics, partitions (None: by key), keys, values and
+        headers, more or fewer. Keys and values are bytes or None.
+        When it fails: the mirror stops with an error; nothing of these messages is committed, so
+        that the next start reads them again.
         """
         raise NotImplementedError

@@ -5,6 +5,8 @@ This is the one place that reads what the configuration says of plugins. Nothing
 interceptor; until then every question here is answered by one test of `_registry`.
 
     plugins=a,b                      which run, in which order
+    create.topic.policy.class.name   one more, which has to check new topics
+    alter.config.policy.class.name   one more, which has to check changes of settings
     plugin.NAME.key=value            options, see hooks/options.py
     plugins.reloads                  a change of it loads all of them anew
 
@@ -45,6 +47,10 @@ HOOKS = {  # what a topic's setting names plugins for
     "retention.policy": "deletable_segments",
     "produce.interceptors": "intercept_produce",
     "fetch.interceptors": "intercept_fetch",
+}
+POLICIES = {  # settings of Kafka that name one plugin, and what they name it for
+    "create.topic.policy.class.name": "check_new_topic",
+    "alter.config.policy.class.name": "check_config_change",
 }
 PLAIN_POLICIES = frozenset({"time", "size"})  # ask for nothing but the segments
 EVENTS_MAX = 100_000  # of partitions led and lost that plugins were not told so far
@@ -117,7 +123,7 @@ class Plugins:
         """The plugins of the configuration. Raises UnusablePlugins; but a set that was altered
         while the broker ran can be altered only while it runs, so that it starts without those
         that have gone."""
-        names = self._config.names(NAMES)
+        names = self._names()
         if not names:
             return
         layers = self._config.layers
@@ -131,6 +137,18 @@ class Plugins:
             self.registry.load(names)
         except CannotLoad as error:
             raise UnusablePlugins(str(error)) from error
+        for setting, hook in POLICIES.items():
+            name = self._config[setting]
+            reason = self.registry.problem_of(str(name), hook) if name else ""
+            if reason:
+                raise UnusablePlugins(f"{setting}: {reason}.")
+
+    def _names(self, plugins: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Of all that run; `plugins` in the place of those of that setting. A policy is asked
+        behind them."""
+        named = self._config.names(NAMES) if plugins is None else plugins
+        policies = (self._config[setting] for setting in POLICIES)
+        return tuple(dict.fromkeys([*named, *(str(name) for name in policies if name)]))
 
     def attach(
         self, topic_config: Callable[[str], TopicConfig], fetches: RewriteQueue, node_id: int
@@ -197,6 +215,7 @@ class Plugins:
         given = {**layers.static, **layers.cluster, **layers.broker}
         wanted = value_in_force(BROKER_SETTINGS[NAMES], layers)
         assert isinstance(wanted, tuple)
+        wanted = self._names(wanted)
         tried = Registry(lambda: {name: text for name, text in given.items()})
         problems = tried.forget_code(wanted) if RELOADS in names else []
         problems = problems or tried.check(wanted)
@@ -205,7 +224,7 @@ class Plugins:
 
     def _changed(self, names: frozenset[str]) -> None:
         if _are_ours(names) and not self._stopped:
-            self.registry.reload(self._config.names(NAMES))
+            self.registry.reload(self._names())
             self._begin_named_by_topics()
 
     def _begin_named_by_topics(self) -> None:

@@ -68,7 +68,7 @@ def _step(so_far: Narrowed, kind: str, one: Any) -> Narrowed | None:
     if kind == "IsNotNull":
         return so_far if name in NEVER_NULL else None
     value = getattr(one, "value", None)
-    values = tuple(value) if kind == "In" else (value,)
+    values = tuple(value or ()) if kind == "In" else (value,)
     if kind in ("EqualTo", "EqualNullSafe", "In") and name in ("topic", "partition"):
         wanted = str if name == "topic" else int
         if not all(type(row) is wanted for row in values):

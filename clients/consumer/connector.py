@@ -200,6 +200,12 @@ class ConsumerConnector:
                 self._offsets.commit(told, retries)
                 self._committed |= told
 
+    def positions(self) -> dict[TopicAndPartition, int]:
+        """The offset of the next message of each partition that is read here now, or -1 where
+        nothing was fetched so far."""
+        with self._lock:
+            return {name: info.position for name, info in self._infos.items()}
+
     def _positions(self) -> dict[TopicAndPartition, int]:
         """Those that are not committed yet."""
         found = {name: info.position for name, info in self._infos.items()}

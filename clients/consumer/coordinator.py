@@ -57,8 +57,14 @@ class Coordinator:
         if connection is not None:
             connection.close()
 
+    def interrupt(self) -> None:
+        """From another thread: who waits for an answer learns that the connection is lost."""
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
     def close(self) -> None:
-        """Who waits for an answer learns that the connection is lost."""
+        """When nobody asks any more."""
         self.forget()
         cluster, self._cluster = self._cluster, None
         if cluster is not None:

@@ -88,7 +88,7 @@ class CoordinatorGroup:
             return
         self._thread.join(BACKOFF_S)
         if self._thread.is_alive():
-            self._coordinator.forget()  # it may wait for the others to join
+            self._coordinator.interrupt()  # it may wait for the others to join
         self._thread.join(STOP_TIMEOUT_S)
 
     def leave(self) -> None:

@@ -185,9 +185,8 @@ class Fetcher:
         with self._changed:
             self._stopped = True
             self._changed.notify()
-            connection = self._connection
-        if connection is not None:
-            connection.close()
+            if self._connection is not None:
+                self._connection.interrupt()
         self._thread.join(STOP_TIMEOUT_S)
 
     # -------------------------------------------------------------------------------- the loop
@@ -200,7 +199,7 @@ class Fetcher:
                     self._changed.wait()
                     wanted, is_held_up = self._wanted()
                 if self._stopped:
-                    return
+                    break
                 broker = self._broker
             assert broker is not None
             try:
@@ -211,6 +210,8 @@ class Fetcher:
                 if not self._stopped:
                     log.warning("fetching from %s:%d: %s", broker.host, broker.port, error)
                 self._lose_all()
+        if self._connection is not None:
+            self._connection.close()
 
     def _wanted(self) -> tuple[list[PartitionInfo], bool]:
         """Whom to ask for; whether somebody is left out for a full queue."""
@@ -248,7 +249,7 @@ class Fetcher:
         with self._changed:
             self._connection = made
             if self._stopped:
-                made.close()
+                made.interrupt()
         return made
 
     def _lose_all(self) -> None:
@@ -364,8 +365,9 @@ class Fetcher:
         if not row.records:
             return
         chunk = Chunk(info, info.fetch_offset, info.fetch_offset)
+        data = bytes(row.records)  # else a chunk that waits would keep the whole answer
         try:
-            for batch in decode_batches(row.records, size_max=BATCH_BYTES_MAX, partial_tail=True):
+            for batch in decode_batches(data, size_max=BATCH_BYTES_MAX, partial_tail=True):
                 chunk.batches.append(batch)
                 chunk.next_offset = batch.last_offset + 1
         except CorruptRecords as error:

@@ -57,8 +57,11 @@ class ZooKeeperTree:
 
     def close(self) -> None:
         """Ends the session: its ephemeral nodes are gone."""
-        self._client.stop()
-        self._client.close()
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as error:  # kazoo's thread may be in the middle of connecting
+            log.warning("the session with %s ends by itself: %s", self._hosts, error)
 
     def on_new_session(self, changed: Callable[[], None]) -> None:
         """Calls back when the connection is there again, in the same session or in another."""

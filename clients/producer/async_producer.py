@@ -131,7 +131,8 @@ class AsyncProducer:
             now_s = time.monotonic()
             is_over = now_s - last_s >= queue_s or queue.closed
             count = len(queue.events)
-            if count and (is_over or count + len(gathered) >= batch_events):
+            is_enough = count + len(gathered) >= batch_events or count >= queue.events_max
+            if count and (is_over or is_enough):
                 events = queue.take(batch_events - len(gathered))
                 if after_dequeuing is not None:
                     events = self._called("after_dequeuing", events)

@@ -66,6 +66,10 @@ NUMBERS_LOST = (
 TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
 
 
+class Cancelled(Exception):
+    """`step` after `cancel`."""
+
+
 class Batch:
     """Records of one partition that go together. `notes`: of each `add` that they came by, what it
     gave and how many records of it are here."""
@@ -155,6 +159,7 @@ class Delivery:
         self._lines: dict[int, _Line] = {}
         self._selector = selectors.DefaultSelector()
         self._message = request(PRODUCE)
+        self._cancelled = False
         self._bell_lock = threading.Lock()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._bell, selectors.EVENT_READ, None)
@@ -198,6 +203,11 @@ class Delivery:
             if self._bell >= 0:
                 os.eventfd_write(self._bell, 1)
 
+    def cancel(self) -> None:
+        """Ends all waiting for what is on its way; from any thread."""
+        self._cancelled = True
+        self.wake()
+
     @property
     def is_idle(self) -> bool:
         """Whether everything has ended."""
@@ -205,7 +215,10 @@ class Delivery:
         return not self.pending_batches and not wants_out
 
     def step(self, wait_s: float) -> None:
-        """Sends what may go, then takes what has come, waiting up to wait_s for the first."""
+        """Sends what may go, then takes what has come, waiting up to wait_s for the first. Raises
+        Cancelled."""
+        if self._cancelled:
+            raise Cancelled("the delivery was cancelled")
         self.brokers.poll()
         before = self.pending_batches
         wait_s = min(wait_s, self._send_all())

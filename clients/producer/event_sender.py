@@ -134,6 +134,10 @@ class EventSender:
         partitions: Sequence[int | None],
     ) -> Sequence[int] | int:
         known = self._topic(topic)
+        highest = max((index for index in partitions if index is not None), default=0)
+        if highest >= len(known.partitions):  # there may be more by now
+            self._delivery.brokers.forget(topic)
+            known = self._topic(topic)
         count = len(known.partitions)
         found: Sequence[int] | int
         if None not in partitions:

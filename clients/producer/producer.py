@@ -244,7 +244,7 @@ class Producer:
             if bell and not self._closed:
                 bell[0]()
 
-        brokers = _brokers(config, changed)
+        brokers = brokers_of(config, changed)
         try:
             delivery = Delivery(
                 brokers,
@@ -309,7 +309,10 @@ class Producer:
             self._counts["dropped"] += count
 
 
-def _brokers(config: ProducerConfig, changed: Callable[[], None]) -> Brokers:
+def brokers_of(config: ProducerConfig, changed: Callable[[], None]) -> Brokers:
+    """Where a producer's settings say the brokers are; `changed` is called, from any thread, when
+    ZooKeeper tells of something new. Raises CannotConnect."""
+
     def cluster(addresses: str) -> Cluster:
         timeout_s = config.request_timeout_ms / 1000
         return Cluster(

@@ -32,6 +32,25 @@ IDS, TOPICS = "/brokers/ids", "/brokers/topics"
 WATCHED_TOPICS_MAX = 10_000
 
 
+def registered(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int) -> str:
+    """The addresses of all brokers that are registered now, with commas between. Raises
+    CannotConnect."""
+    from kazoo.exceptions import NoNodeError
+
+    client = _connected(zookeeper, session_timeout_ms, connect_timeout_ms)
+    try:
+        rows = [client.get(f"{IDS}/{name}")[0] for name in client.get_children(IDS)]
+    except NoNodeError:
+        rows = []
+    finally:
+        client.stop()
+        client.close()
+    found = [address for address in map(address_of, rows) if address is not None]
+    if not found:
+        raise CannotConnect(f"no broker is registered under {IDS} of ZooKeeper")
+    return ",".join(found)
+
+
 class ZookeeperBrokers(Brokers):
     """Raises CannotConnect when ZooKeeper does not answer in time."""
 

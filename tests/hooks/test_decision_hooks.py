@@ -277,10 +277,17 @@ def test_the_life_of_a_broker_and_of_its_partitions(tmp_path, recorder):
 
 
 def test_figures_are_reported(recorder):
+    brokers = "kafka_controller_kafkacontroller_activebrokercount"
+    reports = []
+
+    def is_told():
+        reports[:] = [row[1] for row in recorder if row[0] == "figures" and brokers in row[1]]
+        return bool(reports)
+
     with Broker({"plugins": "recorder", "plugins.report.interval.ms": 100}):
-        wait_for(lambda: any(row[0] == "figures" for row in recorder))
-    figures = next(row[1] for row in recorder if row[0] == "figures")
-    assert figures["kafka_controller_kafkacontroller_activebrokercount"] == 1
+        wait_for(is_told)  # a report during the start has fewer figures
+    figures = reports[0]
+    assert figures[brokers] == 1
     assert figures['barnabas_plugin_calls_total{plugin="recorder",hook="broker_started"}'] == 1
 
 
@@ -356,3 +363,59 @@ def test_wrong_settings_of_a_topic_are_refused_when_altered(broker, topic):
     with pytest.raises(InvalidConfig, match="no plugin 'x' runs here"):
         alter(broker, topic, retention_policy="time,x")
     alter(broker, topic, retention_policy="none")
+
+
+POLICY = """
+from barnabas import hookimpl
+
+
+class Policy:
+    @hookimpl
+    def check_new_topic(self, topic):
+        return None if topic.name.startswith("team-") else "topics are called team-..."
+
+    @hookimpl
+    def check_config_change(self, change):
+        return "compaction is not for everybody" if "compact" in str(change.configs) else None
+"""
+
+
+def test_create_topic_policy_class_name(tmp_path, monkeypatch):
+    """Kafka's setting create.topic.policy.class.name names a plugin, which need not stand in
+    `plugins`."""
+    install(tmp_path, monkeypatch, "our-policy", POLICY, our_policy="Policy")
+    with Broker({"create.topic.policy.class.name": "our-policy"}) as broker:
+        broker.create_topic("team-a")
+        with pytest.raises(PolicyViolation, match="team-"):
+            broker.create_topic("mine")
+        assert broker.node.plugins.registry.names() == ["our-policy"]
+
+
+def test_alter_config_policy_class_name(tmp_path, monkeypatch):
+    """The same of alter.config.policy.class.name; a plugin that both name is there once."""
+    install(tmp_path, monkeypatch, "our-policy", POLICY, our_policy="Policy")
+    both = dict.fromkeys(
+        ["create.topic.policy.class.name", "alter.config.policy.class.name"], "our-policy"
+    )
+    with Broker(both) as broker:
+        broker.create_topic("team-a")
+        assert broker.node.plugins.registry.names() == ["our-policy"]
+        from barnabas.client import Cluster, ConfigChange, Resource, alter_configs
+        from barnabas.client.admin import SET, TOPIC
+
+        with Cluster(broker.bootstrap_servers) as cluster:
+            change = ConfigChange(SET, "cleanup.policy", "compact")
+            with pytest.raises(PolicyViolation, match="not for everybody"):
+                alter_configs(cluster, Resource(TOPIC, "team-a"), [change])
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "words"),
+    [
+        ("create.topic.policy.class.name", "com.acme.Policy", "no plugin 'com.acme.Policy'"),
+        ("alter.config.policy.class.name", "time", "does not implement check_config_change"),
+    ],
+)
+def test_a_policy_that_cannot_be_had_stops_the_start(setting, name, words):
+    with pytest.raises(CannotStart, match=words):
+        Broker({setting: name}).start()

@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from barnabas.client import Cluster, NewTopic, Producer, create_topics
 from barnabas.client.groups import committed_offsets
 from barnabas.clients import ConsumerConnector
+from barnabas.errors import KafkaError, TopicAlreadyExists
 
 pytestmark = pytest.mark.java
 VERSION = "1.1.1"
@@ -53,10 +54,21 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rival.Rival]:
                 raise
     try:
         with Cluster(running.address) as cluster:
-            create_topics(cluster, [NewTopic(TOPIC, partition_count=4)])
+            until(lambda: _has_topic(cluster))
         yield running
     finally:
         running.stop()
+
+
+def _has_topic(cluster: Cluster) -> bool:
+    """Kafka takes connections a little before its controller counts it among the brokers."""
+    try:
+        create_topics(cluster, [NewTopic(TOPIC, partition_count=4)])
+    except TopicAlreadyExists:
+        return True
+    except KafkaError:
+        return False
+    return True
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """ConsumerConnector over ZooKeeper's registry: a real ZooKeeper, and the documents of Kafka 0.8."""
 
+import contextlib
 import json
 import re
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
@@ -49,15 +51,21 @@ class Registry:
         return self.client.get(path)[0].decode()
 
     def children(self, path: str) -> list[str]:
-        return sorted(self.client.get_children(path)) if self.client.exists(path) else []
+        try:
+            return sorted(self.client.get_children(path))
+        except NoNodeError:
+            return []
 
     def put(self, path: str, data: object) -> None:
         text = data if isinstance(data, str) else json.dumps(data)
         self.client.create(path, text.encode(), makepath=True)
 
     def owners(self, group: str, topic: str) -> dict[int, str]:
-        path = f"/consumers/{group}/owners/{topic}"
-        return {int(p): self.get(f"{path}/{p}") for p in self.children(path)}
+        path, found = f"/consumers/{group}/owners/{topic}", {}
+        for name in self.children(path):
+            with contextlib.suppress(NoNodeError):  # it may be given up just now
+                found[int(name)] = self.get(f"{path}/{name}")
+        return found
 
     def offsets(self, group: str, topic: str) -> dict[int, str]:
         path = f"/consumers/{group}/offsets/{topic}"

@@ -84,6 +84,17 @@ def test_batches_go_by_size_when_that_is_first(session_broker, topic):
     assert [count for _, count in handler.seen] == [10, 10, 10, 5]
 
 
+def test_a_batch_may_be_larger_than_the_queue(session_broker, topic):
+    handler = Batches()
+    with asynchronous(
+        session_broker, batch_size=50, queue_size=7, queue_time=600_000, event_handler=handler
+    ) as producer:
+        producer.send(ProducerData(topic, [b"%d" % i for i in range(100)]))
+        wait_for(lambda: len(handler.seen) == 2)
+    assert [count for _, count in handler.seen] == [50, 50]
+    session_broker.assert_records(topic, [b"%d" % i for i in range(100)])
+
+
 def test_batches_go_by_time_when_that_is_first(session_broker, topic):
     handler = Batches()
     with asynchronous(

@@ -136,11 +136,16 @@ class Asker:
     def _is_ours(self, name: str, value: Any) -> bool:
         """Listings of all topics and groups hold those of other scenarios too."""
         if isinstance(value, dict) and name == "groups" and self.key == LIST_GROUPS:
-            return bool(value["groupId"].startswith(self.topic))
+            return self._is_own(value["groupId"])
         if not isinstance(value, dict) or name not in ("topics", "configResources"):
             return True
         told = value.get("name") or value.get("topic") or value.get("resourceName")
-        return not told or told.startswith(self.topic) or not told.startswith(("answers-", "__"))
+        return not told or self._is_own(told) or not told.startswith(("answers-", "__"))
+
+    def _is_own(self, name: str) -> bool:
+        """A topic or group of this scenario: that of 3-1 has none of 3-10's."""
+        rest = name.removeprefix(self.topic)
+        return rest != name and not rest[:1].isdigit()
 
 
 def is_loading(answer: Struct) -> bool:

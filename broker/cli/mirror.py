@@ -1,0 +1,262 @@
+"""`barnabas mirror`: topics of other clusters, copied into one for as long as it runs.
+
+At least once: what was read is committed in its source when the target has acknowledged it. Retries
+have no end; what the target refuses for good ends the mirror with an error.
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from barnabas import __version__
+from barnabas.cli.connecting import BOOTSTRAP, speaks_to_broker
+from barnabas.cli.encoding import plugin_option
+from barnabas.cli.output import PROGRESS_EVERY_S, fail, say
+from barnabas.wire.compression import CODECS
+
+if TYPE_CHECKING:
+    from barnabas.cli.mirror_figures import MirrorFigures
+    from barnabas.clients.mirror.mirror import Mirror
+    from barnabas.telemetry.endpoint import Endpoint
+
+LOOK_EVERY_S = 2.0  # at the lag
+END_LOOK_S = 0.2  # with --end
+
+EPILOG = """\
+examples:
+  barnabas mirror --source east=10.0.0.1:9092 --source west=10.1.0.1:9092 --whitelist 'orders.*'
+  barnabas mirror --source 10.0.0.1:9092 --blacklist 'test.*,tmp.*' --metrics-port 9644
+  barnabas mirror --source 10.0.0.1:9092 --whitelist news --end       copy what is there, then stop
+  barnabas mirror --source-config east.properties --target-config here.properties --whitelist '.*'
+  barnabas mirror --source 10.0.0.1:9092 --whitelist '.*' --message-handler rename
+
+Several mirrors of one --group share the partitions of their sources.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--source",
+        metavar="[NAME=]HOST:PORT",
+        action="append",
+        default=[],
+        help="a cluster to copy from; may be repeated",
+    )
+    parser.add_argument(
+        "--source-config",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="the same by settings of the old consumer (also zookeeper.connect); named as the file",
+    )
+    parser.add_argument(
+        "--target", metavar="HOST:PORT", help=f"the cluster to copy to (default {BOOTSTRAP})"
+    )
+    parser.add_argument("--target-config", metavar="FILE", help="settings of the old producer")
+    topics = parser.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--whitelist", metavar="REGEX", help="topics that are copied")
+    topics.add_argument("--blacklist", metavar="REGEX", help="topics that are not; all others are")
+    parser.add_argument("--group", default="mirror", help="consumer group in the sources (mirror)")
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        choices=("earliest", "latest"),
+        default="earliest",
+        help="where to begin in partitions that the group knows no offset of (earliest)",
+    )
+    parser.add_argument(
+        "--partitioner", metavar="NAME", help="choose partitions anew (default: keep them)"
+    )
+    parser.add_argument(
+        "--message-handler", metavar="NAME", help="a plugin that makes of messages what is written"
+    )
+    plugin_option(parser)
+    parser.add_argument("--codec", choices=list(CODECS), default="none", help="compression")
+    parser.add_argument(
+        "--replication-factor", type=int, default=-1, help="of topics that are made (the target's)"
+    )
+    parser.add_argument(
+        "--commit-interval", metavar="MS", type=int, default=1000, help="between commits (1000)"
+    )
+    parser.add_argument("--metrics-port", type=int, help="/metrics and /health on 127.0.0.1")
+    parser.add_argument("--end", action="store_true", help="stop when all there is was copied")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+
+
+@speaks_to_broker
+def run(arguments: argparse.Namespace) -> int:
+    from barnabas.clients.mirror.mirror import Mirror
+    from barnabas.hooks.loading import CannotLoad
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    if arguments.commit_interval < 1:
+        return fail("--commit-interval is below 1. Give milliseconds.")
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    try:
+        mirror = Mirror(_settings(arguments))
+    except OSError as error:
+        return fail(f"cannot read {error.filename}: {error.strerror}.")
+    except (CannotLoad, ValueError) as error:
+        return fail(str(error))
+    return _run(mirror, arguments, stopping)
+
+
+def _settings(arguments: argparse.Namespace) -> Any:
+    """Raises ValueError, OSError."""
+    from barnabas.clients.consumer.topic_filter import Blacklist, TopicFilter, Whitelist
+    from barnabas.clients.mirror.mirror import MirrorSettings
+
+    sources: dict[str, dict[str, Any]] = {}
+    common = {"group.id": arguments.group, "auto.offset.reset": arguments.begin}
+    for text in arguments.source:
+        name, equals, address = text.partition("=")
+        if not equals:
+            name, address = text, text
+        _add(sources, name, {"bootstrap.servers": address, **common})
+    for file in arguments.source_config:
+        _add(sources, Path(file).stem, common | _properties(file))
+    if not sources:
+        raise ValueError("no source is named. Give --source HOST:PORT or --source-config FILE.")
+    target: dict[str, Any] = {"compression.codec": arguments.codec}
+    if arguments.target_config is not None:
+        target |= _properties(arguments.target_config)
+    if arguments.target is not None or arguments.target_config is None:
+        target["metadata.broker.list"] = arguments.target or BOOTSTRAP
+    if arguments.whitelist is not None:
+        topics: TopicFilter = Whitelist(arguments.whitelist)
+    else:
+        topics = Blacklist(arguments.blacklist)
+    return MirrorSettings(
+        sources=sources,
+        target=target,
+        topics=topics,
+        partitioner=arguments.partitioner,
+        handler=arguments.message_handler,
+        plugin_options=dict(arguments.option),
+        replication_factor=arguments.replication_factor,
+        commit_interval_ms=arguments.commit_interval,
+    )
+
+
+def _add(sources: dict[str, dict[str, Any]], name: str, settings: dict[str, Any]) -> None:
+    if name in sources:
+        raise ValueError(f"two sources are called {name}. Name them: --source NAME=HOST:PORT.")
+    sources[name] = settings
+
+
+def _properties(path: str) -> dict[str, str]:
+    from barnabas.config.properties import parse_properties
+
+    return {row.key: row.value for row in parse_properties(Path(path).read_bytes(), path)}
+
+
+def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Event) -> int:
+    from barnabas.cli.mirror_figures import MirrorFigures
+
+    figures = MirrorFigures(mirror)
+    page = None
+    if arguments.metrics_port is not None:
+        try:
+            page = _page(figures, arguments.metrics_port)
+        except OSError as error:
+            mirror.stop(0)
+            return fail(f"port {arguments.metrics_port} cannot be had: {error.strerror}.")
+        say(f"metrics: {page.address}/metrics")
+    progress = _Progress(mirror, figures, is_shown=not arguments.quiet)
+    mirror.start()
+    try:
+        _watch(mirror, arguments, stopping, figures, progress)
+    finally:
+        mirror.stop()
+        progress.end()
+        if page is not None:
+            page.stop()
+    if mirror.failure is not None:
+        name, why = mirror.failure
+        return fail(f"source {name}: {type(why).__name__}: {why}. What is not in the target was"
+                    " not committed: the next start reads it again.")  # fmt: skip
+    if not arguments.quiet:
+        say(progress.summary())
+    return 0
+
+
+def _watch(
+    mirror: "Mirror",
+    arguments: argparse.Namespace,
+    stopping: threading.Event,
+    figures: "MirrorFigures",
+    progress: "_Progress",
+) -> None:
+    look_at = 0.0
+    while not stopping.is_set() and not mirror.wait(0):
+        if time.monotonic() >= look_at:
+            figures.look()
+            look_at = time.monotonic() + LOOK_EVERY_S
+        progress.show()
+        if arguments.end and mirror.is_at_end():
+            return
+        stopping.wait(END_LOOK_S)
+
+
+def _page(figures: "MirrorFigures", port: int) -> "Endpoint":
+    from barnabas.telemetry.endpoint import Endpoint
+    from barnabas.telemetry.exposition import CONTENT_TYPE, write_page
+    from barnabas.telemetry.process import ProcessFigures
+    from barnabas.telemetry.registry import Page, Registry
+
+    registry = Registry()
+    registry.add(figures.collect)
+    registry.add(ProcessFigures(__version__))
+
+    def page() -> tuple[str, Any]:
+        told = Page("jmx", time.monotonic_ns())
+        return CONTENT_TYPE, write_page(registry.families(told), told)
+
+    endpoint = Endpoint("127.0.0.1", port, page, lambda: figures.problem)
+    endpoint.start()
+    return endpoint
+
+
+class _Progress:
+    """One line on a terminal that counts."""
+
+    def __init__(self, mirror: "Mirror", figures: "MirrorFigures", is_shown: bool) -> None:
+        self._mirror, self._figures = mirror, figures
+        self._began = time.monotonic()
+        self._next = self._began + PROGRESS_EVERY_S
+        self._shown = False
+        self._to_terminal = is_shown and sys.stderr.isatty()
+
+    def show(self) -> None:
+        if self._to_terminal and time.monotonic() >= self._next:
+            self._next = time.monotonic() + PROGRESS_EVERY_S
+            self._shown = True
+            text = f"{self.summary()}, {self._figures.lag} behind"
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def summary(self) -> str:
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        count = sum(sum(source.records.values()) for source in self._mirror.sources)
+        size_bytes = sum(sum(source.size_bytes.values()) for source in self._mirror.sources)
+        megabytes = size_bytes / 1e6
+        return (
+            f"mirrored {count} records, {megabytes:.1f} MB in {seconds:.1f} s"
+            f" ({megabytes / seconds:.1f} MB/s)"
+        )
+
+    def end(self) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

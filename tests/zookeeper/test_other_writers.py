@@ -1,0 +1,129 @@
+"""The tree is shared: what others do there is followed, and damaged nodes hurt nobody."""
+
+import logging
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+from barnabas.controller.controller import NOTES_KEPT_MS
+from barnabas.controller.topics import NewTopic
+from barnabas.server import membership
+
+ASSIGNED_TO_1 = b'{"version":2,"partitions":{"0":[1]},"adding_replicas":{},"removing_replicas":{}}'
+
+
+@pytest.fixture
+def chroot(zookeeper_server):
+    return zookeeper_server.new_chroot()
+
+
+@pytest.fixture
+def connect(zookeeper_server, chroot):
+    return zookeeper_server.connect(chroot)
+
+
+def soon(condition, why="it never came"):
+    deadline = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < deadline, why
+        time.sleep(0.02)
+    return found
+
+
+def test_the_controllers_seat_is_taken_over(brokers, connect):
+    first = brokers.start(connect, node_id=1)
+    second = brokers.start(connect, node_id=2)
+    states = [broker.node.rooms.cluster for broker in (first, second)]
+    assert [state().controller_id for state in states] == [1, 1]
+    for state in states:
+        soon(lambda state=state: sorted(state().brokers) == [1, 2])
+    first.stop()
+    soon(lambda: states[1]().controller_id == 2 and states[1]().controller_epoch == 2)
+    soon(lambda: sorted(states[1]().brokers) == [2])
+
+
+def test_two_brokers_see_each_others_topics(brokers, connect):
+    first = brokers.start(connect, node_id=1)
+    second = brokers.start(connect, node_id=2)
+    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
+    placed = {0: (1,), 1: (2,)}
+    first.node.rooms.topics.create(NewTopic("t", assignments=placed))
+    soon(lambda: second.node.rooms.cluster().topic("t"))
+    producer = Producer({"bootstrap.servers": first.bootstrap_servers})
+    for partition in placed:
+        producer.produce("t", b"%d" % partition, partition=partition)
+    assert producer.flush(30) == 0
+    assert [row.value for row in first.records("t", 0)] == [b"0"]
+    assert [row.value for row in second.records("t", 1)] == [b"1"]
+    second.delete_topic("t")
+    soon(lambda: first.topics == [])
+    soon(lambda: not list(first.directory.glob("t-?")))
+
+
+def test_an_id_that_was_taken_while_the_session_was_gone(
+    brokers, connect, chroot, zk, zookeeper_server, monkeypatch, caplog
+):
+    broker = brokers.start(connect)
+    tree = broker.node._tree
+    squatter = zk(zookeeper_server)
+    path = f"{chroot}/brokers/ids/1"
+    register, tried = membership.register, []
+
+    def late(*arguments):
+        if not tried:
+            squatter.create(path, b"{}", ephemeral=True)
+        tried.append(1)
+        register(*arguments)
+
+    monkeypatch.setattr(membership, "register", late)
+    with caplog.at_level(logging.ERROR):
+        zookeeper_server.expire(tree.session_id)
+        soon(lambda: len(tried) > 2, "it is not tried again")
+    said = [row.message for row in caplog.records if "another node 1 is running" in row.message]
+    assert len(said) == 1, "once, and not each second"
+    squatter.delete(path)
+    soon(lambda: (row := squatter.exists(path)) and row.ephemeralOwner == tree.session_id)
+    broker.create_topic("after")
+
+
+def test_old_notes_of_changes_go(brokers, connect, chroot, zk, zookeeper_server):
+    broker = brokers.start(connect)
+    broker.create_topic("t")
+    client = zk(zookeeper_server)
+    note = client.create(
+        f"{chroot}/config/changes/config_change_",
+        b'{"version":2,"entity_path":"topics/t"}',
+        sequence=True,
+    )
+    broker.clock.advance(ms=NOTES_KEPT_MS - 60_000)
+    client.create(f"{chroot}/admin/delete_topics/no-such")  # wakes the controller
+    soon(lambda: client.exists(f"{chroot}/admin/delete_topics/no-such") is None)
+    assert client.exists(note)
+    broker.clock.advance(minutes=5)
+    client.create(f"{chroot}/admin/delete_topics/no-such")
+    soon(lambda: client.exists(note) is None)
+
+
+def test_damaged_nodes(brokers, connect, chroot, zk, zookeeper_server):
+    """Each is left out and said; topics beside it are made and served."""
+    broker = brokers.start(connect)
+    client = zk(zookeeper_server)
+    for name, data in (
+        ("rubbish", b"\xff\x00"),
+        ("array", b"[]"),
+        ("huge", b'{"version":2,"partitions":{"99999999999":[1]}}'),
+        ("nobody", b'{"version":2,"partitions":{"0":[77]}}'),
+        ("bad name", ASSIGNED_TO_1),
+        ("good", ASSIGNED_TO_1),
+    ):
+        client.create(f"{chroot}/brokers/topics/{name}", data)
+    client.create(f"{chroot}/config/changes/config_change_", b"{", sequence=True)
+    client.create(f"{chroot}/admin/delete_topics/bad name")
+    state = broker.node.rooms.cluster
+    soon(lambda: (topic := state().topic("good")) and topic.partitions[0].state)
+    broker.create_topic("ours")
+    assert set(broker.topics) == {"good", "nobody", "ours"}
+    assert set(state().unreadable) == {"rubbish", "array", "huge", "bad name"}
+    broker.restart()
+    assert set(broker.topics) == {"good", "nobody", "ours"}
