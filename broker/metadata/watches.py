@@ -42,6 +42,11 @@ class Calls:
     def put(self, function: Callable[..., object], argument: object) -> None:
         self._queue.put((function, argument))
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller is on this thread."""
+        return threading.current_thread() is self._thread
+
     def stop(self) -> None:
         """Run what is queued, then end the thread."""
         self._queue.put(None)

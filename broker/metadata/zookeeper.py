@@ -132,6 +132,7 @@ class ZooKeeperTree(MetadataTree):
         self._listeners: list[StateListener] = []
         self._places = threading.BoundedSemaphore(settings.in_flight_max)
         self._zxid = 0  # the largest that was seen
+        self._call_session_id = 0  # of the call that runs on the thread of watches
         self._last_event: tuple[object, set[Watch]] = (None, set())
         self._calls = Calls("metadata-watches")
         self._client = self._new_client()
@@ -229,7 +230,21 @@ class ZooKeeperTree(MetadataTree):
 
     def _tell(self, state: SessionState) -> None:
         for listener in self._listeners:
-            self._calls.put(listener, state)
+            self._calls.put(self._call, (listener, state, self._session_id))
+
+    def _call(self, call: tuple[Callable[..., object], object, int]) -> None:
+        """On the thread of watches: each call is for one session. A watch of a former one is
+        dropped, and nothing that a call reads comes from a later one: between the two this node may
+        not be registered, and the listeners, which see to that, are called after it."""
+        function, argument, session_id = call
+        if isinstance(argument, WatchEvent) and session_id != self._session_id:
+            return
+        self._call_session_id = session_id
+        function(argument)
+
+    def _check_session(self) -> None:
+        if self._calls.is_here and self._call_session_id != self._session_id:
+            raise SessionLost("the session in ZooKeeper ended meanwhile")
 
     @property
     def session_id(self) -> int:
@@ -271,25 +286,25 @@ class ZooKeeperTree(MetadataTree):
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         check_path(path)
-        told = self._told(watch)
+        whole = self._full(path)
         try:
-            data, stat = self._read(lambda: self._client.get_async(self._full(path), told), path)
+            data, stat = self._read(lambda: self._client.get_async(whole, self._told(watch)), path)
         except NoNodeError as error:
             raise tree_error(error, path) from None
         return data or b"", _stat(stat)
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         check_path(path)
-        told = self._told(watch)
-        found = self._read(lambda: self._client.exists_async(self._full(path), told), path)
+        whole = self._full(path)
+        found = self._read(lambda: self._client.exists_async(whole, self._told(watch)), path)
         return None if found is None else _stat(found)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         check_path(path)
-        told = self._told(watch)
+        whole = self._full(path)
         try:
             return list(
-                self._read(lambda: self._client.get_children_async(self._full(path), told), path)
+                self._read(lambda: self._client.get_children_async(whole, self._told(watch)), path)
             )
         except NoNodeError as error:
             raise tree_error(error, path) from None
@@ -359,7 +374,9 @@ class ZooKeeperTree(MetadataTree):
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                return self._wait(asked, deadline)
+                answer = self._wait(asked, deadline)
+                self._check_session()
+                return answer
             except _AnswerLost:
                 if time.monotonic() >= deadline:
                     raise self._unavailable() from None
@@ -378,6 +395,7 @@ class ZooKeeperTree(MetadataTree):
                 raise SessionLost("the session in ZooKeeper is closed")
             if not ready:
                 raise self._unavailable()
+        self._check_session()
         while not self._places.acquire(timeout=LOOK_S):
             if self._closing:
                 raise SessionLost("the session in ZooKeeper is closed")
@@ -417,7 +435,7 @@ class ZooKeeperTree(MetadataTree):
     def _told(self, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
         return None if watch is None else _Told(self, watch)
 
-    def fire(self, watch: Watch, event: WatchedEvent) -> None:
+    def fire(self, watch: Watch, event: WatchedEvent, session_id: int) -> None:
         """On kazoo's thread for watches, in the order of the changes. One event is told to the
         same watch once, also when it waits for the node's data and for its children."""
         kind = _EVENTS.get(event.type)
@@ -429,7 +447,8 @@ class ZooKeeperTree(MetadataTree):
             self._last_event = event, told
         if watch not in told:
             told.add(watch)
-            self._calls.put(watch, WatchEvent(kind, self._short(event.path)))
+            told_of = WatchEvent(kind, self._short(event.path))
+            self._calls.put(self._call, (watch, told_of, session_id))
 
     # -- writes ---------------------------------------------------------------------------------
 
@@ -572,16 +591,18 @@ class _Asked:
 
 
 class _Told:
-    """A watch as kazoo keeps it, in a set for each node: equal when the tree's watch is."""
+    """A watch as kazoo keeps it, in a set for each node: equal when the tree's watch is. It is
+    made when its request is sent, for the session of then."""
 
-    __slots__ = ("_tree", "_watch")
+    __slots__ = ("_session_id", "_tree", "_watch")
 
     def __init__(self, tree: ZooKeeperTree, watch: Watch) -> None:
         self._tree = tree
         self._watch = watch
+        self._session_id = tree.session_id
 
     def __call__(self, event: WatchedEvent) -> None:
-        self._tree.fire(self._watch, event)
+        self._tree.fire(self._watch, event, self._session_id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Told) and other._watch == self._watch

@@ -86,10 +86,14 @@ class CoordinatorGroup:
         self._stopped.set()
         if not self._thread.is_alive():
             return
+        deadline = time.monotonic() + STOP_TIMEOUT_S
         self._thread.join(BACKOFF_S)
-        if self._thread.is_alive():
+        is_interrupted = self._thread.is_alive()
+        while self._thread.is_alive() and time.monotonic() < deadline:
             self._coordinator.interrupt()  # it may wait for the others to join
-        self._thread.join(STOP_TIMEOUT_S)
+            self._thread.join(BACKOFF_S)
+        if is_interrupted:
+            self._coordinator.forget()
 
     def leave(self) -> None:
         member_id, _ = self._member

@@ -175,8 +175,11 @@ class ZooKeeperGroup:
         return True
 
     def _disown(self) -> None:
-        owned, self._owned = self._owned, {}
-        self._tree.give_up(owned or (), self.consumer_id)
+        """What could not be given up stays in _owned."""
+        for name in list(self._owned or ()):
+            self._tree.give_up(name)
+            del self._owned[name]  # type: ignore[union-attr]
+        self._owned = {}
 
     def _seen(self, event: object) -> None:
         self._changed.set()

@@ -30,6 +30,7 @@ from barnabas.clients.consumer.requests import TopicAndPartition
 log = logging.getLogger(__name__)
 
 Watch = Callable[[Any], None]
+NO_OFFSET = b"-1"
 BROKERS, TOPICS = "/brokers/ids", "/brokers/topics"
 
 
@@ -130,12 +131,11 @@ class ZooKeeperTree:
             return False
         return True
 
-    def give_up(self, names: Iterable[TopicAndPartition], consumer_id: str) -> None:
-        """Partitions that this session owns are nobody's from now on."""
-        for name in names:
-            path = f"{self._group}/owners/{name.topic}/{name.partition}"
-            if self._owner_of(path) == self.session_id:
-                self._delete(path)
+    def give_up(self, name: TopicAndPartition) -> None:
+        """A partition that this session owns is nobody's from now on."""
+        path = f"{self._group}/owners/{name.topic}/{name.partition}"
+        if self._owner_of(path) == self.session_id:
+            self._delete(path)
 
     # -------------------------------------------------------------------------------- offsets
 
@@ -143,9 +143,14 @@ class ZooKeeperTree:
         """What is committed; as an OffsetStore."""
         found = {}
         for name in names:
-            data = self._get(self._offset_path(name))
-            if data is not None and data.strip().isdigit():
-                found[name] = int(data)
+            path = self._offset_path(name)
+            data = self._get(path)
+            if data is None or data.strip() == NO_OFFSET:
+                continue
+            if not data.strip().isdigit():
+                # Beginning elsewhere would read again, or leave out, more than anybody knows.
+                raise StoreFailed(f"{path} holds {data[:40]!r}, which is no offset")
+            found[name] = int(data)
         return found
 
     def commit(self, offsets: Mapping[TopicAndPartition, int], retries: int) -> None:

@@ -38,7 +38,7 @@ from barnabas.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from barnabas.wire import response
+from barnabas.wire import request, response
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.headers import encode_response
 
@@ -84,6 +84,30 @@ def test_records_come_back_with_all_they_had(cluster: Cluster, topic: str):
     assert (first.key, first.value, first.timestamp) == (b"k", b"v", 5)
     assert list(first.headers) == [("h", b"1"), ("n", None)]
     assert (second.key, second.value, second.offset) == (b"gone", None, 1)
+
+
+def test_another_thread_interrupts_who_waits_for_an_answer(broker: Broker, topic: str):
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    connection = Connection(host, int(port), answer_timeout_s=60, receive_buffer_bytes=65536)
+    fault = broker.delay("ListOffsets", ms=30_000, topic=topic)
+    raised: list[Exception] = []
+
+    def wait() -> None:
+        message = request(2)
+        row = message.struct("topics.partitions")(partitionIndex=0, timestamp=LATEST)
+        body = message.cls(topics=[message.struct("topics")(name=topic, partitions=[row])])
+        try:
+            connection.call(2, body, low=1)
+        except ConnectionLost as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    fault.wait()
+    connection.interrupt()
+    waiting.join(20)
+    assert len(raised) == 1 and not connection.is_open
+    fault.clear()
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

@@ -15,7 +15,7 @@ from zookeeper_server import ZooKeeperServer
 
 from barnabas import Broker
 from barnabas.errors import RequestTimedOut
-from barnabas.metadata.tree import SessionState
+from barnabas.metadata.tree import EventType, SessionState, WatchEvent
 from barnabas.node import CannotStart
 from barnabas.wire import request
 
@@ -67,8 +67,11 @@ class Writer:
 
 
 @pytest.fixture
-def served(own_server, brokers):
-    broker = brokers.start(own_server.connect(CHROOT), log_retention_ms="-1")
+def served(own_server, brokers, request):
+    session_ms = getattr(request, "param", "6000")
+    broker = brokers.start(
+        own_server.connect(CHROOT), log_retention_ms="-1", zookeeper_session_timeout_ms=session_ms
+    )
     broker.create_topic("t")
     writer = Writer(broker, "t")
     yield broker, writer
@@ -105,12 +108,22 @@ def test_an_expired_session(own_server, served, zk):
 
 
 def test_metadata_always_names_the_broker(own_server, served):
-    """A client that asks while the session is renewed is not told of a cluster of nobody."""
+    """A client that asks while the session is renewed is not told of a cluster of nobody, also
+    when the end of its registration was told on the old connection still."""
     broker, writer = served
+    writer.wait_for_more(200)  # until nothing else goes on
     seen = []
     broker.node._replicas.on_applied.append(lambda state: seen.append(list(state.brokers)))
     tree = broker.node._tree
     before = tree.session_id
+    gone = WatchEvent(EventType.DELETED, "/brokers/ids/1")
+    refresh = broker.node._controller._reader.refresh_brokers
+
+    def late(_event):
+        soon(lambda: tree.session_id != before)
+        refresh()
+
+    tree._calls.put(tree._call, (late, gone, before))
     own_server.expire(before)
     soon(lambda: tree.session_id != before and tree.state is SessionState.CONNECTED)
     soon(lambda: broker.node.rooms.cluster().controller_epoch == 2)
@@ -134,6 +147,7 @@ def test_a_paused_server(own_server, served):
     all_kept(broker, writer)
 
 
+@pytest.mark.parametrize("served", ["120000"], indirect=True)
 def test_a_killed_server(own_server, served):
     broker, writer = served
     session_id = broker.node._tree.session_id
@@ -160,9 +174,7 @@ def test_a_change_while_there_is_no_server(own_server, brokers):
     with Wire(broker.bootstrap_servers) as wire:
         (answered,) = wire.call(19, 5, request(19).cls(topics=[row], timeoutMs=1000)).topics
     assert answered.errorCode == RequestTimedOut.code
-    began = time.monotonic()
-    broker.stop()
-    assert time.monotonic() - began < 30
+    broker.stop()  # which waits for nobody
 
 
 def test_a_start_without_zookeeper(tmp_path):

@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 
 from barnabas.controller.controller import NOTES_KEPT_MS
 from barnabas.controller.topics import NewTopic
+from barnabas.metadata.tree import BadVersion, CreateNode, MultiFailed
 from barnabas.server import membership
 
 ASSIGNED_TO_1 = b'{"version":2,"partitions":{"0":[1]},"adding_replicas":{},"removing_replicas":{}}'
@@ -127,3 +128,18 @@ def test_damaged_nodes(brokers, connect, chroot, zk, zookeeper_server):
     assert set(state().unreadable) == {"rubbish", "array", "huge", "bad name"}
     broker.restart()
     assert set(broker.topics) == {"good", "nobody", "ours"}
+
+
+def test_a_controller_that_was_replaced_changes_nothing(
+    brokers, connect, chroot, zk, zookeeper_server
+):
+    broker = brokers.start(connect)
+    controller, tree = broker.node._controller, broker.node._tree
+    client = zk(zookeeper_server)
+    stale = controller._fence()
+    assert stale is not None
+    client.set(f"{chroot}/controller_epoch", b"2")
+    assert controller._fence() is None
+    with pytest.raises(MultiFailed) as failed:
+        tree.multi([*stale, CreateNode("/brokers/topics/t/partitions")])
+    assert isinstance(failed.value.error, BadVersion) and failed.value.index == 0

@@ -46,7 +46,7 @@ def test_an_expired_session_loses_its_ephemerals_and_is_told(server, connected):
 
 
 def test_a_killed_server_keeps_data_and_sessions(server, connected):
-    owner = connected(server)
+    owner = connected(server, timeout_s=120.0)
     owner.create("/kept", b"data")
     owner.create("/mine", ephemeral=True)
     session_id = owner.client_id[0]

@@ -70,10 +70,15 @@ class Reading:
 # --------------------------------------------------------------------------------------- streams
 
 
-def test_a_stream_gives_all_partitions_in_order(connect: Connect, topic: str, write: Write):
+@pytest.mark.parametrize("fetchers", [1, 3])
+def test_a_stream_gives_all_partitions_in_order(
+    connect: Connect, topic: str, write: Write, fetchers: int
+):
     for partition in range(4):
         write(topic, partition, numbers(0, 500), batch_bytes=2000)
-    (stream,) = connect().create_message_streams({topic: 1})[topic]
+    (stream,) = connect({"num.consumer.fetchers": fetchers}).create_message_streams({topic: 1})[
+        topic
+    ]
     found = take(stream, 2000)
     for partition in range(4):
         rows = [row for row in found if row.partition == partition]

@@ -177,6 +177,23 @@ def test_offsets_that_another_client_left_are_read(
     assert next(stream).offset == 2
 
 
+def test_an_offset_that_is_none_is_told_and_nothing_is_read(
+    registry: Registry, zk: Connect, topic: str, write: Write, group: str
+):
+    """Neither read again from the start nor left out: somebody has to look at it."""
+    register_topic(registry, topic)
+    write(topic, 0, [b"a"])
+    path = f"/consumers/{group}/offsets/{topic}/0"
+    registry.put(path, "17 or so")
+    settings = {"rebalance.max.retries": 1}
+    with pytest.raises(ConsumerRebalanceFailed, match=f"{path} holds b'17 or so'"):
+        zk(settings).create_message_streams({topic: 1})
+    assert registry.get(path) == "17 or so" and registry.owners(group, topic) == {}
+    registry.client.set(path, b"-1")  # as Kafka writes that there is none
+    (stream,) = zk().create_message_streams({topic: 1})[topic]
+    assert next(stream).offset == 0
+
+
 def test_the_registrations_of_0_7_and_of_todays_brokers_are_read(
     registry: Registry, zk: Connect, old_broker: Broker, topic: str, write: Write
 ):

@@ -14,7 +14,9 @@ from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
 
 from barnabas import Broker
-from barnabas.clients import ConsumerConnector
+from barnabas.client import Cluster
+from barnabas.client.groups import describe_group
+from barnabas.clients import ConsumerConnector, ConsumerRebalanceFailed
 
 Connect = Callable[..., ConsumerConnector]
 Write = Callable[..., None]
@@ -103,6 +105,35 @@ def test_a_consumer_of_today_in_the_same_group(
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
+
+
+def test_shutdown_does_not_wait_for_a_member_that_does_not_join(
+    old_broker: Broker, connect: Connect, topic: str, group: str
+):
+    """It may take minutes, by its max.poll.interval.ms."""
+    other = KafkaConsumer(
+        bootstrap_servers=old_broker.bootstrap_servers, group_id=group, heartbeat_interval_ms=100
+    )
+    other.subscribe([topic])
+    until(lambda: other.poll(timeout_ms=50) == {} and len(other.assignment()) == 4)
+    connector = connect()
+    raised: list[Exception] = []
+
+    def join() -> None:
+        try:
+            connector.create_message_streams({topic: 1})
+        except Exception as error:
+            raised.append(error)
+
+    joining = threading.Thread(target=join)
+    joining.start()
+    with Cluster(old_broker.bootstrap_servers) as cluster:
+        until(lambda: describe_group(cluster, group).state == "PreparingRebalance")
+    connector.shutdown()
+    joining.join(PATIENCE_S)
+    assert not joining.is_alive()
+    assert isinstance(raised[0], ConsumerRebalanceFailed)
+    other.close()
 
 
 @pytest.mark.java
