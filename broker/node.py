@@ -486,7 +486,10 @@ class Node:
 
             rooms = self._rooms()
             keep_starts = rooms.checkpoints.write_log_starts
-            return PluginServices(rooms.replicas, rooms.topics, rooms.cluster, keep_starts, wall_ms)
+            committed = rooms.groups.committed_of_partition
+            return PluginServices(
+                rooms.replicas, rooms.topics, rooms.cluster, keep_starts, wall_ms, committed
+            )
 
         wall_ms, add_task = self.system.wall_ms, self._background.add
         self._plugins = Plugins(self.dynamic, services, add_task, self.metrics.figures, wall_ms)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from barnabas.client.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
 from barnabas.client.failures import (
@@ -26,6 +26,9 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.wire import Struct, request
+
+if TYPE_CHECKING:
+    from barnabas.client.security import Security
 
 METADATA = 3
 PORT = 9092
@@ -92,7 +95,12 @@ class Cluster:
         timeout_s: float = TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        patient: bool = False,
+        security: "Security | None" = None,
     ) -> None:
+        """patient: the first contact too is tried again, as brokers are known to be there.
+        security: TLS and who we are; None is plain text."""
+        self.security = security
         self.bootstrap = parse_addresses(bootstrap_servers)
         self.client_id = client_id
         self.timeout_s = timeout_s
@@ -104,7 +112,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._by_node: dict[int, Connection] = {}
         self._first: Connection | None = None
-        self._was_reached = False
+        self._was_reached = patient
 
     def __enter__(self) -> Self:
         return self
@@ -173,6 +181,7 @@ class Cluster:
             client_id=self.client_id,
             connect_timeout_s=self.connect_timeout_s,
             answer_timeout_s=self.answer_timeout_s,
+            security=self.security,
         )
 
     # ------------------------------------------------------------------------------- metadata

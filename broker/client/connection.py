@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from barnabas.cext.wire import MalformedMessage
 from barnabas.client.failures import (
@@ -20,12 +21,17 @@ from barnabas.client.failures import (
     ConnectionLost,
     NotSpokenByBroker,
     ProtocolViolation,
+    raise_for,
 )
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire import Struct, request, response
 from barnabas.wire.api_keys import API_VERSIONS, api_key
 from barnabas.wire.headers import decode_response_header, encode_request
 
+if TYPE_CHECKING:  # ssl is imported for those who protect their connections
+    from barnabas.client.security import Sasl, Security
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 40.0  # beyond the 30 s that requests with a timeout of their own ask for
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -49,6 +55,7 @@ class Connection:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
+        security: "Security | None" = None,
         receive_buffer_bytes: int = 0,
         send_buffer_bytes: int = -1,
     ) -> None:
@@ -63,12 +70,36 @@ class Connection:
             reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
             raise CannotConnect(f"cannot connect to {self.address}: {reason}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if security is not None and security.tls is not None:
+            self._socket = security.tls.wrapped(self._socket, host)
         if receive_buffer_bytes > 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         if send_buffer_bytes > 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.is_open = True
+        self.features: dict[str, int] = {}  # of the cluster, with their levels
         self.versions = self._ask_versions()
+        if security is not None and security.sasl is not None:
+            self._authenticate(security.sasl)
+
+    def _authenticate(self, sasl: "Sasl") -> None:
+        """Raises AuthenticationFailed, SaslAuthenticationFailed, UnsupportedSaslMechanism."""
+        user = f"user {sasl.user} at {self.address}"
+        try:
+            hello = self.call(SASL_HANDSHAKE, request(SASL_HANDSHAKE).cls(mechanism=sasl.mechanism))
+            known = ", ".join(hello.mechanisms)
+            raise_for(hello.errorCode, f"{sasl.mechanism} for {user} (it knows {known})")
+
+            def exchange(token: bytes) -> bytes:
+                body = request(SASL_AUTHENTICATE).cls(authBytes=token)
+                answer = self.call(SASL_AUTHENTICATE, body)
+                raise_for(answer.errorCode, user, answer.errorMessage)
+                return bytes(answer.authBytes)
+
+            sasl.authenticate(exchange)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def address(self) -> str:
@@ -141,6 +172,8 @@ class Connection:
             raise ProtocolViolation(
                 f"the broker at {self.address} does not say what it serves: {answer.errorCode}"
             )
+        if version >= API_VERSIONS_FIRST:
+            self.features = {row.name: row.maxVersionLevel for row in answer.finalizedFeatures}
         return {row.apiKey: (row.minVersion, row.maxVersion) for row in answer.apiKeys}
 
     def _send(self, key: int, version: int, body: Struct) -> int:

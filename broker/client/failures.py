@@ -15,6 +15,10 @@ class CannotConnect(ClientError):
     """Nobody takes the connection."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not prove that it is the one that knows the password."""
+
+
 class ConnectionLost(ClientError):
     """The connection ended, or gave no answer in time: the request may or may not be done."""
 

@@ -8,7 +8,13 @@ from contextlib import suppress
 from barnabas.cext.log import LogError
 from barnabas.cext.records import Record
 from barnabas.controller.topics import NewTopic, TopicController
-from barnabas.errors import KafkaStorageError, RequestTimedOut, TopicAlreadyExists, error_of
+from barnabas.errors import (
+    KafkaError,
+    KafkaStorageError,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    error_of,
+)
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.replica_manager import ReplicaManager
 from barnabas.wire.batches import decode_batches, encode_batch
@@ -27,12 +33,14 @@ class PluginServices:
         cluster: Callable[[], ClusterState],
         keep_starts: Callable[[], bool],
         wall_ms: Callable[[], int],
+        committed: Callable[[str, int], Mapping[str, int]],
     ) -> None:
         self._replicas = replicas
         self._topics = topics
         self._cluster = cluster
         self._keep_starts = keep_starts
         self._wall_ms = wall_ms
+        self._committed = committed
 
     def now_ms(self) -> int:
         return self._wall_ms()
@@ -40,6 +48,15 @@ class PluginServices:
     def partition_count(self, topic: str) -> int:
         found = self._cluster().topic(topic)
         return 0 if found is None or found.deleting else len(found.partitions)
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        try:
+            return self._replicas.partition(topic, partition).high_watermark
+        except KafkaError:
+            return 0
+
+    def committed_offsets(self, topic: str, partition: int) -> Mapping[str, int]:
+        return self._committed(topic, partition)
 
     def create_topic(self, topic: str, partition_count: int, configs: Mapping[str, str]) -> None:
         if self.partition_count(topic):

@@ -15,6 +15,7 @@ BUILTIN: dict[str, str] = {
     "dead-letter": "barnabas.plugins.dead_letter:DeadLetter",
     "audit": "barnabas.plugins.audit:Audit",
     "delay": "barnabas.plugins.delay:Delay",
+    "spark-loader": "barnabas.plugins.spark_loader:SparkLoader",
     "hash": "barnabas.plugins.partitioner_hash:HashPartitioner",
     "murmur2": "barnabas.plugins.partitioner_murmur2:Murmur2Partitioner",
     "crc32": "barnabas.plugins.partitioner_crc32:Crc32Partitioner",

@@ -225,6 +225,21 @@ class Registry:
         for plugin in self.plugins():
             self.tell(plugin, hook, arguments)
 
+    def own_figures(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
+        def checked(answer: Any) -> Mapping[str, Mapping[str, float]]:
+            try:
+                return {
+                    str(figure): {str(topic): float(value) for topic, value in values.items()}
+                    for figure, values in answer.items()
+                }
+            except (AttributeError, TypeError, ValueError):
+                raise BadAnswer(f"it answered {str(answer)[:200]}") from None
+
+        if "own_figures" not in plugin.hooks:
+            return {}
+        found = self.calls.call(plugin, "own_figures", {}, checked)
+        return {} if found is FAILED else dict(found)
+
     def implements(self, hook: str) -> bool:
         return any(hook in plugin.hooks for plugin in self._named)
 

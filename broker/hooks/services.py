@@ -17,6 +17,12 @@ class Services(Protocol):
     def partition_count(self, topic: str) -> int:
         """0 for a topic that is not there."""
 
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """Records below it can be read; 0 for a partition that this broker does not lead."""
+
+    def committed_offsets(self, topic: str, partition: int) -> Mapping[str, int]:
+        """Of a partition, by consumer group."""
+
     def create_topic(self, topic: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Makes a topic with one replica; nothing happens when it is there already."""
 

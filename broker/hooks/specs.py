@@ -228,6 +228,17 @@ class Specs(ClientSpecs):
         """
         raise NotImplementedError
 
+    @hook(budget_ms=500)
+    def own_figures(self) -> Mapping[str, Mapping[str, float]]:
+        """Figures of the plugin's own, for /metrics.
+
+        When: somebody reads the page.
+        Returns: value by topic, by the figure's name; shown as `barnabas_plugin_figure` with the
+        labels plugin, figure and topic.
+        When it fails: the page is without them.
+        """
+        raise NotImplementedError
+
     @hook(budget_ms=10_000)
     def broker_started(self, services: Services | None) -> None:
         """The broker is ready for its first client.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from barnabas.cext.columns import Columns, ColumnsBuilder
 from barnabas.cext.mapped_segment import MappedSegment
 from barnabas.cext.records import CorruptRecords
-from barnabas.client import Cluster
+from barnabas.client import EARLIEST, LATEST, Cluster, list_offsets
 from barnabas.client.failures import raise_for
 from barnabas.errors import OffsetOutOfRange
 from barnabas.scan.failures import DamagedFiles, OutOfRange, ScanError, TopicRecreated
@@ -171,6 +171,16 @@ def _recreated(topic: str, before: bytes, now: bytes) -> TopicRecreated:
     )
 
 
+def _out_of_range(cluster: Cluster, wanted: Range, asked: int) -> OutOfRange:
+    """Brokers say that it is so, and not what there is."""
+    index = wanted.partition
+    bounds = [
+        list_offsets(cluster, wanted.topic, {index: end})[index].offset
+        for end in (EARLIEST, LATEST)
+    ]
+    return OutOfRange(wanted.topic, index, asked, *bounds)
+
+
 def _fetch(
     cluster: Cluster, wanted: Range, offset: int, committed: bool, fetch_bytes: int
 ) -> Struct:
@@ -193,9 +203,7 @@ def _fetch(
         raise_for(answer.errorCode, f"fetch of {wanted}")
         found: Struct = answer.responses[0].partitions[0]
         if found.errorCode == OffsetOutOfRange.code:
-            raise OutOfRange(
-                wanted.topic, wanted.partition, offset, found.logStartOffset, found.highWatermark
-            )
+            raise _out_of_range(cluster, wanted, offset)
         raise_for(found.errorCode, str(wanted))
         return found
 

@@ -26,8 +26,14 @@ ABANDONED = Metric(
 RUNS = Metric(
     "barnabas_plugin_runs", GAUGE, ("plugin", "version"), "1 for a plugin in use, 0 once put off"
 )
+FIGURE = Metric(
+    "barnabas_plugin_figure",
+    GAUGE,
+    ("plugin", "figure", "topic"),
+    "What plugins tell of their own (the hook own_figures)",
+)
 
-METRICS = (CALLS, FAILURES, SECONDS, OVERRUNS, ABANDONED, RUNS)
+METRICS = (CALLS, FAILURES, SECONDS, OVERRUNS, ABANDONED, RUNS, FIGURE)
 
 
 class PluginFigures:
@@ -54,4 +60,13 @@ class PluginFigures:
         yield (
             RUNS,
             [(page.labels(plugin=row.name, version=row.version), not row.off) for row in rows],
+        )
+        yield (
+            FIGURE,
+            [
+                (page.labels(plugin=row.name, figure=figure, topic=topic), value)
+                for row in rows
+                for figure, values in self._plugins.own_figures(row).items()
+                for topic, value in values.items()
+            ],
         )

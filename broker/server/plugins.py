@@ -356,6 +356,13 @@ class Plugins:
             arguments = {"figures": self._figures(), "now_ms": self._wall_ms()}
             registry.tell_all("report_metrics", arguments)
 
+    def own_figures(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
+        """What a plugin tells of its own on /metrics; nothing when it fails."""
+        registry = self._registry
+        if registry is None or self._stopped:
+            return {}
+        return registry.own_figures(plugin)
+
     # -- who leads what ---------------------------------------------------------------------------
 
     def apply(self, state: ClusterState) -> None:

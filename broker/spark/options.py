@@ -22,9 +22,9 @@
 | source | auto (files where they are here, else Fetch), files, wire |
 | batchBytes | of an Arrow batch, 4 MiB |
 
-Names are compared without regard to case, because Spark hands them over in lower case. An option
-that asks for a protection which this reader does not have is refused, other `kafka.*` options are
-the Java client's own affairs and are passed over.
+Names are compared without regard to case, because Spark hands them over in lower case. Of `kafka.*`
+those of TLS and SASL are in security_options.py; the others are the Java client's own affairs and
+are passed over.
 """
 
 import json
@@ -33,7 +33,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from barnabas.client import Cluster
+from barnabas.client.security import Security
+from barnabas.spark.bad_option import BadOption
 from barnabas.spark.offsets import Offsets, parse_offsets
+from barnabas.spark.security_options import parse_security
 
 DELAY_MS = 15 * 60 * 1000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -53,18 +56,15 @@ SPAN_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_6
 SPAN_MS["d"] = 24 * SPAN_MS["h"]
 
 
-class BadOption(ValueError):
-    """An option that is missing, contradicts another, or has a value that it cannot have."""
-
-
 @dataclass(frozen=True, slots=True)
 class Servers:
     """A cluster and how it is spoken to; plain values, so that workers can be sent it."""
 
     bootstrap: str
+    security: Security | None = None
 
     def cluster(self) -> Cluster:
-        return Cluster(self.bootstrap)
+        return Cluster(self.bootstrap, security=self.security)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +106,10 @@ class SourceOptions:
 def parse_servers(given: Mapping[str, str]) -> Servers:
     """Raises BadOption."""
     low = {name.lower(): value for name, value in given.items()}
-    protocol = low.get("kafka.security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise BadOption(f"kafka.security.protocol {protocol} is not served: only PLAINTEXT is")
     servers = low.get("kafka.bootstrap.servers")
     if not servers:
         raise BadOption("kafka.bootstrap.servers is needed: HOST:PORT of a broker")
-    return Servers(servers)
+    return Servers(servers, parse_security(low))
 
 
 def wants_headers(given: Mapping[str, str]) -> bool:

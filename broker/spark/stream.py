@@ -65,7 +65,8 @@ class Stream:
         self._first_is_empty = False
         self._target: Ends | None = None  # where an AvailableNow run ends
         self._newest: Ends | None = None
-        self._in_group: Positions = {}
+        self._in_group: Offsets = {}
+        self._there: set[str] = set()  # topics, when they were looked at last
         self._held = MinOffsets(options.offsets_min or 0, options.delay_ms)
 
     def close(self) -> None:
@@ -108,8 +109,8 @@ class Stream:
         if self._first_is_empty:
             self._first_is_empty = False
             return dict(start)
-        self._commit(start)
         seen = self._look_from(start)
+        self._commit(start)
         begin = self._starting(start, seen).offsets
         latest = seen.latest(self.options.committed)
         self._newest = latest
@@ -174,18 +175,19 @@ class Stream:
 
     def _commit(self, offsets: Positions) -> None:
         group = self.options.commit_group
-        if group is None or offsets == self._in_group or not offsets:
-            return
         rows: Offsets = {}
         for (topic, index), offset in offsets.items():
-            rows.setdefault(topic, {})[index] = offset
+            if topic in self._there:
+                rows.setdefault(topic, {})[index] = offset
+        if group is None or rows == self._in_group or not rows:
+            return
         try:
             commit_offsets(self._connected(), group, rows)
         except (KafkaError, ClientError) as error:
             # The checkpoint is what counts; the next batch commits again.
             log.warning("group %s is not told how far the query is: %s", group, error)
             return
-        self._in_group = dict(offsets)
+        self._in_group = rows
 
     # ------------------------------------------------------------------------------- the cluster
 
@@ -199,6 +201,7 @@ class Stream:
         for topic in self._ids:
             cluster.forget(topic)  # there may be more partitions, or it may be another one
         seen = look(cluster, self.options)
+        self._there = set(seen.ids)
         for topic, topic_id in seen.ids.items():
             self._ids.setdefault(topic, topic_id)
         return seen

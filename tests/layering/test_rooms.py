@@ -43,6 +43,7 @@ ROOMS |= {
     for room in ("clients", "scan", "spark", "plugins")
 }
 ROOMS["spark"] |= {"scan"}
+ROOMS["plugins"] |= {"spark"}  # checkpoints, for spark-loader
 ROOMS["clients"] |= {"value_class"}
 ROOMS["cli"] |= {"clients"}
 ROOMS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`

@@ -119,6 +119,19 @@ def test_what_is_lost_is_named_unless_it_may_be(broker):
     assert ranges(planned(broker, subscribe="t", failOnDataLoss="false", **start)) == [(0, 20, 50)]
 
 
+def test_what_is_deleted_after_the_plan_is_named_unless_it_may_be(broker):
+    topic = broker.create_topic("t")
+    produce(broker, topic, rows(50))
+    strict = planned(broker, subscribe="t", source="wire")
+    lenient = planned(broker, subscribe="t", source="wire", failOnDataLoss="false")
+    with Cluster(broker.bootstrap_servers) as cluster:
+        delete_records(cluster, topic, {0: 20})
+    words = "partition 0 of topic t has offsets 20 to 50: 0 was asked for"
+    with pytest.raises(DataLoss, match=words):
+        read(strict)
+    assert [row["offset"] for row in read(lenient)] == list(range(20, 50))
+
+
 def test_options_are_checked():
     base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
     assert parse_options({k.upper(): v for k, v in base.items()}).topics == ("t",)
@@ -129,7 +142,16 @@ def test_options_are_checked():
         ({"startingOffsets": '{"t":5}'}, "startingOffsets is JSON"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is one of"),
         ({"minPartitions": "0"}, "minPartitions is a number above 0"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "SASL_SSL is not served"),
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol is one of"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is one of .* not GSSAPI"),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/x/trust.jks"},
+            "/x/trust.jks is a key store of Java's; give a file of PEM",
+        ),
+        (
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
+            "kafka.sasl.jaas.config needs username",
+        ),
         ({"isolation": "none"}, "isolation is one of"),
         ({"startingTimestamp": "x"}, "startingTimestamp is ms"),
     ]:

@@ -194,8 +194,22 @@ def test_the_group_is_told_what_is_done_and_not_more(session_broker, topic, stre
     assert stands() == {0: 0, 1: 0}
     query.latest(first)
     assert stands() == {0: 8, 1: 0}
+    query.latest(first)
     query.done({(topic, 0): 16, (topic, 1): 0})
     assert stands() == {0: 16, 1: 0}
+
+
+def test_a_topic_that_is_gone_does_not_hold_up_the_group(broker, stream_of):
+    for topic in ("news-1", "news-2"):
+        broker.create_topic(topic)
+        fill(broker, topic, 5)
+    options = {"subscribePattern": "news-.", "startingOffsets": "earliest"}
+    query = stream_of(**options, failOnDataLoss="false", commitOffsetsToGroup="told")
+    end = query.latest(query.initial())
+    with Cluster(broker.bootstrap_servers) as cluster:
+        delete_topics(cluster, ["news-2"])
+        assert query.latest(end) == {("news-1", 0): 5}
+        assert committed_offsets(cluster, "told")["news-1"] == {0: 5}
 
 
 def test_the_json_is_spark_sql_kafkas():

@@ -1,0 +1,128 @@
+"""How a connection is protected: TLS by the standard library's ssl, SASL PLAIN and SCRAM.
+
+    Security(tls=Tls(trusted="/etc/kafka/ca.pem"), sasl=Sasl("SCRAM-SHA-512", "alice", "secret"))
+
+Certificates and keys are PEM, as files or as text. SCRAM is RFC 5802 (SHA-256 and SHA-512, RFC
+7677): the password does not leave the client, and the broker proves that it knows it too. PLAIN
+sends it as it is.
+"""
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from barnabas.client.failures import AuthenticationFailed, CannotConnect
+
+PEM = "-----BEGIN"
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS = ("PLAIN", *HASHES)
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # a broker may not make us compute for hours
+NO_BINDING = b"n,,"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """None: the system's certificates; a file or PEM text otherwise."""
+
+    trusted: str | None = None
+    own_chain: str | None = None  # of the client, for brokers that ask for one
+    own_key: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    check_host: bool = True
+
+    def wrapped(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
+        """Raises CannotConnect."""
+        try:
+            return self._context().wrap_socket(plain, server_hostname=host)
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            plain.close()
+            raise CannotConnect(f"no TLS with {host}: {error}") from error
+
+    def _context(self) -> ssl.SSLContext:
+        if self.trusted is not None and self.trusted.lstrip().startswith(PEM):
+            context = ssl.create_default_context(cadata=self.trusted)
+        else:
+            context = ssl.create_default_context(cafile=self.trusted)
+        context.check_hostname = self.check_host
+        if self.own_chain is not None:
+            with _as_file(self.own_chain) as chain, _as_file(self.own_key) as key:
+                context.load_cert_chain(chain, key, self.key_password)  # type: ignore[arg-type]
+        return context
+
+
+@contextmanager
+def _as_file(pem: str | None) -> Iterator[str | None]:
+    """ssl takes a client's certificate and key from files alone."""
+    if pem is None or not pem.lstrip().startswith(PEM):
+        yield pem
+        return
+    descriptor, path = tempfile.mkstemp(suffix=".pem")  # of mode 600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(pem)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """mechanism: one of MECHANISMS."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+    def authenticate(self, exchange: Callable[[bytes], bytes]) -> None:
+        """exchange: sends a token and gives the broker's. Raises AuthenticationFailed."""
+        if self.mechanism == "PLAIN":
+            exchange(b"\0" + self.user.encode() + b"\0" + self.password.encode())
+        else:
+            self._scram(HASHES[self.mechanism], exchange)
+
+    def _scram(self, kind: str, exchange: Callable[[bytes], bytes]) -> None:
+        nonce = secrets.token_urlsafe(24)
+        name = self.user.replace("=", "=3D").replace(",", "=2C")
+        first = f"n={name},r={nonce}".encode()
+        answer = exchange(NO_BINDING + first)
+        fields = _fields(answer)
+        try:
+            their_nonce, salt = fields["r"], base64.b64decode(fields["s"])
+            rounds = int(fields["i"])
+        except (KeyError, ValueError):
+            raise AuthenticationFailed(
+                f"the broker's answer is no SCRAM: {answer[:80]!r}"
+            ) from None
+        if not their_nonce.startswith(nonce) or not ITERATIONS_MIN <= rounds <= ITERATIONS_MAX:
+            raise AuthenticationFailed("the broker's SCRAM answer is not to be trusted")
+        salted = hashlib.pbkdf2_hmac(kind, self.password.encode(), salt, rounds)
+        final = f"c={base64.b64encode(NO_BINDING).decode()},r={their_nonce}".encode()
+        said = b",".join((first, answer, final))
+        key = hmac.digest(salted, b"Client Key", kind)
+        signature = hmac.digest(hashlib.new(kind, key).digest(), said, kind)
+        proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+        answer = exchange(final + b",p=" + base64.b64encode(proof))
+        wanted = hmac.digest(hmac.digest(salted, b"Server Key", kind), said, kind)
+        if not hmac.compare_digest(_fields(answer).get("v", ""), base64.b64encode(wanted).decode()):
+            raise AuthenticationFailed("the broker does not know the password: it may be another")
+
+
+def _fields(answer: bytes) -> dict[str, str]:
+    parts = answer.decode("utf-8", "replace").split(",")
+    return {part[:1]: part[2:] for part in parts if part[1:2] == "="}
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Of a connection; plain values, so that another process can be sent it."""
+
+    tls: Tls | None = None
+    sasl: Sasl | None = None
