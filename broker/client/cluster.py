@@ -92,7 +92,9 @@ class Cluster:
         timeout_s: float = TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        patient: bool = False,
     ) -> None:
+        """patient: the first contact too is tried again, as brokers are known to be there."""
         self.bootstrap = parse_addresses(bootstrap_servers)
         self.client_id = client_id
         self.timeout_s = timeout_s
@@ -104,7 +106,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._by_node: dict[int, Connection] = {}
         self._first: Connection | None = None
-        self._was_reached = False
+        self._was_reached = patient
 
     def __enter__(self) -> Self:
         return self
