@@ -2,7 +2,8 @@
 
 What is known is refreshed when a broker says that it changed or a connection breaks. `retrying`
 repeats a step on errors that may go away by themselves, with a growing pause and one total time.
-The first contact is not repeated: a broker that is not there is told at once.
+The first contact is not repeated, so that a broker that is not there is told at once, but for who
+knows that there was one (`waits_at_first`).
 """
 
 import random
@@ -96,6 +97,7 @@ class Cluster:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         security: "Security | None" = None,
+        waits_at_first: bool = False,
     ) -> None:
         self.security = security
         self.bootstrap = parse_addresses(bootstrap_servers)
@@ -109,7 +111,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._by_node: dict[int, Connection] = {}
         self._first: Connection | None = None
-        self._was_reached = False
+        self._was_reached = waits_at_first
 
     def __enter__(self) -> Self:
         return self
