@@ -2,7 +2,8 @@
 
 What is known is refreshed when a broker says that it changed or a connection breaks. `retrying`
 repeats a step on errors that may go away by themselves, with a growing pause and one total time.
-The first contact is not repeated: a broker that is not there is told at once.
+The first contact is not repeated, so that a broker that is not there is told at once, but for who
+knows that there was one (`patient`).
 """
 
 import random

@@ -116,7 +116,7 @@ def _read(task: Task, wanted: Range) -> Iterator[Columns]:
             place, wanted, committed=task.committed, limits=limits, topic_id=task.topic_id
         )
         return
-    with task.servers.cluster() as cluster:
+    with task.servers.cluster(was_there=True) as cluster:
         yield from read_wire(
             cluster, wanted, committed=task.committed, limits=limits, topic_id=task.topic_id
         )

@@ -63,8 +63,9 @@ class Servers:
     bootstrap: str
     security: Security | None = None
 
-    def cluster(self) -> Cluster:
-        return Cluster(self.bootstrap, security=self.security)
+    def cluster(self, *, was_there: bool = False) -> Cluster:
+        """was_there: the brokers were reached a moment ago, by the driver."""
+        return Cluster(self.bootstrap, security=self.security, patient=was_there)
 
 
 @dataclass(frozen=True, slots=True)

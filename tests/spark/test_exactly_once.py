@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from durability.broker_process import BrokerProcess, free_port
@@ -19,11 +20,14 @@ from spark.conftest import session_settings
 from spark.queries import landed, run_once, stream
 
 from barnabas.client import Cluster, NewTopic, create_topics
+from barnabas.spark.batch import plan_batch, read_task
+from barnabas.spark.options import parse_options
 
 pytestmark = pytest.mark.java
 
 ALL = os.environ.get("BARNABAS_ALL_SEEDS") == "1"
 PARTITIONS, RECORDS = 4, 40_000  # of each partition
+OFFSETS = pa.schema([("offset", pa.int64())])
 DRIVER = Path(__file__).with_name("driver.py")
 
 
@@ -137,6 +141,20 @@ def test_the_broker_is_killed(spark, loaded, tmp_path, all_of_it, seed):
         back.join(60)
     assert marker.exists() and guard.returncode == -signal.SIGKILL
     assert landed(spark, tmp_path) == all_of_it
+
+
+def test_a_task_waits_for_a_broker_that_comes_back(loaded):
+    """A task that begins while the broker is away knows from the driver that there is one."""
+    given = {"kafka.bootstrap.servers": loaded.bootstrap_servers, "source": "wire"}
+    tasks = plan_batch(parse_options(given | {"subscribe": loaded.name}))
+    loaded.process.kill()
+    back = threading.Timer(1, loaded.start_again)
+    back.start()
+    try:
+        found = sum(len(batch) for batch in read_task(tasks[0], OFFSETS))
+    finally:
+        back.join(60)
+    assert found == RECORDS
 
 
 def batches(place, name):
