@@ -39,6 +39,13 @@ EQUAL = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
 }
+# So many members in one group: they join until the last is there, and are not assigned anew for
+# each, which is quadratic on both sides.
+MANY = {
+    "group.consumer.assignment.interval.ms": "1000",
+    "group.consumer.max.session.timeout.ms": "1800000",
+    "group.consumer.session.timeout.ms": "1800000",
+}
 
 
 @dataclass
@@ -69,6 +76,8 @@ class Coordinators(Bench):
         more = dict(EQUAL)
         if name == "compaction":
             more |= compaction.SETTINGS
+        if name == "members-consumer":
+            more |= MANY
         ours = Ours(self.data / f"{name}-barnabas", durability)
         ours.settings = dict(more)
         if durability == "fsync":

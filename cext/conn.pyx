@@ -205,10 +205,11 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
             _receive(t, c)
         elif events & (EPOLLHUP | EPOLLERR):
             conn_close(t, c, WHY_PEER, 0)
-        elif events & EPOLLRDHUP and c.input_at == c.input_end and net_unread(c.fd) == 0:
+        elif (events & EPOLLRDHUP and not (c.work == WORK_PARKED and c.parked.unfinished)
+                and c.input_at == c.input_end and net_unread(c.fd) == 0):
             conn_close(t, c, WHY_PEER, 0)
         elif events & EPOLLRDHUP:
-            # It sent more before it went (acks=0, perhaps): that is read when its turn comes.
+            # What it sent before it went (acks=0, perhaps) is carried out, and read in its turn.
             c.half_closed = True
             c.in_fired = True
         else:

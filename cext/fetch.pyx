@@ -55,8 +55,8 @@ from barnabas.cext.fetch_request cimport (
     PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_parse, fetch_request_clear, fetch_request_free, fetch_request_init,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, Parked, Request, Response, request_error, response_free,
-    response_init,
+    LANE_CLOSE, LANE_DONE, LANE_PARKED, Parked, Request, Response, lane_parks, request_error,
+    response_free, response_init,
 )
 from barnabas.cext.log cimport (
     LogSlice, log_aborted_txns, log_end_offset, log_epoch_end, log_read, log_start_offset,
@@ -443,9 +443,7 @@ cdef int finish(FetchCore* core, FetchWait* w, const Request* request, Response*
     if not hand_to_plugins(core, w, request):
         return answer(core, w, request, 0, out)
     w.rewrites = True
-    parked.state = w
-    parked.deadline_ns = now_ns(core) + REWRITE_WAIT_NS
-    return LANE_PARKED
+    return lane_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
 
 cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
     """Whether some range must be read from the disk first; then w.cold is the wait for it."""
@@ -478,9 +476,7 @@ cdef int settle(FetchCore* core, FetchWait* w, const Request* request, Response*
     unwatch_all(core, w)
     if not warm(core, w, request):
         return finish(core, w, request, out, parked)
-    parked.state = w
-    parked.deadline_ns = now_ns(core) + COLD_WAIT_NS
-    return LANE_PARKED
+    return lane_parks(parked, w, now_ns(core) + COLD_WAIT_NS)
 
 cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked, bint first_time, bint expired) noexcept nogil:
     cdef Budget found
@@ -495,9 +491,7 @@ cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Res
     if is_enough(core, &w.r, &found):
         return settle(core, w, request, out, parked)
     fetch_request_clear(&w.r)
-    parked.state = w
-    parked.deadline_ns = w.deadline_ns
-    return LANE_PARKED
+    return lane_parks(parked, w, w.deadline_ns)
 
 # ---- the lane
 

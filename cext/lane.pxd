@@ -56,6 +56,15 @@ cdef struct Response:
 cdef struct Parked:
     int64_t deadline_ns         # monotonic
     void* state                 # the lane's own
+    bint unfinished             # the request is to be carried out though its peer sends no more
+
+cdef inline int lane_parks(
+    Parked* parked, void* state, int64_t deadline_ns, bint unfinished=False
+) noexcept nogil:
+    parked.state = state
+    parked.deadline_ns = deadline_ns
+    parked.unfinished = unfinished
+    return LANE_PARKED
 
 cdef struct Waker:
     void* context

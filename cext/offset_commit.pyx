@@ -45,7 +45,7 @@ from barnabas.cext.int64_map cimport (
     Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_PYTHON, Lane, LaneHandle, Parked, Request,
+    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, LaneHandle, Parked, Request, lane_parks,
     request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.log cimport Appended, log_append
@@ -437,9 +437,7 @@ cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* s
             waits = True
     epoch_leave(table_epochs(core.table), slot)
     if waits:
-        parked.state = state
-        parked.deadline_ns = r.received_ns + core.timeout_ns
-        return LANE_PARKED
+        return lane_parks(parked, state, r.received_ns + core.timeout_ns)
     _drop(core, state)
     return _answer(r, out, code)
 

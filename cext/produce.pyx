@@ -66,7 +66,7 @@ from barnabas.cext.inflate cimport (
 )
 from barnabas.cext.job_queue cimport Jobs
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_SILENT, Lane, LaneHandle, Parked, Request,
+    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_SILENT, Lane, LaneHandle, Parked, Request, lane_parks,
     request_error, Response, response_begin, response_end, response_free, response_init, Waker,
 )
 from barnabas.cext.log cimport (
@@ -477,9 +477,7 @@ cdef int _go_on(Lanes* lanes, Request* request, Response* out, Parked* parked, S
     state.deadline_ns = deadline_ns
     if state_settle(state, request, lanes.table, False):
         return _finish(lanes, out, state)
-    parked.state = state
-    parked.deadline_ns = deadline_ns
-    return LANE_PARKED
+    return lane_parks(parked, state, deadline_ns)
 
 cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     return api_key == KEY_PRODUCE and VERSION_FIRST <= api_version <= VERSION_LAST
@@ -540,9 +538,7 @@ cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, 
     if not verify_submit(lanes.verify, state.verify):
         return _go_on(lanes, request, out, parked, state, ERROR_NOT_ENOUGH_REPLICAS, deadline_ns)
     state.phase = PRODUCE_VERIFYING
-    parked.state = state
-    parked.deadline_ns = deadline_ns
-    return LANE_PARKED
+    return lane_parks(parked, state, deadline_ns, True)
 
 cdef int _decode(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
     """Parks while Python opens batches, where there are such; takes over the state."""
@@ -555,9 +551,7 @@ cdef int _decode(Lanes* lanes, Request* request, Response* out, Parked* parked, 
     if state.group.first == NULL:
         return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
     state.phase = PRODUCE_DECODING
-    parked.state = state
-    parked.deadline_ns = state.deadline_ns
-    return LANE_PARKED
+    return lane_parks(parked, state, state.deadline_ns, True)
 
 cdef int _handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
     cdef Lanes* lanes = <Lanes*>context
@@ -607,9 +601,7 @@ cdef int _resume(void* context, Request* request, Response* out, Parked* parked,
             return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
         if expired:
             return _go_on(lanes, request, out, parked, state, ERROR_REQUEST_TIMED_OUT, state.deadline_ns)
-    parked.state = state
-    parked.deadline_ns = state.deadline_ns
-    return LANE_PARKED
+    return lane_parks(parked, state, state.deadline_ns, state.phase != PRODUCE_VISIBLE)
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
     _drop(<Lanes*>context, <State*>parked.state)

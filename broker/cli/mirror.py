@@ -186,8 +186,10 @@ def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Ev
             page.stop()
     if mirror.failure is not None:
         name, why = mirror.failure
-        return fail(f"source {name}: {type(why).__name__}: {why}. What is not in the target was"
-                    " not committed: the next start reads it again.")  # fmt: skip
+        return fail(
+            f"source {name}: {type(why).__name__}: {why}. What is not in the target was not"
+            " committed: the next start reads it again."
+        )
     if not arguments.quiet:
         say(progress.summary())
     return 0

@@ -2,8 +2,7 @@
 
 What is known is refreshed when a broker says that it changed or a connection breaks. `retrying`
 repeats a step on errors that may go away by themselves, with a growing pause and one total time.
-The first contact is not repeated, so that a broker that is not there is told at once, but for who
-knows that there was one (`waits_at_first`).
+The first contact is not repeated: a broker that is not there is told at once.
 """
 
 import random
@@ -96,9 +95,11 @@ class Cluster:
         timeout_s: float = TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        patient: bool = False,
         security: "Security | None" = None,
-        waits_at_first: bool = False,
     ) -> None:
+        """patient: the first contact too is tried again, as brokers are known to be there.
+        security: TLS and who we are; None is plain text."""
         self.security = security
         self.bootstrap = parse_addresses(bootstrap_servers)
         self.client_id = client_id
@@ -111,7 +112,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._by_node: dict[int, Connection] = {}
         self._first: Connection | None = None
-        self._was_reached = waits_at_first
+        self._was_reached = patient
 
     def __enter__(self) -> Self:
         return self

@@ -77,6 +77,7 @@ class Connection:
         if send_buffer_bytes > 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.is_open = True
+        self.features: dict[str, int] = {}  # of the cluster, with their levels
         self.versions = self._ask_versions()
         if security is not None and security.sasl is not None:
             self._authenticate(security.sasl)
@@ -171,6 +172,8 @@ class Connection:
             raise ProtocolViolation(
                 f"the broker at {self.address} does not say what it serves: {answer.errorCode}"
             )
+        if version >= API_VERSIONS_FIRST:
+            self.features = {row.name: row.maxVersionLevel for row in answer.finalizedFeatures}
         return {row.apiKey: (row.minVersion, row.maxVersion) for row in answer.apiKeys}
 
     def _send(self, key: int, version: int, body: Struct) -> int:

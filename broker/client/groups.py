@@ -19,6 +19,7 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 15, 16, 42
 DESCRIBE_CONSUMERS = 69
 CLASSIC_MEMBER = 0
+GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 # The newest versions that name one group and name topics by name.
 COORDINATOR_HIGH, FETCH_HIGH, COMMIT_HIGH = 3, 7, 9
 DEAD = "Dead"
@@ -245,13 +246,19 @@ def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
         raise refusal
 
 
-def with_coordinator(cluster: Cluster, group_id: str, step: Callable[[Connection], T]) -> T:
-    """What `step` gives with a connection to the group's coordinator."""
+def with_coordinator(
+    cluster: Cluster, name: str, step: Callable[[Connection], T], *, kind: int = GROUP
+) -> T:
+    """What `step` gives with a connection to the coordinator of a group or transactional id."""
+    what = "group" if kind == GROUP else "transactional id"
+    fields = {} if kind == GROUP else {"keyType": kind}
 
     def found() -> T:
-        body = request(FIND_COORDINATOR).cls(key=group_id)
-        answer = cluster.any_connection().call(FIND_COORDINATOR, body, high=COORDINATOR_HIGH)
-        raise_for(answer.errorCode, f"the coordinator of group {group_id}")
+        body = request(FIND_COORDINATOR).cls(key=name, **fields)
+        answer = cluster.any_connection().call(
+            FIND_COORDINATOR, body, low=1 if fields else 0, high=COORDINATOR_HIGH
+        )
+        raise_for(answer.errorCode, f"the coordinator of {what} {name}")
         return step(cluster.connection_to(answer.nodeId))
 
     return cluster.retrying(found)

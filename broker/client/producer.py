@@ -3,7 +3,8 @@
 Sending waits for the answer, so at most one request is on its way and order is kept. With acks
 "all" the producer takes an id from the broker where it can (Kafka 0.11 and later): a batch that is
 sent again after a broken connection is stored once. A batch that the broker finds too large is sent
-again as two halves, down to one record.
+again as two halves, down to one record. With a TransactionalId (transactional_id.py) the records
+belong to its open transaction.
 
 Limits: batch_bytes for each partition before compression and PENDING_BYTES_MAX for all, and a
 record more.
@@ -21,6 +22,7 @@ from barnabas.cext.records import Record
 from barnabas.client.cluster import Cluster
 from barnabas.client.failures import ProtocolViolation, raise_for
 from barnabas.client.partitioner import partition_of
+from barnabas.client.transactional_id import IMPLICIT_FROM, TransactionalId
 from barnabas.errors import (
     DuplicateSequenceNumber,
     MessageTooLarge,
@@ -64,22 +66,28 @@ class Producer:
         acks: str = "all",
         batch_bytes: int = BATCH_BYTES,
         idempotent: bool = True,
+        transaction: TransactionalId | None = None,
     ) -> None:
         if codec not in CODECS:
             raise UnknownCodec(f"no codec {codec!r}; there are {', '.join(CODECS)}")
         if acks not in ACKS:
             raise ValueError(f"acks {acks!r} is none of 0, 1 and all")
         self.cluster, self.topic = cluster, topic
+        if transaction is not None and ACKS[acks] != -1:
+            raise ValueError("a transaction needs acks all")
         self.codec, self.acks, self.batch_bytes = CODECS[codec], ACKS[acks], batch_bytes
+        self.transaction = transaction
         self.record_count = 0  # acknowledged (with acks 0: sent)
         self.last_offsets: dict[int, int] = {}  # of the newest batch in each partition
         self.partition_count = len(cluster.topic(topic, create=True).partitions)
         self.producer_id, self.producer_epoch = -1, -1
-        if idempotent and self.acks == -1:
+        if idempotent and self.acks == -1 and transaction is None:
             self.producer_id, self.producer_epoch = self._identity()
         self._pending: dict[int, _Pending] = {}
         self._pending_bytes = 0
         self._sequences: dict[int, int] = {}
+        if transaction is not None:
+            self._sequences = transaction.sequences_of(topic)
         self._sticky = random.randrange(self.partition_count)
 
     def __enter__(self) -> Self:
@@ -152,13 +160,15 @@ class Producer:
             self._send_records(partition, pending.records)
 
     def _send_records(self, partition: int, records: list[Record]) -> None:
-        sequence = self._sequences.get(partition, 0) if self.producer_id >= 0 else -1
+        who = self if self.transaction is None else self.transaction
+        sequence = self._sequences.get(partition, 0) if who.producer_id >= 0 else -1
         batch = encode_batch(
             records,
             codec=self.codec,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
             base_sequence=sequence,
+            transactional=self.transaction is not None,
         )
         try:
             base_offset = self.cluster.retrying(
@@ -188,10 +198,15 @@ class Producer:
         )
         connection = self.cluster.leader(self.topic, partition)
         low = ZSTD_FROM if self.codec == ZSTD else RECORD_V2
+        high = None
+        if self.transaction is not None:
+            body.transactionalId = self.transaction.name
+            if not self.transaction.include(connection, self.topic, partition):
+                high = IMPLICIT_FROM - 1
         if self.acks == 0:
             connection.tell(PRODUCE, body, low=low)
             return -1
-        answer = connection.call(PRODUCE, body, low=low)
+        answer = connection.call(PRODUCE, body, low=low, high=high)
         for row in (row for rows in answer.responses for row in rows.partitionResponses):
             if row.errorCode == DuplicateSequenceNumber.code:
                 return -1

@@ -84,6 +84,29 @@ class Reader:
             ):
                 yield self._records(partition, row)
 
+    def batches(self) -> Iterator[tuple[int, Batch]]:
+        """Every batch as it is stored: control batches, and whatever was aborted, among them."""
+        while self._open():
+            for partition, row in self.cluster.retrying(
+                lambda: self._fetch(self._open()), topic=self.topic
+            ):
+                place = self._places[partition]
+                try:
+                    for batch in decode_batches(
+                        row.records or b"", size_max=self.batch_bytes_max, partial_tail=True
+                    ):
+                        if place.end is not None and batch.base_offset >= place.end:
+                            break
+                        place.offset = max(place.offset, batch.last_offset + 1)
+                        yield partition, batch
+                except CorruptRecords as error:
+                    raise self._unreadable(partition, place, error) from error
+
+    def _unreadable(
+        self, partition: int, place: _Place, error: CorruptRecords
+    ) -> UnreadableRecords:
+        return UnreadableRecords(f"{self._what(partition)}, at offset {place.offset}: {error}")
+
     def _open(self) -> list[int]:
         return [
             index
@@ -151,9 +174,7 @@ class Reader:
                     yield partition, record
                 place.offset = max(place.offset, batch.last_offset + 1)
         except CorruptRecords as error:
-            raise UnreadableRecords(
-                f"{self._what(partition)}, at offset {place.offset}: {error}"
-            ) from error
+            raise self._unreadable(partition, place, error) from error
 
     def _is_wanted(self, batch: Batch, aborted: list[tuple[int, int]], aborting: set[int]) -> bool:
         if self.isolation != UNCOMMITTED:

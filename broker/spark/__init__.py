@@ -1,7 +1,8 @@
-"""The Spark pipeline's parts: checkpoints, the planner of what a batch reads, the data source.
+"""The Spark pipeline's parts: checkpoints, the planner of what a batch reads, source and sink.
 
 Checkpoints and plans need no Spark (checkpoint.py, sink_log.py, planner.py, batch.py);
-`register(spark)` makes the format `barnabas` known to a session (source.py).
+`register(spark)` makes the format `barnabas` known to a session (source.py, sink.py); decode.py is
+for values in a schema registry's wire format.
 """
 
 from typing import Any

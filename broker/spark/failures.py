@@ -1,4 +1,5 @@
-"""What can be wrong with a checkpoint. Each names the file, and nothing was written then."""
+"""What can be wrong with a checkpoint (each names the file, and nothing was written then), and with
+what is written into topics."""
 
 
 class CheckpointError(Exception):
@@ -31,3 +32,15 @@ class IncompleteCheckpoint(CheckpointError):
 
 class UnfinishedBatch(CheckpointError):
     """The newest batch was begun and is not known to have ended."""
+
+
+class SinkError(Exception):
+    """A batch cannot be written; `str` is one plain line."""
+
+
+class BadRows(SinkError):
+    """The rows have no column that a record needs, or one of another type, or a null topic."""
+
+
+class LostRows(SinkError):
+    """Transactions that were decided had timed out before they could be ended."""

@@ -65,7 +65,7 @@ class Servers:
 
     def cluster(self, *, was_there: bool = False) -> Cluster:
         """was_there: the brokers were reached a moment ago, by the driver."""
-        return Cluster(self.bootstrap, security=self.security, waits_at_first=was_there)
+        return Cluster(self.bootstrap, security=self.security, patient=was_there)
 
 
 @dataclass(frozen=True, slots=True)

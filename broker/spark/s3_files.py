@@ -26,7 +26,7 @@ from barnabas.spark.failures import CheckpointError
 from barnabas.spark.files import FILE_BYTES_MAX, SUCCESS
 
 WRITER = "writer"  # metadata: who wrote an object
-SPOOLED_BYTES = 16 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR first
+SPOOLED_BYTES = 4 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR first
 CONFLICTS_MAX = 5  # answers 409: another put of that name is under way
 DELETED_AT_ONCE = 1000  # S3's limit
 
@@ -53,8 +53,12 @@ class S3Files:
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}" if self.prefix else path
 
+    def _below(self, directory: str) -> str:
+        """What the keys of all that is in it begin with."""
+        return "".join(f"{part}/" for part in (self.prefix, directory) if part)
+
     def names(self, directory: str) -> list[str]:
-        prefix = f"{self._key(directory)}/"
+        prefix = self._below(directory)
         found = set()
         with self._names(directory):
             pages = self.client.get_paginator("list_objects_v2")
@@ -128,7 +132,7 @@ class S3Files:
             pages = self.client.get_paginator("list_objects_v2")
             for page in pages.paginate(
                 Bucket=self.bucket,
-                Prefix=f"{self._key(directory)}/",
+                Prefix=self._below(directory),
                 PaginationConfig={"PageSize": DELETED_AT_ONCE},
             ):
                 rows = [{"Key": row["Key"]} for row in page.get("Contents", ())]

@@ -7,14 +7,16 @@
     rows.option("subscribe", "news").load()
 
 The driver plans (batch.py, stream.py), workers read files or Fetch and hand Arrow batches over
-(readers.py).
+(readers.py). Writing is sink.py's.
 """
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from barnabas.spark.options import parse_options, wants_headers
+from barnabas.spark.options import BadOption, parse_options, wants_headers
 from barnabas.spark.readers import BatchReader, StreamReader
+from barnabas.spark.sink import BatchWriter, StreamWriter
+from barnabas.spark.sink_options import parse_sink_options
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
@@ -38,6 +40,15 @@ class BarnabasSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(parse_options(self._given(), stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise BadOption("mode overwrite: a topic is appended to, use mode append")
+        return BatchWriter(parse_sink_options(self._given()), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        # Output mode complete sends all rows each time, as updates of their keys.
+        return StreamWriter(parse_sink_options(self._given()), schema)
 
     def _given(self) -> dict[str, str]:
         return {str(k): str(v) for k, v in self.options.items()}

@@ -47,7 +47,7 @@ HTTP_PORT = 9870
 HTTPS_PORT = 9871
 ANSWER_BYTES_MAX = 256 * 1024 * 1024  # a listing; a file may have FILE_BYTES_MAX
 CHUNK_BYTES = 1024 * 1024
-SPOOLED_BYTES = 16 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR first
+SPOOLED_BYTES = 4 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR first
 NAME_NODES_MAX = 16
 
 

@@ -6,7 +6,8 @@ commits offsets of the source when the target has acknowledged everything up to 
 what was not committed: at least once. Retries have no end. What the target refuses for good ends
 the mirror, because going on would lose it.
 
-Limits: GATHER messages at a time, PENDING_BYTES not acknowledged.
+Limits: GATHER messages or GATHER_BYTES at a time, and a message more; PENDING_BYTES that are not
+acknowledged.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from barnabas.hooks.views import KeyedMessage, MirroredMessage
 log = logging.getLogger("barnabas.mirror")
 
 GATHER = 1000
+GATHER_BYTES = 1024 * 1024
 PENDING_BYTES = 16 * 1024 * 1024
 WAIT_S = 0.05
 STEP_S = 0.005
@@ -89,6 +91,9 @@ class MirrorSource:
 
     def stop(self, wait_s: float) -> None:
         """What was read is brought to its end first; given up after wait_s."""
+        if self._thread.ident is None:
+            self._close()  # it was never started
+            return
         self._stopping.set()
         self.delivery.wake()
         self._thread.join(wait_s)
@@ -144,9 +149,14 @@ class MirrorSource:
                 commit_at = time.monotonic() + self._commit_s
 
     def _gathered(self, stream: KafkaStream) -> Iterator[Any]:
+        size_bytes = 0
         try:
             for _ in range(GATHER):
-                yield next(stream)
+                message = next(stream)
+                yield message
+                size_bytes += len(message.raw_message or b"") + len(message.raw_key or b"")
+                if size_bytes >= GATHER_BYTES:
+                    return
         except (ConsumerTimeout, StopIteration):
             return
 

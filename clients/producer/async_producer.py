@@ -154,6 +154,7 @@ class AsyncProducer:
         queue = self.queue
         queue.wake_at = min(max(self._config.batch_events - gathered, 1), queue.events_max)
         queue.asleep = True
+        queue.let_in()
         if len(queue.events) < queue.wake_at and not queue.closed:
             self._delivery.step(wait_s)
         queue.asleep = False
@@ -165,6 +166,7 @@ class AsyncProducer:
                 self._handle(last)
         while not self._delivery.is_idle:
             self._delivery.step(WAIT_S)
+        self._delivery.settle()
 
     def _called(self, hook: str, events: list[KeyedMessage] | None) -> list[KeyedMessage]:
         """A callback that may change a batch; when it fails the batch goes on as it is."""

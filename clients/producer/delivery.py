@@ -31,7 +31,7 @@ from typing import Any
 
 from barnabas.cext.records import Record
 from barnabas.client.cluster import Topic
-from barnabas.client.connection import Connection
+from barnabas.client.connection import API_VERSIONS, Connection
 from barnabas.client.failures import ClientError, ConnectionLost, NotSpokenByBroker, raise_for
 from barnabas.client.pipeline import Pipeline
 from barnabas.client.producer import PRODUCE, RECORD_V2, ZSTD_FROM, producer_identity
@@ -232,6 +232,25 @@ class Delivery:
                 self._take(entry.data)
         self._drop_silent()
 
+    def settle(self) -> None:
+        """With acks 0, when everything has ended: waits until the brokers have done what they were
+        sent, or for the time of a request. A connection that closes before may take with it what
+        the broker has not read so far; the answer to one more request says that nothing is left."""
+        if self._acks != 0:
+            return
+        body = request(API_VERSIONS).cls(
+            clientSoftwareName="barnabas", clientSoftwareVersion="client"
+        )
+        for line in [row for row in self._lines.values() if row.pipeline.is_free]:
+            version = line.pipeline.connection.version_of(API_VERSIONS)
+            try:
+                line.pipeline.send(API_VERSIONS, version, body, [], counted_from_ns=0)
+                line.asked_at.append(self._now_s())
+            except ClientError as error:
+                self._lost(line, error)
+        while any(line.pipeline.sent for line in self._lines.values()):
+            self.step(GRACE_S)
+
     def fail_all(self, error: Exception) -> None:
         """Whatever is on its way is given up, and so are the connections."""
         for line in list(self._lines.values()):
@@ -308,7 +327,7 @@ class Delivery:
         if place.stuck_since is None:
             place.stuck_since = now_s
         has_time = now_s - place.stuck_since < self._timeout_ms / 1000
-        if (_is_passing(error) and has_time) or self._retries_max == FOREVER:
+        if is_passing(error) and (has_time or self._retries_max == FOREVER):
             return
         if place.in_flight or place.failed:
             return  # these decide
@@ -463,7 +482,8 @@ class Delivery:
         try:
             for sent, answer, _ in line.pipeline.pump():
                 line.asked_at.popleft()
-                self._answered(sent.note, answer)
+                if sent.key == PRODUCE:
+                    self._answered(sent.note, answer)
         except ClientError as error:
             self._lost(line, error)
 
@@ -514,7 +534,7 @@ class Delivery:
             if not place.failed:  # not because of one in front of it: the broker has forgotten
                 place.producer_id = -1
             place.failed.append(batch)
-        elif _is_passing(error) and self._has_tries(batch):
+        elif is_passing(error) and self._has_tries(batch):
             batch.last_error = error
             place.failed.append(batch)
             self.retried += 1
@@ -563,7 +583,7 @@ class Delivery:
         self._done(batch, error)
 
 
-def _is_passing(error: Exception) -> bool:
+def is_passing(error: Exception) -> bool:
     """Whether it may go away by itself."""
     if isinstance(error, KafkaError):
         return error.retriable

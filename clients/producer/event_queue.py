@@ -56,6 +56,12 @@ class EventQueue:
                 self._room.notify_all()
         return found
 
+    def let_in(self) -> None:
+        """Those that wait for room have it, if there is any: nothing is taken for a while."""
+        if self._waiting and len(self.events) < self.events_max:
+            with self._room:
+                self._room.notify_all()
+
     def close(self) -> None:
         """Those that wait for room find none."""
         self.closed = True

@@ -16,7 +16,7 @@ from barnabas.cext.records import Record
 from barnabas.client.cluster import Topic
 from barnabas.client.failures import ClientError
 from barnabas.clients.producer.config import ProducerConfig
-from barnabas.clients.producer.delivery import FOREVER, Delivery, size_of
+from barnabas.clients.producer.delivery import FOREVER, Delivery, is_passing, size_of
 from barnabas.clients.producer.failures import MessageSizeTooLarge
 from barnabas.errors import KafkaError
 from barnabas.hooks.direct import ClientPlugins, caller
@@ -190,9 +190,8 @@ class EventSender:
             try:
                 return delivery.brokers.topic(name)
             except (ClientError, KafkaError) as error:
-                is_passing = not isinstance(error, KafkaError) or error.retriable
-                is_over = time.monotonic() > deadline or not is_passing
-                if is_over and config.retries_max != FOREVER:
+                has_time = config.retries_max == FOREVER or time.monotonic() < deadline
+                if not is_passing(error) or not has_time:
                     raise
             pause_s = max(config.retry_backoff_ms, 1) / 1000
             until = time.monotonic() + pause_s

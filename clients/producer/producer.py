@@ -209,6 +209,7 @@ class Producer:
             self._background.close()
             atexit.unregister(self._at_exit)
         else:
+            self._delivery.settle()
             self._delivery.close()
         for plugin in self._told:
             closed = caller(plugin, "producer_closed")

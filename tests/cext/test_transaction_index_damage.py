@@ -117,6 +117,21 @@ def test_sealed_segments_below_the_recovery_point_are_looked_through_after_a_cra
     assert f"segment {int(first[:20])}: transaction index rebuilt" in log.recovered.messages
 
 
+def test_whole_entries_that_are_lost_come_back_when_everything_is_walked(tmp_path):
+    """A clean log does not show that they are missing (docs/decisions/transaction-index.md): the
+    way back is a start without the mark of a clean stop and without recovery points."""
+    disk, whole = written(tmp_path)
+    first, second = list(whole)[:2]
+    (tmp_path / first).unlink()
+    (tmp_path / second).write_bytes(whole[second][:-ENTRY_BYTES])
+    log = disk.open(clean=True)
+    assert log.recovered.messages == [] and first not in indexes(tmp_path)
+    log.close(clean=True)
+    log = disk.open(clean=False, recovery_point=0)
+    assert indexes(tmp_path) == whole
+    log.close(clean=True)
+
+
 def test_an_index_without_damage_is_left_alone(tmp_path):
     disk, whole = written(tmp_path)
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.txnindex")}

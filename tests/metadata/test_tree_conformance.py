@@ -61,7 +61,7 @@ class InZooKeeper:
 STORES = {"embedded": EmbeddedStore, "memory": InMemory}
 
 
-@pytest.fixture(params=[*STORES, "zookeeper"])
+@pytest.fixture(params=[*STORES, pytest.param("zookeeper", marks=pytest.mark.java)])
 def store_maker(request, tmp_path):
     if request.param == "zookeeper":
         server = request.getfixturevalue("zookeeper_server")

@@ -1,5 +1,6 @@
 """Loads in a test's own process, and what lies in the place that they load into."""
 
+import io
 import json
 
 import pyarrow.dataset as ds
@@ -55,12 +56,12 @@ def send(broker, topic, count, *, partition=0, at_ms=HOURS, step_ms=0, size=10, 
     assert producer.flush(30) == 0
 
 
-def tree(url, directory):
+def tree(url, directory, files=None):
     """All files below it, as paths from the root."""
-    files, found = files_at(url), []
+    files, found = files or files_at(url), []
     for name in files.names(directory):
         path = f"{directory}/{name}" if directory else name
-        below = tree(url, path)
+        below = tree(url, path, files) if "." not in name else []
         found += below or [path]
     return found
 
@@ -80,8 +81,6 @@ def published(url, topic):
             assert there == set(audit["files"])
             audits.append(audit)
             for name in sorted(there):
-                import io
-
                 table = pq.read_table(io.BytesIO(files.read(f"{topic}/{batch}/{name}")))
                 rows += [
                     (row["partition"], row["offset"], row["value"]) for row in table.to_pylist()

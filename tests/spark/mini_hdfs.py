@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 VERSION = "3.5.0"
-START_S = 120
+START_S = 240
 CLASS = "org.apache.hadoop.test.MiniDFSClusterManager"
 
 

@@ -33,7 +33,7 @@ from barnabas.client import (
 )
 from barnabas.client.groups import commit_offsets, committed_offsets
 from barnabas.spark.checkpoint import Checkpoint
-from barnabas.spark.failures import ConcurrentWriter, TruncatedFile
+from barnabas.spark.failures import ConcurrentWriter, TruncatedFile, UnknownVersion
 from barnabas.spark.files import LocalFiles, files_at
 from barnabas.spark.offsets import offsets_json
 from barnabas.spark.planner import DataLoss
@@ -277,6 +277,13 @@ def test_a_task_that_fails_leaves_nothing(session_broker, topic, tmp_path):
     assert report.is_repeated and report.audits[0].records == 20
 
 
+def everything(store):
+    """The checkpoint's bytes and the names of what is loaded."""
+    files = files_at(store)
+    loaded = [name for name in tree(store, "lake", files) if "/_staging" not in name]
+    return {name: files.read(name) for name in tree(store, "cp", files)} | {"lake": loaded}
+
+
 @pytest.mark.topic(partitions=1, configs=KEPT)
 def test_damage_of_what_a_load_wrote_is_named(session_broker, topic, store):
     send(session_broker, topic, 20)
@@ -288,6 +295,20 @@ def test_damage_of_what_a_load_wrote_is_named(session_broker, topic, store):
     with pytest.raises(TruncatedFile) as raised:
         load(session_broker, topic, store)
     assert raised.value.path == f"{store}/lake/{success}"
+    before = everything(store)
+    for name, damage, kind in (
+        ("cp/offsets/1", lambda data: data[:-9], TruncatedFile),
+        ("cp/offsets/1", lambda data: data.replace(b"v1", b"v2"), UnknownVersion),
+        ("cp/commits/0", lambda data: b"", TruncatedFile),
+    ):
+        root = files_at(store)
+        root.replace(name, damage(before[name]))
+        damaged = everything(store)
+        with pytest.raises(kind) as raised:
+            load(session_broker, topic, store)
+        assert raised.value.path == f"{store}/{name}"
+        assert everything(store) == damaged
+        root.replace(name, before[name])
 
 
 # ------------------------------------------------------------------------------ completeness

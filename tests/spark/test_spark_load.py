@@ -108,11 +108,11 @@ def offsets_of(place, topic):
 @pytest.mark.topic(partitions=3, configs=KEPT)
 def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
     """Records are random, so that they take a while; each kill is seen to have struck, when some
-    of about 70 files are staged. The first run is one of spark-submit."""
+    of about 100 files are staged. The first run is one of spark-submit."""
     moments = random.Random(seed)
     values = [(None, os.urandom(600), None) for _ in range(20_000)]
     for partition in range(3):
-        for _ in range(2):
+        for _ in range(3):
             produce(
                 session_broker,
                 topic,
@@ -128,7 +128,7 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
     submitted[:4] = [SUBMIT, "--master", "local[2,4]", APP]
     env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     process = subprocess.Popen(submitted, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-    count = moments.randrange(40)
+    count = moments.randrange(20)
     wait_for(lambda: len(staged(tmp_path)) > count, process)
     for pid in children_of(process.pid):
         with suppress(ProcessLookupError):
@@ -140,7 +140,7 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
 
     with terminal() as (slave, shown):
         process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=slave, text=True)
-        before, count = set(staged(tmp_path)), moments.randrange(30)
+        before, count = set(staged(tmp_path)), moments.randrange(20)
         wait_for(lambda: len(set(staged(tmp_path)) - before) > count, process)
         workers = [
             pid for pid, line in children_of(process.pid).items() if "pyspark.daemon" in line
@@ -154,9 +154,9 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
     assert "ranges, 0 records" in "".join(shown)  # the bar, while the first tasks ran
     batch, end = map(json.loads, out.splitlines())
     assert batch["repeated"] and batch["retried"] >= 1
-    assert end["complete"] and end["records"] == 120_000
+    assert end["complete"] and end["records"] == 180_000
     pairs = offsets_of(tmp_path, topic)
-    assert len(pairs) == len(set(pairs)) == 120_000
+    assert len(pairs) == len(set(pairs)) == 180_000
     assert tree(f"{tmp_path}/lake", "_staging") == []
 
 

@@ -26,7 +26,7 @@ def test_files_come_back_as_they_were_put(store):
     files.put_if_absent("a/one two+%=#?.txt", WORDS)
     files.put_if_absent("a/b/c", b"")
     files.put_if_absent("a/.hidden", b"1")
-    assert files.names("a") == ["b", "one two+%=#?.txt"]
+    assert files.names("a") == ["b", "one two+%=#?.txt"] and files.names("") == ["a"]
     assert files.read("a/one two+%=#?.txt") == WORDS and files.read("a/b/c") == b""
     assert abs(files.modified_ms("a/b/c") - time.time() * 1000) < 600_000
     files.replace("a/b/c", b"new")

@@ -174,9 +174,7 @@ def test_a_change_while_there_is_no_server(own_server, brokers):
     with Wire(broker.bootstrap_servers) as wire:
         (answered,) = wire.call(19, 5, request(19).cls(topics=[row], timeoutMs=1000)).topics
     assert answered.errorCode == RequestTimedOut.code
-    began = time.monotonic()
-    broker.stop()
-    assert time.monotonic() - began < 30
+    broker.stop()  # which waits for nobody
 
 
 def test_a_start_without_zookeeper(tmp_path):

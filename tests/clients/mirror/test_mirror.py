@@ -305,6 +305,39 @@ def test_mirrors_of_one_group_share_and_take_over(clusters):
     assert sorted(found) == list(range(120))  # nothing was handed over that had not arrived
 
 
+def test_a_port_that_is_taken():
+    with Broker() as broker:
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        words = ("--source", broker.bootstrap_servers, "--whitelist", "t", "--metrics-port", port)
+        ran = run(*words)
+    assert ran.returncode == 1 and f"port {port} cannot be had" in ran.stderr
+
+
+def test_a_name_that_the_target_refuses_ends_the_mirror(clusters, tmp_path, monkeypatch):
+    install(
+        tmp_path / "site",
+        monkeypatch,
+        "bad-names",
+        """
+        from barnabas import hookimpl
+        from barnabas.hooks import KeyedMessage
+
+        class BadNames:
+            @hookimpl
+            def handle_mirrored(self, messages):
+                return [KeyedMessage("no/topic", row.value) for row in messages]
+        """,
+        bad_names="BadNames",
+    )
+    east, _, target = clusters
+    east.create_topic("t")
+    fill(east, "t", [("1",)])
+    words = ("--source", east.bootstrap_servers, "--target", target.bootstrap_servers)
+    ran = run(*words, "--whitelist", "t", "--message-handler", "bad-names")
+    assert ran.returncode == 1 and "InvalidTopic" in ran.stderr
+    assert committed(east) == {}
+
+
 def test_progress_on_a_terminal(clusters):
     east, _, target = clusters
     east.create_topic("t")

@@ -67,9 +67,8 @@ class Rig:
             if self.sent % 20 == 0:
                 time.sleep(0.001)
 
-    def wait_for_more(self):
-        """Something comes through."""
-        before = self.arrived()
+    def wait_for_more(self, before):
+        """More has come through than `before`."""
         wait_for(lambda: self.arrived() > before, "nothing came through")
 
     def arrived(self):
@@ -107,13 +106,14 @@ def rig(tmp_path):
 def test_kill_9_loses_nothing(rig):
     rig.start_mirror()
     rig.send(1500)
-    rig.wait_for_more()
+    rig.wait_for_more(0)
     rig.send(500)
     rig.kill_mirror()  # in the middle of it
 
+    before = rig.arrived()
     rig.start_mirror()
     rig.send(500)
-    rig.wait_for_more()
+    rig.wait_for_more(before)
     rig.target.kill()
     rig.send(1500)
     what = "nothing was read while the target is away"
@@ -121,12 +121,14 @@ def test_kill_9_loses_nothing(rig):
     rig.kill_mirror()  # with what it has read and nobody has acknowledged
     rig.again("target")
 
+    before = rig.arrived()
     rig.start_mirror()
-    rig.wait_for_more()
+    rig.wait_for_more(before)
     rig.again("source")
     rig.again("target")
+    before = rig.arrived()
     rig.send(1000)
-    rig.wait_for_more()
+    rig.wait_for_more(before)
     rig.kill_mirror()
 
     rig.producer.close()

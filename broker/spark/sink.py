@@ -1,0 +1,192 @@
+"""The sink `barnabas` for PySpark 4.2 and later: df.write and df.writeStream into topics.
+
+    df.selectExpr("key", "value").write.format("barnabas").mode("append")
+        .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("topic", "news").save()
+
+Spark makes a writer on the driver for each batch, sends it to the tasks, and makes another one (for
+streams) to commit. What a task is part of it learns from Spark's local properties: the ids of the
+query and of its run, and the batch's number. A batch write is one batch of a key of its own.
+
+Read on: sink_tasks.py, sink_commit.py, sink_ledger.py.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from barnabas.client import Cluster, describe_configs
+from barnabas.client.admin import BROKER, Resource
+from barnabas.errors import ClusterAuthorizationFailed
+from barnabas.spark.failures import BadRows, SinkError
+from barnabas.spark.options import BadOption
+from barnabas.spark.sink_commit import (
+    Written,
+    abort_batch,
+    commit_batch,
+    finish_abandoned,
+    now_ms,
+)
+from barnabas.spark.sink_encoding import Encoding
+from barnabas.spark.sink_ledger import JOB, STREAM, open_ledger
+from barnabas.spark.sink_options import SinkOptions
+from barnabas.spark.sink_tasks import TaskPlace, write_task
+
+if TYPE_CHECKING:
+    import pyarrow
+
+QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+TEXT = (StringType, BinaryType)
+TIMEOUT_MAX = "transaction.max.timeout.ms"
+CHECK_MS = 10_000  # for which brokers may be away when a batch is planned
+
+
+@dataclass
+class SinkMessage(WriterCommitMessage):
+    """What a task hands to the driver."""
+
+    written: Written
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """df.write: one batch, whose key nobody else has."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check(schema, options)
+        self.options, self.planned_ms = options, now_ms()
+        self.run = uuid.uuid4().hex
+        finish_abandoned(options)
+
+    def write(self, iterator: Iterator["pyarrow.RecordBatch"]) -> SinkMessage:
+        place = TaskPlace(f"{JOB}{self.run}", self.run, 0, self.planned_ms, is_stream=False)
+        return SinkMessage(write_task(self.options, place, iterator))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        commit_batch(self.options, [one.written for one in messages])
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        abort_batch(self.options, _written(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """df.writeStream: each micro-batch once, whichever run of the query writes it."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check(schema, options)
+        self.options, self.planned_ms = options, now_ms()
+
+    def write(self, iterator: Iterator["pyarrow.RecordBatch"]) -> SinkMessage:
+        return SinkMessage(write_task(self.options, self._place(), iterator))
+
+    def _place(self) -> TaskPlace:
+        context = TaskContext.get()
+        assert context is not None
+        names = (QUERY_ID, BATCH_ID, RUN_ID)
+        query, batch, run = (context.getLocalProperty(name) for name in names)
+        if not (query and batch and run):
+            raise SinkError(f"Spark does not tell its tasks {', '.join(names)}")
+        return TaskPlace(f"{STREAM}{query}", run, int(batch), self.planned_ms, is_stream=True)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        written = [one.written for one in messages]
+        assert all(one.batch == batchId for one in written), (batchId, written)
+        commit_batch(self.options, written)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        abort_batch(self.options, _written(messages))
+
+
+def _written(messages: Sequence[Any]) -> list[Written | None]:
+    return [None if one is None else one.written for one in messages]
+
+
+# ------------------------------------------------------------------------------ checks
+
+
+def check(schema: StructType, options: SinkOptions) -> None:
+    """Before any task. Raises BadRows, BadOption, SinkError, and what the brokers say."""
+    encoding = Encoding(options)
+    encoding.close()
+    check_schema(schema, options, encoding.takes_any)
+    check_brokers(options)
+
+
+def check_schema(
+    schema: StructType,
+    options: SinkOptions,
+    takes_any: Callable[[str], bool] = lambda column: False,
+) -> None:
+    """Columns as spark-sql-kafka's sink takes them. Raises BadRows."""
+    columns = {field.name.lower(): field.dataType for field in schema.fields}
+    if "value" not in columns:
+        raise BadRows("there is no column value: a record is made of it")
+    if options.topic is None and "topic" not in columns:
+        raise BadRows("there is no column topic: add it, or name one topic by option topic")
+    for name in ("value", "key"):
+        if not takes_any(name):
+            _check(columns, name, TEXT, "string or binary")
+    _check(columns, "topic", (StringType,), "string")
+    _check(columns, "partition", (IntegerType,), "int")
+    if "headers" in columns and not _are_headers(columns["headers"]):
+        raise BadRows(
+            "column headers is array<struct<key: string, value: binary>>, not"
+            f" {columns['headers'].simpleString()}"
+        )
+
+
+def _check(
+    columns: dict[str, DataType], name: str, kinds: tuple[type[DataType], ...], words: str
+) -> None:
+    if name in columns and not isinstance(columns[name], kinds):
+        raise BadRows(f"column {name} is {words}, not {columns[name].simpleString()}")
+
+
+def _are_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = [(field.name, type(field.dataType)) for field in kind.elementType.fields]
+    return fields == [("key", StringType), ("value", BinaryType)]
+
+
+def check_brokers(options: SinkOptions) -> None:
+    """Before any task: what would fail in all of them. The ledger topic is made if need be.
+
+    Raises what the client and brokers say, SinkError, BadOption."""
+    with options.cluster(CHECK_MS) as cluster:
+        cluster.retrying(lambda: cluster.refresh([]))
+        if options.topic is not None:
+            cluster.topic(options.topic, create=True)
+        open_ledger(cluster, options.ledger)
+        limit_ms = _timeout_max_ms(cluster)
+    if limit_ms is not None and options.transaction_timeout_ms > limit_ms:
+        raise BadOption(
+            f"kafka.transaction.timeout.ms={options.transaction_timeout_ms} is more than the"
+            f" brokers' {TIMEOUT_MAX}={limit_ms}"
+        )
+
+
+def _timeout_max_ms(cluster: Cluster) -> int | None:
+    """None: the brokers do not tell this user; InitProducerId will."""
+    node_id = min(cluster.brokers, default=None)
+    if node_id is None:
+        return None
+    try:
+        rows = describe_configs(cluster, Resource(BROKER, str(node_id)))
+    except ClusterAuthorizationFailed:
+        return None
+    return next((int(row.value) for row in rows if row.name == TIMEOUT_MAX and row.value), None)

@@ -1,0 +1,219 @@
+"""The sink's ledger: what was decided of each query's newest batch, in a compacted topic.
+
+| record | bytes |
+|---|---|
+| key | UTF-8, stream/QUERY-ID or job/RANDOM |
+| value | {"version":1,"batch":7,"state":"decided","run":"ID","transactions":[["NAME",5,0],...]} |
+
+`decided`: these transactions are to be committed, and are, unless the driver died. `done`: they
+are. `withdrawn`: all of them had timed out before, and the batch is to be written anew.
+A batch write has no next batch: in the place of `done` its key is deleted.
+NAME is the transactional id without its beginning (`transaction_name`). A key's newest committed
+record stands.
+
+Each record is written in a transaction of the key's own transactional id. A driver claims that id
+before it reads: from then on no other driver that had it can decide. It reads past the last stable
+offset, as other queries' open transactions would hide what this one wrote, and follows the markers
+itself. After a crash before the marker the next claim aborts the record; nothing was decided.
+
+Limits: WINDOW_FIRST records are read from the end, then eight times as many, until the key is met.
+A decision is one record: with message.max.bytes of 1 MiB about 30,000 transactions.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from barnabas.cext.records import Record
+from barnabas.client import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    NewTopic,
+    Producer,
+    Reader,
+    create_topics,
+    describe_configs,
+    list_offsets,
+)
+from barnabas.client.admin import TOPIC, Resource
+from barnabas.client.partitioner import partition_of
+from barnabas.client.transactional_id import Prepared, TransactionalId
+from barnabas.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    ProducerFenced,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from barnabas.spark.failures import SinkError
+
+VERSION = 1
+DECIDED, DONE, WITHDRAWN = "decided", "done", "withdrawn"
+STATES = (DECIDED, DONE, WITHDRAWN)
+STREAM, JOB = "stream/", "job/"  # how keys begin
+PREFIX = "barnabas-sink"
+WINDOW_FIRST = 256
+MARKER_COMMIT = b"\x00\x00\x00\x01"  # key of a marker: version 0, type 1
+TIMEOUT_MS = 60_000
+CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": str(6 * 3600 * 1000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key's newest record."""
+
+    batch: int
+    state: str
+    run: str
+    transactions: tuple[Prepared, ...] = ()
+
+    def covers(self, batch: int) -> bool:
+        """Whether a batch needs nothing more to be written."""
+        return batch < self.batch or (batch == self.batch and self.state != WITHDRAWN)
+
+    def as_(self, state: str) -> "Entry":
+        return replace(self, state=state, transactions=())
+
+
+def transaction_name(key: str, rest: str = "") -> str:
+    """A transactional id of the key; all that the tasks of one query have begin alike."""
+    return f"{PREFIX}/{key}/{rest}"
+
+
+def encode_entry(key: str, entry: Entry) -> bytes:
+    start = len(transaction_name(key))
+    rows = [[one.name[start:], one.producer_id, one.producer_epoch] for one in entry.transactions]
+    fields = {
+        "version": VERSION,
+        "batch": entry.batch,
+        "state": entry.state,
+        "run": entry.run,
+        "transactions": rows,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_entry(key: str, value: bytes) -> Entry:
+    """Raises SinkError for what no driver wrote."""
+    try:
+        found = json.loads(value)
+        if found["version"] != VERSION:
+            raise SinkError(f"the ledger's record of {key} has version {found['version']}")
+        if found["state"] not in STATES:
+            raise ValueError(f"no state {found['state']!r}")
+        transactions = tuple(
+            Prepared(transaction_name(key, str(name)), int(producer_id), int(epoch))
+            for name, producer_id, epoch in found["transactions"]
+        )
+        return Entry(int(found["batch"]), found["state"], str(found["run"]), transactions)
+    except (ValueError, TypeError, KeyError) as error:
+        raise SinkError(f"the ledger's record of {key} is none: {error}") from None
+
+
+def open_ledger(cluster: Cluster, topic: str) -> None:
+    """Makes the topic when it is not there. Raises SinkError when it is not compacted."""
+    (known,) = cluster.refresh([topic])
+    if known.errorCode == UnknownTopicOrPartition.code:
+        try:
+            create_topics(cluster, [NewTopic(topic, partition_count=1, configs=CONFIGS)])
+        except TopicAlreadyExists:
+            pass  # by another query, just now
+        return
+    rows = describe_configs(cluster, Resource(TOPIC, topic))
+    policy = next((str(row.value) for row in rows if row.name == "cleanup.policy"), "")
+    if policy.replace(" ", "") != "compact":
+        raise SinkError(
+            f"the ledger topic {topic} has cleanup.policy={policy}: decisions would be lost; it"
+            " must be compact (option ledgerTopic names another)"
+        )
+
+
+def latest(cluster: Cluster, topic: str, key: str) -> Entry | None:
+    """The key's newest committed record."""
+    name = key.encode()
+    index = partition_of(name, len(cluster.topic(topic).partitions))
+    start = list_offsets(cluster, topic, {index: EARLIEST})[index].offset
+    end = list_offsets(cluster, topic, {index: LATEST})[index].offset
+    size = WINDOW_FIRST
+    while True:
+        begin = max(start, end - size)
+        found = _newest(Reader(cluster, topic, {index: begin}, to_end=True), name)
+        if found is not None:
+            return None if found.value is None else decode_entry(key, found.value)
+        if begin == start:
+            return None
+        size *= 8
+
+
+def _newest(reader: Reader, name: bytes) -> Record | None:
+    waiting: dict[int, Record] = {}  # by producer id, until the marker says
+    found = None
+    for _, batch in reader.batches():
+        if batch.control:
+            record = waiting.pop(batch.producer_id, None)
+            if record is not None and batch.records[0].key == MARKER_COMMIT:
+                found = record
+            continue
+        for record in batch.records:
+            if record.key == name and batch.transactional:
+                waiting[batch.producer_id] = record
+    return found
+
+
+def decided_before(cluster: Cluster, topic: str, kind: str, when_ms: int) -> list[str]:
+    """Keys that begin with `kind` and whose newest record is a decision from before a time."""
+    newest: dict[str, Record] = {}
+    for index in cluster.topic(topic).partitions:
+        start = list_offsets(cluster, topic, {index: EARLIEST})[index].offset
+        waiting: dict[int, list[Record]] = {}
+        for _, batch in Reader(cluster, topic, {index: start}, to_end=True).batches():
+            if batch.control:
+                records = waiting.pop(batch.producer_id, [])
+                if batch.records[0].key == MARKER_COMMIT:
+                    newest |= {record.key.decode(): record for record in records if record.key}
+            elif batch.transactional:
+                waiting.setdefault(batch.producer_id, []).extend(batch.records)
+    return [
+        key
+        for key, record in newest.items()
+        if key.startswith(kind)
+        and record.value is not None
+        and record.timestamp < when_ms
+        and decode_entry(key, record.value).state == DECIDED
+    ]
+
+
+class LedgerHolder:
+    """A driver that has claimed a key: what it writes counts only as long as nobody else did."""
+
+    def __init__(self, cluster: Cluster, topic: str, key: str) -> None:
+        """Raises what brokers answer."""
+        self.key = key
+        self._held = TransactionalId(cluster, transaction_name(key), timeout_ms=TIMEOUT_MS)
+        self._held.claim()
+        self.newest = latest(cluster, topic, key)
+        self._producer = Producer(cluster, topic, transaction=self._held)
+        self._index = partition_of(key.encode(), self._producer.partition_count)
+
+    def write(
+        self, entry: Entry | None, *, before_end: Callable[[], object] = lambda: None
+    ) -> None:
+        """Returns when it stands; None deletes the key. Raises SinkError when another driver has
+        claimed the key."""
+        try:
+            value = None if entry is None else encode_entry(self.key, entry)
+            self._producer.send(value, self.key.encode(), partition=self._index)
+            self._producer.flush()
+            before_end()
+            self._held.end(commit=True)
+        except (ProducerFenced, InvalidProducerEpoch, InvalidTxnState) as error:
+            raise SinkError(
+                f"another driver writes {self.key} too and has taken over: this one's batch is left"
+                " to it"
+            ) from error
+        self.newest = entry

@@ -1,0 +1,139 @@
+"""Options of the sink `barnabas`: spark-sql-kafka's names, and a few of ours.
+
+| option | values; without it |
+|---|---|
+| kafka.bootstrap.servers | HOST:PORT, several with commas; needed |
+| topic | for rows when there is no column `topic`; it goes before the column |
+| kafka.transaction.timeout.ms | 900000, the most that brokers take unless told otherwise |
+| batchLimitMs | 600000: how long a batch may take until it is decided; below the timeout |
+| ledgerTopic | __barnabas_sink: where decisions are kept, a compacted topic |
+| failOnLostRows | true; false goes on after transactions that timed out though they were decided |
+| kafka.compression.type | none, gzip, snappy, lz4, zstd |
+| kafka.batch.size | bytes of a partition's batch before compression, 524288 |
+| kafka.delivery.timeout.ms | 60000: how long one request is tried again |
+| serializer.class, key.serializer.class | an encoder plugin for any type of value or key |
+| partitioner.class | a partitioner plugin; without it murmur2 of the key, as Java's producer |
+| plugin.NAME.OPTION | an option of such a plugin |
+
+Names are compared without regard to case. What would break the promise of exactly once, or what
+the sink decides itself, is refused; other `kafka.*` options are the Java client's own affairs and
+are passed over.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from barnabas.client import Cluster
+from barnabas.spark.options import BadOption
+from barnabas.wire.compression import CODECS
+
+LEDGER = "__barnabas_sink"
+TIMEOUT_MS, BATCH_LIMIT_MS, DELIVERY_MS = 900_000, 600_000, 60_000
+BATCH_BYTES = 512 * 1024
+VALUE_ENCODER, KEY_ENCODER = "serializer.class", "key.serializer.class"
+PARTITIONER = "partitioner.class"
+REFUSED = {
+    "kafka.transactional.id": "the sink names its transactional ids itself",
+    "kafka.key.serializer": f"{KEY_ENCODER} names an encoder",
+    "kafka.value.serializer": f"{VALUE_ENCODER} names an encoder",
+    "kafka.partitioner.class": f"{PARTITIONER} names a partitioner",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Times in ms, sizes in bytes."""
+
+    bootstrap_servers: str
+    topic: str | None = None
+    transaction_timeout_ms: int = TIMEOUT_MS
+    batch_limit_ms: int = BATCH_LIMIT_MS
+    ledger: str = LEDGER
+    fail_on_lost_rows: bool = True
+    codec: str = "none"
+    batch_bytes: int = BATCH_BYTES
+    delivery_ms: int = DELIVERY_MS
+    plugins: Mapping[str, str] = field(default_factory=dict)  # by the setting that names them
+    plugin_options: Mapping[str, str] = field(default_factory=dict)
+
+    def cluster(self, timeout_ms: int | None = None) -> Cluster:
+        """A client that takes brokers to be away for a moment: delivery_ms, or less."""
+        limit_ms = self.delivery_ms if timeout_ms is None else min(timeout_ms, self.delivery_ms)
+        return Cluster(
+            self.bootstrap_servers,
+            client_id="barnabas-sink",
+            timeout_s=limit_ms / 1000,
+            patient=True,
+        )
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Raises BadOption."""
+    low = {name.lower(): value for name, value in given.items()}
+    for name, why in REFUSED.items():
+        if name in low:
+            raise BadOption(f"{name} cannot be set: {why}")
+    protocol = low.get("kafka.security.protocol", "PLAINTEXT").upper()
+    if protocol != "PLAINTEXT":
+        raise BadOption(f"kafka.security.protocol {protocol} is not served: only PLAINTEXT is")
+    if low.get("kafka.acks", "all") not in ("all", "-1"):
+        raise BadOption("kafka.acks is all: the sink writes in transactions")
+    if low.get("kafka.enable.idempotence", "true").lower() != "true":
+        raise BadOption("kafka.enable.idempotence is true: the sink writes in transactions")
+    servers = low.get("kafka.bootstrap.servers")
+    if not servers:
+        raise BadOption("kafka.bootstrap.servers is needed: HOST:PORT of a broker")
+    codec = low.get("kafka.compression.type", "none").lower()
+    if codec not in CODECS:
+        raise BadOption(f"kafka.compression.type is one of {', '.join(CODECS)}, not {codec!r}")
+    lost = low.get("failonlostrows", "true").lower()
+    if lost not in ("true", "false"):
+        raise BadOption(f"failOnLostRows is one of true, false, not {lost!r}")
+    plugins = {name: low[name] for name in (VALUE_ENCODER, KEY_ENCODER, PARTITIONER) if name in low}
+    found = SinkOptions(
+        bootstrap_servers=servers,
+        topic=low.get("topic"),
+        transaction_timeout_ms=_count(low, "kafka.transaction.timeout.ms", TIMEOUT_MS),
+        batch_limit_ms=_count(low, "batchLimitMs", 0),
+        ledger=low.get("ledgertopic", LEDGER),
+        fail_on_lost_rows=lost == "true",
+        codec=codec,
+        batch_bytes=_count(low, "kafka.batch.size", BATCH_BYTES),
+        delivery_ms=_count(low, "kafka.delivery.timeout.ms", DELIVERY_MS),
+        plugins=plugins,
+        plugin_options=_plugin_options(low, plugins.values()),
+    )
+    return _with_limit(found)
+
+
+def _with_limit(options: SinkOptions) -> SinkOptions:
+    """Without a limit of its own a batch may use two thirds of the transactions' time."""
+    timeout_ms = options.transaction_timeout_ms
+    if options.batch_limit_ms >= timeout_ms:
+        raise BadOption(
+            f"batchLimitMs={options.batch_limit_ms} is not below kafka.transaction.timeout.ms="
+            f"{timeout_ms}: the broker would abort what a batch has written before it is decided"
+        )
+    if options.batch_limit_ms:
+        return options
+    return replace(options, batch_limit_ms=max(1, timeout_ms * 2 // 3))
+
+
+def _plugin_options(low: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Spark hands the names of options over in lower case; plugins are named with capitals."""
+    found = {}
+    for name in (name.rpartition(":")[2] for name in names):
+        start = f"plugin.{name.lower()}."
+        for key, value in low.items():
+            if key.startswith(start):
+                found[f"plugin.{name}.{key[len(start) :]}"] = value
+    return found
+
+
+def _count(low: Mapping[str, str], name: str, default: int) -> int:
+    text = low.get(name.lower())
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < 1:
+        raise BadOption(f"{name} is a number above 0, not {text!r}")
+    return int(text)
