@@ -68,6 +68,8 @@ def test_a_consumer_of_today_in_the_same_group(
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
         )
+        # It would lead, knowing nothing of the topic, and assign nothing.
+        until(lambda: bool(consumer.partitions_for_topic(topic)))
         consumer.subscribe([topic])
         while not ends.is_set():
             rows = consumer.poll(timeout_ms=100)
@@ -114,6 +116,7 @@ def test_shutdown_does_not_wait_for_a_member_that_does_not_join(
     other = KafkaConsumer(
         bootstrap_servers=old_broker.bootstrap_servers, group_id=group, heartbeat_interval_ms=100
     )
+    until(lambda: bool(other.partitions_for_topic(topic)))
     other.subscribe([topic])
     until(lambda: other.poll(timeout_ms=50) == {} and len(other.assignment()) == 4)
     connector = connect()
