@@ -73,12 +73,11 @@ def test_a_round_reads_the_segments_of_a_log_once(tmp_path):
         """A log that counts how often its segments are asked for."""
 
         def __init__(self, row):
-            self._handle, self.asked = row.handle, 0
+            self._row, self._handle, self.asked = row, row.handle, 0
             self.handle = self
-            self.topic, self.partition, self.directory = row.topic, row.partition, row.directory
 
         def __getattr__(self, name):
-            return getattr(self._handle, name)
+            return getattr(self._row if hasattr(self._row, name) else self._handle, name)
 
         def segments(self):
             self.asked += 1
