@@ -45,7 +45,7 @@ def run_command(*words: str, stdin: bytes = b"", **environment: str) -> Ran:
     return Ran(done.returncode, done.stdout, err)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {
         "log.dirs": str(tmp_path_factory.mktemp("cli") / "data"),

@@ -23,7 +23,7 @@ QUICK = {
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def old_broker() -> Iterator[Broker]:
     settings = {
         "auto.create.topics.enable": "false",

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from compat.support import rival
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kazoo.client import KazooClient
 from zookeeper_server import ZooKeeperServer
@@ -210,8 +211,19 @@ def test_a_cluster_of_kafka_that_changes(zookeeper_server, tmp_path):
 
 
 def create(admin, name, assignment):
+    """Kafka takes connections a little before its controller counts it among the brokers."""
     asked = NewTopic(name, len(assignment), replica_assignment=assignment)
-    admin.create_topics([asked])[name].result(WAIT_S)
+    end = time.monotonic() + WAIT_S
+    while True:
+        try:
+            admin.create_topics([asked], request_timeout=10)[name].result(WAIT_S)
+            return
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 def grows(producer):
