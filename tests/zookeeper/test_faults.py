@@ -22,8 +22,8 @@ from barnabas.wire import request
 CHROOT = "/kafka"
 
 
-def soon(condition, why="it never came"):
-    deadline = time.monotonic() + 60
+def soon(condition, why="it never came", patience_s=60):
+    deadline = time.monotonic() + patience_s
     while not (found := condition()):
         assert time.monotonic() < deadline, why
         time.sleep(0.02)
@@ -155,7 +155,9 @@ def test_a_killed_server(own_server, served):
     soon(lambda: broker.node._tree.state is SessionState.SUSPENDED)
     writer.wait_for_more()
     own_server.start()
-    soon(lambda: broker.node._tree.state is SessionState.CONNECTED)
+    # A server that has just begun may take a connection and never answer: kazoo then waits for as
+    # long as the session.
+    soon(lambda: broker.node._tree.state is SessionState.CONNECTED, patience_s=200)
     assert broker.node._tree.session_id == session_id
     broker.create_topic("after")
     broker.restart()
