@@ -16,8 +16,6 @@ rounds.
 import argparse
 import asyncio
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +23,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from in_turns import Figures, in_turns, report
 from sides import Ours, create_topic
 
 TOPIC = "load"
@@ -146,19 +145,7 @@ def fill(address: str, records: int, codec: str) -> None:
             producer.send(values[i % len(values)], partition=i // 1000 % PARTITIONS)
 
 
-def round_of(names: list[str], address: str, records: int) -> dict[str, dict]:
-    found = {}
-    for name in names:
-        count = int(records * SHARE.get(name, 1))
-        command = [sys.executable, __file__, "--one", name, "--address", address]
-        ran = subprocess.run(
-            [*command, "--records", str(count)], check=True, capture_output=True, text=True
-        )
-        found[name] = json.loads(ran.stdout)
-    return found
-
-
-def compare(rounds: int, records: int, codec: str) -> dict:
+def compare(rounds: int, records: int, codec: str) -> Figures:
     with tempfile.TemporaryDirectory() as scratch:
         side = Ours(Path(scratch), "os")
         side.start()
@@ -166,31 +153,9 @@ def compare(rounds: int, records: int, codec: str) -> dict:
             address = f"127.0.0.1:{side.port}"
             create_topic(side.port, TOPIC, partitions=PARTITIONS)
             fill(address, records, codec)
-            found: dict[str, list[dict]] = {name: [] for name in CONSUMERS}
-            names = list(CONSUMERS)
-            for turn in range(rounds):
-                order = names[turn % len(names) :] + names[: turn % len(names)]
-                for name, row in round_of(order, address, records).items():
-                    found[name].append(row)
+            return in_turns(__file__, list(CONSUMERS), address, records, rounds, SHARE)
         finally:
             side.stop()
-    return {
-        name: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-        for name, rows in found.items()
-    }
-
-
-def table(figures: dict) -> str:
-    mine = figures["barnabas"]["per_s"]
-    lines = [
-        "| consumer | records/s | CPU us a record | barnabas is | at least |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for name, row in figures.items():
-        ratio = "" if name == "barnabas" else f"{mine / row['per_s']:.2f}x"
-        bar = f"{BARS[name]:g}x" if name in BARS else ""
-        lines.append(f"| {name} | {row['per_s']:,.0f} | {row['cpu_us']:.2f} | {ratio} | {bar} |")
-    return "\n".join(lines)
 
 
 def main() -> int:
@@ -206,17 +171,7 @@ def main() -> int:
         run_one(given.one, given.address, given.records)
         return 0
     figures = compare(given.rounds, given.records, given.codec)
-    text = table(figures)
-    print(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "consumers_old.json").write_text(json.dumps(figures, indent=2))
-        (given.out / "consumers_old.md").write_text(text + "\n")
-    mine = figures["barnabas"]["per_s"]
-    missed = [name for name, bar in BARS.items() if mine < bar * figures[name]["per_s"]]
-    for name in missed:
-        print(f"missed: {name}", file=sys.stderr)
-    return 1 if missed else 0
+    return report("consumer", figures, BARS, given.out, "consumers_old")
 
 
 if __name__ == "__main__":

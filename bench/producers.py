@@ -15,14 +15,13 @@ seconds. A row is the median of the rounds.
 import argparse
 import asyncio
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from in_turns import Figures, in_turns, report
 from sides import Ours, create_topic
 
 TOPIC = "load"
@@ -157,49 +156,16 @@ def run_one(name: str, address: str, count: int) -> None:
     print(json.dumps({"per_s": count / seconds, "cpu_us": 1e6 * spent / count}))
 
 
-def round_of(names: list[str], address: str, records: int) -> dict[str, dict]:
-    found = {}
-    for name in names:
-        count = int(records * SHARE.get(name, 1))
-        command = [sys.executable, __file__, "--one", name, "--address", address]
-        ran = subprocess.run(
-            [*command, "--records", str(count)], check=True, capture_output=True, text=True
-        )
-        found[name] = json.loads(ran.stdout)
-    return found
-
-
-def compare(rounds: int, records: int, durability: str) -> dict:
+def compare(rounds: int, records: int, durability: str) -> Figures:
     with tempfile.TemporaryDirectory() as scratch:
         side = Ours(Path(scratch), durability)
         side.start()
         try:
             create_topic(side.port, TOPIC, partitions=PARTITIONS)
-            found: dict[str, list[dict]] = {name: [] for name in PRODUCERS}
-            names = list(PRODUCERS)
-            for turn in range(rounds):
-                order = names[turn % len(names) :] + names[: turn % len(names)]
-                for name, row in round_of(order, f"127.0.0.1:{side.port}", records).items():
-                    found[name].append(row)
+            address = f"127.0.0.1:{side.port}"
+            return in_turns(__file__, list(PRODUCERS), address, records, rounds, SHARE)
         finally:
             side.stop()
-    return {
-        name: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-        for name, rows in found.items()
-    }
-
-
-def table(figures: dict) -> str:
-    mine = figures["barnabas"]["per_s"]
-    lines = [
-        "| producer | records/s | CPU us a record | barnabas is | at least |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for name, row in figures.items():
-        ratio = "" if name.startswith("barnabas") else f"{mine / row['per_s']:.2f}x"
-        bar = f"{BARS[name]:g}x" if name in BARS else ""
-        lines.append(f"| {name} | {row['per_s']:,.0f} | {row['cpu_us']:.2f} | {ratio} | {bar} |")
-    return "\n".join(lines)
 
 
 def main() -> int:
@@ -215,17 +181,7 @@ def main() -> int:
         run_one(given.one, given.address, given.records)
         return 0
     figures = compare(given.rounds, given.records, given.durability)
-    text = table(figures)
-    print(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "producers.json").write_text(json.dumps(figures, indent=2))
-        (given.out / "producers.md").write_text(text + "\n")
-    mine = figures["barnabas"]["per_s"]
-    missed = [name for name, bar in BARS.items() if mine < bar * figures[name]["per_s"]]
-    for name in missed:
-        print(f"missed: {name}", file=sys.stderr)
-    return 1 if missed else 0
+    return report("producer", figures, BARS, given.out, "producers")
 
 
 if __name__ == "__main__":
