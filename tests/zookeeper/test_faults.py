@@ -155,9 +155,8 @@ def test_a_killed_server(own_server, served):
     soon(lambda: broker.node._tree.state is SessionState.SUSPENDED)
     writer.wait_for_more()
     own_server.start()
-    # A server that has just begun may take a connection and never answer: kazoo then waits for as
-    # long as the session.
-    soon(lambda: broker.node._tree.state is SessionState.CONNECTED, patience_s=200)
+    # A server that is just starting may take a connection and never answer: a third of the session.
+    soon(lambda: broker.node._tree.state is SessionState.CONNECTED, patience_s=100)
     assert broker.node._tree.session_id == session_id
     broker.create_topic("after")
     broker.restart()
