@@ -24,7 +24,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, KazooException, NodeExistsError, NoNodeError
 from kazoo.protocol.serialization import CheckVersion as CheckRequest
 from kazoo.protocol.serialization import Create, Delete
@@ -67,6 +66,7 @@ from barnabas.metadata.watches import Calls
 from barnabas.metadata.znodes import CONFIG_PATH, CONSUMERS_PATH
 from barnabas.metadata.zookeeper_errors import LOST, multi_error, tree_error
 from barnabas.metadata.zookeeper_outcome import Found, Verdict, verdict
+from barnabas.zookeeper_client import zookeeper_client
 
 log = logging.getLogger("barnabas.zookeeper")
 
@@ -80,11 +80,6 @@ OPERATION_BYTES = 160
 LOOK_S = 0.25  # how soon a call that waits sees that the tree is being closed
 CLOSE_S = 5.0
 GIVE_UP_S = 0.2
-# kazoo's own retry would wait up to an hour between attempts to connect.
-CONNECT_AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
-# A server that is just starting may take a connection and never answer on it. kazoo would wait for
-# as long as the session lasts, and so lose it; a third leaves time for another attempt.
-HANDSHAKES_A_SESSION = 3
 # What holds secrets is readable by its creator alone: Kafka's own list.
 SENSITIVE = (f"{CONFIG_PATH}/users", f"{CONFIG_PATH}/brokers", "/delegation_token")
 
@@ -150,21 +145,9 @@ class ZooKeeperTree(MetadataTree):
         quiet = logging.getLogger("barnabas.zookeeper.kazoo")
         quiet.setLevel(logging.ERROR)
         auth = [] if settings.auth is None else [("digest", ":".join(settings.auth))]
-        client = KazooClient(
-            hosts=settings.hosts,
-            timeout=settings.session_timeout_ms / 1000,
-            auth_data=auth,
-            connection_retry=CONNECT_AGAIN,
-            logger=quiet,
+        return zookeeper_client(
+            settings.hosts, settings.session_timeout_ms, auth_data=auth, logger=quiet
         )
-        connection = client._connection
-        invoke = connection._invoke  # used for handshakes alone
-
-        def handshake(timeout_s: float, request: Any, xid: int | None = None) -> Any:
-            return invoke(timeout_s / HANDSHAKES_A_SESSION, request, xid)
-
-        connection._invoke = handshake
-        return client
 
     def _connect(self) -> None:
         settings = self._settings

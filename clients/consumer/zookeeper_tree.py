@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
@@ -26,6 +25,7 @@ from kazoo.protocol.states import KazooState
 from barnabas.clients.broker_nodes import address_of
 from barnabas.clients.consumer.offset_stores import StoreFailed
 from barnabas.clients.consumer.requests import TopicAndPartition
+from barnabas.zookeeper_client import zookeeper_client
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class ZooKeeperTree:
         self._hosts = hosts
         self._timeout_s = timeout_ms / 1000
         servers, slash, chroot = hosts.partition("/")
-        self._client = KazooClient(hosts=servers, timeout=session_ms / 1000)
+        self._client = zookeeper_client(servers, session_ms)
         try:
             self._client.start(timeout=self._timeout_s)
         except (KazooTimeoutError, KazooException, ValueError) as error:

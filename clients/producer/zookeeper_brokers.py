@@ -183,10 +183,11 @@ class ZookeeperBrokers(Brokers):
 
 
 def _connected(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int) -> KazooClient:
-    from kazoo.client import KazooClient
     from kazoo.handlers.threading import KazooTimeoutError
 
-    client = KazooClient(hosts=zookeeper, timeout=session_timeout_ms / 1000, read_only=False)
+    from barnabas.zookeeper_client import zookeeper_client
+
+    client = zookeeper_client(zookeeper, session_timeout_ms)
     try:
         client.start(timeout=connect_timeout_ms / 1000)
     except KazooTimeoutError as error:

@@ -22,6 +22,7 @@ CODEC = (
 
 # room -> the rooms it may import. Each line adds to what the rooms above it on the page may see.
 LOW = {"cext": set(), "errors": set(), "value_class": set(), "config": {"errors", "value_class"}}
+LOW |= {"zookeeper_client": set()}
 MIDDLE = {"wire", "hooks", "telemetry"}
 STATE = {"client", "metadata", "storage"}
 SERVING = {"server", "security"}
@@ -44,7 +45,8 @@ ROOMS |= {
 }
 ROOMS["spark"] |= {"scan"}
 ROOMS["plugins"] |= {"spark"}  # checkpoints, for spark-loader
-ROOMS["clients"] |= {"value_class"}
+ROOMS["clients"] |= {"value_class", "zookeeper_client"}
+ROOMS["metadata"] |= {"zookeeper_client"}
 ROOMS["cli"] |= {"clients"}
 ROOMS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`
 ROOMS["__main__"] = {"cli"}
