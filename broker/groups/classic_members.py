@@ -24,6 +24,7 @@ from barnabas.errors import (
     UnknownMemberId,
 )
 from barnabas.groups.classic_group import AnswerJoin, AnswerSync, JoinResult, SyncResult
+from barnabas.groups.consumer_change import Change
 from barnabas.groups.consumer_group import ConsumerGroup
 from barnabas.groups.consumer_member import (
     JOIN,
@@ -85,16 +86,16 @@ class ClassicMembers:
         resubscribed = member.topics != before.topics or member.regex != before.regex
         downgrades = replaced is not None and heartbeats.migration.downgrades_by(group, replaced)
         entries: list[Entry] = []
-        after = heartbeats.advance(
-            group,
-            entries,
+        change = Change(
             member,
-            before=before,
-            replaced=replaced,
+            before,
+            replaced,
             owned=self._owned(subscription),
-            bump=resubscribed,
+            bumps=resubscribed,
             resubscribed=resubscribed,
         )
+        change.enter(group)
+        (after,) = heartbeats.advance(group, entries, [change])
         result = JoinResult(
             member_id=member_id,
             generation=after.epoch,

@@ -6,7 +6,8 @@ its member makes a step towards its target (consumer_member.py) and is told what
 that is durable (consumer_writes.py). A heartbeat that is refused has changed nothing.
 
 A group is assigned anew once in its assignment interval: who joins a moment after another waits for
-the next time, and is at the last epoch without partitions until then.
+the next time, and is at the last epoch without partitions until then. Joins that come while another
+request has the coordinator enter together afterwards, with one assignment for all of them.
 
 Timers: a session for each member, and while it has partitions to give up, its rebalance timeout.
 Who exceeds either is fenced: out of the group, its partitions free. Topics that came, went or grew
@@ -17,7 +18,8 @@ its own. Next: consumer_regexes.py, classic_members.py, migration.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.errors import (
@@ -31,6 +33,7 @@ from barnabas.errors import (
     UnsupportedAssignor,
 )
 from barnabas.groups import consumer_records as records
+from barnabas.groups.consumer_change import Change
 from barnabas.groups.consumer_group import ConsumerGroup, Told
 from barnabas.groups.consumer_member import (
     JOIN,
@@ -106,6 +109,15 @@ class Heartbeat(NamedTuple):
     client_host: str = ""
     version: int = 1
 
+    @property
+    def says_all(self) -> bool:
+        """Whether it joins, or says as much as who joins: it is told all that it owns."""
+        return self.member_epoch == JOIN or (
+            self.rebalance_timeout_ms != -1
+            and (self.topics is not None or self.regex is not None)
+            and self.owned is not None
+        )
+
 
 class HeartbeatResult(NamedTuple):
     """What it is answered."""
@@ -118,6 +130,7 @@ class HeartbeatResult(NamedTuple):
 
 
 AnswerHeartbeat = Callable[[HeartbeatResult], object]
+Asked = tuple[Heartbeat, AnswerHeartbeat]
 
 
 class Watch:
@@ -144,6 +157,7 @@ class ConsumerHeartbeats:
         self.writes = ConsumerWrites(coordinator.append, coordinator.journal.partition_of)
         self.regexes = Regexes(self, around.run)
         self.migration = Migration(self)
+        self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a thread
 
     # -- the request ----------------------------------------------------------------------------
 
@@ -151,14 +165,32 @@ class ConsumerHeartbeats:
         """`answer` is called once: when what it says is durable, or at once with why not."""
         try:
             self._check(group_id, asked)
-            with self.coordinator.lock:
-                partition = self.coordinator.check(group_id)
-                if asked.member_epoch in (LEAVE, LEAVE_STATIC):
-                    self._leave(group_id, asked, answer)
-                else:
-                    self._beat(group_id, partition, asked, answer)
         except KafkaError as error:
             answer(HeartbeatResult(error))
+            return
+        if asked.member_epoch == JOIN:
+            self._joining.append((group_id, asked, answer))
+            with self.coordinator.lock:
+                self._join_together()
+            return
+        with self.coordinator.lock:
+            if asked.member_epoch in (LEAVE, LEAVE_STATIC):
+                self._leave(group_id, asked, answer)
+            else:
+                self._beat(group_id, [(asked, answer)])
+
+    def _join_together(self) -> None:
+        """All joins that have come while another thread was at it, perhaps none."""
+        arrived: dict[str, list[Asked]] = {}
+        while self._joining:
+            group_id, asked, answer = self._joining.popleft()
+            arrived.setdefault(group_id, []).append((asked, answer))
+        for group_id, rows in arrived.items():
+            try:
+                self._beat(group_id, rows)
+            except Exception as error:  # the others' requests are not this thread's own
+                log.exception("group %s: %d members cannot join", group_id, len(rows))
+                _refuse(rows, UnknownServerError(str(error)))
 
     def _check(self, group_id: str, asked: Heartbeat) -> None:
         """What can be said without looking at the group."""
@@ -200,11 +232,54 @@ class ConsumerHeartbeats:
 
     # -- a heartbeat ----------------------------------------------------------------------------
 
-    def _beat(
-        self, group_id: str, partition: int, asked: Heartbeat, answer: AnswerHeartbeat
-    ) -> None:
-        joins = asked.member_epoch == JOIN
-        group, entries = self._group_for(group_id, joins)
+    def _beat(self, group_id: str, rows: Sequence[Asked]) -> None:
+        """Heartbeats of one group: one of a member that is there, or joins."""
+        try:
+            partition = self.coordinator.check(group_id)
+            group, entries = self._group_for(group_id, rows[0][0].member_epoch == JOIN)
+        except KafkaError as error:
+            _refuse(rows, error)
+            return
+        entered: list[tuple[Asked, Change]] = []
+        for row in rows:
+            try:
+                entered.append((row, self._entered(group, row[0])))
+            except KafkaError as error:
+                _refuse([row], error)
+        if not entered:
+            return
+        try:
+            members = self.advance(group, entries, [change for _, change in entered])
+        except KafkaError as error:
+            if len(entered) == 1:
+                _refuse([entered[0][0]], error)
+            else:  # one of them is the trouble, and the others need not suffer
+                for row, _ in entered:
+                    self._beat(group_id, [row])
+            return
+        self.coordinator.adopt(group, partition)
+        timeouts = self.around.timeouts(group_id)
+        results: list[tuple[AnswerHeartbeat, HeartbeatResult]] = []
+        for ((asked, answer), change), after in zip(entered, members, strict=True):
+            self.extend_session(group, after.member_id, timeouts.session_ms)
+            self._watch_rebalance(group, after)
+            tells = asked.says_all or after.assigned != change.before.assigned
+            assigned = after.assigned if tells else None
+            result = HeartbeatResult(
+                None, after.member_id, after.epoch, timeouts.heartbeat_ms, assigned
+            )
+            results.append((answer, result))
+
+        def told(error: KafkaError | None) -> None:
+            for answer, result in results:
+                answer(result if error is None else HeartbeatResult(error))
+
+        self.writes.write(group, entries, told)
+        self.regexes.resolve(group)
+
+    def _entered(self, group: ConsumerGroup, asked: Heartbeat) -> Change:
+        """The member as it asks to be, in the group. Raises why it may not; nothing has changed
+        then."""
         member_id = asked.member_id or self.coordinator.new_id()
         self.check_room(group, member_id)
         before = self._member_for(group, member_id, asked)
@@ -228,40 +303,16 @@ class ConsumerHeartbeats:
         )
         resubscribed = member.topics != before.topics or member.regex != before.regex
         regex_is_known = self.regexes.check(group, before, member)
-        bump = member.topics != before.topics or regex_is_known
-        after = self.advance(
-            group,
-            entries,
+        change = Change(
             member,
-            before=before,
-            replaced=replaced,
+            before,
+            replaced,
             owned=asked.owned,
-            bump=bump,
+            bumps=member.topics != before.topics or regex_is_known,
             resubscribed=resubscribed,
         )
-        self.coordinator.adopt(group, partition)
-        timeouts = self.around.timeouts(group_id)
-        self.extend_session(group, member_id, timeouts.session_ms)
-        self._watch_rebalance(group, after)
-        whole = (
-            asked.rebalance_timeout_ms != -1
-            and (asked.topics is not None or asked.regex is not None)
-            and asked.owned is not None
-        )
-        tells = joins or whole or after.assigned != before.assigned
-        result = HeartbeatResult(
-            None,
-            member_id,
-            after.epoch,
-            timeouts.heartbeat_ms,
-            after.assigned if tells else None,
-        )
-
-        def told(error: KafkaError | None) -> None:
-            answer(result if error is None else HeartbeatResult(error))
-
-        self.writes.write(group, entries, told)
-        self.regexes.resolve(group)
+        change.enter(group)
+        return change
 
     def _group_for(self, group_id: str, create: bool) -> tuple[ConsumerGroup, list[Entry]]:
         """The group, perhaps a new one that nobody knows yet, and what is to be written for it."""
@@ -327,78 +378,69 @@ class ConsumerHeartbeats:
     # -- what any request may cause -------------------------------------------------------------
 
     def advance(
-        self,
-        group: ConsumerGroup,
-        entries: list[Entry],
-        member: ConsumerMember,
-        *,
-        before: ConsumerMember,
-        replaced: ConsumerMember | None,
-        owned: Mapping[bytes, Collection[int]] | None,
-        bump: bool,
-        resubscribed: bool,
-    ) -> ConsumerMember:
-        """Puts a new or changed member into the group, works out epoch and target where they have
-        become old, and makes the member's step. What is to be written is added to `entries`; when
-        it raises, the group is as it was."""
-        known = group.members.get(member.member_id)
-        inherited = group.target.get(replaced.member_id, {}) if replaced is not None else {}
-        if replaced is not None:
-            group.remove(replaced.member_id)
-            group.target[member.member_id] = inherited
-        group.put(member)
+        self, group: ConsumerGroup, entries: list[Entry], changes: Sequence[Change]
+    ) -> list[ConsumerMember]:
+        """Of changes that have entered the group: works out its epoch, and once for all of them
+        the target, where they have become old, and makes each member's step. What is to be written
+        is added to `entries`; when it raises, the group is as it was before they entered."""
         try:
-            epoch, metadata_hash = self.next_epoch(group, bump)
+            epoch, metadata_hash = self.next_epoch(group, sum(one.bumps for one in changes))
             target = self._next_target(group, epoch)
-            after = reconciled(
-                member,
-                group.target_epoch if target is None else epoch,
-                (group.target if target is None else target).get(member.member_id, {}),
-                group.owner,
-                owned,
-                group.subscribed_ids(member, self.around.topics()),
-                resubscribed,
-            )
+            members = []
+            for one in changes:
+                after = reconciled(
+                    one.member,
+                    group.target_epoch if target is None else epoch,
+                    (group.target if target is None else target).get(one.member.member_id, {}),
+                    group.owner,
+                    one.owned,
+                    group.subscribed_ids(one.member, self.around.topics()),
+                    one.resubscribed,
+                )
+                group.put(after)
+                members.append(after)
         except KafkaError:
-            if known is not None:
-                group.put(known)
-            else:
-                group.remove(member.member_id)
-            if replaced is not None:
-                group.put(replaced)
-                group.target[replaced.member_id] = inherited
+            for one in reversed(changes):
+                one.take_back(group)
             raise
         if (epoch, metadata_hash) != (group.epoch, group.metadata_hash):
             group.epoch, group.metadata_hash = epoch, metadata_hash
             entries.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+        for one in changes:
+            self._describe(group, one, entries)
+        if target is not None:
+            self._take_target(group, target, epoch, entries)
+        for one, after in zip(changes, members, strict=True):
+            if one.known is None or one.known.position != after.position:
+                entries.append(records.current_entry(group.group_id, after))
+        return members
+
+    def _describe(self, group: ConsumerGroup, change: Change, entries: list[Entry]) -> None:
+        """The entries of who the member is, and that it has another's place."""
+        group_id, member, replaced = group.group_id, change.member, change.replaced
         if replaced is not None:
             self._forget_watch(group, replaced.member_id)
             group.unwritten.add(replaced.member_id)
-            entries += records.member_tombstones(group.group_id, replaced.member_id)
-        if known is None or known.description != member.description:
-            entries.append(records.member_entry(group.group_id, member))
-        self.regexes.forget_left(group, before, entries)
+            entries += records.member_tombstones(group_id, replaced.member_id)
+        if change.known is None or change.known.description != member.description:
+            entries.append(records.member_entry(group_id, member))
+        self.regexes.forget_left(group, change.before, entries)
         if replaced is not None:
             row = group.target_of(member.member_id)
-            entries.append(records.target_entry(group.group_id, member.member_id, row))
-        if target is not None:
-            self._take_target(group, target, epoch, entries)
-        group.put(after)
-        if known is None or known.position != after.position:
-            entries.append(records.current_entry(group.group_id, after))
-        return after
+            entries.append(records.target_entry(group_id, member.member_id, row))
 
-    def next_epoch(self, group: ConsumerGroup, bump: bool) -> tuple[int, int]:
-        """The epoch that the group ought to have now, and the hash of its topics."""
+    def next_epoch(self, group: ConsumerGroup, bumps: int) -> tuple[int, int]:
+        """The epoch that the group ought to have after so many changes, and the hash of its
+        topics, which are looked at as well."""
         views = self.around.topics()
         epoch = max(group.epoch, FIRST_EPOCH)
-        if not bump and group.views is views:
+        if not bumps and group.views is views:
             return epoch, group.metadata_hash
         metadata_hash = views.hash_of(group.topic_names())
         group.views = views
-        if bump or metadata_hash != group.metadata_hash:
-            epoch += 1
-        return epoch, metadata_hash
+        if not bumps and metadata_hash != group.metadata_hash:
+            bumps = 1
+        return epoch + bumps, metadata_hash
 
     def _next_target(self, group: ConsumerGroup, epoch: int) -> dict[str, Assignment] | None:
         """None: the one that there is will do, or must do until its time is over."""
@@ -458,8 +500,13 @@ class ConsumerHeartbeats:
     # -- leaving --------------------------------------------------------------------------------
 
     def _leave(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
-        group = self.group(group_id)
-        member = group.check_member(asked.member_id, asked.instance_id)
+        try:
+            self.coordinator.check(group_id)
+            group = self.group(group_id)
+            member = group.check_member(asked.member_id, asked.instance_id)
+        except KafkaError as error:
+            answer(HeartbeatResult(error))
+            return
         result = HeartbeatResult(None, member.member_id, asked.member_epoch)
 
         def told(error: KafkaError | None) -> None:
@@ -491,7 +538,7 @@ class ConsumerHeartbeats:
             group.unwritten.add(member.member_id)
             self.regexes.forget_left(group, member, entries)
             entries += records.member_tombstones(group.group_id, member.member_id)
-        group.epoch, group.metadata_hash = self.next_epoch(group, bump=True)
+        group.epoch, group.metadata_hash = self.next_epoch(group, 1)
         epoch_entry = records.group_epoch(group.group_id, group.epoch, group.metadata_hash)
         self.writes.write(group, [epoch_entry, *entries], told)
 
@@ -588,3 +635,8 @@ class ConsumerHeartbeats:
             group.assigns_later.cancel()
             group.assigns_later = None
         self.forget_watches(group)
+
+
+def _refuse(rows: Sequence[Asked], error: KafkaError) -> None:
+    for _, answer in rows:
+        answer(HeartbeatResult(error))

@@ -31,9 +31,11 @@ COUNTED = "__pyx_f_8barnabas_4cext_4conn_conn_event"
 SHORT, LONG = 200, 1200
 START_TIMEOUT_S = 120
 SERVE = """
-import pathlib, signal, sys
+import json, pathlib, signal, sys
 from barnabas import Broker
-with Broker({"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}) as broker:
+settings = json.loads(sys.argv[3])
+settings |= {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}
+with Broker(settings) as broker:
     part = pathlib.Path(sys.argv[2] + ".part")
     part.write_text(broker.bootstrap_servers)
     part.rename(sys.argv[2])
@@ -48,6 +50,10 @@ LOADS = {
     "fetch of 4 KiB": ("small", "fetch --max-bytes 4096"),
     "fetch of 1 MiB": ("bulk", "fetch --max-bytes 1048576"),
 }
+# Plugins run, and have nothing to do with this topic.
+BESIDE_PLUGINS = "produce of 1 record beside plugins"
+PLUGINS = {"plugins": "audit,dead-letter"}
+INTERCEPTED = {"produce.interceptors": "audit"}
 
 
 def missing() -> str | None:
@@ -67,8 +73,8 @@ def machine() -> str:
 class Counted:
     """A broker under callgrind, and the generator."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.dumps = folder, 0
+    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+        self.folder, self.settings, self.dumps = folder, settings, 0
         self.generator = folder / "loadgen"
         source = ROOT / "bench" / "loadgen.c"
         subprocess.run(["cc", "-O2", "-o", str(self.generator), str(source)], check=True)
@@ -81,7 +87,8 @@ class Counted:
         valgrind += [f"--callgrind-out-file={self.folder / 'counted'}", sys.executable]
         with open(self.folder / "broker.out", "wb") as out:
             self.process = subprocess.Popen(
-                [*valgrind, str(script), str(self.folder / "data"), str(ready)],
+                [*valgrind, str(script), str(self.folder / "data"), str(ready),
+                 json.dumps(self.settings)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder,
             )  # fmt: skip
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -126,11 +133,20 @@ def measured() -> dict[str, int]:
     sys.path.insert(0, str(ROOT / "bench"))
     from sides import create_topic
 
+    found = {}
     with tempfile.TemporaryDirectory(prefix="barnabas-instructions-") as folder:
-        with Counted(Path(folder)) as counted:
+        with Counted(Path(folder), {}) as counted:
             for topic in ("small", "bulk"):
                 create_topic(counted.port, topic, 1)
-            return {name: counted.per_request(*load) for name, load in LOADS.items()}
+            for name, load in LOADS.items():
+                found[name] = counted.per_request(*load)
+    with tempfile.TemporaryDirectory(prefix="barnabas-instructions-") as folder:
+        with Counted(Path(folder), PLUGINS) as counted:
+            create_topic(counted.port, "seen", 1, INTERCEPTED)
+            create_topic(counted.port, "small", 1)
+            counted.load("seen", "produce", SHORT)
+            found[BESIDE_PLUGINS] = counted.per_request("small", "produce")
+    return found
 
 
 def drift(found: dict[str, int], recorded: dict[str, int]) -> dict[str, float]:

@@ -13,6 +13,7 @@ import pytest
 # as the reader takes them. Cheaper by more than this fails too: the next change would hide in it.
 TOLERANCE = 0.05
 TOLERANCES = {"fetch of 1 MiB": 0.15}
+PLUGINS_COST = 0.02  # at most, of a topic that none of them has to do with
 
 
 def outside(found, recorded):
@@ -42,3 +43,5 @@ def test_requests_cost_the_recorded_instructions():
     assert outside(found, recorded["instructions"]) == {}, (
         "if this is wanted: python tests/lanes/instructions.py --record, and say why"
     )
+    plain, beside = found["produce of 1 record"], found[instructions.BESIDE_PLUGINS]
+    assert beside <= plain * (1 + PLUGINS_COST), "a topic without interceptors pays for plugins"

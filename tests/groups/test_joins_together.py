@@ -1,0 +1,168 @@
+"""Joins of the consumer protocol that come at once: one assignment, and each its own answer."""
+
+import threading
+import time
+
+import pytest
+from oracle.consumer_rig import REBALANCE_MS, ConsumerRig, topic_id
+from oracle.group_rig import GROUP
+
+from barnabas.errors import CoordinatorNotAvailable
+from barnabas.groups.consumer_heartbeats import Heartbeat
+from barnabas.hooks import hookimpl
+
+PATIENCE_S = 10
+
+
+def joining(name, **fields):
+    first = Heartbeat(name, 0, rebalance_timeout_ms=REBALANCE_MS, topics=("t",), owned={})
+    return first._replace(**fields)
+
+
+def at_once(rig, asked, group=GROUP):
+    """Heartbeats that all come while another request has the coordinator; their answers."""
+    told = {}
+    heartbeats = rig.coordinator.consumers
+    threads = [
+        threading.Thread(
+            target=rig.coordinator.consumer_heartbeat,
+            args=(group, one, lambda result, at=at: told.setdefault(at, []).append(result)),
+        )
+        for at, one in enumerate(asked)
+    ]
+    with rig.coordinator.lock:
+        for thread in threads:
+            thread.start()
+            await_count(heartbeats, threads.index(thread) + 1)
+        assert not told, "somebody was answered while the coordinator was busy"
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert [len(told[at]) for at in range(len(asked))] == [1] * len(asked)
+    return [told[at][0] for at in range(len(asked))]
+
+
+def await_count(heartbeats, count):
+    until = time.monotonic() + PATIENCE_S
+    while len(heartbeats._joining) < count:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+class Counted:
+    """How often the group was assigned, and with how many members."""
+
+    def __init__(self, rig):
+        self.sizes = []
+        assign = rig.registry.assign_partitions
+
+        def counted(assignor, view):
+            self.sizes.append(len(view.members))
+            return assign(assignor, view)
+
+        rig.registry.assign_partitions = counted
+
+
+@pytest.fixture
+def rig():
+    return ConsumerRig({"t": 8})
+
+
+def partitions(result):
+    return sorted(result.assigned.get(topic_id("t"), ()))
+
+
+def test_one_assignment_for_all_of_them(rig):
+    counted = Counted(rig)
+    results = at_once(rig, [joining(f"m{at}") for at in range(4)])
+    assert counted.sizes == [4]
+    assert sorted(p for result in results for p in partitions(result)) == list(range(8))
+    assert [len(partitions(result)) for result in results] == [2, 2, 2, 2]
+    assert {result.member_epoch for result in results} == {5} == {rig.group.epoch}
+    assert rig.group.state == "Stable"
+    before = rig.kept()
+    rig.crash()
+    assert rig.kept() == before
+
+
+def test_one_after_the_other_makes_the_same_group(rig):
+    counted = Counted(rig)
+    for at in range(4):
+        at_once(rig, [joining(f"m{at}")])
+    assert counted.sizes == [1, 2, 3, 4] and rig.group.epoch == 5
+
+
+def test_those_that_come_later_wait_for_what_the_first_gives_up(rig):
+    (first,) = at_once(rig, [joining("m0")])
+    assert len(partitions(first)) == 8
+    later = at_once(rig, [joining("m1"), joining("m2"), joining("m3")])
+    assert [partitions(result) for result in later] == [[], [], []]
+    assert {result.member_epoch for result in later} == {5}
+
+
+def test_groups_do_not_mix(rig):
+    told = []
+    heartbeats = rig.coordinator.consumers
+    for group in ("one", "two"):
+        heartbeats._joining.append((group, joining("m"), told.append))
+    at_once(rig, [joining("m")], "one-more")
+    assert [partitions(result) for result in told] == [list(range(8))] * 2
+    assert {"one", "two", "one-more"} <= rig.coordinator.groups.keys()
+
+
+def test_the_group_is_full_for_the_last_of_them():
+    rig = ConsumerRig({"t": 8}, consumers_max=3)
+    *others, last = at_once(rig, [joining(f"m{at}") for at in range(4)])
+    assert last.error.name == "GROUP_MAX_SIZE_REACHED"
+    assert sorted(p for result in others for p in partitions(result)) == list(range(8))
+    assert len(rig.group.members) == 3 and rig.group.epoch == 4
+
+
+def test_two_that_claim_one_instance(rig):
+    first, second = at_once(rig, [joining("m0", instance_id="i"), joining("m1", instance_id="i")])
+    assert partitions(first) == list(range(8))
+    assert second.error.name == "UNRELEASED_INSTANCE_ID"
+    assert rig.group.instances == {"i": "m0"}
+
+
+def test_a_join_that_is_sent_again_is_one_member(rig):
+    counted = Counted(rig)
+    first, second = at_once(rig, [joining("m0"), joining("m0")])
+    assert partitions(first) == partitions(second) == list(range(8))
+    assert counted.sizes == [1] and rig.group.members.keys() == {"m0"} and rig.group.epoch == 2
+
+
+def test_one_that_an_assignor_fails_on_leaves_the_others_be(rig):
+    class Picky:
+        @hookimpl(tryfirst=True)
+        def assign_partitions(self, assignor, group):
+            if "m1" in group.members:
+                raise ValueError("not m1")
+
+    rig.registry.register(Picky(), "picky")
+    first, second, third = at_once(rig, [joining(f"m{at}") for at in range(3)])
+    assert second.error.name == "UNKNOWN_SERVER_ERROR"
+    assert rig.group.members.keys() == {"m0", "m2"} and rig.group.epoch == 3
+    assert first.error is None and third.error is None
+    before = rig.kept()
+    rig.crash()
+    assert rig.kept() == before
+
+
+def test_what_nobody_foresaw_is_answered_to_each(rig, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(rig.coordinator.consumers, "advance", broken)
+    results = at_once(rig, [joining("m0"), joining("m1")])
+    assert [result.error.name for result in results] == ["UNKNOWN_SERVER_ERROR"] * 2
+
+
+def test_each_that_waits_is_told_of_a_journal_that_fails():
+    rig = ConsumerRig({"t": 8}, immediately=False)
+    told = []
+    heartbeats = rig.coordinator.consumers
+    heartbeats._joining.append((GROUP, joining("m0"), told.append))
+    rig.coordinator.consumer_heartbeat(GROUP, joining("m1"), told.append)
+    assert told == [], "nobody is told before it is durable"
+    rig.journal.flush(CoordinatorNotAvailable())
+    assert [result.error is not None for result in told] == [True, True]
