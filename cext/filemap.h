@@ -69,15 +69,12 @@ static inline void memory_wants_huge_pages(void *p, int64_t size) {
 #endif
 }
 
-/* The pages of a map that are about to be read, in one go instead of a fault every few. */
+/* Has the file's next part read while what comes before it is worked on. It is not put into the
+   page table as well (MADV_POPULATE_READ): a fault, which brings 16 pages along, costs less. */
 static inline void map_read_ahead(const uint8_t *map, int64_t from, int64_t to) {
-#ifdef MADV_POPULATE_READ
     int64_t page = sysconf(_SC_PAGESIZE);
     from &= ~(page - 1);
-    if (to > from) (void)madvise((void *)(map + from), to - from, MADV_POPULATE_READ);
-#else
-    (void)map, (void)from, (void)to;
-#endif
+    if (to > from) (void)madvise((void *)(map + from), to - from, MADV_WILLNEED);
 }
 
 static inline void unmap_file(uint8_t *p, int64_t size) { munmap(p, size); }

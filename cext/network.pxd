@@ -114,6 +114,7 @@ cdef struct Connection:
     int64_t active_ns
     int64_t frame_began_ns      # first byte of a partial frame; 0: none
     int64_t progress_ns         # of the output
+    int32_t narrow_stalls       # how often the socket was full for want of the peer's window
     int64_t timer_ns            # the time its heap entry stands for
     int64_t heap_index
     Connection* next_paused     # also the chain of the dead

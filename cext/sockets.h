@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -40,13 +41,16 @@ static inline int net_accept(int fd, net_peer *peer) {
     int made = accept4(fd, (struct sockaddr *)peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     return made < 0 ? -errno : made;
 }
+static inline void net_send_buffer(int fd, int64_t bytes) {
+    if (bytes > 0) {                            /* else the system's own */
+        int size = bytes > 0x40000000 ? 0x40000000 : (int)bytes;
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    }
+}
 static inline void net_prepare(int fd, int64_t send_buffer_bytes) {
     int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (send_buffer_bytes > 0) {
-        int size = send_buffer_bytes > 0x40000000 ? 0x40000000 : (int)send_buffer_bytes;
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    }
+    net_send_buffer(fd, send_buffer_bytes);
 }
 static inline ssize_t net_recv(int fd, void *into, size_t n) {
     ssize_t got = recv(fd, into, n, 0);
@@ -60,6 +64,8 @@ static inline ssize_t net_send(int fd, const struct iovec *parts, int count, int
     ssize_t sent = sendmsg(fd, &m, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     return sent < 0 ? -errno : sent;
 }
+/* Bytes that the peer has no window for; those that are on their way are not among them. */
+static inline int net_unsent(int fd) { int n = 0; return ioctl(fd, SIOCOUTQNSD, &n) < 0 ? 0 : n; }
 static inline int net_unread(int fd) { int n = 0; return ioctl(fd, FIONREAD, &n) < 0 ? 0 : n; }
 
 /* 16 bytes that stand for the peer's address: IPv4 as IPv6 writes it. */
