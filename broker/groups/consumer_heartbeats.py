@@ -6,8 +6,8 @@ its member makes a step towards its target (consumer_member.py) and is told what
 that is durable (consumer_writes.py). A heartbeat that is refused has changed nothing.
 
 A group is assigned anew once in its assignment interval: who joins a moment after another waits for
-the next time, and is at the last epoch without partitions until then. Joins that come while another
-request has the coordinator enter together afterwards, with one assignment for all of them.
+the next time, and is at the last epoch without partitions until then. Joins are
+gathered while another thread takes them up, and those of a group share one assignment.
 
 Timers: a session for each member, and while it has partitions to give up, its rebalance timeout.
 Who exceeds either is fenced: out of the group, its partitions free. Topics that came, went or grew
@@ -89,6 +89,10 @@ class Surroundings(Protocol):
         """Somewhere else, soon."""
         ...
 
+    def gather(self, call: Callable[[], object]) -> object:
+        """On another thread, where nothing else is waited for: what comes until then is in time."""
+        ...
+
     def topics(self) -> TopicViews: ...
     def timeouts(self, group_id: str) -> Timeouts: ...
 
@@ -157,7 +161,8 @@ class ConsumerHeartbeats:
         self.writes = ConsumerWrites(coordinator.append, coordinator.journal.partition_of)
         self.regexes = Regexes(self, around.run)
         self.migration = Migration(self)
-        self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a thread
+        self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a connection
+        self._gathers = False  # somebody will look at them
 
     # -- the request ----------------------------------------------------------------------------
 
@@ -170,8 +175,9 @@ class ConsumerHeartbeats:
             return
         if asked.member_epoch == JOIN:
             self._joining.append((group_id, asked, answer))
-            with self.coordinator.lock:
-                self._join_together()
+            if not self._gathers:
+                self._gathers = True
+                self.around.gather(self._join_together)
             return
         with self.coordinator.lock:
             if asked.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -180,15 +186,17 @@ class ConsumerHeartbeats:
                 self._beat(group_id, [(asked, answer)])
 
     def _join_together(self) -> None:
-        """All joins that have come while another thread was at it, perhaps none."""
+        """All joins that have come: those of a group share one assignment."""
+        self._gathers = False  # from now on a join sees to itself, even if it is taken along here
         arrived: dict[str, list[Asked]] = {}
         while self._joining:
             group_id, asked, answer = self._joining.popleft()
             arrived.setdefault(group_id, []).append((asked, answer))
         for group_id, rows in arrived.items():
             try:
-                self._beat(group_id, rows)
-            except Exception as error:  # the others' requests are not this thread's own
+                with self.coordinator.lock:
+                    self._beat(group_id, rows)
+            except Exception as error:  # the other groups have nothing to do with it
                 log.exception("group %s: %d members cannot join", group_id, len(rows))
                 _refuse(rows, UnknownServerError(str(error)))
 

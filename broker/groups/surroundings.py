@@ -1,7 +1,7 @@
 """What groups of the consumer protocol get from the node around them.
 
 Topics are those of the last state of the cluster; a group's own timeouts stand above the broker's.
-Work that may take long goes to one thread, which ends when there is none left.
+Work that may take long goes to one thread and joins to another; both end when there is none left.
 Next: consumer_heartbeats.py, which uses it.
 """
 
@@ -52,9 +52,8 @@ class NodeSurroundings:
         self._group_config = group_config
         self._views = TopicViews(cluster())
         self._dynamic = dynamic
-        self._lock = threading.Lock()
-        self._waiting: deque[Callable[[], object]] = deque()  # a group has one at most
-        self._thread: threading.Thread | None = None
+        self._long_work = Elsewhere("group-topics")
+        self._joins = Elsewhere("group-joins")
 
     def topics(self) -> TopicViews:
         state = self._cluster()
@@ -71,11 +70,28 @@ class NodeSurroundings:
         return Timeouts(group(SESSION), group(HEARTBEAT), group(ASSIGNMENT))
 
     def run(self, call: Callable[[], object]) -> None:
-        """On the thread for long work."""
+        """On the thread for long work. A group has one call there at most."""
+        self._long_work(call)
+
+    def gather(self, call: Callable[[], object]) -> None:
+        """On the thread that has joins only. One call waits at most."""
+        self._joins(call)
+
+
+class Elsewhere:
+    """Calls one after the other on a thread that ends when there is none left."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, call: Callable[[], object]) -> None:
         with self._lock:
             self._waiting.append(call)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="group-topics", daemon=True)
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
 
     def _work(self) -> None:
@@ -88,4 +104,4 @@ class NodeSurroundings:
             try:
                 call()
             except Exception:  # one group's trouble must not stop the others
-                log.exception("topics of a regular expression could not be looked up")
+                log.exception("%s: a call failed", self._name)

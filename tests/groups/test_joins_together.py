@@ -1,8 +1,5 @@
 """Joins of the consumer protocol that come at once: one assignment, and each its own answer."""
 
-import threading
-import time
-
 import pytest
 from oracle.consumer_rig import REBALANCE_MS, ConsumerRig, topic_id
 from oracle.group_rig import GROUP
@@ -11,8 +8,6 @@ from barnabas.errors import CoordinatorNotAvailable
 from barnabas.groups.consumer_heartbeats import Heartbeat
 from barnabas.hooks import hookimpl
 
-PATIENCE_S = 10
-
 
 def joining(name, **fields):
     first = Heartbeat(name, 0, rebalance_timeout_ms=REBALANCE_MS, topics=("t",), owned={})
@@ -20,32 +15,16 @@ def joining(name, **fields):
 
 
 def at_once(rig, asked, group=GROUP):
-    """Heartbeats that all come while another request has the coordinator; their answers."""
-    told = {}
-    heartbeats = rig.coordinator.consumers
-    threads = [
-        threading.Thread(
-            target=rig.coordinator.consumer_heartbeat,
-            args=(group, one, lambda result, at=at: told.setdefault(at, []).append(result)),
-        )
-        for at, one in enumerate(asked)
-    ]
-    with rig.coordinator.lock:
-        for thread in threads:
-            thread.start()
-            await_count(heartbeats, threads.index(thread) + 1)
-        assert not told, "somebody was answered while the coordinator was busy"
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert [len(told[at]) for at in range(len(asked))] == [1] * len(asked)
-    return [told[at][0] for at in range(len(asked))]
-
-
-def await_count(heartbeats, count):
-    until = time.monotonic() + PATIENCE_S
-    while len(heartbeats._joining) < count:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    """Heartbeats that all come before anybody looks at them; their answers."""
+    told = [[] for _ in asked]
+    rig.gathers = True
+    for one, answers in zip(asked, told, strict=True):
+        rig.coordinator.consumer_heartbeat(group, one, answers.append)
+    assert not any(told)
+    assert len(rig.joins) == 1, "one call sees to all of them"
+    rig.join_all()
+    assert [len(answers) for answers in told] == [1] * len(asked)
+    return [answers[0] for answers in told]
 
 
 class Counted:
@@ -101,12 +80,12 @@ def test_those_that_come_later_wait_for_what_the_first_gives_up(rig):
 
 def test_groups_do_not_mix(rig):
     told = []
-    heartbeats = rig.coordinator.consumers
+    rig.gathers = True
     for group in ("one", "two"):
-        heartbeats._joining.append((group, joining("m"), told.append))
-    at_once(rig, [joining("m")], "one-more")
+        rig.coordinator.consumer_heartbeat(group, joining("m"), told.append)
+    rig.join_all()
     assert [partitions(result) for result in told] == [list(range(8))] * 2
-    assert {"one", "two", "one-more"} <= rig.coordinator.groups.keys()
+    assert {"one", "two"} <= rig.coordinator.groups.keys()
 
 
 def test_the_group_is_full_for_the_last_of_them():
@@ -160,9 +139,10 @@ def test_what_nobody_foresaw_is_answered_to_each(rig, monkeypatch):
 def test_each_that_waits_is_told_of_a_journal_that_fails():
     rig = ConsumerRig({"t": 8}, immediately=False)
     told = []
-    heartbeats = rig.coordinator.consumers
-    heartbeats._joining.append((GROUP, joining("m0"), told.append))
-    rig.coordinator.consumer_heartbeat(GROUP, joining("m1"), told.append)
+    rig.gathers = True
+    for name in ("m0", "m1"):
+        rig.coordinator.consumer_heartbeat(GROUP, joining(name), told.append)
+    rig.join_all()
     assert told == [], "nobody is told before it is durable"
     rig.journal.flush(CoordinatorNotAvailable())
     assert [result.error is not None for result in told] == [True, True]

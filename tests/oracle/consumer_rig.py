@@ -67,6 +67,8 @@ class ConsumerRig(Rig):
         self.works_at_once = works_at_once
         self.assignment_ms = settings.pop("assignment_ms", 0)
         self.work = []
+        self.gathers = False  # joins wait for join_all()
+        self.joins = []
         self.topics = dict(topics or {"t": 6})
         self.set_topics()
         super().__init__(immediately=immediately, **settings)
@@ -85,8 +87,14 @@ class ConsumerRig(Rig):
         for call in waiting:
             call()
 
+    def join_all(self):
+        waiting, self.joins = self.joins, []
+        for call in waiting:
+            call()
+
     def crash(self):
         self.work.clear()
+        self.joins.clear()
         super().crash()
 
     def entries(self):
@@ -149,6 +157,12 @@ class _Around:
             call()
         else:
             self.rig.work.append(call)
+
+    def gather(self, call):
+        if self.rig.gathers:
+            self.rig.joins.append(call)
+        else:
+            call()
 
 
 class Consumer:
