@@ -51,6 +51,7 @@ class Bench:
     ) -> None:
         self.size, self.data, self.version, self.rows = size, data, version, rows
         self.generator, self.echo = data / "loadgen", data / "echo"
+        self.joinload = data / "joinload"
         self.forgotten = 0
         self.save = save
         self.found: report.Found = {}
@@ -60,7 +61,7 @@ class Bench:
 
     def build(self) -> None:
         compiler = os.environ.get("CC", "cc")
-        for made in (self.generator, self.echo):
+        for made in (self.generator, self.echo, self.joinload):
             source = str(HERE / f"{made.name}.c")
             subprocess.run([compiler, "-O2", "-o", str(made), source], check=True)
 

@@ -93,7 +93,7 @@ class Coordinators(Bench):
         while time.monotonic() < until:
             commits(self, side)
         if durability == "os":
-            groups.join(side, self.size.group_members, "warm")
+            groups.join(side, self.joinload, self.size.group_members, "warm")
             joined_consumers(self, side)
         measured_transactions(self, side)
 
@@ -118,7 +118,8 @@ def commits(bench: Bench, side: Side) -> Figures:
 
 
 def joined(bench: "Coordinators", side: Side) -> Figures:
-    return groups.join(side, bench.size.group_members, f"join-{time.monotonic_ns()}")
+    name = f"join-{time.monotonic_ns()}"
+    return groups.join(side, bench.joinload, bench.size.group_members, name)
 
 
 def joined_consumers(bench: "Coordinators", side: Side) -> Figures:

@@ -4,19 +4,21 @@ Spoken are versions without the flexible encoding, which old and new brokers tak
 bench/coordinators.py are made of this.
 """
 
+import json
 import selectors
 import socket
 import struct
+import subprocess
 import time
+from pathlib import Path
 
 from sides import Side, SideError, ask, cpu_s, text
 
 TOPIC = "groups"
-COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, SYNC = 8, 9, 10, 11, 12, 14
+COMMIT, OFFSET_FETCH, FIND, JOIN, SYNC = 8, 9, 10, 11, 14
 SESSION_MAX_MS = 1_800_000  # what both brokers let a member ask for
-REBALANCE, UNKNOWN_MEMBER, ILLEGAL_GENERATION = 27, 25, 22
 NOT_READY = (14, 15, 16)
-HEARTBEAT_S = 0.1
+HEARTBEAT_US = 10_000  # the first member learns with one that others have come
 PATIENCE_S = 120.0
 
 
@@ -55,101 +57,16 @@ def commits_of(groups: list[str]) -> tuple[bytes, int, bytes]:
     return b"".join(requests), sizes.pop(), answer
 
 
-class Member:
-    """One connection that joins, syncs, and heartbeats until all have their part."""
-
-    def __init__(self, port: int, group: str) -> None:
-        self.sock = socket.create_connection(("127.0.0.1", port))
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.group, self.member, self.generation, self.doing = group, "", -1, JOIN
-        self.assigned, self.beat_at, self.received = -1, 0.0, b""
-
-    def join(self) -> None:
-        self.doing, self.assigned = JOIN, -1
-        body = text(self.group) + struct.pack(">ii", 30_000, 60_000) + text(self.member)
-        body += text("consumer") + struct.pack(">i", 1) + text("range") + struct.pack(">i", 0)
-        self.sock.sendall(frame(JOIN, 3, body))
-
-    def sync(self, members: list[str]) -> None:
-        self.doing = SYNC
-        body = text(self.group) + struct.pack(">i", self.generation) + text(self.member)
-        rows = b"".join(text(name) + struct.pack(">i", 1) + b"x" for name in members)
-        self.sock.sendall(frame(SYNC, 1, body + struct.pack(">i", len(members)) + rows))
-
-    def heartbeat(self) -> None:
-        self.doing = HEARTBEAT
-        body = text(self.group) + struct.pack(">i", self.generation) + text(self.member)
-        self.sock.sendall(frame(HEARTBEAT, 1, body))
-
-    def read(self) -> None:
-        self.received += self.sock.recv(1 << 20)
-        if len(self.received) < 4:
-            return
-        size = 4 + struct.unpack_from(">i", self.received)[0]
-        if len(self.received) < size:
-            return
-        answer, self.received = self.received[8:size], self.received[size:]
-        (error,) = struct.unpack_from(">h", answer, 4)
-        if error in (UNKNOWN_MEMBER, ILLEGAL_GENERATION):
-            self.member = "" if error == UNKNOWN_MEMBER else self.member
-            self.join()
-        elif error == REBALANCE:
-            self.join()
-        elif error:
-            raise SideError(f"request {self.doing} was refused with {error}")
-        elif self.doing == JOIN:
-            self._joined(answer)
-        elif self.doing == SYNC:
-            self.assigned, self.doing = self.generation, 0
-            self.beat_at = time.perf_counter() + HEARTBEAT_S
-        else:
-            self.doing, self.beat_at = 0, time.perf_counter() + HEARTBEAT_S
-
-    def _joined(self, answer: bytes) -> None:
-        at = 6
-        (self.generation,) = struct.unpack_from(">i", answer, at)
-        found, at = [], at + 4
-        for _ in range(3):  # protocol, leader, member
-            (size,) = struct.unpack_from(">h", answer, at)
-            found.append(answer[at + 2 : at + 2 + size].decode())
-            at += 2 + size
-        self.member = found[2]
-        (count,) = struct.unpack_from(">i", answer, at)
-        at += 4
-        members = []
-        for _ in range(count):
-            (size,) = struct.unpack_from(">h", answer, at)
-            members.append(answer[at + 2 : at + 2 + size].decode())
-            at += 2 + size
-            at += 4 + struct.unpack_from(">i", answer, at)[0]
-        self.sync(members)
-
-
-def join(side: Side, count: int, name: str) -> dict[str, float]:
+def join(side: Side, joinload: Path, count: int, name: str) -> dict[str, float]:
+    """A group of so many, by joinload.c: from the first join to all assigned."""
     find(side.port, name)
-    members = [Member(side.port, name) for _ in range(count)]
-    chosen = selectors.DefaultSelector()
-    for one in members:
-        chosen.register(one.sock, selectors.EVENT_READ, one)
-    cpu_before_s, began = cpu_s(side.pid), time.perf_counter()
-    for one in members:
-        one.join()
-    while len({one.assigned for one in members}) > 1 or members[0].assigned < 0:
-        for row, _ in chosen.select(HEARTBEAT_S / 4):
-            row.data.read()
-        now = time.perf_counter()
-        if now - began > PATIENCE_S:
-            raise SideError(f"{count} members are not assigned within {PATIENCE_S} s")
-        for one in members:
-            if one.doing == 0 and one.beat_at <= now:
-                one.heartbeat()
-    figures = {
-        "all_assigned_s": time.perf_counter() - began,
-        "cpu_s": cpu_s(side.pid) - cpu_before_s,
-    }
-    for one in members:
-        one.sock.close()
-    return figures
+    words = [str(joinload), str(side.port), name, str(count), str(HEARTBEAT_US)]
+    cpu_before_s = cpu_s(side.pid)
+    ran = subprocess.run(words, capture_output=True, text=True)
+    if ran.returncode:
+        raise SideError(ran.stderr.strip())
+    told = json.loads(ran.stdout)
+    return {"all_assigned_s": told["all_assigned_s"], "cpu_s": cpu_s(side.pid) - cpu_before_s}
 
 
 # ---- many groups, a member each ----

@@ -89,8 +89,8 @@ class Surroundings(Protocol):
         """Somewhere else, soon."""
         ...
 
-    def gather(self, call: Callable[[], object]) -> object:
-        """On another thread, where nothing else is waited for: what comes until then is in time."""
+    def gather(self, call: Callable[[], object], count: Callable[[], int]) -> object:
+        """Somewhere else, when `count` has ceased to grow: joins rarely come alone."""
         ...
 
     def topics(self) -> TopicViews: ...
@@ -177,7 +177,7 @@ class ConsumerHeartbeats:
             self._joining.append((group_id, asked, answer))
             if not self._gathers:
                 self._gathers = True
-                self.around.gather(self._join_together)
+                self.around.gather(self._join_together, self._joining.__len__)
             return
         with self.coordinator.lock:
             if asked.member_epoch in (LEAVE, LEAVE_STATIC):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -24,6 +25,9 @@ log = logging.getLogger("barnabas.groups")
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
+
+# Far below what a member waits for its next heartbeat; 500 that start together come in 50 ms.
+GATHER_S, GATHER_MAX_S = 0.001, 0.1
 
 
 def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
@@ -73,9 +77,17 @@ class NodeSurroundings:
         """On the thread for long work. A group has one call there at most."""
         self._long_work(call)
 
-    def gather(self, call: Callable[[], object]) -> None:
+    def gather(self, call: Callable[[], object], count: Callable[[], int]) -> None:
         """On the thread that has joins only. One call waits at most."""
-        self._joins(call)
+
+        def gathered() -> None:
+            until_s, before, now = time.monotonic() + GATHER_MAX_S, 0, count()
+            while now > before and time.monotonic() < until_s:
+                time.sleep(GATHER_S)
+                before, now = now, count()
+            call()
+
+        self._joins(gathered)
 
 
 class Elsewhere:

@@ -158,7 +158,8 @@ class _Around:
         else:
             self.rig.work.append(call)
 
-    def gather(self, call):
+    def gather(self, call, count):
+        assert count() == 1
         if self.rig.gathers:
             self.rig.joins.append(call)
         else:
