@@ -52,7 +52,7 @@ LOADS = {
 }
 # Plugins run, and have nothing to do with this topic.
 BESIDE_PLUGINS = "produce of 1 record beside plugins"
-PLUGINS = {"plugins": "audit,dead-letter"}
+PLUGINS = {"plugins": "audit"}
 INTERCEPTED = {"produce.interceptors": "audit"}
 
 
