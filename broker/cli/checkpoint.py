@@ -31,6 +31,8 @@ examples:
   barnabas checkpoint seed-from-group loader /data/cp/clicks
                                                       a new checkpoint, where a group stands
   barnabas checkpoint to-group loader /data/cp/clicks so that lag tools know
+  barnabas checkpoint to-group loader /data/cp/clicks --command-config client.properties
+                                                      over TLS, with a name and a password
   barnabas checkpoint rewind 41 /data/cp/clicks       the query goes on after batch 41
   barnabas checkpoint export /data/cp/clicks          for startingOffsets, as JSON
 """

@@ -3,9 +3,17 @@
 import argparse
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 
 from barnabas.cli.output import fail
-from barnabas.client import CannotConnect, ClientError, Cluster, NotSpokenByBroker
+from barnabas.client import (
+    BadSetting,
+    CannotConnect,
+    ClientError,
+    Cluster,
+    NoTls,
+    NotSpokenByBroker,
+)
 from barnabas.errors import (
     InvalidReplicationFactor,
     KafkaError,
@@ -21,6 +29,7 @@ TIMEOUT_S = 30.0
 Command = Callable[[argparse.Namespace], int]
 
 ADVICE: dict[type[Exception], str] = {
+    NoTls: "Whom to trust is said by ssl.truststore.location in the file of --command-config.",
     CannotConnect: "Start a broker with `barnabas start`, or name one with --bootstrap-server.",
     NotSpokenByBroker: "Use a broker that has it.",
     UnknownTopicOrPartition: "`barnabas topics list` shows what there is.",
@@ -31,7 +40,7 @@ ADVICE: dict[type[Exception], str] = {
 }
 
 
-def connection_options(parser: argparse.ArgumentParser) -> None:
+def connection_options(parser: argparse.ArgumentParser, *, may_be_secure: bool = True) -> None:
     group = parser.add_argument_group("broker")
     group.add_argument(
         "-b",
@@ -47,6 +56,41 @@ def connection_options(parser: argparse.ArgumentParser) -> None:
         default=TIMEOUT_S,
         help=f"give up after this time without success (default {TIMEOUT_S:g})",
     )
+    if may_be_secure:
+        security_option(group)
+    else:
+        parser.set_defaults(command_config=None)
+
+
+def security_option(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties of Kafka's clients, of which security.protocol, ssl.* and sasl.* count",
+    )
+
+
+def security_settings(file: str | None) -> dict[str, str]:
+    """Those in a file of --command-config. Raises BadSetting."""
+    if file is None:
+        return {}
+    from barnabas.client.security_settings import FAMILIES
+    from barnabas.config.settings import ConfigError
+
+    try:
+        found = properties_of(file)
+    except OSError as error:
+        raise BadSetting(f"cannot read {file}: {error.strerror}") from error
+    except ConfigError as error:
+        raise BadSetting(str(error)) from None
+    return {name: value for name, value in found.items() if name.startswith(FAMILIES)}
+
+
+def properties_of(file: str) -> dict[str, str]:
+    """Raises OSError, ConfigError."""
+    from barnabas.config.properties import parse_properties
+
+    return {row.key: row.value for row in parse_properties(Path(file).read_bytes(), file)}
 
 
 def json_option(parser: argparse.ArgumentParser, form: str = "one JSON document") -> None:
@@ -61,12 +105,18 @@ def positive_seconds(text: str) -> float:
 
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster:
-    timeout_s = float(arguments.timeout)
+    """Raises BadAddress, BadSetting."""
+    timeout_s, security = float(arguments.timeout), None
+    if settings := security_settings(arguments.command_config):
+        from barnabas.client.security_settings import parse_security
+
+        security = parse_security(settings)
     return Cluster(
         arguments.bootstrap_server,
         timeout_s=timeout_s,
         connect_timeout_s=min(timeout_s, 10.0),
         answer_timeout_s=timeout_s + 10.0,
+        security=security,
     )
 
 

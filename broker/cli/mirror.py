@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from barnabas import __version__
-from barnabas.cli.connecting import BOOTSTRAP, speaks_to_broker
+from barnabas.cli.connecting import BOOTSTRAP, properties_of, speaks_to_broker
 from barnabas.cli.encoding import plugin_option
 from barnabas.cli.output import PROGRESS_EVERY_S, fail, say
 from barnabas.wire.compression import CODECS
@@ -127,12 +127,12 @@ def _settings(arguments: argparse.Namespace) -> Any:
             name, address = text, text
         _add(sources, name, {"bootstrap.servers": address, **common})
     for file in arguments.source_config:
-        _add(sources, Path(file).stem, common | _properties(file))
+        _add(sources, Path(file).stem, common | properties_of(file))
     if not sources:
         raise ValueError("no source is named. Give --source HOST:PORT or --source-config FILE.")
     target: dict[str, Any] = {"compression.codec": arguments.codec}
     if arguments.target_config is not None:
-        target |= _properties(arguments.target_config)
+        target |= properties_of(arguments.target_config)
     if arguments.target is not None or arguments.target_config is None:
         target["metadata.broker.list"] = arguments.target or BOOTSTRAP
     if arguments.whitelist is not None:
@@ -155,12 +155,6 @@ def _add(sources: dict[str, dict[str, Any]], name: str, settings: dict[str, Any]
     if name in sources:
         raise ValueError(f"two sources are called {name}. Name them: --source NAME=HOST:PORT.")
     sources[name] = settings
-
-
-def _properties(path: str) -> dict[str, str]:
-    from barnabas.config.properties import parse_properties
-
-    return {row.key: row.value for row in parse_properties(Path(path).read_bytes(), path)}
 
 
 def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Event) -> int:

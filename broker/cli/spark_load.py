@@ -11,7 +11,14 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from barnabas.cli.connecting import BOOTSTRAP, json_option, positive_seconds, speaks_to_broker
+from barnabas.cli.connecting import (
+    BOOTSTRAP,
+    json_option,
+    positive_seconds,
+    security_option,
+    security_settings,
+    speaks_to_broker,
+)
 from barnabas.cli.output import fail, json_line, say, table
 from barnabas.scan import ScanError
 from barnabas.spark.failures import CheckpointError
@@ -49,6 +56,7 @@ examples:
   barnabas spark-load news,orders --to hdfs://nn/lake --checkpoint hdfs://nn/cp --interval 300
   barnabas spark-load news --to s3://lake/raw --checkpoint s3://lake/cp --group loader --json
   barnabas spark-load news --to hdfs://nn/lake --checkpoint hdfs://nn/cp --master yarn
+  barnabas spark-load news --to /data/lake --checkpoint /data/cp --command-config client.properties
 """
 
 
@@ -62,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=BOOTSTRAP,
         help=f"any broker of the cluster; several with commas (default {BOOTSTRAP})",
     )
+    security_option(parser)
     parser.add_argument("--to", metavar="URL", required=True, help="where the files go")
     parser.add_argument("--checkpoint", metavar="URL", required=True, help="what is read already")
     often = parser.add_mutually_exclusive_group()
@@ -189,7 +198,7 @@ def run(arguments: argparse.Namespace) -> int:
     if runs_there(dict(arguments.conf)):
         app = Path(__file__).with_name("spark_app.py")
         return submit(arguments.master, dict(arguments.conf), app, given_words())
-    settings = _settings(arguments)
+    settings = settings_of(arguments)
     # Before Spark starts, which takes seconds: what stores and options have to say against it.
     shown = Shown(arguments.json, keeps_counts=arguments.interval is None)
     loader = Loader(settings, lambda tasks: shown.run(tasks))
@@ -208,9 +217,11 @@ def given_words() -> Sequence[str]:
     return sys.argv[2:]
 
 
-def _settings(arguments: argparse.Namespace) -> LoadSettings:
-    """Raises BadOption."""
+def settings_of(arguments: argparse.Namespace) -> LoadSettings:
+    """Raises BadOption, BadSetting."""
+    security = security_settings(arguments.command_config)
     given: dict[str, str | None] = {
+        **{f"kafka.{name}": value for name, value in security.items()},
         **dict(arguments.option),
         "kafka.bootstrap.servers": arguments.bootstrap_server,
         "subscribe": arguments.topics,

@@ -30,9 +30,11 @@ from barnabas.client.connection import Connection
 from barnabas.client.failures import (
     AnswerTooLarge,
     BadAddress,
+    BadSetting,
     CannotConnect,
     ClientError,
     ConnectionLost,
+    NoTls,
     NotSpokenByBroker,
     ProtocolViolation,
 )
@@ -45,6 +47,7 @@ __all__ = [
     "LATEST",
     "AnswerTooLarge",
     "BadAddress",
+    "BadSetting",
     "CannotConnect",
     "ClientError",
     "Cluster",
@@ -52,6 +55,7 @@ __all__ = [
     "Connection",
     "ConnectionLost",
     "NewTopic",
+    "NoTls",
     "NotSpokenByBroker",
     "Partition",
     "Producer",

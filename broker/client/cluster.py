@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from barnabas.client.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Connection
 from barnabas.client.failures import (
+    AuthenticationFailed,
     BadAddress,
     CannotConnect,
     ClientError,
     ConnectionLost,
+    NoTls,
     raise_for,
 )
 from barnabas.errors import (
@@ -136,22 +138,24 @@ class Cluster:
     # ---------------------------------------------------------------------------- connections
 
     def any_connection(self) -> Connection:
-        """An open connection to some broker. Raises CannotConnect."""
+        """An open connection to some broker. Raises CannotConnect, AuthenticationFailed."""
         for connection in (self._first, *self._by_node.values()):
             if connection is not None and connection.is_open:
                 return connection
         places = list(self.bootstrap)
         places += [(b.host, b.port) for b in self.brokers.values()]
-        reasons: list[str] = []
+        failures: list[ClientError] = []
         for host, port in dict.fromkeys(places):
             try:
                 self._first = self._connect(host, port)
             except ClientError as error:
-                reasons.append(str(error))
+                failures.append(error)
                 continue
             self._was_reached = True
             return self._first
-        raise CannotConnect("; ".join(reasons))
+        kinds = {type(error) for error in failures}
+        kind = kinds.pop() if kinds in ({NoTls}, {AuthenticationFailed}) else CannotConnect
+        raise kind("; ".join(map(str, failures)))
 
     def connection_to(self, node_id: int) -> Connection:
         """Raises CannotConnect, LeaderNotAvailable (no such broker now)."""
@@ -272,7 +276,10 @@ class Cluster:
             try:
                 return step()
             except (KafkaError, CannotConnect, ConnectionLost) as error:
-                passing = error.retriable if isinstance(error, KafkaError) else self._was_reached
+                if isinstance(error, KafkaError):
+                    passing = error.retriable
+                else:
+                    passing = self._was_reached and not isinstance(error, NoTls)
                 wait_s = pause_s * random.uniform(0.8, 1.2)
                 if not passing or time.monotonic() + wait_s > deadline:
                     raise

@@ -15,6 +15,14 @@ class CannotConnect(ClientError):
     """Nobody takes the connection."""
 
 
+class NoTls(CannotConnect):
+    """Certificates that are not to be had or not trusted: trying again changes nothing."""
+
+
+class BadSetting(ClientError):
+    """A setting of how to connect that is missing or has a value that it cannot have."""
+
+
 class AuthenticationFailed(ClientError):
     """The broker does not prove that it is the one that knows the password."""
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from barnabas.client.failures import AuthenticationFailed, CannotConnect
+from barnabas.client.failures import AuthenticationFailed, CannotConnect, NoTls
 
 PEM = "-----BEGIN"
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -39,29 +39,49 @@ class Tls:
     check_host: bool = True
 
     def wrapped(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
-        """Raises CannotConnect."""
+        """Raises CannotConnect, NoTls."""
         try:
             return self._context().wrap_socket(plain, server_hostname=host)
-        except (OSError, ValueError) as error:  # SSLError is an OSError
+        except (NoTls, OSError, ValueError) as error:  # SSLError is an OSError
             plain.close()
-            raise CannotConnect(f"no TLS with {host}: {error}") from error
+            is_lasting = isinstance(error, (NoTls, ssl.SSLCertVerificationError))
+            kind = NoTls if is_lasting else CannotConnect
+            raise kind(f"no TLS with {host}: {error}") from error
 
     def _context(self) -> ssl.SSLContext:
-        if self.trusted is not None and self.trusted.lstrip().startswith(PEM):
-            context = ssl.create_default_context(cadata=self.trusted)
-        else:
-            context = ssl.create_default_context(cafile=self.trusted)
+        try:
+            if _is_pem(self.trusted):
+                context = ssl.create_default_context(cadata=self.trusted)
+            else:
+                context = ssl.create_default_context(cafile=self.trusted)
+        except (OSError, ValueError) as error:
+            raise NoTls(f"certificates to trust, {_shown(self.trusted)}: {error}") from error
         context.check_hostname = self.check_host
         if self.own_chain is not None:
-            with _as_file(self.own_chain) as chain, _as_file(self.own_key) as key:
-                context.load_cert_chain(chain, key, self.key_password)  # type: ignore[arg-type]
+            try:
+                with _as_file(self.own_chain) as chain, _as_file(self.own_key) as key:
+                    context.load_cert_chain(chain, key, self._password)  # type: ignore[arg-type]
+            except (OSError, ValueError) as error:
+                raise NoTls(f"own certificate, {_shown(self.own_chain)}: {error}") from error
         return context
+
+    def _password(self) -> str:
+        """Asked for when the key is encrypted. Without it OpenSSL would ask the terminal."""
+        return self.key_password or ""
+
+
+def _is_pem(text: str | None) -> bool:
+    return text is not None and text.lstrip().startswith(PEM)
+
+
+def _shown(source: str | None) -> str:
+    return "given as PEM" if _is_pem(source) else str(source or "the system's")
 
 
 @contextmanager
 def _as_file(pem: str | None) -> Iterator[str | None]:
     """ssl takes a client's certificate and key from files alone."""
-    if pem is None or not pem.lstrip().startswith(PEM):
+    if pem is None or not _is_pem(pem):
         yield pem
         return
     descriptor, path = tempfile.mkstemp(suffix=".pem")  # of mode 600

@@ -23,8 +23,8 @@
 | batchBytes | of an Arrow batch, 4 MiB |
 
 Names are compared without regard to case, because Spark hands them over in lower case. Of `kafka.*`
-those of TLS and SASL are in security_options.py; the others are the Java client's own affairs and
-are passed over.
+those of TLS and SASL are in client/security_settings.py; the others are the Java client's own
+affairs and are passed over.
 """
 
 import json
@@ -32,11 +32,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from barnabas.client import Cluster
+from barnabas.client import BadSetting, Cluster
 from barnabas.client.security import Security
+from barnabas.client.security_settings import parse_security
 from barnabas.spark.bad_option import BadOption
 from barnabas.spark.offsets import Offsets, parse_offsets
-from barnabas.spark.security_options import parse_security
 
 DELAY_MS = 15 * 60 * 1000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -58,7 +58,8 @@ SPAN_MS["d"] = 24 * SPAN_MS["h"]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """A cluster and how it is spoken to; plain values, so that workers can be sent it."""
+    """A cluster and how it is spoken to; plain values, so that workers can be sent it. What is
+    secret is not in its repr."""
 
     bootstrap: str
     security: Security | None = None
@@ -110,7 +111,10 @@ def parse_servers(given: Mapping[str, str]) -> Servers:
     servers = low.get("kafka.bootstrap.servers")
     if not servers:
         raise BadOption("kafka.bootstrap.servers is needed: HOST:PORT of a broker")
-    return Servers(servers, parse_security(low))
+    try:
+        return Servers(servers, parse_security(low, "kafka."))
+    except BadSetting as error:
+        raise BadOption(str(error)) from None
 
 
 def wants_headers(given: Mapping[str, str]) -> bool:

@@ -4,6 +4,7 @@
 
     lag(query.lastProgress)               # {("news", 0): 1200, ...} records that wait
     spark.streams.addListener(GroupCommits("127.0.0.1:9092", "nightly", query="to-parquet"))
+    GroupCommits("10.0.0.1:9093", "nightly", options={"kafka.security.protocol": "SSL"})
 
 A source commits to `commitOffsetsToGroup` when Spark asks it for the next batch, which is at the
 next trigger. Where triggers are far apart the listener tells the group right after each batch. It
@@ -12,6 +13,7 @@ works for spark-sql-kafka's sources too.
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -22,10 +24,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from barnabas.client import ClientError, Cluster
+from barnabas.client import ClientError
 from barnabas.client.groups import commit_offsets
 from barnabas.errors import KafkaError
 from barnabas.spark.offsets import Offsets, kafka_offsets
+from barnabas.spark.options import parse_servers
 
 log = logging.getLogger("barnabas.spark")
 
@@ -52,10 +55,20 @@ def lag(progress: Any) -> dict[tuple[str, int], int]:
 class GroupCommits(StreamingQueryListener):
     """Commits the end of each batch, once it is done, to a group.
 
-    query: the name of the query that is meant; None: any of the session's."""
+    query: the name of the query that is meant; None: any of the session's. options: how to connect,
+    as the query's own of TLS and SASL. Raises BadOption."""
 
-    def __init__(self, bootstrap_servers: str, group: str, *, query: str | None = None) -> None:
-        self.bootstrap_servers, self.group, self.query = bootstrap_servers, group, query
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group: str,
+        *,
+        query: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        named = {"kafka.bootstrap.servers": bootstrap_servers}
+        self.servers = parse_servers({**(options or {}), **named})
+        self.group, self.query = group, query
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -70,7 +83,7 @@ class GroupCommits(StreamingQueryListener):
         if not offsets:
             return
         try:
-            with Cluster(self.bootstrap_servers) as cluster:
+            with self.servers.cluster() as cluster:
                 commit_offsets(cluster, self.group, offsets)
         except (KafkaError, ClientError) as error:
             log.warning("group %s is not told how far the query is: %s", self.group, error)

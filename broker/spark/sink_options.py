@@ -14,6 +14,7 @@
 | serializer.class, key.serializer.class | an encoder plugin for any type of value or key |
 | partitioner.class | a partitioner plugin; without it murmur2 of the key, as Java's producer |
 | plugin.NAME.OPTION | an option of such a plugin |
+| kafka.security.protocol, kafka.ssl.*, kafka.sasl.* | TLS and SASL: client/security_settings.py |
 
 Names are compared without regard to case. What would break the promise of exactly once, or what
 the sink decides itself, is refused; other `kafka.*` options are the Java client's own affairs and
@@ -24,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from barnabas.client import Cluster
-from barnabas.spark.options import BadOption
+from barnabas.spark.options import BadOption, Servers, parse_servers
 from barnabas.wire.compression import CODECS
 
 LEDGER = "__barnabas_sink"
@@ -44,7 +45,7 @@ REFUSED = {
 class SinkOptions:
     """Times in ms, sizes in bytes."""
 
-    bootstrap_servers: str
+    servers: Servers
     topic: str | None = None
     transaction_timeout_ms: int = TIMEOUT_MS
     batch_limit_ms: int = BATCH_LIMIT_MS
@@ -60,10 +61,11 @@ class SinkOptions:
         """A client that takes brokers to be away for a moment: delivery_ms, or less."""
         limit_ms = self.delivery_ms if timeout_ms is None else min(timeout_ms, self.delivery_ms)
         return Cluster(
-            self.bootstrap_servers,
+            self.servers.bootstrap,
             client_id="barnabas-sink",
             timeout_s=limit_ms / 1000,
             patient=True,
+            security=self.servers.security,
         )
 
 
@@ -73,16 +75,10 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     for name, why in REFUSED.items():
         if name in low:
             raise BadOption(f"{name} cannot be set: {why}")
-    protocol = low.get("kafka.security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise BadOption(f"kafka.security.protocol {protocol} is not served: only PLAINTEXT is")
     if low.get("kafka.acks", "all") not in ("all", "-1"):
         raise BadOption("kafka.acks is all: the sink writes in transactions")
     if low.get("kafka.enable.idempotence", "true").lower() != "true":
         raise BadOption("kafka.enable.idempotence is true: the sink writes in transactions")
-    servers = low.get("kafka.bootstrap.servers")
-    if not servers:
-        raise BadOption("kafka.bootstrap.servers is needed: HOST:PORT of a broker")
     codec = low.get("kafka.compression.type", "none").lower()
     if codec not in CODECS:
         raise BadOption(f"kafka.compression.type is one of {', '.join(CODECS)}, not {codec!r}")
@@ -91,7 +87,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise BadOption(f"failOnLostRows is one of true, false, not {lost!r}")
     plugins = {name: low[name] for name in (VALUE_ENCODER, KEY_ENCODER, PARTITIONER) if name in low}
     found = SinkOptions(
-        bootstrap_servers=servers,
+        servers=parse_servers(low),
         topic=low.get("topic"),
         transaction_timeout_ms=_count(low, "kafka.transaction.timeout.ms", TIMEOUT_MS),
         batch_limit_ms=_count(low, "batchLimitMs", 0),

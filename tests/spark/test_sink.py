@@ -132,7 +132,7 @@ def write_inputs(folder):
 
 
 def run_query(spark, bootstrap_servers, topic, folder, form="barnabas", **options):
-    """All files that are there, one a batch; returns when the query has ended."""
+    """All files that are there, one a batch; the query, when it has ended."""
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(f"{folder}/in")
     writer = rows.repartition(2).writeStream.format(form).trigger(availableNow=True)
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
@@ -142,6 +142,7 @@ def run_query(spark, bootstrap_servers, topic, folder, form="barnabas", **option
     query = writer.start()
     query.awaitTermination(200)
     assert not query.isActive
+    return query
 
 
 def seen(broker, topic):
@@ -370,7 +371,8 @@ def test_columns_are_checked(session_broker, columns, words):
         ({"kafka.acks": "1"}, "kafka.acks is all"),
         ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence is true"),
         ({"kafka.compression.type": "rar"}, "kafka.compression.type is one of"),
-        ({"kafka.security.protocol": "SSL"}, "SSL is not served"),
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol is one of"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism is one of"),
         ({"batchLimitMs": "60000", "kafka.transaction.timeout.ms": "60000"}, "is not below"),
         ({"batchLimitMs": "x"}, "batchLimitMs is a number above 0"),
         ({"failOnLostRows": "perhaps"}, "failOnLostRows is one of"),

@@ -43,13 +43,12 @@ KINDS = [
 
 
 class Place:
-    """A broker that may be killed, a topic on it, and the runs of one query."""
+    """A topic and the runs of one query. options: how the query reaches the broker that we look at
+    by bootstrap_servers."""
 
-    def __init__(self, kind, folder):
-        self.broker = killable(kind, folder / "broker", SETTINGS)
-        self.broker.start()
-        self.bootstrap_servers = self.broker.address
-        self.folder, self.batches = folder, 0
+    def __init__(self, folder, bootstrap_servers):
+        self.folder, self.bootstrap_servers, self.batches = folder, bootstrap_servers, 0
+        self.options = {"kafka.bootstrap.servers": bootstrap_servers}
         with Cluster(self.bootstrap_servers, patient=True) as cluster:
             create_topics(cluster, [NewTopic("t", PARTITIONS, 1)])
 
@@ -57,7 +56,7 @@ class Place:
         """One run of the query, to its end or to its fault; what it said."""
         given = {
             "options": {
-                "kafka.bootstrap.servers": self.bootstrap_servers,
+                **self.options,
                 "topic": "t",
                 "kafka.batch.size": "200",
             },
@@ -118,12 +117,21 @@ class Place:
             return ends[0] != ends[1]
 
 
+class PlaceOfItsOwn(Place):
+    """On a broker that may be killed."""
+
+    def __init__(self, kind, folder):
+        self.broker = killable(kind, folder / "broker", SETTINGS)
+        self.broker.start()
+        super().__init__(folder, self.broker.address)
+
+
 @pytest.fixture
 def place(tmp_path):
     made = []
 
     def make(kind):
-        made.append(Place(kind, tmp_path))
+        made.append(PlaceOfItsOwn(kind, tmp_path))
         return made[-1]
 
     yield make

@@ -1,0 +1,104 @@
+"""Apache Kafka with a listener of TLS and SASL beside its plain one, and who may log in there."""
+
+import socket
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from compat.support import KAFKA, rival
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+USERS = {  # by mechanism
+    "PLAIN": ("alice", "in wonderland"),
+    "SCRAM-SHA-256": ("bob", "the-builder-256"),
+    "SCRAM-SHA-512": ("bob", "the-builder-512"),
+}
+
+
+@dataclass(frozen=True)
+class SecureKafka:
+    """bootstrap_servers: of the plain listener, for those who look on."""
+
+    address: str
+    bootstrap_servers: str
+    trusted: str
+    other: str  # a certificate that is not the broker's
+
+    def settings(self, mechanism, *, password=None, trusted=None):
+        """Those of Kafka's Java client; a password or certificate that differs is a wrong one."""
+        user, known = USERS[mechanism]
+        jaas = f'{PLAIN if mechanism == "PLAIN" else SCRAM} required username="{user}"'
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f'{jaas} password="{known if password is None else password}";',
+            "ssl.truststore.location": trusted or self.trusted,
+        }
+
+    def options(self, mechanism, **more):
+        """The same of Spark's formats."""
+        found = {f"kafka.{k}": v for k, v in self.settings(mechanism, **more).items()}
+        return found | {"kafka.bootstrap.servers": self.address}
+
+
+def certificate(folder, name):
+    """(certificate and key in one file for Kafka, certificate for clients)."""
+    key, certificate, both = (folder / f"{name}.{kind}.pem" for kind in ("key", "ca", "both"))
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+        + ["-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    both.write_text(key.read_text() + certificate.read_text())
+    return both, certificate
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def secure_kafka(folder):
+    """Skips where Kafka is not there."""
+    if reason := rival.missing(KAFKA):
+        pytest.skip(reason)
+    store, trusted = certificate(folder, "broker")
+    _, other = certificate(folder, "other")
+    made = rival.Rival(KAFKA, folder / "kafka")
+    secure, side = f"localhost:{free_port()}", f"127.0.0.1:{made.side_port}"
+    plain = f"PLAINTEXT://{made.address}"
+    made.settings |= {
+        "listeners": f"{plain},SECURE://{secure},CONTROLLER://{side}",
+        "advertised.listeners": f"{plain},SECURE://{secure}",
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL"
+        ),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            f'{PLAIN} required user_alice="{USERS["PLAIN"][1]}";'
+        ),
+        "listener.name.secure.scram-sha-256.sasl.jaas.config": f"{SCRAM} required;",
+        "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "2",
+    }
+    made.start()
+    try:
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            user, password = USERS[mechanism]
+            command = rival.tool(KAFKA, "configs", heap=("-Xmx128m",))
+            words = ["--alter", "--add-config", f"{mechanism}=[password={password}]"]
+            words += ["--entity-type", "users", "--entity-name", user]
+            words += ["--bootstrap-server", made.address]
+            subprocess.run([*command, *words], check=True, capture_output=True)
+        yield SecureKafka(secure, made.address, str(trusted), str(other))
+    finally:
+        made.stop()
