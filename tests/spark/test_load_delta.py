@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from scan.scan_rows import consumed, produce
 from spark.conftest import DELTA_SETTINGS
-from spark.loading import HOUR_MS, HOURS, KEPT, KEPT_TEXT, load, loader_of, send, tree
+from spark.loading import HOUR_MS, HOURS, KEPT, KEPT_TEXT, load, loader_of, send
 from spark.some_rows import rows
 from spark.store_fixtures import place_of
 from spark.test_spark_load import RUN_S, children_of, command, wait_for
@@ -292,38 +292,46 @@ def test_killed_before_and_after_the_commit_and_woken_late(
             produce(session_broker, topic, values, codec="none", partition=partition)
 
     log, checkpoint = tmp_path / "lake" / topic / "_delta_log", tmp_path / "cp"
-    produced(20_000)
+
+    def is_committed(batch_id):
+        return (log / f"{batch_id:020d}.json").exists()
+
+    def recovered(batch_id, records):
+        (report,) = load(session_broker, topic, tmp_path, **into(delta))
+        assert (report.is_repeated, report.batch_id) == (True, batch_id)
+        assert report.audits[0].records == records
+
+    produced(15_000)
     process = begin()
     wait_for(lambda: data_files(tmp_path, topic), process)
     stop(process, signal.SIGKILL)
     process.communicate()
-    assert (checkpoint / "offsets/0").exists() and not (log / f"{0:020d}.json").exists()
-    left = set(data_files(tmp_path, topic))
+    assert (checkpoint / "offsets/0").exists() and not is_committed(0)
+    recovered(0, 30_000)
 
+    produced(15_000)
+    before = set(data_files(tmp_path, topic))
     sleeper = begin()
-    wait_for(lambda: set(data_files(tmp_path, topic)) - left, sleeper)
+    wait_for(lambda: set(data_files(tmp_path, topic)) - before, sleeper)
     (jvm,) = [pid for pid, line in children_of(sleeper.pid).items() if "SparkSubmit" in line]
     os.kill(jvm, signal.SIGSTOP)
-    assert not (log / f"{0:020d}.json").exists()
-    (report,) = load(session_broker, topic, tmp_path, **into(delta))
-    assert report.is_repeated and report.audits[0].records == 40_000
+    assert not is_committed(1)
+    recovered(1, 30_000)
     os.kill(jvm, signal.SIGCONT)
     _, err = sleeper.communicate(timeout=RUN_S)
-    assert sleeper.returncode == 1 and f"{checkpoint}/commits/0: it is there already" in err
-    assert commits(tmp_path, topic) == [0]
+    assert sleeper.returncode == 1 and f"{checkpoint}/commits/1: it is there already" in err
+    assert commits(tmp_path, topic) == [0, 1]
 
     produced(500)
     process = begin()
-    wait_for(lambda: (log / f"{1:020d}.json").exists(), process)
+    wait_for(lambda: is_committed(2), process)
     stop(process, signal.SIGKILL)
     process.communicate()
-    assert not (checkpoint / "commits/1").exists(), "the fault came too late"
-    (report,) = load(session_broker, topic, tmp_path, **into(delta))
-    assert report.is_repeated and report.audits[0].records == 1_000
-    assert commits(tmp_path, topic) == [0, 1]
+    assert not (checkpoint / "commits/2").exists(), "the fault came too late"
+    recovered(2, 1_000)
+    assert commits(tmp_path, topic) == [0, 1, 2]
     frame = table_at(delta, tmp_path, topic)
-    assert frame.count() == frame.select("partition", "offset").distinct().count() == 41_000
-    assert left and not left & {tmp_path / name for name in tree(f"{tmp_path}/lake", "_staging")}
+    assert frame.count() == frame.select("partition", "offset").distinct().count() == 61_000
 
 
 @pytest.mark.topic(partitions=1, configs=KEPT)

@@ -136,7 +136,7 @@ class DeltaTasks:
         """What was read. Raises LoadFailed."""
         from pyspark.accumulators import AccumulatorParam
 
-        class ByRange(AccumulatorParam):  # type: ignore[misc]
+        class ByRange(AccumulatorParam):
             """A range that is read again, which Spark may do, counts once."""
 
             def zero(self, value: Any) -> Any:
