@@ -1,4 +1,4 @@
-"""`barnabas spark-load`: topics into parquet files by Spark, each record once."""
+"""`barnabas spark-load`: topics into parquet files or Delta tables by Spark, each record once."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,10 @@ from barnabas.cli.connecting import (
 from barnabas.cli.output import fail, json_line, say, table
 from barnabas.scan import ScanError
 from barnabas.spark.failures import CheckpointError
+from barnabas.spark.files import files_at
+from barnabas.spark.load.batches import Publisher
+from barnabas.spark.load.delta import DeltaPublisher, DeltaTasks
+from barnabas.spark.load.delta_table import NoConnector, check_connector, delta_conf
 from barnabas.spark.load.java import NoJava
 from barnabas.spark.load.layout import Count, hour_text
 from barnabas.spark.load.loader import Loader, LoadSettings, Report
@@ -31,19 +35,22 @@ from barnabas.spark.load.session import (
     SparkTasks,
     local_master,
     runs_there,
-    spark_context,
+    spark_session,
     submit,
 )
 from barnabas.spark.options import EARLIEST, GROUP, LATEST, BadOption, parse_options
 from barnabas.spark.planner import DataLoss
 
 COMPLETE, FAILED, INCOMPLETE = 0, 1, 3
+REFUSALS = (BadOption, CheckpointError, LoadFailed, NoConnector, NoJava, NoSpark, ScanError)
 MEGABYTE = 1024 * 1024
-FORMATS = {
-    "parquet": None,
-    "delta": "Load parquet, and let Spark convert it or stream from the format `barnabas`.",
-    "iceberg": "Load parquet, and add the files to a table, or stream from the format `barnabas`.",
-}
+PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
+NO_ICEBERG = (
+    "--format iceberg is not served, parquet and delta are: Iceberg has no runtime for Spark 4.2,"
+    " which cannot load the newest one (iceberg-spark-runtime-4.1_2.13:1.12.0:"
+    " IncompatibleClassChangeError, SparkView can not implement"
+    " org.apache.spark.sql.connector.catalog.View, because it is not an interface)"
+)
 EPILOG = """\
 exit status: 0 all that was in the topics at the start is loaded; 3 not all (stopped, or records
 were lost); 1 an error, and nothing is half-loaded: the next run goes on.
@@ -57,6 +64,8 @@ examples:
   barnabas spark-load news --to s3://lake/raw --checkpoint s3://lake/cp --group loader --json
   barnabas spark-load news --to hdfs://nn/lake --checkpoint hdfs://nn/cp --master yarn
   barnabas spark-load news --to /data/lake --checkpoint /data/cp --command-config client.properties
+  barnabas spark-load news --to /data/lake --checkpoint /data/cp/news --format delta \\
+      --conf spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0
 """
 
 
@@ -81,7 +90,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive_seconds,
         help="load again and again; ends after the batch in work when it is asked to (SIGTERM)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="parquet", help="of the files")
+    parser.add_argument(
+        "--format",
+        choices=(PARQUET, DELTA, ICEBERG),
+        default=PARQUET,
+        help="of what is written (parquet); delta needs its connector: see docs/load.md",
+    )
     _batch_options(parser)
     _spark_options(parser)
     json_option(parser, "a line of JSON for each batch, and one at the end")
@@ -175,10 +189,10 @@ def one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse
     def run(arguments: argparse.Namespace) -> int:
         try:
             return command(arguments)
-        except (BadOption, CheckpointError, DataLoss, LoadFailed, NoJava, NoSpark, ScanError) as e:
-            if isinstance(e, DataLoss):
-                return fail(f"{'; '.join(e.reasons)}. --allow-data-loss goes on without them.")
-            return fail(str(e))
+        except DataLoss as error:
+            return fail(f"{'; '.join(error.reasons)}. --allow-data-loss goes on without them.")
+        except REFUSALS as error:
+            return fail(str(error))
         except OSError as error:
             return fail(f"{error.filename or arguments.to}: {error.strerror or error}")
 
@@ -188,9 +202,8 @@ def one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse
 @one_line
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
-    refusal = FORMATS[arguments.format]
-    if refusal is not None:
-        return fail(f"--format {arguments.format} is not served, parquet is. {refusal}")
+    if arguments.format == ICEBERG:
+        return fail(NO_ICEBERG)
     if not arguments.topics.strip(", "):
         return fail("name a topic")
     if arguments.first == GROUP and not arguments.group:
@@ -200,16 +213,32 @@ def run(arguments: argparse.Namespace) -> int:
         return submit(arguments.master, dict(arguments.conf), app, given_words())
     settings = settings_of(arguments)
     # Before Spark starts, which takes seconds: what stores and options have to say against it.
+    for url in (settings.to, settings.checkpoint):
+        files_at(url)
     shown = Shown(arguments.json, keeps_counts=arguments.interval is None)
-    loader = Loader(settings, lambda tasks: shown.run(tasks))
-    with spark_context(arguments.master, dict(arguments.conf)) as context, stopping() as stop:
-        shown.begin(SparkTasks(context, shown.told))
+    conf = dict(arguments.conf)
+    if arguments.format == DELTA:
+        conf = delta_conf(conf)
+    with spark_session(arguments.master, conf) as session, stopping() as stop:
+        loader = _loader(arguments.format, settings, session, shown)
         while True:
             complete = _load(loader, shown, stop)
             if arguments.interval is None or stop.is_set() or stop.wait(arguments.interval):
                 break
         shown.end(complete and not loader.lost, loader.lost)
     return COMPLETE if complete and not loader.lost else INCOMPLETE
+
+
+def _loader(form: str, settings: LoadSettings, session: Any, shown: "Shown") -> Loader:
+    """Raises CheckpointError, NoConnector."""
+    if form == DELTA:
+        check_connector(session)
+        shown.begin(DeltaTasks(session, shown.told))
+        publisher: Callable[..., Publisher] = partial(DeltaPublisher, session=session)
+    else:
+        shown.begin(SparkTasks(session.sparkContext, shown.told))
+        publisher = Publisher
+    return Loader(settings, shown.run, publisher=publisher)
 
 
 def given_words() -> Sequence[str]:

@@ -1,7 +1,8 @@
 """One Spark session for all tests of this folder: a JVM costs half a minute of CI.
 
 `spark` has the format `barnabas`, and spark-sql-kafka's `kafka` where bench/spark_sql_kafka/fetch
-has brought it (`kafka_format` skips otherwise). A test leaves no query running and no setting
+has brought it (`kafka_format` skips otherwise), and Delta where tests/delta/fetch has (`delta`
+skips otherwise). A test leaves no query running and no setting
 changed (`no_query_is_left` looks after the first). A failed task is tried a second time.
 """
 
@@ -15,11 +16,18 @@ from spark.store_fixtures import place_of, s3_server
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
 CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0"
+DELTA = Path(os.environ.get("BARNABAS_DELTA_HOME") or CACHE / "delta") / "4.4.0"
+# Of Delta's own; 50 tasks for each look at a table of ten files.
+DELTA_SETTINGS = {"spark.databricks.delta.snapshotPartitions": "2"}
+
+
+def fetched_jars(place):
+    """Empty where they were not fetched."""
+    return sorted((place / "libs").glob("*.jar")) if (place / "complete").exists() else []
 
 
 def connector_jars():
-    """Empty where they were not fetched."""
-    return sorted((CONNECTOR / "libs").glob("*.jar")) if (CONNECTOR / "complete").exists() else []
+    return fetched_jars(CONNECTOR)
 
 
 def session_settings(warehouse):
@@ -41,12 +49,16 @@ def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     from barnabas.spark import register
+    from barnabas.spark.load.delta_table import delta_conf
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master("local[2,2]")
         settings = session_settings(tmp_path_factory.mktemp("warehouse"))
+        if delta_jars := fetched_jars(DELTA):
+            settings = delta_conf(settings | DELTA_SETTINGS)
+            settings["spark.jars"] = ",".join(map(str, [*connector_jars(), *delta_jars]))
         for name, value in settings.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
@@ -62,6 +74,20 @@ def kafka_format():
     if not connector_jars():
         pytest.skip("needs spark-sql-kafka's jars: bench/spark_sql_kafka/fetch")
     return "kafka"
+
+
+@pytest.fixture(scope="session")
+def delta_jars():
+    found = fetched_jars(DELTA)
+    if not found:
+        pytest.skip("needs Delta's jars: tests/delta/fetch")
+    return found
+
+
+@pytest.fixture
+def delta(spark, delta_jars):
+    """A Spark session with Delta in it."""
+    return spark
 
 
 @pytest.fixture(autouse=True)

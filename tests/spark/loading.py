@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Producer
 
 from barnabas.spark.files import files_at
+from barnabas.spark.load.batches import Publisher
 from barnabas.spark.load.loader import Loader, LoadSettings
 from barnabas.spark.load.task import load_range
 from barnabas.spark.options import parse_options
@@ -24,7 +25,9 @@ def in_process(tasks):
     return [load_range(task) for task in tasks]
 
 
-def loader_of(broker, topics, place, *, run=in_process, now=None, to="lake", **options):
+def loader_of(
+    broker, topics, place, *, run=in_process, publisher=Publisher, now=None, to="lake", **options
+):
     kept = {name: options.pop(name) for name in ("file_bytes", "lateness_ms") if name in options}
     given = {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -36,7 +39,7 @@ def loader_of(broker, topics, place, *, run=in_process, now=None, to="lake", **o
     settings = LoadSettings(
         parse_options(given, stream=True), to=f"{place}/{to}", checkpoint=f"{place}/cp", **kept
     )
-    return Loader(settings, run, **({"now_ms": now} if now else {}))
+    return Loader(settings, run, publisher=publisher, **({"now_ms": now} if now else {}))
 
 
 def load(*words, **settings):

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.cli import main
 from barnabas.spark.load import java
+from barnabas.spark.load.delta_table import delta_conf, spark_url
 from barnabas.spark.load.session import reason_of
 
 
@@ -16,11 +17,24 @@ def run(capsys, *words):
     return status, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_formats_that_are_not_served_are_refused(capsys, form):
-    words = ("t", "--to", "/nowhere", "--checkpoint", "/nowhere", "--format", form)
+def test_iceberg_is_refused_with_its_reason(capsys):
+    words = ("t", "--to", "/nowhere", "--checkpoint", "/nowhere", "--format", "iceberg")
     status, err = run(capsys, *words)
-    assert status == 1 and f"--format {form} is not served, parquet is" in err
+    assert status == 1 and "--format iceberg is not served, parquet and delta are" in err
+    assert err.count("\n") == 1 and "no runtime for Spark 4.2" in err
+
+
+def test_settings_of_a_session_with_delta():
+    own = delta_conf({})
+    assert own["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    given = {"spark.sql.extensions": "a.B", "spark.sql.catalog.spark_catalog": "c.D"}
+    assert delta_conf(given)["spark.sql.extensions"] == f"a.B,{own['spark.sql.extensions']}"
+    assert delta_conf(given)["spark.sql.catalog.spark_catalog"] == "c.D"
+    assert delta_conf(own) == own
+    assert spark_url("/data/lake") == "file:///data/lake"
+    assert spark_url("s3://lake/raw") == "s3a://lake/raw"
+    for url in ("file:/data", "hdfs://nn/lake", "webhdfs://nn/lake", "s3a://lake"):
+        assert spark_url(url) == url
 
 
 def test_a_store_that_is_not_served_is_named(capsys):
@@ -81,4 +95,8 @@ barnabas.scan.failures.OutOfRange: partition 0 of topic t: offset 5 is not there
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:581)
 """
     assert reason_of(text).endswith("OutOfRange: partition 0 of topic t: offset 5 is not there")
+    assert reason_of(text, "t: ") == reason_of(text)
     assert reason_of("nothing known") == "a task failed 4 times: nothing known"
+    assert reason_of("nothing known", "t: ") == "t: nothing known"
+    text = "An error occurred while calling o7.save.\n: io.delta.X: Changed.\n\tat a.B(B.java:1)"
+    assert reason_of(text, "t: ") == "t: io.delta.X: Changed."

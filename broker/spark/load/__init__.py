@@ -1,4 +1,4 @@
-"""Topics into parquet files, batch after batch, each record once: `barnabas spark-load`.
+"""Topics into files or Delta tables, batch after batch, each record once: `barnabas spark-load`.
 
     TO/TOPIC/batch=N/date=2026-11-22/hour=04/TOPIC+PARTITION+OFFSET.parquet     records of that hour
     TO/TOPIC/batch=N/_offsets/PARTITION+START.json    what a task read, and which files are its own
@@ -22,6 +22,8 @@ After a crash batch N is run again with the same ranges. What step 3 had publish
 its audit, and not written again. What a failed task wrote stays below _staging and is deleted with
 it. So a topic's batch is there whole and once, or not.
 
-Read on: layout.py, task.py, hour_files.py, hours.py, batches.py, loader.py; session.py and java.py
-for Spark itself.
+Into a Delta table the files go by Delta's writer, and step 3 is Delta's commit: delta.py.
+
+Read on: layout.py, task.py, hour_files.py, hours.py, batches.py, loader.py; delta.py and
+delta_table.py; session.py and java.py for Spark itself.
 """

@@ -5,12 +5,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from barnabas.spark.batch import Task
 from barnabas.spark.failures import ConcurrentWriter
 from barnabas.spark.files import SUCCESS, Files
 from barnabas.spark.load.hours import carried, complete_hours, write_late
 from barnabas.spark.load.layout import (
+    DELTA_LOG,
     STAGING,
     Audit,
     Count,
@@ -21,8 +23,9 @@ from barnabas.spark.load.layout import (
 )
 from barnabas.spark.load.task import LoadTask
 
-RunTasks = Callable[[Sequence[LoadTask]], Sequence[Loaded]]
+RunTasks = Callable[[Sequence[Any]], Sequence[Loaded]]  # tasks of the publisher's own kind
 Ends = dict[int, tuple[int, int]]  # partition: start, end
+Counts = dict[tuple[int | None, int], Count]  # by hour and partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,7 @@ class Publisher:
         audits = {topic: self._published(batch, topic) for topic in batch.ends}
         missing = [topic for topic, audit in audits.items() if audit is None]
         if missing:
-            tasks = [
-                LoadTask(task, self.to, self.staging, self.file_bytes) for task in tasks_of(missing)
-            ]
-            done = self.run_tasks(tasks) if tasks else []
-            for topic in missing:
-                rows = [row for row in done if row.topic == topic]
-                audits[topic] = self._publish(batch, topic, rows)
+            audits |= self._write(batch, missing, tasks_of(missing))
         found = [audit for audit in audits.values() if audit is not None]
         for audit in found:
             write_late(self.files, audit)
@@ -74,9 +71,19 @@ class Publisher:
             place = self.staging
             self.files.delete_tree(posixpath.dirname(place) if all_runs else place)
 
+    def audits_at(self, topic: str) -> str:
+        """Below it the audits of a topic's batches are, each as batch=N/_SUCCESS."""
+        return topic
+
+    def newest_audit(self, topic: str) -> Audit | None:
+        return last_audit(self.files, self.audits_at(topic))
+
     def _published(self, batch: Batch, topic: str) -> Audit | None:
         found = read_audit(self.files, topic, batch.batch_id)
         if found is None:
+            if self.files.names(f"{topic}/{DELTA_LOG}"):
+                shown = self.files.shown(topic)
+                raise ConcurrentWriter(shown, "a Delta table is there: --format delta adds to it")
             return None
         if (found.query_id, found.ends) != (self.query_id, batch.ends[topic]):
             raise ConcurrentWriter(
@@ -86,8 +93,18 @@ class Publisher:
             )
         return found
 
+    def _write(
+        self, batch: Batch, topics: Sequence[str], tasks: Sequence[Task]
+    ) -> Mapping[str, Audit]:
+        """Reads and publishes what is not published yet."""
+        work = [LoadTask(task, self.to, self.staging, self.file_bytes) for task in tasks]
+        done = self.run_tasks(work) if work else []
+        return {t: self._publish(batch, t, [row for row in done if row.topic == t]) for t in topics}
+
     def _publish(self, batch: Batch, topic: str, rows: Sequence[Loaded]) -> Audit:
-        audit = self._audit(batch, topic, rows)
+        files = [file.name for row in rows for file in row.files]
+        audit = self._audit(batch, topic, counts_of(rows), files)
+        audit.retried = retried(rows)
         success = f"{self.staging}/{topic}{SUCCESS}"
         named = {SUCCESS: success}
         for row in rows:
@@ -106,7 +123,7 @@ class Publisher:
             return other
         return audit
 
-    def _audit(self, batch: Batch, topic: str, rows: Sequence[Loaded]) -> Audit:
+    def _audit(self, batch: Batch, topic: str, counts: Counts, files: Sequence[str] = ()) -> Audit:
         audit = Audit(
             query_id=self.query_id,
             batch_id=batch.batch_id,
@@ -114,23 +131,33 @@ class Publisher:
             topic_id=batch.topic_ids.get(topic, ""),
             planned_ms=batch.planned_ms,
             ends=dict(batch.ends[topic]),
-            files=[file.name for row in rows for file in row.files],
-            retried=sum(row.attempt > 0 for row in rows),
+            counts=counts,
+            files=list(files),
         )
-        for row in rows:
-            for hour, count in row.hours.items():
-                known = audit.counts.setdefault((hour, row.partition), Count())
-                known.add(count.records, count.bytes)
         complete = complete_hours(self.files, topic)
-        audit.late = sorted({hour for hour, _ in audit.counts if hour in complete})
-        audit.open = carried(last_audit(self.files, topic, batch.batch_id), audit, complete)
+        before = last_audit(self.files, self.audits_at(topic), batch.batch_id)
+        audit.late = sorted({hour for hour, _ in counts if hour is not None and hour in complete})
+        audit.open = carried(before, audit, complete)
         return audit
 
 
-def last_audit(files: Files, topic: str, before: int | None = None) -> Audit | None:
-    """Of the newest batch of a topic, or of the newest before one."""
-    for batch_id in reversed(batches_of(files, topic)):
+def counts_of(rows: Sequence[Loaded]) -> Counts:
+    found: Counts = {}
+    for row in rows:
+        for hour, count in row.hours.items():
+            found.setdefault((hour, row.partition), Count()).add(count.records, count.bytes)
+    return found
+
+
+def retried(rows: Sequence[Loaded]) -> int:
+    """Tasks that were not the first of their range."""
+    return sum(row.attempt > 0 for row in rows)
+
+
+def last_audit(files: Files, place: str, before: int | None = None) -> Audit | None:
+    """Of the newest batch of a topic, or of the newest before one; place: where its audits are."""
+    for batch_id in reversed(batches_of(files, place)):
         if before is None or batch_id < before:
-            if found := read_audit(files, topic, batch_id):
+            if found := read_audit(files, place, batch_id):
                 return found
     return None

@@ -13,6 +13,7 @@ HOUR_US = 3_600_000_000
 HOUR_MS = 3_600_000
 NO_HOUR = "__HIVE_DEFAULT_PARTITION__"  # Hive's name for null
 STAGING, OFFSETS, COMPLETE = "_staging", "_offsets", "_complete"
+DELTA_LOG, LOADS = "_delta_log", "_loads"
 BATCH = "batch="
 VERSION = 1
 HOUR_MAX = 2_932_896 * 24 - 1  # of the year 9999
@@ -40,8 +41,8 @@ def hour_directory(hour: int | None) -> str:
     return f"date={date}/hour={of_day}"
 
 
-def batch_directory(topic: str, batch_id: int) -> str:
-    return f"{topic}/{BATCH}{batch_id}"
+def batch_directory(place: str, batch_id: int) -> str:
+    return f"{place}/{BATCH}{batch_id}"
 
 
 @dataclass(slots=True)
@@ -184,9 +185,9 @@ def counts_document(counts: dict[int, dict[int, Count]]) -> dict[str, Any]:
     }
 
 
-def read_audit(files: Files, topic: str, batch_id: int) -> Audit | None:
+def read_audit(files: Files, place: str, batch_id: int) -> Audit | None:
     """None when that batch is not published. Raises CheckpointError, OSError."""
-    path = f"{batch_directory(topic, batch_id)}/{SUCCESS}"
+    path = f"{batch_directory(place, batch_id)}/{SUCCESS}"
     try:
         data = files.read(path)
     except FileNotFoundError:
@@ -220,9 +221,9 @@ def read_audit(files: Files, topic: str, batch_id: int) -> Audit | None:
     return found
 
 
-def batches_of(files: Files, topic: str) -> list[int]:
+def batches_of(files: Files, place: str) -> list[int]:
     """Of the directories that are there, ascending."""
-    names = (name.removeprefix(BATCH) for name in files.names(topic) if name.startswith(BATCH))
+    names = (name.removeprefix(BATCH) for name in files.names(place) if name.startswith(BATCH))
     return sorted(int(name) for name in names if name.isdecimal())
 
 

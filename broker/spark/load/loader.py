@@ -12,7 +12,7 @@ from barnabas.spark.batch import Task, tasks
 from barnabas.spark.checkpoint import Checkpoint, PlannedBatch
 from barnabas.spark.failures import IncompleteCheckpoint, TruncatedFile
 from barnabas.spark.files import files_at
-from barnabas.spark.load.batches import Batch, Ends, Publisher, RunTasks, last_audit
+from barnabas.spark.load.batches import Batch, Ends, Publisher, RunTasks
 from barnabas.spark.load.hours import write_complete
 from barnabas.spark.load.layout import Audit
 from barnabas.spark.offsets import Offsets, offsets_json, parse_offsets
@@ -78,12 +78,13 @@ class Loader:
         settings: LoadSettings,
         run_tasks: RunTasks,
         *,
+        publisher: Callable[..., Publisher] = Publisher,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.settings, self.options, self._now_ms = settings, settings.options, now_ms
         self.checkpoint = Checkpoint(files_at(settings.checkpoint))
         self.files = files_at(settings.to)
-        self._run_tasks = run_tasks
+        self._run_tasks, self._kind = run_tasks, publisher
         self._publisher: Publisher | None = None
         self.lost: list[str] = []  # of all batches
 
@@ -110,7 +111,7 @@ class Loader:
             is_there = all(start.get(tp, end) >= end for tp, end in goal.items())
             if is_there or not waiting(start, look.latest):  # what is lost is never reached
                 self.lost += lost
-                self.complete_hours(look, list(self.options.topics), start)
+                self._complete_hours(publisher, look, list(self.options.topics), start)
                 return
             ends = self._within(cluster, look.seen, start, look.latest)
             yield self._next(cluster, publisher, look, start, ends, lost)
@@ -147,7 +148,7 @@ class Loader:
                 if self.checkpoint.batch_ids() or self.checkpoint.batch_ids("commits"):
                     raise
                 query_id = self.checkpoint.create()
-            self._publisher = Publisher(
+            self._publisher = self._kind(
                 self.files,
                 self.settings.to,
                 query_id,
@@ -216,7 +217,7 @@ class Loader:
             for topic in self.options.topics
             if all(end >= look.latest[tp] for tp, end in ends.items() if tp[0] == topic)
         }
-        report.complete = self.complete_hours(look, sorted(caught_up), ends)
+        report.complete = self._complete_hours(publisher, look, sorted(caught_up), ends)
         return report
 
     def _again(self, cluster: Cluster, publisher: Publisher, planned: PlannedBatch) -> Report:
@@ -290,13 +291,13 @@ class Loader:
                     found.setdefault(topic, {})[index] = (first, end)
         return found
 
-    def complete_hours(
-        self, look: Look, topics: list[str], read_to: Positions
+    def _complete_hours(
+        self, publisher: Publisher, look: Look, topics: list[str], read_to: Positions
     ) -> dict[str, list[int]]:
         """Writes what hours are complete by having read `topics` to their ends at that look."""
         found: dict[str, list[int]] = {}
         for topic in topics:
-            audit = last_audit(self.files, topic)
+            audit = publisher.newest_audit(topic)
             hours = write_complete(
                 self.files,
                 topic,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from barnabas.spark.load.java import java_home
 from barnabas.spark.load.layout import Loaded
@@ -28,6 +28,7 @@ CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+Result = TypeVar("Result")
 REASON = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w+): (.+)$|^(\w+Error): (.+)$", re.M)
 
 
@@ -80,8 +81,8 @@ def _pyspark() -> Any:
 
 
 @contextmanager
-def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
-    """The SparkContext of a session that ends with this context. Raises NoJava, NoSpark."""
+def spark_session(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
+    """A SparkSession that ends with this context. Raises NoJava, NoSpark."""
     _pyspark()
     from pyspark.sql import SparkSession
 
@@ -99,7 +100,7 @@ def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
                 builder = builder.config(name, value)
             session = builder.getOrCreate()
             try:
-                yield session.sparkContext
+                yield session
             finally:
                 session.stop()
 
@@ -124,9 +125,52 @@ def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[
             return subprocess.run([*command, str(app), *arguments], check=False).returncode
 
 
+class WatchedJob:
+    """Calls something that is a Spark job, and tells how far it is: `told(done, records, bytes)`
+    while it runs, and after it. What the job's tasks have done they `add` to `sums`."""
+
+    def __init__(self, context: Any, told: Callable[[int, int, int], None] | None) -> None:
+        self._context, self._told = context, told
+        self.sums = tuple(context.accumulator(0) for _ in range(3))
+
+    def run(self, job: Callable[[], Result]) -> Result:
+        """Raises what the job raises; what interrupts the wait ends the job."""
+        with ThreadPoolExecutor(1, "spark-job") as pool:
+            future = pool.submit(job)
+            try:
+                while not future.done():
+                    self._tell()
+                    try:
+                        future.exception(POLL_S)
+                    except TimeoutError:
+                        continue
+            except BaseException:
+                self._context.cancelAllJobs()
+                raise
+        self._tell()
+        return future.result()
+
+    def _tell(self) -> None:
+        if self._told is not None:
+            self._told(*(one.value for one in self.sums))
+
+
+def add(sums: Sequence[Any], found: Loaded) -> None:
+    """In a task, which has come to its end."""
+    for one, value in zip(sums, (1, found.records, found.body_bytes), strict=True):
+        one.add(value)
+
+
+def attempt_number() -> int:
+    """Of the Spark task that this is."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.attemptNumber() if context else 0
+
+
 class SparkTasks:
-    """Runs load tasks as one Spark job, a Spark task each. `told(done, records, bytes)` is called
-    while it runs, and after it."""
+    """Runs load tasks as one Spark job, a Spark task each."""
 
     def __init__(self, context: Any, told: Callable[[int, int, int], None] | None = None) -> None:
         self._context, self._told = context, told
@@ -135,48 +179,31 @@ class SparkTasks:
         """Raises LoadFailed."""
         from py4j.protocol import Py4JError
 
-        sums = [self._context.accumulator(0) for _ in range(3)]
-        done, records, size_bytes = sums
+        watched = WatchedJob(self._context, self._told)
+        sums = watched.sums
 
         def run(task: LoadTask) -> Loaded:
-            from pyspark import TaskContext
-
-            context = TaskContext.get()
-            found = load_range(task, context.attemptNumber() if context else 0)
-            done.add(1)
-            records.add(found.records)
-            size_bytes.add(found.body_bytes)
+            found = load_range(task, attempt_number())
+            add(sums, found)
             return found
 
         job = self._context.parallelize(list(tasks), len(tasks)).map(run)
-        with ThreadPoolExecutor(1, "spark-job") as pool:
-            future = pool.submit(job.collect)
-            try:
-                while not future.done():
-                    self._tell([one.value for one in sums])
-                    try:
-                        future.exception(POLL_S)
-                    except TimeoutError:
-                        continue
-            except BaseException:
-                self._context.cancelAllJobs()
-                raise
-        self._tell([one.value for one in sums])
         try:
-            return list(future.result())
+            return list(watched.run(job.collect))
         except Py4JError as error:
             raise LoadFailed(reason_of(str(error))) from error
 
-    def _tell(self, values: Sequence[int]) -> None:
-        if self._told is not None:
-            self._told(*values)
 
-
-def reason_of(text: str) -> str:
-    """The line of a Java exception with a Python traceback in it that says what is wrong."""
-    found = text.strip().partition("\n")[0]
+def reason_of(text: str, otherwise: str | None = None) -> str:
+    """The line of a Java exception with a Python traceback in it that says what is wrong.
+    otherwise: what stands before the line when no task is to blame."""
+    failed = f"a task failed {TASK_ATTEMPTS} times: "
+    text = text.strip()
+    if text.startswith("An error occurred while calling"):  # Py4J's line before Java's
+        text = text.partition("\n: ")[2] or text
+    found = (failed if otherwise is None else otherwise) + text.partition("\n")[0]
     for line in REASON.finditer(text):
         kind, said = line[1] or line[3], line[2] or line[4]
         if not kind.startswith(("Spark", "PythonException", "Py4J")):
-            found = f"{kind}: {said}"  # the last one is what the task raised
-    return f"a task failed {TASK_ATTEMPTS} times: {found}"
+            found = f"{failed}{kind}: {said}"  # the last one is what the task raised
+    return found
