@@ -26,7 +26,8 @@ CONF = {
     "spark.app.name": "barnabas spark-load",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    # What goes wrong is told in one line; under ERROR each try of a task adds a page to it.
+    "spark.log.level": "FATAL",
 }
 REASON = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w+): (.+)$|^(\w+Error): (.+)$", re.M)
 
