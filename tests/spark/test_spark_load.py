@@ -22,6 +22,8 @@ from spark.queries import group_stands
 from spark.some_rows import rows
 
 from barnabas.client import Cluster, NewTopic, create_topics
+from barnabas.spark.batch import plan_batch
+from barnabas.spark.options import parse_options
 
 pytest.importorskip("pyspark", reason="needs barnabas[spark]")
 
@@ -260,3 +262,17 @@ def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdf
     assert frame.where("date = '2025-11-24' and hour = 17").count() == 400
     assert dict(frame.dtypes)["headers"] == "array<struct<key:string,value:binary>>"
     assert dict(frame.dtypes)["timestamp"] == "timestamp"
+
+
+@pytest.mark.topic(configs=KEPT)
+def test_a_failed_task_is_told_in_one_line(spark, session_broker, topic):
+    """PySpark has an exception of its own for what Python raised in a worker."""
+    from barnabas.spark.load.session import LoadFailed, SparkTasks
+    from barnabas.spark.load.task import LoadTask
+
+    send(session_broker, topic, 5)
+    given = {"kafka.bootstrap.servers": session_broker.bootstrap_servers, "subscribe": topic}
+    tasks = [LoadTask(one, "ftp://x", "s", 1) for one in plan_batch(parse_options(given))]
+    with pytest.raises(LoadFailed, match="CheckpointError: ftp://x: ftp: is not served") as raised:
+        SparkTasks(spark.sparkContext)(tasks)
+    assert "\n" not in str(raised.value)

@@ -135,6 +135,7 @@ class SparkTasks:
     def __call__(self, tasks: Sequence[LoadTask]) -> list[Loaded]:
         """Raises LoadFailed."""
         from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
         sums = [self._context.accumulator(0) for _ in range(3)]
         done, records, size_bytes = sums
@@ -165,7 +166,7 @@ class SparkTasks:
         self._tell([one.value for one in sums])
         try:
             return list(future.result())
-        except Py4JError as error:
+        except (Py4JError, PySparkException) as error:  # which one depends on what a task raised
             raise LoadFailed(reason_of(str(error))) from error
 
     def _tell(self, values: Sequence[int]) -> None:
