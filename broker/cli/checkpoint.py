@@ -14,7 +14,7 @@ from barnabas.errors import KafkaError
 from barnabas.spark.checkpoint import Checkpoint, PlannedBatch
 from barnabas.spark.failures import CheckpointError
 from barnabas.spark.files import files_at
-from barnabas.spark.offsets import Offsets, offsets_json
+from barnabas.spark.offsets import offsets_json
 from barnabas.spark.sink_log import SinkLog
 
 SHOWN_BATCHES = 10
@@ -164,7 +164,7 @@ def _verify(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
             problems.append(str(error))
     if arguments.broker and not problems and (batch := checkpoint.last_committed()) is not None:
         with cluster_of(arguments) as cluster:
-            problems += _lost(cluster, batch.kafka())
+            problems += _lost(cluster, batch)
     for line in problems:
         print(line)
     if not problems:
@@ -174,11 +174,15 @@ def _verify(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
     return 1 if problems else 0
 
 
-def _lost(cluster: Cluster, offsets: Offsets) -> list[str]:
+def _lost(cluster: Cluster, batch: PlannedBatch) -> list[str]:
     """What the next batch cannot read, because the topics no longer have it."""
-    lost = []
-    for topic, partitions in offsets.items():
+    lost, ids = [], batch.topic_ids()
+    for topic, partitions in batch.kafka().items():
         try:
+            topic_id = cluster.topic(topic).topic_id
+            if any(topic_id) and ids.get(topic, topic_id) != topic_id:
+                lost.append(f"topic {topic} was deleted and made anew since batch {batch.batch_id}")
+                continue
             starts = list_offsets(cluster, topic, dict.fromkeys(partitions, EARLIEST))
             ends = list_offsets(cluster, topic, dict.fromkeys(partitions, LATEST))
         except KafkaError as error:

@@ -26,6 +26,7 @@ from barnabas.scan.readers import Range
 UNCOMMITTED, COMMITTED = 0, 1
 Place: TypeAlias = int | str | datetime
 Places: TypeAlias = Place | Mapping[int, Place]
+Owner: TypeAlias = tuple[str | None, str | None]  # of a log directory: cluster and node
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,12 @@ def directories_here(
 
 
 def is_of_node(log_dir: Path, cluster_id: str | None, node_id: int) -> bool:
+    return cluster_id is not None and owner_of(log_dir) == (cluster_id, str(node_id))
+
+
+def owner_of(log_dir: Path) -> Owner:
     names = properties(log_dir / "meta.properties")
-    node = names.get("broker.id", names.get("node.id"))
-    return cluster_id is not None and (names.get("cluster.id"), node) == (cluster_id, str(node_id))
+    return names.get("cluster.id"), names.get("broker.id", names.get("node.id"))
 
 
 def is_of_topic(place: LogDirectory, topic_id: bytes) -> bool:

@@ -13,6 +13,7 @@ from barnabas.cext.columns import Columns
 from barnabas.client import Cluster
 from barnabas.scan.failures import OutOfRange
 from barnabas.scan.log_directory import LogDirectory
+from barnabas.scan.plan import Owner, is_of_topic, owner_of
 from barnabas.scan.readers import Limits, Range, read_files, read_wire
 from barnabas.scan.topic_scan import BODY_BYTES_MAX
 from barnabas.spark.filters import EVERYTHING, Narrowed
@@ -32,6 +33,7 @@ class Task:
     piece: TaskRange
     topic_id: bytes
     directory: str | None  # of the partition's files, where they are to be read
+    owner: Owner | None  # of that directory
     servers: Servers
     committed: bool
     fail_on_data_loss: bool
@@ -74,6 +76,7 @@ def tasks(
                 piece=piece,
                 topic_id=seen.ids[piece.topic],
                 directory=None if place is None else str(place.path),
+                owner=None if place is None else owner_of(place.path.parent),
                 servers=options.servers,
                 committed=options.committed,
                 fail_on_data_loss=options.fail_on_data_loss,
@@ -109,9 +112,8 @@ def _columns(task: Task) -> Iterator[Columns]:
 
 def _read(task: Task, wanted: Range) -> Iterator[Columns]:
     limits = Limits(batch_bytes=task.batch_bytes, body_bytes_max=BODY_BYTES_MAX)
-    # An executor elsewhere does not see what the driver saw: the broker has it.
-    if task.directory is not None and Path(task.directory).is_dir():
-        place = LogDirectory(Path(task.directory), wanted.topic, wanted.partition)
+    place = _place(task)
+    if place is not None:
         yield from read_files(
             place, wanted, committed=task.committed, limits=limits, topic_id=task.topic_id
         )
@@ -120,6 +122,17 @@ def _read(task: Task, wanted: Range) -> Iterator[Columns]:
         yield from read_wire(
             cluster, wanted, committed=task.committed, limits=limits, topic_id=task.topic_id
         )
+
+
+def _place(task: Task) -> LogDirectory | None:
+    """None on a machine that does not see what the driver saw, or has another broker's files under
+    that name: the broker has it."""
+    if task.directory is None:
+        return None
+    piece = task.piece
+    found = LogDirectory(Path(task.directory), piece.topic, piece.partition)
+    same = owner_of(found.path.parent) == task.owner and is_of_topic(found, task.topic_id)
+    return found if same else None
 
 
 def spark_rows(columns: Columns, topic: str, schema: "pyarrow.Schema") -> "pyarrow.RecordBatch":

@@ -31,7 +31,7 @@ from barnabas.spark.failures import (
     UnknownVersion,
 )
 from barnabas.spark.files import Files
-from barnabas.spark.offsets import Offsets, kafka_offsets, offsets_json
+from barnabas.spark.offsets import Offsets, TopicIds, kafka_offsets, offsets_json, topic_ids
 
 NO_OFFSET = "-"
 BATCHES_KEPT = 100  # spark.sql.streaming.minBatchesToRetain
@@ -61,6 +61,13 @@ class PlannedBatch:
         for line in self.sources:
             for topic, partitions in (kafka_offsets(line or "{}") or {}).items():
                 found.setdefault(topic, {}).update(partitions)
+        return found
+
+    def topic_ids(self) -> TopicIds:
+        """Of all Kafka sources together, as far as they are known."""
+        found: TopicIds = {}
+        for line in self.sources:
+            found |= topic_ids(line or "{}")
         return found
 
     def encoded(self) -> bytes:
@@ -254,7 +261,12 @@ class Checkpoint:
     def _backward(self, batches: Mapping[int, PlannedBatch]) -> list[CheckpointError]:
         problems: list[CheckpointError] = []
         before: Offsets = {}
+        ids: TopicIds = {}
         for batch_id, batch in sorted(batches.items()):
+            for topic, topic_id in batch.topic_ids().items():
+                if ids.setdefault(topic, topic_id) != topic_id:
+                    ids[topic] = topic_id
+                    before.pop(topic, None)  # it was made anew, and begins at 0 again
             for topic, partitions in batch.kafka().items():
                 for index, offset in partitions.items():
                     known = before.setdefault(topic, {}).get(index, 0)

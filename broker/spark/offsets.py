@@ -2,22 +2,54 @@
 
 One line of JSON without spaces; what is read may have some. An offset is the end of what a batch
 reads: the first one it does not. -2 and -1, earliest and latest, are for starting offsets alone.
+
+Behind the offsets we write which topics they are of: TOPIC#ID as a topic without partitions,
+
+    {"news":{"0":5,"1":7},"news#kxVd3sZ5TTy9Q7yS1fWb9A":{}}
+
+because Spark tells a Python source nothing else that outlives a restart, its checkpoint's place
+least of all. spark-sql-kafka makes a list of partitions of what it reads, in all its versions (4.2
+was tried), so that such a topic is nothing to it; what it writes has no ids, and then they are not
+known. No topic's name has a `#`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TypeAlias
 
+from barnabas.wire.uuids import uuid_bytes, uuid_text
+
 Offsets: TypeAlias = dict[str, dict[int, int]]
+TopicIds: TypeAlias = dict[str, bytes]
+ID_SIGN = "#"
 
 
-def offsets_json(offsets: Mapping[str, Mapping[int, int]]) -> str:
+def offsets_json(
+    offsets: Mapping[str, Mapping[int, int]], ids: Mapping[str, bytes] | None = None
+) -> str:
     """Topics and partitions in their order, so that equal offsets are equal bytes."""
     rows = {
         topic: {str(index): offset for index, offset in sorted(partitions.items())}
         for topic, partitions in sorted(offsets.items())
     }
-    return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(rows | id_marks(ids or {}), separators=(",", ":"), ensure_ascii=False)
+
+
+def id_marks(ids: Mapping[str, bytes]) -> dict[str, dict[str, int]]:
+    """What is written behind the offsets."""
+    return {f"{topic}{ID_SIGN}{uuid_text(i)}": {} for topic, i in sorted(ids.items())}
+
+
+def marked_ids(names: Iterable[str]) -> TopicIds:
+    """What such names say; others say nothing."""
+    found: TopicIds = {}
+    for name in names:
+        topic, sign, text = name.partition(ID_SIGN)
+        if sign:
+            with suppress(ValueError):
+                found[topic] = uuid_bytes(text)
+    return found
 
 
 def parse_offsets(text: str) -> Offsets:
@@ -27,6 +59,8 @@ def parse_offsets(text: str) -> Offsets:
         raise ValueError("offsets are a JSON object")
     offsets: Offsets = {}
     for topic, partitions in found.items():
+        if ID_SIGN in topic:
+            continue
         if not isinstance(partitions, dict):
             raise ValueError(f"of topic {topic} there are no partitions")
         rows = offsets[topic] = {}
@@ -45,3 +79,8 @@ def kafka_offsets(line: str) -> Offsets | None:
         return parse_offsets(line)
     except ValueError:
         return None
+
+
+def topic_ids(line: str) -> TopicIds:
+    """Of the topics that stand in a line, as far as it tells."""
+    return marked_ids(json.loads(line)) if kafka_offsets(line) is not None else {}

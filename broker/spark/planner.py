@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from barnabas.wire.uuids import uuid_text
+
 TopicPartition: TypeAlias = tuple[str, int]
 Positions: TypeAlias = Mapping[TopicPartition, int]
 Ends: TypeAlias = dict[TopicPartition, int]
@@ -194,8 +196,9 @@ def starting(
     """Where each partition that is there now begins.
 
     asked: from the batch before; a partition that is not in it is new and is read from its earliest
-    offset. ids_before: the topic ids when `asked` was read, as far as they are known. Raises
-    DataLoss, with all that is lost, unless that is allowed."""
+    offset. ids_before: the topic ids when `asked` was read, as far as they are known, and ids_now
+    those of today; a topic that is another one now is read from its begin. Raises DataLoss, with
+    all that is lost, unless that is allowed."""
     found = Start()
     before, now = ids_before or {}, ids_now or {}
     renewed = {
@@ -205,7 +208,8 @@ def starting(
     }
     for topic, (old, new) in sorted(renewed.items()):
         found.lost.append(
-            f"topic {topic} was deleted and made anew (its id was {old.hex()} and is {new.hex()})"
+            f"topic {topic} was deleted and made anew (its id was {uuid_text(old)} and is"
+            f" {uuid_text(new)})"
         )
     for tp in sorted(set(asked) - set(latest)):
         found.lost.append(f"partition {tp[1]} of topic {tp[0]} is gone (it stood at {asked[tp]})")
@@ -215,6 +219,8 @@ def starting(
         bounds = f"offsets {first} to {latest[tp]} are there"
         if topic in renewed:
             found.offsets[tp] = first
+            if tp in asked:
+                found.lost.append(f"{where}: offset {asked[tp]} was to be read and {bounds}")
         elif tp not in asked:
             found.offsets[tp] = first
             if asked and first > 0:

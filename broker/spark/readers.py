@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from barnabas.spark.batch import Task, plan_batch, read_task
 from barnabas.spark.filters import narrow
 from barnabas.spark.options import BadOption, SourceOptions
-from barnabas.spark.stream import Limit, Stream, offsets_of, positions
+from barnabas.spark.stream import Limit, Point, Stream, document, point
 
 if TYPE_CHECKING:
     import pyarrow
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
-        return offsets_of(self.stream.initial())
+        return document(self.stream.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # Of several limits Spark can be told one; it only hands it back to latestOffset, and there
@@ -114,18 +114,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, dict[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
-        begin = positions(start)
+        begin = point(start)
         asked = Limit(
             everything=isinstance(limit, ReadAllAvailable),
             offsets_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
         )
         end = self.stream.latest(begin, asked)
         # Spark compares the text, which may be of another source before this one.
-        return start if end == begin else offsets_of(end)
+        return start if end == begin else document(end)
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
         newest = self.stream.newest()
-        return None if newest is None else offsets_of(newest)
+        return None if newest is None else document(Point(newest))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self.stream.stop_at_latest()
@@ -133,13 +133,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
     ) -> Sequence[InputPartition]:
-        return [TaskPartition(task) for task in self.stream.tasks(positions(start), positions(end))]
+        return [TaskPartition(task) for task in self.stream.tasks(point(start), point(end))]
 
     def read(self, partition: Any) -> Iterator["pyarrow.RecordBatch"]:
         return _rows(partition, self.schema)
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:
-        self.stream.done(positions(end))
+        self.stream.done(point(end))
 
     def stop(self) -> None:
         if self._stream is not None:

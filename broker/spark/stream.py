@@ -8,6 +8,10 @@ The range of the first batch is `initial` to its end, and the checkpoint holds t
 where the same options may mean other offsets a moment later (latest, group, ...) the first batch is
 empty: its end, which is kept, says where the query began.
 
+Every end says of which topics it is, by their ids (offsets.py), so that a topic that was deleted
+and made anew is known after a restart too. Where an end does not say (spark-sql-kafka wrote it)
+what counts is the topics as this object has seen them first.
+
 `latest` is asked when all that lies before its `start` is in the checkpoint's commits: at that
 point the offsets are committed to the group. It is asked once more after the last batch of an
 AvailableNow run, so that the group stands at the end of it.
@@ -16,13 +20,13 @@ AvailableNow run, so that the group stands at the end of it.
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.client import ClientError, Cluster
 from barnabas.client.groups import commit_offsets
 from barnabas.errors import KafkaError
 from barnabas.spark.batch import Task, tasks
-from barnabas.spark.offsets import Offsets
+from barnabas.spark.offsets import Offsets, TopicIds, id_marks, marked_ids
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.planner import (
     DataLoss,
@@ -30,7 +34,6 @@ from barnabas.spark.planner import (
     MinOffsets,
     Positions,
     Start,
-    TopicPartition,
     latest_within,
     latest_within_bytes,
     starting,
@@ -52,6 +55,14 @@ class Limit:
     offsets_max: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a query stands."""
+
+    offsets: Ends = field(default_factory=dict)
+    ids: TopicIds = field(default_factory=dict)  # of its topics, as far as they are known
+
+
 class Stream:
     """One query's. Raises BadOption, DataLoss, and the errors of client and brokers."""
 
@@ -60,13 +71,13 @@ class Stream:
     ) -> None:
         self.options, self._now_ms = options, now_ms
         self._cluster: Cluster | None = None
-        self._ids: dict[str, bytes] = {}  # of the topics when they were seen first
-        self._initial: Ends | None = None
+        self._ids: TopicIds = {}  # of the topics when they were seen first
+        self._initial: Point | None = None
         self._first_is_empty = False
         self._target: Ends | None = None  # where an AvailableNow run ends
         self._newest: Ends | None = None
         self._in_group: Offsets = {}
-        self._there: set[str] = set()  # topics, when they were looked at last
+        self._there: TopicIds = {}  # topics, when they were looked at last
         self._held = MinOffsets(options.offsets_min or 0, options.delay_ms)
 
     def close(self) -> None:
@@ -75,23 +86,24 @@ class Stream:
 
     # ------------------------------------------------------------------------- where it begins
 
-    def initial(self) -> Ends:
+    def initial(self) -> Point:
         """The same for the life of this object: Spark asks more than once."""
         if self._initial is None:
             seen = self._look()
             asked = first_offsets(self._connected(), self.options, seen)
-            self._initial = self._starting(asked, seen).offsets
+            begin = self._starting(asked, self._ids, seen)
+            self._initial = Point(begin.offsets, seen.known_ids())
             self._first_is_empty = self.options.start_moves
         return self._initial
 
-    def _starting(self, asked: Positions, seen: Seen) -> Start:
+    def _starting(self, asked: Positions, before: TopicIds, seen: Seen) -> Start:
         return starting(
             asked,
             seen.earliest(),
             seen.high(),
             fail_on_data_loss=self.options.fail_on_data_loss,
-            ids_before=self._ids,
-            ids_now=seen.ids,
+            ids_before=before,
+            ids_now=seen.known_ids(),
         )
 
     # --------------------------------------------------------------------------- where it ends
@@ -104,34 +116,34 @@ class Stream:
         """As seen by the last `latest`: what the lag is counted from."""
         return self._newest
 
-    def latest(self, start: Positions, limit: Limit = Limit()) -> Ends:
+    def latest(self, start: Point, limit: Limit = Limit()) -> Point:
         """Where the next batch ends; `start` when there is none to be run now."""
         if self._first_is_empty:
             self._first_is_empty = False
-            return dict(start)
+            return start
         seen = self._look_from(start)
         self._commit(start)
-        begin = self._starting(start, seen).offsets
+        begin = self._starting(start.offsets, self._ids | start.ids, seen).offsets
         latest = seen.latest(self.options.committed)
         self._newest = latest
         if self._target is not None:
-            kept = self._target.keys() | start.keys()
+            kept = self._target.keys() | start.offsets.keys()
             latest = {
                 tp: min(at, self._target.get(tp, at)) for tp, at in latest.items() if tp in kept
             }
         # Uncommitted records may have been read before the isolation was changed.
         latest = {tp: max(at, begin[tp]) for tp, at in latest.items()}
-        return self._within(begin, latest, seen, limit, start)
+        ends = self._within(begin, latest, seen, limit)
+        return start if ends is None else Point(ends, seen.known_ids())
 
-    def _within(
-        self, begin: Positions, latest: Ends, seen: Seen, limit: Limit, start: Positions
-    ) -> Ends:
+    def _within(self, begin: Positions, latest: Ends, seen: Seen, limit: Limit) -> Ends | None:
+        """None: it is not time yet."""
         options = self.options
         if limit.everything:
             return latest
         if options.offsets_min is not None and self._target is None:
             if not self._held.is_due(begin, latest, now_ms=self._now_ms()):
-                return dict(start)
+                return None
         most = [n for n in (options.offsets_max, limit.offsets_max) if n is not None]
         if most:
             latest = latest_within(begin, latest, min(most))
@@ -142,42 +154,47 @@ class Stream:
 
     # ----------------------------------------------------------------------------- what is read
 
-    def tasks(self, start: Positions, end: Positions) -> list[Task]:
+    def tasks(self, start: Point, end: Point) -> list[Task]:
         """Of a batch that is in the checkpoint by now."""
         if self._first_is_empty:
             self._first_is_empty = False
             return []  # run again after a crash: see above
         seen = self._look_from(end)
-        there = Seen({tp: row for tp, row in seen.bounds.items() if tp in end}, seen.ids)
-        begin = self._starting(start, there)
+        there = Seen({tp: row for tp, row in seen.bounds.items() if tp in end.offsets}, seen.ids)
+        # Made anew since the batch was planned: nothing of what it was to read is left, and the
+        # next one begins where the new topic does.
+        ids = there.known_ids()
+        others = {topic: i for topic, i in end.ids.items() if ids.get(topic, i) != i}
+        begin = self._starting(start.offsets, self._ids | start.ids | others, there)
+        ends = {tp: at for tp, at in end.offsets.items() if tp[0] not in others}
         high = there.high()
         lost = [
             f"partition {tp[1]} of topic {tp[0]}: offsets to {at} were to be read and offsets"
             f" {there.bounds[tp].earliest} to {high[tp]} are there"
             if tp in high
             else f"partition {tp[1]} of topic {tp[0]} is gone (it was to be read to {at})"
-            for tp, at in sorted(end.items())
+            for tp, at in sorted(ends.items())
             if at > high.get(tp, -1)
         ]
         if lost and self.options.fail_on_data_loss:
             raise DataLoss(lost)
         if lost or begin.lost:
             log.warning("records were lost: %s", "; ".join([*begin.lost, *lost]))
-        self._ids.update(seen.ids)  # a topic that was made anew is read from its begin once
-        ends = {tp: min(at, high[tp]) for tp, at in end.items() if tp in high}
+        ends = {tp: min(at, high[tp]) for tp, at in ends.items() if tp in high}
         return tasks(self._connected(), self.options, there, task_ranges(begin.offsets, ends))
 
     # -------------------------------------------------------------------------------- the group
 
-    def done(self, end: Positions) -> None:
+    def done(self, end: Point) -> None:
         """All before `end` is in the checkpoint's commits."""
         self._commit(end)
 
-    def _commit(self, offsets: Positions) -> None:
+    def _commit(self, point: Point) -> None:
         group = self.options.commit_group
         rows: Offsets = {}
-        for (topic, index), offset in offsets.items():
-            if topic in self._there:
+        for (topic, index), offset in point.offsets.items():
+            there = self._there.get(topic)
+            if there is not None and there == point.ids.get(topic, there):
                 rows.setdefault(topic, {})[index] = offset
         if group is None or rows == self._in_group or not rows:
             return
@@ -198,35 +215,38 @@ class Stream:
 
     def _look(self) -> Seen:
         cluster = self._connected()
-        for topic in self._ids:
+        for topic in self._there:
             cluster.forget(topic)  # there may be more partitions, or it may be another one
         seen = look(cluster, self.options)
-        self._there = set(seen.ids)
-        for topic, topic_id in seen.ids.items():
-            self._ids.setdefault(topic, topic_id)
+        self._there = seen.ids
+        self._ids = seen.known_ids() | self._ids
         return seen
 
-    def _look_from(self, known: Positions) -> Seen:
+    def _look_from(self, known: Point) -> Seen:
         """Ends below what was known before are asked for again, for a moment."""
+        before = self._ids | known.ids
         for _ in range(LAGGING_TRIES):
             seen = self._look()
             high = seen.high()
-            if seen.ids != {topic: self._ids[topic] for topic in seen.ids}:
+            if any(before.get(topic, i) != i for topic, i in seen.known_ids().items()):
                 return seen
-            if all(high[tp] >= at for tp, at in known.items() if tp in high):
+            if all(high[tp] >= at for tp, at in known.offsets.items() if tp in high):
                 return seen
             time.sleep(LAGGING_PAUSE_S)
         return seen
 
 
-def positions(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Of offsets as Spark's JSON has them."""
-    return {(t, int(index)): at for t, rows in offsets.items() for index, at in rows.items()}
+def point(document: Mapping[str, Mapping[str, int]]) -> Point:
+    """What a line of Spark's JSON says, read by Spark."""
+    return Point(
+        {(t, int(index)): at for t, rows in document.items() for index, at in rows.items()},
+        marked_ids(document),
+    )
 
 
-def offsets_of(positions: Positions) -> dict[str, dict[str, int]]:
-    """As Spark's JSON has them, in order."""
+def document(point: Point) -> dict[str, dict[str, int]]:
+    """The opposite, in order."""
     found: dict[str, dict[str, int]] = {}
-    for (topic, index), offset in sorted(positions.items()):
+    for (topic, index), offset in sorted(point.offsets.items()):
         found.setdefault(topic, {})[str(index)] = offset
-    return found
+    return found | id_marks(point.ids)

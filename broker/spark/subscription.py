@@ -9,6 +9,7 @@ from barnabas.client import ClientError, Cluster, describe_log_dirs
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
 from barnabas.scan.log_directory import LogDirectory
 from barnabas.scan.plan import Bounds, ask_bounds, directories_here, directories_in
+from barnabas.spark.offsets import TopicIds
 from barnabas.spark.options import BadOption, SourceOptions
 from barnabas.spark.planner import TopicPartition
 
@@ -19,6 +20,10 @@ class Seen:
 
     bounds: dict[TopicPartition, Bounds] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)  # of topics
+
+    def known_ids(self) -> TopicIds:
+        """Brokers before Kafka 2.8 tell none."""
+        return {topic: topic_id for topic, topic_id in self.ids.items() if any(topic_id)}
 
     def earliest(self) -> dict[TopicPartition, int]:
         return {tp: row.earliest for tp, row in self.bounds.items()}

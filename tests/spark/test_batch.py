@@ -1,11 +1,14 @@
 """Batches planned and read without Spark: the same rows, whichever way they come."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from scan.scan_rows import consumed, produce
 from spark.some_rows import rows
 
+from barnabas import Broker
 from barnabas.client import Cluster, delete_records
 from barnabas.client.groups import commit_offsets
 from barnabas.spark.batch import plan_batch, read_task
@@ -71,6 +74,26 @@ def test_rows_of_files_and_wire_are_those_of_a_consumer(session_broker, topic):
     assert wanted == consumed(session_broker, topic)
     assert all(row["headers"] != [] for row in found["files"])  # null where there are none
     assert {row["topic"] for row in found["files"]} == {topic}
+
+
+def test_a_worker_does_not_take_other_files_for_those_that_the_driver_saw(session_broker, topic):
+    """Workers elsewhere may have brokers of their own, whose directories are named alike."""
+    produce(session_broker, topic, rows(50))
+    (task,) = planned(session_broker, subscribe=topic, source="files")
+    wanted = read([task])
+    other = session_broker.create_topic(f"{topic}-other")
+    produce(session_broker, other, rows(70))
+    with Broker() as elsewhere:
+        elsewhere.create_topic(topic)
+        produce(elsewhere, topic, rows(80))
+        (theirs,) = planned(elsewhere, subscribe=topic, source="files")
+        for directory in (
+            theirs.directory,
+            task.directory.replace(topic, other),
+            "/nowhere/news-0",
+        ):
+            assert directory != task.directory
+            assert read([replace(task, directory=directory)]) == wanted
 
 
 @pytest.mark.topic(partitions=2)

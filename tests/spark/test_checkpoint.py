@@ -16,7 +16,7 @@ from barnabas.spark.failures import (
     UnknownVersion,
 )
 from barnabas.spark.files import LocalFiles, checksums, files_at
-from barnabas.spark.offsets import offsets_json, parse_offsets
+from barnabas.spark.offsets import offsets_json, parse_offsets, topic_ids
 
 # As Spark 4.2.0 wrote them on a local disk.
 METADATA = b'{"id":"ebfbbeba-f42a-473f-9318-c23b1a969ff4"}'
@@ -290,6 +290,21 @@ def test_verify_names_offsets_that_go_back(tmp_path):
         checkpoint.commit_batch(n)
     (problem,) = checkpoint.verify().problems
     assert str(problem) == f"{tmp_path}/offsets/2: t 0 goes back from offset 9 to 7"
+
+
+def test_topic_ids_stand_behind_the_offsets(tmp_path):
+    checkpoint = checkpoint_at(tmp_path)
+    checkpoint.create()
+    for n, (offset, letter) in enumerate([(5, b"\1"), (9, b"\1"), (7, b"\2")]):
+        line = offsets_json({"t": {0: offset}, "u": {0: n}}, {"t": letter * 16})
+        checkpoint.plan(n, [line], now_ms=n)
+        checkpoint.commit_batch(n)
+    assert line == '{"t":{"0":7},"u":{"0":2},"t#AgICAgICAgICAgICAgICAg":{}}'
+    batch = checkpoint.last_committed()
+    assert batch.kafka() == {"t": {0: 7}, "u": {0: 2}}
+    assert batch.topic_ids() == {"t": b"\2" * 16}
+    assert checkpoint.verify().problems == []  # another topic begins at 0 again
+    assert topic_ids('{"t":{"0":7},"t#no id":{}}') == {} == topic_ids("17")
 
 
 def test_other_sources_and_no_offset_yet_are_kept(tmp_path):

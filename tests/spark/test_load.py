@@ -445,6 +445,22 @@ def test_a_batch_that_spark_planned_is_loaded(session_broker, topic, tmp_path):
     assert [report.is_repeated for report in reports] == [True, False]
 
 
+@pytest.mark.topic(partitions=1, configs=KEPT)
+def test_a_batch_that_spark_planned_of_a_topic_made_anew(session_broker, topic, tmp_path):
+    """By failOnDataLoss=false: the batch begins where the new topic does."""
+    send(session_broker, topic, 10)
+    checkpoint = Checkpoint(LocalFiles(tmp_path / "cp"))
+    checkpoint.create()
+    with Cluster(session_broker.bootstrap_servers) as cluster:
+        ids = {topic: cluster.topic(topic).topic_id}
+    checkpoint.plan(0, [offsets_json({topic: {0: 5}}, {topic: b"\1" * 16})], now_ms=1)
+    checkpoint.commit_batch(0)
+    checkpoint.plan(1, [offsets_json({topic: {0: 7}}, ids)], now_ms=1)
+    reports = load(session_broker, topic, tmp_path)
+    assert [report.audits[0].ends for report in reports] == [{0: (0, 7)}, {0: (7, 10)}]
+    assert checkpoint.last_committed().topic_ids() == ids
+
+
 def test_a_topic_made_anew_before_its_batch_is_run_again(session_broker, tmp_path):
     """The offsets of the batch would fit the new topic: only its id tells."""
 

@@ -5,6 +5,9 @@ from scan.scan_rows import produce
 from spark.queries import landed, run_once, stream
 from spark.some_rows import rows
 
+from barnabas.spark.checkpoint import Checkpoint
+from barnabas.spark.files import LocalFiles
+
 pytestmark = pytest.mark.java
 
 
@@ -30,5 +33,9 @@ def test_a_query_moves_and_comes_back(
         run_once(frame, tmp_path)
         wanted = [(partition, offset) for partition in (0, 1) for offset in range(count)]
         assert landed(spark, tmp_path) == wanted, (n, kind)
+        newest = Checkpoint(LocalFiles(tmp_path / "checkpoint")).last_committed()
+        assert newest.kafka() == {topic: {0: count, 1: count}}
+        # Ours says which topic it is; spark-sql-kafka has read that, and says nothing itself.
+        assert list(newest.topic_ids()) == ([topic] if kind == "barnabas" else [])
     batches = {int(p.name) for p in (tmp_path / "checkpoint/commits").iterdir() if p.name.isdigit()}
     assert batches == set(range(len(batches)))

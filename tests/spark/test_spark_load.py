@@ -12,65 +12,34 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from durability.broker_process import BrokerProcess, free_port
 from scan.scan_rows import consumed, produce
 from spark.loading import HOUR_MS, KEPT, dataset, send, tree
+from spark.queries import group_stands
 from spark.some_rows import rows
 
-import barnabas.cli
+from barnabas.client import Cluster, NewTopic, create_topics
+from barnabas.spark.batch import plan_batch
+from barnabas.spark.options import parse_options
 
-pyspark = pytest.importorskip("pyspark", reason="needs barnabas[spark]")
+pytest.importorskip("pyspark", reason="needs barnabas[spark]")
+
+from spark.load_process import (
+    RUN_S,
+    children_of,
+    command,
+    offsets_of,
+    staged,
+    submitted,
+    wait_for,
+)
+
 pytestmark = pytest.mark.java
 
-RUN_S = 150
 ALL_SEEDS = os.environ.get("BARNABAS_ALL_SEEDS") == "1"
-SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-APP = str(Path(barnabas.cli.__file__).parent / "spark_app.py")
-QUICK = [
-    "--conf",
-    "spark.driver.memory=512m",
-    "--conf",
-    "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-]
-
-
-def command(broker, topics, place, *words, report=("--json",)):
-    return [
-        *(sys.executable, "-m", "barnabas", "spark-load", topics, *report),
-        *("--bootstrap-server", broker.bootstrap_servers),
-        *("--to", f"{place}/lake", "--checkpoint", f"{place}/cp"),
-        *QUICK,
-        *words,
-    ]
-
-
-def children_of(pid):
-    """Of a process and of its children, by name."""
-    found = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdecimal():
-            try:
-                words = (place / "cmdline").read_bytes().split(b"\0")
-                parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue
-            found[int(place.name)] = (parent, b" ".join(words).decode("utf-8", "replace"))
-    below, grown = {pid}, True
-    while grown:
-        more = {one for one, (parent, _) in found.items() if parent in below} - below
-        below |= more
-        grown = bool(more)
-    return {one: found[one][1] for one in below if one in found}
-
-
-def wait_for(what, process, seconds=RUN_S):
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert process.poll() is None, "the load ended before its fault came"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 @contextmanager
@@ -94,16 +63,6 @@ def terminal():
         os.close(master)
 
 
-def staged(place):
-    return [n for n in tree(f"{place}/lake", "_staging") if n.endswith(".parquet")]
-
-
-def offsets_of(place, topic):
-    table = dataset(Path(place) / "lake" / topic).to_table(columns=["partition", "offset"])
-    pairs = list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
-    return pairs
-
-
 @pytest.mark.parametrize("seed", range(10 if ALL_SEEDS else 1))
 @pytest.mark.topic(partitions=3, configs=KEPT)
 def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
@@ -124,10 +83,8 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
     options = ("--file-size", "1", "--option", "source=wire", "--option", "batchBytes=500000")
     words = (session_broker, topic, tmp_path, *options)
 
-    submitted = command(*words)
-    submitted[:4] = [SUBMIT, "--master", "local[2,4]", APP]
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    process = subprocess.Popen(submitted, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    by_submit, env = submitted(command(*words), "local[2,4]")
+    process = subprocess.Popen(by_submit, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     count = moments.randrange(20)
     wait_for(lambda: len(staged(tmp_path)) > count, process)
     for pid in children_of(process.pid):
@@ -158,6 +115,79 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
     pairs = offsets_of(tmp_path, topic)
     assert len(pairs) == len(set(pairs)) == 180_000
     assert tree(f"{tmp_path}/lake", "_staging") == []
+
+
+@contextmanager
+def killable_broker(folder):
+    """A topic of random records on a broker of its own process; what starts that again."""
+    where = folder / "broker", free_port()
+    running = [BrokerProcess(*where)]
+    servers = SimpleNamespace(bootstrap_servers=running[0].address)
+    with Cluster(servers.bootstrap_servers) as cluster:
+        create_topics(cluster, [NewTopic("t", partition_count=3)])
+    values = [(None, os.urandom(600), None) for _ in range(20_000)]
+    for partition in range(3):
+        for _ in range(3):
+            more = {"batch.num.messages": 2000, "linger.ms": 5}
+            produce(servers, "t", values, partition=partition, **more)
+
+    def kill():
+        running[0].kill()
+
+    def start():
+        running[0] = BrokerProcess(*where)
+
+    try:
+        yield servers, kill, start
+    finally:
+        running[0].__exit__()
+
+
+@pytest.mark.parametrize("seed", range(10 if ALL_SEEDS else 1))
+def test_killed_broker(tmp_path, seed):
+    """Of odd seeds the broker does not come back before the load has ended, by one line, and a
+    second load ends what that one has begun."""
+    moments = random.Random(seed)
+    comes_back = seed % 2 == 0
+    options = ("--file-size", "1", "--option", "source=wire", "--option", "batchBytes=500000")
+    # A task is tried once where nobody comes back: each try waits for half a minute.
+    master = "local[2,4]" if comes_back else "local[2,1]"
+    words = ("t", tmp_path, *options, "--group", "loaders")
+    with killable_broker(tmp_path) as (servers, kill, start):
+        process = subprocess.Popen(
+            command(servers, *words, "--master", master),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        count = moments.randrange(20)
+        wait_for(lambda: len(staged(tmp_path)) > count, process)
+        time.sleep(moments.uniform(0, 0.1))
+        kill()
+        # Two of three tasks ran, so that one at least has to ask the broker yet.
+        assert process.poll() is None and not (tmp_path / "lake/t").exists()
+        if comes_back:
+            time.sleep(moments.uniform(0, 3))
+            start()
+        out, err = process.communicate(timeout=RUN_S)
+        if not comes_back:
+            assert process.returncode == 1 and out == "", err
+            assert servers.bootstrap_servers in err.splitlines()[-1]
+            assert "Traceback" not in err and "Exception" not in err
+            assert not (tmp_path / "lake/t").exists()
+            start()
+            process = subprocess.run(
+                command(servers, *words), capture_output=True, text=True, check=False
+            )
+            out, err = process.stdout, process.stderr
+        assert process.returncode == 0, err
+        batch, end = map(json.loads, out.splitlines())
+        assert batch["repeated"] is not comes_back
+        assert end["complete"] and end["records"] == 180_000
+        pairs = offsets_of(tmp_path, "t")
+        assert len(pairs) == len(set(pairs)) == 180_000
+        assert tree(f"{tmp_path}/lake", "_staging") == []
+        assert group_stands(servers, "loaders", "t") == dict.fromkeys(range(3), 60_000)
 
 
 def without_java(folder):
@@ -208,49 +238,6 @@ def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic,
 
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
-def test_a_cluster_loads_into_hdfs(session_broker, topic, tmp_path, hdfs, monkeypatch):
-    """Executors in processes of their own, that see no segment file."""
-    for partition in (0, 1):
-        send(session_broker, topic, 500, partition=partition, step_ms=HOUR_MS // 200)
-    monkeypatch.setenv("HADOOP_CONF_DIR", hdfs.conf_dir())
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.chdir(tmp_path)
-    place = f"{hdfs.hdfs}/{topic}-load"
-    words = ["--master", "local-cluster[1,2,512]", "--option", "source=wire"]
-    for setting in (
-        "spark.executor.memory=512m",
-        "spark.executor.cores=2",
-        f"spark.pyspark.python={sys.executable}",
-        f"spark.executorEnv.HADOOP_CONF_DIR={hdfs.conf_dir()}",
-    ):
-        words += ["--conf", setting]
-    done = subprocess.run(
-        command(session_broker, topic, place, *words, report=()),
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "1000 records: complete" in done.stderr and "into 6 files" in done.stderr
-    assert [line.split() for line in done.stdout.splitlines()] == [
-        ["topic", "partition", "hour", "records", "bytes", "late"],
-        *(
-            [topic, str(partition), f"2025-11-24T{16 + n}", str(count), str(12 * count), "0"]
-            for partition in (0, 1)
-            for n, count in enumerate((200, 200, 100))
-        ),
-    ]
-    shown = subprocess.run(
-        [sys.executable, "-m", "barnabas", "checkpoint", "export", f"{place}/cp"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(shown.stdout) == {topic: {"0": 500, "1": 500}}
-
-
-@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdfs, monkeypatch):
     from spark.loading import load
 
@@ -275,3 +262,17 @@ def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdf
     assert frame.where("date = '2025-11-24' and hour = 17").count() == 400
     assert dict(frame.dtypes)["headers"] == "array<struct<key:string,value:binary>>"
     assert dict(frame.dtypes)["timestamp"] == "timestamp"
+
+
+@pytest.mark.topic(configs=KEPT)
+def test_a_failed_task_is_told_in_one_line(spark, session_broker, topic):
+    """PySpark has an exception of its own for what Python raised in a worker."""
+    from barnabas.spark.load.session import LoadFailed, SparkTasks
+    from barnabas.spark.load.task import LoadTask
+
+    send(session_broker, topic, 5)
+    given = {"kafka.bootstrap.servers": session_broker.bootstrap_servers, "subscribe": topic}
+    tasks = [LoadTask(one, "ftp://x", "s", 1) for one in plan_batch(parse_options(given))]
+    with pytest.raises(LoadFailed, match="CheckpointError: ftp://x: ftp: is not served") as raised:
+        SparkTasks(spark.sparkContext)(tasks)
+    assert "\n" not in str(raised.value)

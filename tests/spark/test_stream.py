@@ -13,7 +13,7 @@ from barnabas.client import (
 from barnabas.client.groups import commit_offsets, committed_offsets
 from barnabas.spark.options import BadOption, parse_options
 from barnabas.spark.planner import DataLoss
-from barnabas.spark.stream import Limit, Stream, offsets_of, positions
+from barnabas.spark.stream import Limit, Point, Stream, document, point
 
 
 @pytest.fixture
@@ -47,16 +47,18 @@ def test_a_query_begins_where_its_options_say(session_broker, topic, stream_of):
     fill(session_broker, topic, 100)
     first = {(topic, 0): 0, (topic, 1): 0}
     last = {(topic, 0): 100, (topic, 1): 0}
-    assert stream_of(subscribe=topic).initial() == last  # as a stream of spark-sql-kafka
-    assert stream_of(subscribe=topic, startingOffsets="earliest").initial() == first
+    assert stream_of(subscribe=topic).initial().offsets == last  # as a stream of spark-sql-kafka
+    earliest = stream_of(subscribe=topic, startingOffsets="earliest")
+    assert earliest.initial().offsets == first
     given = f'{{"{topic}":{{"0":7,"1":-1}}}}'
-    assert stream_of(subscribe=topic, startingOffsets=given).initial() == first | {(topic, 0): 7}
+    begun = stream_of(subscribe=topic, startingOffsets=given).initial()
+    assert begun.offsets == first | {(topic, 0): 7}
     with Cluster(session_broker.bootstrap_servers) as cluster:
         commit_offsets(cluster, "begin", {topic: {0: 33}})
     started = stream_of(subscribe=topic, startingOffsets="group", kafka_group_id="begin").initial()
-    assert started == first | {(topic, 0): 33}
+    assert started.offsets == first | {(topic, 0): 33}
     late = {"startingTimestamp": 4_000_000_000_000, "startingOffsetsByTimestampStrategy": "latest"}
-    assert stream_of(subscribe=topic, **late).initial() == last
+    assert stream_of(subscribe=topic, **late).initial().offsets == last
     with pytest.raises(BadOption, match="has no record at or after the starting time"):
         stream_of(subscribe=topic, startingTimestamp=4_000_000_000_000).initial()
 
@@ -68,7 +70,7 @@ def test_where_a_query_begins_outlives_a_crash_in_its_first_batch(session_broker
     begun = query.initial()
     fill(session_broker, topic, 5)
     kept = query.latest(begun)
-    assert kept == begun == {(topic, 0): 10}
+    assert kept == begun and kept.offsets == {(topic, 0): 10}
     again = stream_of(subscribe=topic)
     assert again.tasks(again.initial(), kept) == []
     end = again.latest(kept)
@@ -84,31 +86,34 @@ def test_a_batch_keeps_within_its_limits(session_broker, topic, stream_of):
     query = stream_of(**earliest, maxOffsetsPerTrigger=400)
     start = query.initial()
     end = query.latest(start)
-    assert end == {(topic, 0): 300, (topic, 1): 100}  # in proportion to what waits
-    assert query.latest(start, Limit(everything=True)) == {(topic, 0): 3000, (topic, 1): 1000}
-    assert query.latest(start, Limit(offsets_max=40)) == {(topic, 0): 30, (topic, 1): 10}
+    assert end.offsets == {(topic, 0): 300, (topic, 1): 100}  # in proportion to what waits
+    all_of_it = query.latest(start, Limit(everything=True))
+    assert all_of_it.offsets == {(topic, 0): 3000, (topic, 1): 1000}
+    few = query.latest(start, Limit(offsets_max=40))
+    assert few.offsets == {(topic, 0): 30, (topic, 1): 10}
     assert query.newest() == {(topic, 0): 3000, (topic, 1): 1000}
 
     now = [0]
     held = stream_of(lambda: now[0], **earliest, minOffsetsPerTrigger=5000, maxTriggerDelay="2m")
     start = held.initial()
     end = held.latest(start)
-    assert end == {(topic, 0): 3000, (topic, 1): 1000}  # the first one is not held back
+    assert end.offsets == {(topic, 0): 3000, (topic, 1): 1000}  # the first one is not held back
     fill(session_broker, topic, 10)
     now[0] = 119_999
     assert held.latest(end) == end
     now[0] = 120_000
-    assert held.latest(end) == end | {(topic, 0): 3010}
+    assert held.latest(end).offsets == end.offsets | {(topic, 0): 3010}
     held.stop_at_latest()
-    assert held.latest(end) == end | {(topic, 0): 3010}  # AvailableNow waits for nothing
+    late = held.latest(end)  # AvailableNow waits for nothing
+    assert late.offsets == end.offsets | {(topic, 0): 3010}
 
     for source in ("files", "wire"):
         query = stream_of(**earliest, maxBytesPerTrigger=60_000, source=source)
         at, sizes = query.initial(), []
         while (end := query.latest(at)) != at:
-            sizes.append(sum(end[tp] - at[tp] for tp in end))
+            sizes.append(sum(end.offsets.values()) - sum(at.offsets.values()))
             at = end
-        assert at == {(topic, 0): 3010, (topic, 1): 1000}
+        assert at.offsets == {(topic, 0): 3010, (topic, 1): 1000}
         assert len(sizes) > 1 and sizes[0] < 3000, (source, sizes)
 
 
@@ -126,7 +131,7 @@ def test_new_partitions_and_topics_join(broker, stream_of):
     fill(broker, "news-2", 4)
     fill(broker, "olds", 4)
     end = query.latest(at)
-    assert end == {("news-1", 0): 10, ("news-1", 1): 3, ("news-2", 0): 4}
+    assert end.offsets == {("news-1", 0): 10, ("news-1", 1): 3, ("news-2", 0): 4}
     assert ranges(query.tasks(at, end)) == [("news-1", 1, 0, 3), ("news-2", 0, 0, 4)]
 
 
@@ -136,7 +141,7 @@ def test_an_available_now_run_ends(session_broker, topic, stream_of):
     query.stop_at_latest()
     fill(session_broker, topic, 10)
     end = query.latest(query.initial())
-    assert end == {(topic, 0): 10}
+    assert end.offsets == {(topic, 0): 10}
     assert query.latest(end) == end
 
 
@@ -145,36 +150,79 @@ def test_lost_records_are_named_before_the_checkpoint_knows_of_them(broker, stre
     fill(broker, "t", 50)
     with Cluster(broker.bootstrap_servers) as cluster:
         delete_records(cluster, "t", {0: 20})
-    asked = {("t", 0): 5}
+    asked = Point({("t", 0): 5})
     words = "partition 0 of topic t: offset 5 was to be read and offsets 20 to 50 are there"
     with pytest.raises(DataLoss, match=words):
         stream_of(subscribe="t").latest(asked)
     with pytest.raises(DataLoss, match=words):
-        stream_of(subscribe="t").tasks(asked, {("t", 0): 30})
+        stream_of(subscribe="t").tasks(asked, Point({("t", 0): 30}))
     beyond = "partition 0 of topic t: offsets to 60 were to be read and offsets 20 to 50 are there"
     with pytest.raises(DataLoss, match=beyond):
-        stream_of(subscribe="t").tasks({("t", 0): 30}, {("t", 0): 60})
+        stream_of(subscribe="t").tasks(Point({("t", 0): 30}), Point({("t", 0): 60}))
     allowed = stream_of(subscribe="t", failOnDataLoss="false")
-    assert allowed.latest(asked) == {("t", 0): 50}
-    assert ranges(allowed.tasks(asked, {("t", 0): 30})) == [("t", 0, 20, 30)]
+    assert allowed.latest(asked).offsets == {("t", 0): 50}
+    assert ranges(allowed.tasks(asked, Point({("t", 0): 30}))) == [("t", 0, 20, 30)]
 
 
-def test_a_topic_made_anew_is_seen_by_its_id(broker, stream_of):
-    broker.create_topic("t")
-    fill(broker, "t", 50)
-    strict = stream_of(subscribe="t", startingOffsets="earliest")
-    lenient = stream_of(subscribe="t", startingOffsets="earliest", failOnDataLoss="false")
-    ends = [query.latest(query.initial()) for query in (strict, lenient)]
-    assert ends == [{("t", 0): 50}] * 2
+def make_anew(broker, topic, count):
     with Cluster(broker.bootstrap_servers) as cluster:
-        delete_topics(cluster, ["t"])
-    broker.create_topic("t")
-    fill(broker, "t", 70)  # so many that the old offset is one of the new topic too
-    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+        delete_topics(cluster, [topic])
+    broker.create_topic(topic)
+    fill(broker, topic, count)
+
+
+# So many that the old offset is one of the new topic too, or just its end, or beyond it.
+@pytest.mark.parametrize("count", [70, 50, 30])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_topic_made_anew_is_seen_by_its_id(session_broker, stream_of, topic, count, restarted):
+    fill(session_broker, topic, 50)
+    begun = {"subscribe": topic, "startingOffsets": "earliest"}
+    strict, lenient = stream_of(**begun), stream_of(**begun, failOnDataLoss="false")
+    ends = [query.latest(query.initial()) for query in (strict, lenient)]
+    assert [end.offsets for end in ends] == [{(topic, 0): 50}] * 2
+    make_anew(session_broker, topic, count)
+    if restarted:
+        strict, lenient = stream_of(**begun), stream_of(**begun, failOnDataLoss="false")
+    with pytest.raises(DataLoss, match=f"topic {topic} was deleted and made anew") as raised:
         strict.latest(ends[0])
+    told = f"of topic {topic}: offset 50 was to be read and offsets 0 to {count} are there"
+    assert told in str(raised.value)
     end = lenient.latest(ends[1])
-    assert ranges(lenient.tasks(ends[1], end)) == [("t", 0, 0, 70)]
+    for _ in range(2):  # the second time as after a crash before the batch's commit
+        assert ranges(lenient.tasks(ends[1], end)) == [(topic, 0, 0, count)]
+        lenient = stream_of(**begun, failOnDataLoss="false")
     assert lenient.latest(end) == end
+    with pytest.raises(DataLoss, match="was deleted and made anew"):
+        stream_of(**begun).tasks(ends[1], end)
+
+
+def test_a_topic_made_anew_before_its_batch_is_run_again(session_broker, stream_of, topic):
+    fill(session_broker, topic, 50)
+    begun = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20}
+    query = stream_of(**begun)
+    start = query.initial()
+    end = query.latest(start)
+    make_anew(session_broker, topic, 70)
+    with pytest.raises(DataLoss, match="offset 0 was to be read and offsets 0 to 70 are there"):
+        stream_of(**begun).tasks(start, end)
+    lenient = stream_of(**begun, failOnDataLoss="false")
+    assert lenient.tasks(start, end) == []  # those were records of the old topic
+    following = lenient.latest(end)
+    assert ranges(lenient.tasks(end, following)) == [(topic, 0, 0, 20)]
+
+
+def test_ends_without_ids_get_them(session_broker, stream_of, topic):
+    """Of spark-sql-kafka's making: its topics are taken for those that are there."""
+    fill(session_broker, topic, 50)
+    end = Point({(topic, 0): 50})
+    query = stream_of(subscribe=topic)
+    known = query.latest(end)
+    assert known != end and known.offsets == end.offsets
+    assert query.tasks(end, known) == [] and query.latest(known) == known
+    make_anew(session_broker, topic, 70)
+    for later in (query, stream_of(subscribe=topic)):
+        with pytest.raises(DataLoss, match="was deleted and made anew"):
+            later.latest(known)
 
 
 @pytest.mark.topic(partitions=2)
@@ -195,7 +243,7 @@ def test_the_group_is_told_what_is_done_and_not_more(session_broker, topic, stre
     query.latest(first)
     assert stands() == {0: 8, 1: 0}
     query.latest(first)
-    query.done({(topic, 0): 16, (topic, 1): 0})
+    query.done(Point({(topic, 0): 16, (topic, 1): 0}))
     assert stands() == {0: 16, 1: 0}
 
 
@@ -208,15 +256,18 @@ def test_a_topic_that_is_gone_does_not_hold_up_the_group(broker, stream_of):
     end = query.latest(query.initial())
     with Cluster(broker.bootstrap_servers) as cluster:
         delete_topics(cluster, ["news-2"])
-        assert query.latest(end) == {("news-1", 0): 5}
+        assert query.latest(end).offsets == {("news-1", 0): 5}
         assert committed_offsets(cluster, "told")["news-1"] == {0: 5}
 
 
 def test_the_json_is_spark_sql_kafkas():
     offsets = {("b", 10): 1, ("b", 9): 2, ("a", 0): 3}
-    assert offsets_of(offsets) == {"a": {"0": 3}, "b": {"9": 2, "10": 1}}
-    assert list(offsets_of(offsets)["b"]) == ["9", "10"]
-    assert positions(offsets_of(offsets)) == offsets
+    found = document(Point(offsets))
+    assert found == {"a": {"0": 3}, "b": {"9": 2, "10": 1}}
+    assert list(found["b"]) == ["9", "10"]
+    marked = Point(offsets, {"a": b"\1" * 16})
+    assert document(marked) == found | {"a#AQEBAQEBAQEBAQEBAQEBAQ": {}}
+    assert point(document(marked)) == marked and point(found) == Point(offsets)
 
 
 def test_options_of_streams_are_checked():

@@ -68,6 +68,23 @@ def test_the_group_and_the_lag_are_right_after_an_available_now_run(
     assert landed(spark, tmp_path)[100:] == [(1, i) for i in range(5)]
 
 
+def test_a_topic_made_anew_is_seen_after_a_restart(spark, session_broker, topic, tmp_path):
+    """Its id stands in the checkpoint. The old offset is one of the new topic too."""
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    produce(session_broker, topic, rows(40))
+    run_once(stream(spark, session_broker, **options), tmp_path)
+    session_broker.delete_topic(topic)
+    session_broker.create_topic(topic)
+    produce(session_broker, topic, rows(60))
+    with pytest.raises(Exception, match=f"topic {topic} was deleted and made anew") as raised:
+        run_once(stream(spark, session_broker, **options), tmp_path)
+    assert "offset 40 was to be read and offsets 0 to 60 are there" in str(raised.value)
+    assert len(landed(spark, tmp_path)) == 40
+    run_once(stream(spark, session_broker, failOnDataLoss="false", **options), tmp_path)
+    wanted = [(0, i) for count in (40, 60) for i in range(count)]
+    assert landed(spark, tmp_path) == sorted(wanted)
+
+
 def wait_for(condition, what):
     deadline = time.monotonic() + 120
     while not condition():

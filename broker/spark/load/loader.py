@@ -1,10 +1,8 @@
 """What is loaded when: looks at the topics, plans batches, writes the checkpoint around them."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from barnabas.client import Cluster
 from barnabas.client.groups import commit_offsets
@@ -30,9 +28,9 @@ from barnabas.spark.positions import first_offsets
 from barnabas.spark.subscription import Seen, look, stored_bytes
 from barnabas.wire.uuids import uuid_text
 
-# In the metadata of offsets/N, among Spark's own settings: what else a batch has to know when it is
-# run again. Spark passes over names that it does not know.
-START, TOPIC_IDS = "barnabas.start", "barnabas.topic.ids"
+# In the metadata of offsets/N, among Spark's own settings: where a batch begins, which the batch
+# before it does not tell when records were lost. Spark passes over names that it does not know.
+START = "barnabas.start"
 Positions = Mapping[TopicPartition, int]
 
 
@@ -181,11 +179,8 @@ class Loader:
             look.seen.earliest(),
             look.seen.high(),
             fail_on_data_loss=self.options.fail_on_data_loss,
-            ids_before={
-                topic: bytes.fromhex(text)
-                for topic, text in (noted(self.checkpoint, before, TOPIC_IDS) or {}).items()
-            },
-            ids_now=look.seen.ids,
+            ids_before=before.topic_ids() if before else {},
+            ids_now=look.seen.known_ids(),
         )
         return found.offsets, found.lost
 
@@ -202,14 +197,13 @@ class Loader:
     ) -> Report:
         before = self.checkpoint.last_planned()
         known = before.kafka() if before else {}  # topics that are not asked for now keep theirs
-        ids = dict(noted(self.checkpoint, before, TOPIC_IDS) or {})
-        ids |= {topic: topic_id.hex() for topic, topic_id in look.seen.ids.items()}
+        ids = (before.topic_ids() if before else {}) | look.seen.known_ids()
         batch_id = before.batch_id + 1 if before else 0
         self.checkpoint.plan(
             batch_id,
-            [offsets_json(known | nested(ends))],
+            [offsets_json(known | nested(ends), ids)],
             now_ms=look.at_ms,
-            conf={START: offsets_json(nested(start)), TOPIC_IDS: json.dumps(ids)},
+            conf={START: offsets_json(nested(start))},
         )
         report = self._run(cluster, publisher, self.checkpoint.batch(batch_id), lost)
         caught_up = {
@@ -260,11 +254,9 @@ class Loader:
     ) -> tuple[dict[str, bytes], list[str]]:
         """Of a batch's topics that are the same as when it was planned, and what is said of the
         others. Raises DataLoss."""
-        before = noted(self.checkpoint, planned, TOPIC_IDS) or {}
+        before = planned.topic_ids()
         now = look(cluster, replace(self.options, topics=tuple(topics))).ids
-        ids = {
-            t: now[t] for t in topics if t in now and before.get(t, now[t].hex()) == now[t].hex()
-        }
+        ids = {t: now[t] for t in topics if t in now and before.get(t, now[t]) == now[t]}
         gone = [
             f"topic {topic} was deleted, and batch {planned.batch_id} was to read of it"
             for topic in topics
@@ -276,17 +268,18 @@ class Loader:
 
     def _ranges(self, planned: PlannedBatch) -> dict[str, Ends]:
         """Of the topics that have something to be read. Raises CheckpointError."""
-        noted_start = noted(self.checkpoint, planned, START)
-        if noted_start is not None:
-            start = parse_offsets(json.dumps(noted_start))
-        elif planned.batch_id == 0:  # Spark planned it: so the rest
+        start = noted_start(self.checkpoint, planned)
+        if start is None and planned.batch_id == 0:  # Spark planned it: so the rest
             start = self.checkpoint.initial() or {}
-        else:
-            start = self.checkpoint.batch(planned.batch_id - 1).kafka()
+        elif start is None:
+            before = self.checkpoint.batch(planned.batch_id - 1)
+            ids = before.topic_ids()
+            others = {t for t, i in planned.topic_ids().items() if ids.get(t, i) != i}
+            start = {t: rows for t, rows in before.kafka().items() if t not in others}
         found: dict[str, Ends] = {}
         for topic, rows in planned.kafka().items():
             for index, end in rows.items():
-                first = start.get(topic, {}).get(index, 0)  # a new partition is read whole
+                first = start.get(topic, {}).get(index, 0)  # what is new is read whole
                 if first < end:
                     found.setdefault(topic, {})[index] = (first, end)
         return found
@@ -322,17 +315,14 @@ def nested(offsets: Positions) -> Offsets:
     return found
 
 
-def noted(checkpoint: Checkpoint, planned: PlannedBatch | None, name: str) -> dict[str, Any] | None:
-    """What a load has left in offsets/N. Raises TruncatedFile."""
-    conf = planned.metadata.get("conf") if planned else None
-    text = conf.get(name) if isinstance(conf, dict) else None
-    if planned is None or text is None:
+def noted_start(checkpoint: Checkpoint, planned: PlannedBatch) -> Offsets | None:
+    """What a load has left in offsets/N; None when no load planned it. Raises TruncatedFile."""
+    conf = planned.metadata.get("conf")
+    text = conf.get(START) if isinstance(conf, dict) else None
+    if text is None:
         return None
     try:
-        found = json.loads(text)
-        if isinstance(found, dict):
-            return found
+        return parse_offsets(text)
     except (ValueError, TypeError):
-        pass
-    shown = checkpoint.files.shown(f"offsets/{planned.batch_id}")
-    raise TruncatedFile(shown, f"its {name} is no JSON object")
+        shown = checkpoint.files.shown(f"offsets/{planned.batch_id}")
+        raise TruncatedFile(shown, f"its {START} has no offsets") from None

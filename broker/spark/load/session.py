@@ -26,7 +26,8 @@ CONF = {
     "spark.app.name": "barnabas spark-load",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    # What goes wrong is told in one line; under ERROR each try of a task adds a page to it.
+    "spark.log.level": "FATAL",
 }
 Result = TypeVar("Result")
 REASON = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w+): (.+)$|^(\w+Error): (.+)$", re.M)
@@ -178,6 +179,7 @@ class SparkTasks:
     def __call__(self, tasks: Sequence[LoadTask]) -> list[Loaded]:
         """Raises LoadFailed."""
         from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
         watched = WatchedJob(self._context, self._told)
         sums = watched.sums
@@ -190,7 +192,7 @@ class SparkTasks:
         job = self._context.parallelize(list(tasks), len(tasks)).map(run)
         try:
             return list(watched.run(job.collect))
-        except Py4JError as error:
+        except (Py4JError, PySparkException) as error:  # which one depends on what a task raised
             raise LoadFailed(reason_of(str(error))) from error
 
 
