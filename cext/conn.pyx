@@ -51,6 +51,7 @@ from barnabas.cext.lane cimport (
 )
 from barnabas.cext.network cimport *
 from barnabas.cext.segment cimport segment_fd, segment_release
+from barnabas.cext.send_buffer cimport send_buffer_stalled
 from barnabas.cext.sockets cimport (
     EPOLL_CTL_ADD,
     EPOLL_CTL_DEL,
@@ -63,8 +64,6 @@ from barnabas.cext.sockets cimport (
     close,
     net_epoll,
     net_prepare,
-    net_send_buffer,
-    net_unsent,
     net_recv,
     net_send,
     net_unread,
@@ -82,8 +81,6 @@ cdef enum:
     TURN_BYTES = 262144             # sent to one connection before others have their turn
     RECEIVE_TURNS = 4
     SLICE_SENDFILE_MIN = 4096
-    NARROW_STALLS = 64              # a window that opens slowly has ceased to be narrow by then
-    SEND_BUFFER_GROWTH = 10
     PARTS_MAX = 32
     CONTROLLED_SHUTDOWN = 7
     RETRY_NS = 1000000
@@ -688,7 +685,7 @@ cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
             return
         sent = _send_some(t, c, turn_bytes)
         if sent == -EAGAIN:
-            _stalled(t, c)
+            send_buffer_stalled(t, c)
             return
         if sent == -EINTR:
             continue
@@ -699,16 +696,6 @@ cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
         t.counters.bytes_out += sent
         c.progress_ns = t.now_ns
         _advance(c, sent)
-
-
-cdef void _stalled(NetThread* t, Connection* c) noexcept nogil:
-    """A reader with a window below our send buffer (Java's has 64 KiB) has this thread woken for
-    each piece it takes. Once that is certain the buffer grows and the kernel sends from it."""
-    if c.narrow_stalls < NARROW_STALLS and net_unsent(c.fd) > 0:
-        c.narrow_stalls += 1
-        if c.narrow_stalls == NARROW_STALLS:
-            net_send_buffer(c.fd, SEND_BUFFER_GROWTH * atomic_load_i64(
-                &t.network.limits[LIMIT_SEND_BUFFER_BYTES]))
 
 
 cdef void _skip_done_slices(Connection* c) noexcept nogil:

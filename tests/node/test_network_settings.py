@@ -223,14 +223,16 @@ def test_the_send_buffer_grows_for_readers_with_a_narrow_window(tmp_path):
         metadata(wire, "t")
         for _ in range(8):
             assert produce(wire, "t", bytes(900_000)).errorCode == 0
-        with wire_to(b) as reader, closing(servers_socket(reader._socket)) as ours:
+        with wire_to(b) as reader:
             reader._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
-            at_first = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            assert at_first == 2 * 102_400
-            for _ in range(30):
-                assert fetch(reader, "t", size_max=8 << 20).errorCode == 0
-            now = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            assert now > at_first, "net.core.wmem_max bounds how far"
+            metadata(reader, "t")  # the broker has taken the connection
+            with closing(servers_socket(reader._socket)) as ours:
+                at_first = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+                assert at_first == 2 * 102_400
+                for _ in range(30):
+                    assert fetch(reader, "t", size_max=8 << 20).errorCode == 0
+                now = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+                assert now > at_first, "net.core.wmem_max bounds how far"
 
 
 def test_socket_listen_backlog_size(tmp_path):
