@@ -77,7 +77,9 @@ class _Settings:
     def _sasl(self) -> Sasl:
         mechanism = (self._get("sasl.mechanism") or "GSSAPI").upper()
         if mechanism not in MECHANISMS:
-            raise self._bad(f"sasl.mechanism is one of {', '.join(MECHANISMS)} here: {mechanism}")
+            raise self._bad(
+                f"sasl.mechanism is one of {', '.join(MECHANISMS)} here, not {mechanism}"
+            )
         pairs = {
             name: re.sub(r"\\(.)", r"\1", double or single) or bare
             for name, double, single, bare in JAAS_PAIR.findall(self._get("sasl.jaas.config") or "")

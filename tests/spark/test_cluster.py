@@ -58,9 +58,10 @@ def conf(settings):
 def test_a_batch_and_a_stream_whose_task_has_a_copy(session_broker, topic, home, cluster):
     """Rows that the stopped attempt had sent are never committed."""
     other = session_broker.create_topic(f"{topic}-other", partitions=2)
+    more = {"batch.num.messages": 200, "linger.ms": 5}  # the driver stops at the second batch
     for partition in range(4):
         rows = [(None, b"%0100d" % i, None) for i in range(2000)]
-        produce(session_broker, topic, rows, partition=partition)
+        produce(session_broker, topic, rows, partition=partition, **more)
     given = {
         "servers": session_broker.bootstrap_servers,
         "topic": topic,
