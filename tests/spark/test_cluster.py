@@ -58,10 +58,9 @@ def conf(settings):
 def test_a_batch_and_a_stream_whose_task_has_a_copy(session_broker, topic, home, cluster):
     """Rows that the stopped attempt had sent are never committed."""
     other = session_broker.create_topic(f"{topic}-other", partitions=2)
-    more = {"batch.num.messages": 200, "linger.ms": 5}  # the driver stops at the second batch
     for partition in range(4):
         rows = [(None, b"%0100d" % i, None) for i in range(2000)]
-        produce(session_broker, topic, rows, partition=partition, **more)
+        produce(session_broker, topic, rows, partition=partition)
     given = {
         "servers": session_broker.bootstrap_servers,
         "topic": topic,
@@ -72,6 +71,7 @@ def test_a_batch_and_a_stream_whose_task_has_a_copy(session_broker, topic, home,
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "500",  # the driver stops at the third
     }
     words = [SUBMIT, "--master", cluster.url, *conf(settings), *QUICK, str(DRIVER)]
     done = subprocess.run(
