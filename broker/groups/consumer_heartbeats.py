@@ -6,8 +6,8 @@ its member makes a step towards its target (consumer_member.py) and is told what
 that is durable (consumer_writes.py). A heartbeat that is refused has changed nothing.
 
 A group is assigned anew once in its assignment interval: who joins a moment after another waits for
-the next time, and is at the last epoch without partitions until then. Joins are
-gathered while another thread takes them up, and those of a group share one assignment.
+the next time, and is at the last epoch without partitions until then. Joins are gathered while
+another thread takes them up, and those of a group share one assignment.
 
 Timers: a session for each member, and while it has partitions to give up, its rebalance timeout.
 Who exceeds either is fenced: out of the group, its partitions free. Topics that came, went or grew
@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.errors import (
@@ -198,7 +199,9 @@ class ConsumerHeartbeats:
                     self._beat(group_id, rows)
             except Exception as error:  # the other groups have nothing to do with it
                 log.exception("group %s: %d members cannot join", group_id, len(rows))
-                _refuse(rows, UnknownServerError(str(error)))
+                for row in rows:
+                    with suppress(RuntimeError):  # it was answered before the trouble came
+                        _refuse([row], UnknownServerError(str(error)))
 
     def _check(self, group_id: str, asked: Heartbeat) -> None:
         """What can be said without looking at the group."""

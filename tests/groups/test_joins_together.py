@@ -4,6 +4,7 @@ import pytest
 from oracle.consumer_rig import REBALANCE_MS, ConsumerRig, topic_id
 from oracle.group_rig import GROUP
 
+from barnabas.api.later import Later
 from barnabas.errors import CoordinatorNotAvailable
 from barnabas.groups.consumer_heartbeats import Heartbeat
 from barnabas.hooks import hookimpl
@@ -134,6 +135,23 @@ def test_what_nobody_foresaw_is_answered_to_each(rig, monkeypatch):
     monkeypatch.setattr(rig.coordinator.consumers, "advance", broken)
     results = at_once(rig, [joining("m0"), joining("m1")])
     assert [result.error.name for result in results] == ["UNKNOWN_SERVER_ERROR"] * 2
+
+
+def test_trouble_after_an_answer_keeps_no_other_group_waiting(rig, monkeypatch):
+    told = {"one": Later(), "two": Later()}
+    rig.gathers = True
+    for group, later in told.items():
+        rig.coordinator.consumer_heartbeat(group, joining("m"), later.settle)
+
+    def broken(*_):
+        raise RuntimeError("planted, after the answer")
+
+    monkeypatch.setattr(rig.coordinator.consumers.regexes, "resolve", broken)
+    rig.join_all()
+    results = []
+    for later in told.values():
+        later.when_settled(results.append)
+    assert [partitions(result) for result in results] == [list(range(8))] * 2
 
 
 def test_each_that_waits_is_told_of_a_journal_that_fails():
