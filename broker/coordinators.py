@@ -87,7 +87,9 @@ class Coordinators:
         )
         self.groups = self._made_groups(lane)
         self.transaction_log = self._journal(TRANSACTION_STATE)
-        self.markers = TransactionMarkers(replicas, system.wall_ms, self.groups.marker_written)
+        self.markers = TransactionMarkers(
+            replicas, system.wall_ms, self.groups.marker_written, may_wait=self._may_wait
+        )
         self.transactions = TransactionCoordinator(
             journal=self.transaction_log,
             timers=timers,
@@ -119,6 +121,10 @@ class Coordinators:
         for journal in self._journals:
             journal.stop()
 
+    def _may_wait(self) -> bool:
+        """Whether an append is durable only after a flush."""
+        return self._table.durability != "os"
+
     def _journal(self, name: str, **options: int) -> CoordinatorLog:
         """It follows the partitions once it is told who replays."""
 
@@ -135,6 +141,7 @@ class Coordinators:
             create=create,
             wall_ms=self._system.wall_ms,
             commit_timeout_ms=lambda: self._dynamic.integer("offsets.commit.timeout.ms"),
+            may_wait=self._may_wait,
             **options,
         )
         self._journals.append(journal)

@@ -716,14 +716,7 @@ def _random_below(limit: int) -> int:
 def _answering(dispatcher: Dispatcher, kept: KeptAnswers) -> Answer:
     def answer(pending: PendingRequest) -> bytes | None:
         try:
-            frame = dispatcher.answer(
-                pending.data,
-                pending.listener,
-                pending.peer,
-                pending.reply,
-                pending,
-                keeper(kept, pending),
-            )
+            frame = dispatcher.answer(pending, keeper(kept, pending))
             return ANSWERED_LATER if frame is None else frame
         except CloseConnection as error:
             log.info("connection of %s:%d closed: %s", *pending.peer, error)

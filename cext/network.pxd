@@ -297,6 +297,7 @@ cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_
 
 cdef bint queue_push(Network* network, const Request* request, const net_peer* peer) noexcept nogil
 cdef PyRequest* queue_pop(Network* network, int64_t timeout_ms) noexcept nogil
+cdef PyRequest* queue_pop_now(Network* network) noexcept nogil
 cdef void queue_close(Network* network) noexcept nogil
 # So many takers are given NULL when there is no request for them: they look whether they are needed.
 cdef void queue_let_go(Network* network, int64_t count) noexcept nogil

@@ -304,21 +304,44 @@ cdef PyRequest* queue_pop(Network* n, int64_t timeout_ms) noexcept nogil:
         n.queue.waited_ns += net_clock_ns() - since_ns
         if late:
             break
-    r = n.queue.first
-    if r != NULL:
-        n.queue.first = r.next
-        if r.next == NULL:
-            n.queue.last = NULL
-        atomic_add_i64(&n.queue.count, -1)
-        atomic_add_i64(&n.queue.running, 1)
-        n.queue.taken += 1
-        if n.queue.first != NULL and n.queue.waiting > 0 and not n.queue.watched:
-            pthread_cond_signal(&n.queue.ready)
-    elif n.queue.let_go > 0:
+    r = _take_first(n)
+    if r == NULL and n.queue.let_go > 0:
         n.queue.let_go -= 1
     pthread_mutex_unlock(&n.queue.lock)
     if r != NULL and not queue_is_full(n):
         room_came_free(n)
+    return r
+
+
+cdef PyRequest* queue_pop_now(Network* n) noexcept nogil:
+    """What queue_pop would give without waiting, as long as nobody carries a request out; NULL
+    otherwise. Short enough to be called with the GIL: whoever gives that up for the next request
+    of a queue hands Python to a thread that has nothing to do, and has to get it back."""
+    cdef PyRequest* r = NULL
+    if atomic_load_i64(&n.queue.count) == 0:
+        return NULL
+    pthread_mutex_lock(&n.queue.lock)
+    if not n.queue.closed and n.queue.let_go == 0 and atomic_load_i64(&n.queue.running) <= 0:
+        r = _take_first(n)
+    pthread_mutex_unlock(&n.queue.lock)
+    if r != NULL and not queue_is_full(n):
+        room_came_free(n)
+    return r
+
+
+cdef PyRequest* _take_first(Network* n) noexcept nogil:
+    """Under the lock; NULL when there is none."""
+    cdef PyRequest* r = n.queue.first
+    if r == NULL:
+        return NULL
+    n.queue.first = r.next
+    if r.next == NULL:
+        n.queue.last = NULL
+    atomic_add_i64(&n.queue.count, -1)
+    atomic_add_i64(&n.queue.running, 1)
+    n.queue.taken += 1
+    if n.queue.first != NULL and n.queue.waiting > 0 and not n.queue.watched:
+        pthread_cond_signal(&n.queue.ready)
     return r
 
 

@@ -608,9 +608,10 @@ cdef class Reactor:
 
     def next_request(self, int64_t timeout_ms=-1):
         """The next request for Python; None after timeout_ms (-1: never), when let go or stopped."""
-        cdef PyRequest* request
-        with nogil:
-            request = queue_pop(self._network, timeout_ms)
+        cdef PyRequest* request = queue_pop_now(self._network)
+        if request == NULL:
+            with nogil:
+                request = queue_pop(self._network, timeout_ms)
         if request == NULL:
             return None
         return pending_request(self, self._network, self._names, request)

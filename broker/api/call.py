@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.value_class import value_class
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.api.rooms import Rooms
-    from barnabas.server.closings import Connection
+
+
+class Asker(Protocol):
+    """What of a PendingRequest is used by handlers."""
+
+    client_id: str | None
+    listener: str
+    connection_id: int
+
+    @property
+    def peer(self) -> tuple[str, int]: ...
+    def tell_closing(self) -> None: ...
 
 
 @value_class()
@@ -19,11 +30,25 @@ class Call:
     rooms: Rooms
     key: int
     version: int
-    client_id: str | None
-    listener: str
-    peer: tuple[str, int]
-    connection_id: int = 0  # never used again; 0: not known
-    connection: Connection | None = None  # for who wants to hear when it closes
+    connection: Asker
+
+    @property
+    def client_id(self) -> str | None:
+        return self.connection.client_id
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """Its address and port."""
+        return self.connection.peer
+
+    @property
+    def connection_id(self) -> int:
+        """Never used again."""
+        return self.connection.connection_id
 
     def answer(self) -> type[Struct]:
         """The class of the response."""

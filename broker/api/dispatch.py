@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import Api
+from barnabas.cext.pylane import PendingRequest
 from barnabas.errors import KafkaError, RequestTimedOut, UnknownServerError, UnsupportedVersion
 from barnabas.metadata.tree import OutcomeUnknown, StoreUnreachable
 from barnabas.wire import MalformedMessage, Struct, request
 from barnabas.wire.api_keys import API_VERSIONS
-from barnabas.wire.headers import decode_request_header, encode_response
-
-if TYPE_CHECKING:
-    from barnabas.server.closings import Connection
+from barnabas.wire.headers import encode_response
 
 log = logging.getLogger("barnabas.api")
 
@@ -45,51 +42,29 @@ class Dispatcher:
         self._count_errors = count_errors  # with the key and the answer
 
     def answer(
-        self,
-        data: bytes,
-        listener: str,
-        peer: tuple[str, int],
-        reply: Callable[[bytes], object],
-        connection: Connection | None = None,
-        keep: Callable[[bytes, int], object] | None = None,
+        self, pending: PendingRequest, keep: Callable[[bytes, int], object] | None = None
     ) -> bytes | None:
-        """The framed answer to a request's frame (without its size); None when `reply` gets it
-        later, from another thread. `keep` gets an answer that lasts, with the number of its error
-        codes. Raises CloseConnection."""
-        try:
-            header, body_at = decode_request_header(data)
-        except (MalformedMessage, UnsupportedVersion) as error:
-            raise CloseConnection(str(error)) from error
-        key, version = header.requestApiKey, header.requestApiVersion
+        """The framed answer to a request; None when its `reply` gets it later, from another thread.
+        `keep` gets an answer that lasts, with the number of its error codes. Raises
+        CloseConnection."""
+        key, version = pending.api_key, pending.api_version
         api = self.table.get(key)
         known = api is not None and api.serves(version)
-        if not known and key != API_VERSIONS:
+        if not known and (key != API_VERSIONS or version < 0):
             raise CloseConnection(f"API key {key} version {version} is not served")
         assert api is not None
         answer_version = version if known else 0
-        connection_id = connection.connection_id if connection is not None else 0
-        call = Call(
-            self.rooms,
-            key,
-            answer_version,
-            header.clientId,
-            listener,
-            peer,
-            connection_id,
-            connection,
-        )
+        call = Call(self.rooms, key, answer_version, pending)
         if not known:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)
         else:
-            asked, found = self._handled(api, call, data, body_at)
+            asked, found = self._handled(api, call, pending)
             if isinstance(found, Later):
-                found.when_settled(
-                    _Sender(api, call, asked, header.correlationId, reply, self._encode)
-                )
+                found.when_settled(_Sender(api, call, asked, pending, self._encode))
                 return None
             body = found
-        frame = self._encode(key, answer_version, header.correlationId, body)
+        frame = self._encode(key, answer_version, pending.correlation_id, body)
         if keep is not None and api.lasting is not None and known:
             code_count = api.lasting(body)
             if code_count:
@@ -102,13 +77,13 @@ class Dispatcher:
         return encode_response(key, version, correlation_id, body)
 
     def _handled(
-        self, api: Api, call: Call, data: bytes, body_at: int
+        self, api: Api, call: Call, pending: PendingRequest
     ) -> tuple[Struct, Struct | Later]:
         """The request and its answer."""
         try:
             # Bytes behind the message are passed over, as by Kafka: librdkafka 2.16 sends three of
             # them when it asks for the metadata of all topics.
-            asked, _ = request(api.key).program(call.version).decode(data, body_at)
+            asked, _ = request(api.key).program(call.version).decode(pending.data, pending.body_at)
         except MalformedMessage as error:
             raise CloseConnection(str(error)) from error
         if api.handle is None or api.refuse is None:
@@ -132,27 +107,26 @@ class Dispatcher:
 class _Sender:
     """Where a later answer goes, and how it is written."""
 
-    __slots__ = ("_api", "_asked", "_call", "_correlation_id", "_encode", "_reply")
+    __slots__ = ("_api", "_asked", "_call", "_encode", "_pending")
 
     def __init__(
         self,
         api: Api,
         call: Call,
         asked: Struct,
-        correlation_id: int,
-        reply: Callable[[bytes], object],
+        pending: PendingRequest,
         encode: Callable[[int, int, int, Struct], bytes],
     ) -> None:
         self._api = api
-        self._encode = encode
         self._call = call
         self._asked = asked
-        self._correlation_id = correlation_id
-        self._reply = reply
+        self._pending = pending
+        self._encode = encode
 
     def __call__(self, outcome: Struct | KafkaError) -> None:
         api, call = self._api, self._call
         assert api.refuse is not None
         if isinstance(outcome, KafkaError):
             outcome = api.refuse(self._asked, outcome.code, call)
-        self._reply(self._encode(api.key, call.version, self._correlation_id, outcome))
+        pending = self._pending
+        pending.reply(self._encode(api.key, call.version, pending.correlation_id, outcome))

@@ -2,13 +2,13 @@
 
 A coordinator keeps its state in memory and writes every change here first, as key and value. Which
 partition of the topic an id belongs to follows from the id's hash, and who leads that partition
-coordinates the id. `append` never waits: one writer thread takes whatever has come since its last
-round, one batch a partition, asks for one group commit and then calls each `done`. So ten thousand
-commits a second share a few hundred fsyncs.
+coordinates the id. `append` never waits: a round (server/rounds.py) takes whatever has come since
+the last, one batch a partition, asks for one group commit and then calls each `done`. So ten
+thousand commits a second share a few hundred fsyncs.
 
 Order: the appends of a partition reach the log and their `done` in the order in which they were
-asked for. `done` gets None, or the KafkaError that a client is answered; it runs on the writer
-thread and must not wait. After an error the records may still have reached the log.
+asked for. `done` gets None, or the KafkaError that a client is answered; it runs on the round's
+thread, without locks, and must not wait. After an error the records may still have reached the log.
 
 Loading: partitions that this node leads at the start, or leads anew, are replayed on a thread of
 their own; until then everything about them raises CoordinatorLoadInProgress. An empty partition is
@@ -39,6 +39,7 @@ from barnabas.errors import (
     error_of,
 )
 from barnabas.metadata.cluster_state import ClusterState, Topic
+from barnabas.server.rounds import Rounds
 from barnabas.value_class import NamedTuple, field, value_class
 from barnabas.wire.batches import Batch, decode_batches, encode_batch
 from barnabas.wire.compression import NONE
@@ -101,7 +102,8 @@ class _Led:
     topic_id: str | None
     leader_epoch: int
     ready: bool = False
-    waiting: deque[_Append] = field(default_factory=deque)
+    waiting: list[_Append] = field(default_factory=list)
+    handle: PartitionHandle | None = None
 
 
 class CoordinatorLog:
@@ -116,10 +118,12 @@ class CoordinatorLog:
         create: Callable[[], object],
         wall_ms: Callable[[], int],
         commit_timeout_ms: Callable[[], int],
+        may_wait: Callable[[], bool] = lambda: True,
         codec: int = NONE,
         load_bytes: int = LOAD_BYTES,
     ) -> None:
-        """`create` makes the topic, on first use; it may find it made by another meanwhile."""
+        """`create` makes the topic, on first use; it may find it made by another meanwhile.
+        `may_wait`: whether what was appended is not durable at once, but waits for a flush."""
         self._codec = codec
         self._load_bytes = load_bytes
         self.topic = topic
@@ -128,16 +132,16 @@ class CoordinatorLog:
         self._create = create
         self._wall_ms = wall_ms
         self._commit_timeout_ms = commit_timeout_ms
+        self._may_wait = may_wait
         self._journal: Journal | None = None
         self._making = threading.Lock()
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
         self._led: dict[int, _Led] = {}
         self._partition_count = 0
         self._dirty: dict[int, _Led] = {}  # partitions with something waiting, oldest first
         self._pending_bytes = 0
         self._to_load: deque[int] = deque()
-        self._writer: threading.Thread | None = None
+        self._rounds = Rounds(f"{topic}-writer", self._write_waiting, may_wait=may_wait)
         self._loader: threading.Thread | None = None
         self._stopping = False
         self.appended_records = 0
@@ -169,11 +173,15 @@ class CoordinatorLog:
 
     def check(self, partition: int) -> None:
         """Raises CoordinatorLoadInProgress or NotCoordinator unless requests may be served."""
+        self._ready(partition)
+
+    def _ready(self, partition: int) -> _Led:
         led = self._led.get(partition)
         if led is None:
             raise NotCoordinator()
         if not led.ready:
             raise CoordinatorLoadInProgress()
+        return led
 
     def leader_epoch(self, partition: int) -> int:
         """Of a partition that this node leads; -1 of others."""
@@ -198,25 +206,20 @@ class CoordinatorLog:
         """All entries become one batch, or part of one. Raises what `check` does, MessageTooLarge,
         and CoordinatorNotAvailable when too much waits; `done` is not called then."""
         assert entries, "a batch holds at least one record"
-        size_bytes = sum(
-            len(key) + (len(value) if value is not None else 0) + RECORD_OVERHEAD_BYTES
-            for key, value in entries
-        )
+        size_bytes = len(entries) * RECORD_OVERHEAD_BYTES
+        for key, value in entries:
+            size_bytes += len(key) + (len(value) if value is not None else 0)
         if size_bytes > BATCH_BYTES_MAX and size_bytes > self._batch_bytes_max():
             raise MessageTooLarge()
         row = _Append(entries, done, producer, self._wall_ms(), size_bytes)
         with self._lock:
-            self.check(partition)
+            led = self._ready(partition)
             if self._stopping or self._pending_bytes + size_bytes > PENDING_BYTES_MAX:
                 raise CoordinatorNotAvailable("too much waits to be written")
-            led = self._led[partition]
             led.waiting.append(row)
             self._pending_bytes += size_bytes
-            if partition not in self._dirty:
-                self._dirty[partition] = led
-            if self._writer is None:
-                self._writer = self._started(self._write_rounds, "writer")
-            self._work.notify()
+            self._dirty.setdefault(partition, led)
+        self._rounds.ask()
 
     def _batch_bytes_max(self) -> int:
         return self._replicas.topic_config(self.topic).integer("max.message.bytes") - 100
@@ -226,32 +229,25 @@ class CoordinatorLog:
         thread.start()
         return thread
 
-    def _write_rounds(self) -> None:
-        while True:
-            with self._lock:
-                while not self._dirty and not self._stopping:
-                    self._work.wait()
-                if not self._dirty:
-                    return
-                dirty, self._dirty = self._dirty, {}
-                rows = []
-                for partition, led in dirty.items():
-                    rows.append((partition, led, list(led.waiting)))
-                    led.waiting.clear()
-                self._pending_bytes = 0
-            self._write_round(rows)
-
-    def _write_round(self, rows: list[tuple[int, _Led, list[_Append]]]) -> None:
-        """Appends everything, then waits once for the flushes that all of it shares."""
+    def _write_waiting(self) -> None:
+        """One round: appends everything, then waits once for the flushes that all of it shares."""
+        with self._lock:
+            dirty, self._dirty = self._dirty, {}
+            rows = []
+            for partition, led in dirty.items():
+                rows.append((partition, led, led.waiting))
+                led.waiting = []
+            self._pending_bytes = 0
         written = []
         for partition, led, appends in rows:
             handle, outcomes = self._write(partition, led, appends)
             if handle is not None:
                 handle.appended(wanted=True)
             written.append((handle, outcomes))
+        timeout_ms = self._commit_timeout_ms() if self._may_wait() else 0
         for handle, outcomes in written:
             late = None
-            if handle is not None and not handle.commit(self._commit_timeout_ms()):
+            if handle is not None and not handle.commit(timeout_ms):
                 late = NotCoordinator() if handle.offline else CoordinatorNotAvailable()
             for row, error in outcomes:
                 self._tell(row.done, error or late)
@@ -264,14 +260,16 @@ class CoordinatorLog:
         try:
             if self._led.get(partition) is not led:
                 raise NotCoordinator()
-            handle = self._replicas.partition(self.topic, partition)
+            handle = led.handle
+            if handle is None or not handle.alive:
+                handle = led.handle = self._replicas.partition(self.topic, partition)
             log_handle = handle.log
             if log_handle is None:
                 raise NotCoordinator()
         except KafkaError:
             return None, [(row, NotCoordinator()) for row in appends]
         any_written = False
-        for batch in _batches(appends):
+        for batch in _batches(appends) if len(appends) > 1 else (appends,):
             try:
                 self._append_batch(log_handle, batch, led.leader_epoch)
             except LogError as error:
@@ -345,8 +343,7 @@ class CoordinatorLog:
 
     def _forget(self, index: int, led: _Led) -> None:
         with self._lock:
-            waiting = list(led.waiting)
-            led.waiting.clear()
+            waiting, led.waiting = led.waiting, []
             self._pending_bytes -= sum(row.size_bytes for row in waiting)
             self._dirty.pop(index, None)
         for row in waiting:
@@ -422,11 +419,11 @@ class CoordinatorLog:
         """Writes what waits, then ends the threads. Appends are refused from here on."""
         with self._lock:
             self._stopping = True
-            self._work.notify_all()
-            threads = (self._writer, self._loader)
-        for thread in threads:
-            if thread is not None:
-                thread.join()
+            loader = self._loader
+        self._rounds.stop()
+        self._write_waiting()
+        if loader is not None:
+            loader.join()
 
 
 def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from barnabas.cext.pylane import PendingRequest
 from barnabas.cext.reactor import Reactor
+from barnabas.server.rounds import lending
 
 log = logging.getLogger("barnabas.requests")
 
@@ -91,8 +92,9 @@ class RequestHandlers:
     def _run(self) -> None:
         while (pending := self._next()) is not None:
             try:
-                if self._gate is None or not self._gate(pending):
-                    self.answer(pending)
+                with lending():
+                    if self._gate is None or not self._gate(pending):
+                        self.answer(pending)
             except Exception:  # one request's trouble must not end the thread
                 log.exception("request of key %d from %s", pending.api_key, pending.peer)
                 pending.close()

@@ -30,6 +30,7 @@ from barnabas.errors import (
     TransactionCoordinatorFenced,
     UnknownTopicOrPartition,
 )
+from barnabas.server.rounds import Rounds
 from barnabas.value_class import NamedTuple, field, value_class
 from barnabas.wire.batches import encode_batch
 
@@ -89,16 +90,18 @@ class TransactionMarkers:
         replicas: Replicas,
         wall_ms: Callable[[], int],
         on_written: Callable[[str, int, int, bool], object],
+        *,
+        may_wait: Callable[[], bool],
     ) -> None:
-        """`on_written`: topic, partition, producer id, whether committed."""
+        """`on_written`: topic, partition, producer id, whether committed. `may_wait`: whether a
+        flush is waited for."""
         self._replicas = replicas
         self._wall_ms = wall_ms
         self._on_written = on_written
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
         self._ordered: list[_Work] = []
-        self._thread: threading.Thread | None = None
-        self._stopping = False
+        self._unfinished: list[_Work] = []
+        self._rounds = Rounds("transaction-markers", self._write_ordered, may_wait=may_wait)
 
     def write(self, order: MarkerOrder, done: Callable[[], object]) -> None:
         """Goes on trying; `done` comes on the writer's thread, unless the broker stops before."""
@@ -111,32 +114,18 @@ class TransactionMarkers:
     def _take(self, work: _Work) -> None:
         with self._lock:
             self._ordered.append(work)
-            if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(
-                    target=self._run, name="transaction-markers", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify()
+        self._rounds.ask()
 
     def stop(self) -> None:
         """What is not written is ordered again when its coordinator loads."""
-        with self._lock:
-            self._stopping = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+        self._rounds.stop()
 
-    def _run(self) -> None:
-        unfinished: list[_Work] = []
-        while True:
-            with self._lock:
-                if not self._ordered and not self._stopping:
-                    self._changed.wait(RETRY_S if unfinished else None)
-                if self._stopping:
-                    return
-                works, self._ordered = unfinished + self._ordered, []
-            unfinished = self._round(works)
+    def _write_ordered(self) -> float | None:
+        """One round, and when the next is due for what it did not finish."""
+        with self._lock:
+            works, self._ordered = self._unfinished + self._ordered, []
+        self._unfinished = self._round(works)
+        return RETRY_S if self._unfinished else None
 
     def _round(self, works: list[_Work]) -> list[_Work]:
         """Gives those that are to be tried again."""

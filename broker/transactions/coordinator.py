@@ -115,10 +115,11 @@ class TransactionSettings(NamedTuple):
 class TransactionalId:
     """One id. `now` is durable; `pending` is on its way into the journal."""
 
-    __slots__ = ("begun_by", "connections", "name", "now", "partition", "pending", "waiting")
+    __slots__ = ("begun_by", "connections", "key", "name", "now", "partition", "pending", "waiting")
 
     def __init__(self, name: str, partition: int, now: Transaction) -> None:
         self.name = name
+        self.key = transaction_key(name)
         self.partition = partition
         self.now = now
         self.pending: Transaction | None = None
@@ -183,10 +184,11 @@ class TransactionCoordinator:
         return partition
 
     def _known(self, name: str) -> TransactionalId:
-        self.check(name)
         found = self.ids.get(name)
         if found is None:
+            self.check(name)
             raise InvalidProducerIdMapping()
+        self.journal.check(found.partition)
         return found
 
     # -- steps ----------------------------------------------------------------------------------
@@ -207,8 +209,7 @@ class TransactionCoordinator:
                 call()
 
         try:
-            entry = transaction_key(found.name), value
-            self.journal.append(found.partition, [entry], stored)
+            self.journal.append(found.partition, [(found.key, value)], stored)
         except KafkaError as error:
             found.pending = None
             raise _as_kafka_says(error) or error from None
@@ -467,7 +468,7 @@ class TransactionCoordinator:
                     del self.ids[found.name]
 
         try:
-            self.journal.append(found.partition, [(transaction_key(found.name), None)], stored)
+            self.journal.append(found.partition, [(found.key, None)], stored)
         except KafkaError as error:
             found.pending = None
             log.info("%s is kept for now: %s", found.name, error)

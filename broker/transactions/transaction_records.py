@@ -7,9 +7,11 @@ that was forgotten has no value. Next: coordinator.py, which replays them.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 
 from barnabas.cext.records import Record
-from barnabas.transactions.transaction import State, Transaction
+from barnabas.transactions.transaction import State, TopicPartition, Transaction
+from barnabas.wire import Struct
 from barnabas.wire.internal import TRANSACTION_STATE, read_key, record_type
 
 
@@ -22,19 +24,14 @@ def transaction_value(transaction: Transaction, version_level: int) -> bytes:
     """`version_level`: of transaction.version. Version 0 has no room for ids before and after."""
     kind = record_type(TRANSACTION_STATE, "TransactionLog")
     version = 0 if version_level == 0 else 1
-    rows = None
-    if transaction.state != State.EMPTY:
-        row_of = kind.value.struct("transactionPartitions")
-        by_topic = defaultdict(list)
-        for topic, index in sorted(transaction.partitions):
-            by_topic[topic].append(index)
-        rows = [row_of(topic=topic, partitionIds=found) for topic, found in by_topic.items()]
     value = kind.value.cls(
         producerId=transaction.producer_id,
         producerEpoch=transaction.producer_epoch,
         transactionTimeoutMs=transaction.timeout_ms,
         transactionStatus=int(transaction.state),
-        transactionPartitions=rows,
+        transactionPartitions=(
+            None if transaction.state == State.EMPTY else _rows(transaction.partitions)
+        ),
         transactionLastUpdateTimestampMs=transaction.update_ms,
         transactionStartTimestampMs=transaction.start_ms,
     )
@@ -43,6 +40,17 @@ def transaction_value(transaction: Transaction, version_level: int) -> bytes:
         value.nextProducerId = transaction.next_producer_id
         value.clientTransactionVersion = transaction.client_version
     return kind.encode_value(value, version)
+
+
+# A producer's transactions are in the same partitions again and again, and each takes four records.
+@lru_cache(maxsize=1024)
+def _rows(partitions: frozenset[TopicPartition]) -> list[Struct]:
+    """By topic. Nobody changes them."""
+    row_of = record_type(TRANSACTION_STATE, "TransactionLog").value.struct("transactionPartitions")
+    by_topic = defaultdict(list)
+    for topic, index in sorted(partitions):
+        by_topic[topic].append(index)
+    return [row_of(topic=topic, partitionIds=found) for topic, found in by_topic.items()]
 
 
 def read_transaction(record: Record) -> tuple[str, Transaction | None]:

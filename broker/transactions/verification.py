@@ -31,6 +31,7 @@ from barnabas.errors import (
     TransactionAbortable,
     UnknownServerError,
 )
+from barnabas.server.rounds import lending
 from barnabas.transactions.coordinator import TransactionCoordinator
 from barnabas.transactions.transaction import BUMPS_EPOCH
 
@@ -77,7 +78,8 @@ class Verifier:
     def _run(self) -> None:
         while (job := self._queue.next()) is not None:
             try:
-                self._answer(job)
+                with lending():
+                    self._answer(job)
             except Exception:
                 log.exception("a question for %r failed", job.transactional_id)
                 _tell(job, UnknownServerError.code)

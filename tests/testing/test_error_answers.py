@@ -125,7 +125,7 @@ COMPARED = [
 def test_the_schema_says_what_the_handler_would(api):
     for version in range(api.version_min, api.version_max + 1):
         asked = sample(request(api.key), version)
-        call = Call(SimpleNamespace(), api.key, version, "c", "PLAINTEXT", ("127.0.0.1", 1))
+        call = Call(SimpleNamespace(), api.key, version, SimpleNamespace())
         code = NOT_COORDINATOR if api.name in OF_GROUPS else UNKNOWN_TOPIC_OR_PARTITION
         theirs = api.refuse(asked, code, call)
         try:

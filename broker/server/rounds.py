@@ -1,0 +1,156 @@
+"""Work in rounds: each round takes all that has come since the last, on one thread at a time.
+
+Who has left work calls `ask`, which never waits and may be called under locks. Where a round may
+wait (for a flush) it runs on a thread of its own. Where it does not, a thread that lends itself
+carries it out: what a request handler has asked for is done as soon as it holds no lock any more,
+at the end of its request, without the two changes of thread that another one's help would cost. Of
+a read-process-write transaction these were half the price (docs/performance.md). Other threads'
+rounds run on a thread of their own always.
+
+Limit: HERE_MAX rounds in a row on a lent thread; what comes then is for the thread of its own, so
+that no request waits behind the work of others without end.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+log = logging.getLogger("barnabas.rounds")
+
+HERE_MAX = 16
+
+
+class _Lent(threading.local):
+    asked: deque[Rounds] | None = None  # of a thread that lends itself
+
+
+_lent = _Lent()
+
+
+class lending:  # noqa: N801  a context, used as a word
+    """Rounds that are asked for inside run at its end, on this thread, which has no lock then."""
+
+    def __enter__(self) -> None:
+        _lent.asked = deque()
+
+    def __exit__(self, *failure: object) -> None:
+        asked = _lent.asked
+        assert asked is not None
+        count = 0
+        try:
+            while asked:  # a round may ask for others
+                rounds = asked.popleft()
+                count += 1
+                rounds.run_here() if count <= HERE_MAX else rounds.wake()
+        finally:
+            _lent.asked = None
+
+
+class Rounds:
+    """One kind of work of one broker. `stop` once."""
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], float | None],
+        *,
+        may_wait: Callable[[], bool],
+    ) -> None:
+        """`work` is one round; it gives the seconds until the next one that nobody asks for, None:
+        there is none. `may_wait`: whether a round may wait."""
+        self._name = name
+        self._work = work
+        self._may_wait = may_wait
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._thread: threading.Thread | None = None
+        self._asked = False
+        self._running = False
+        self._next_s: float | None = None
+        self._stopping = False
+
+    def ask(self) -> None:
+        """A round begins after this, unless `stop` comes first."""
+        asked = _lent.asked
+        if asked is None or self._may_wait():
+            self.wake()
+        elif self not in asked:
+            asked.append(self)
+
+    def wake(self) -> None:
+        """A round on the thread of its own."""
+        with self._lock:
+            self._asked = True
+            self._call_own()
+
+    def run_here(self) -> None:
+        """A round on this thread; where one is running, its thread goes on with another."""
+        with self._lock:
+            self._asked = True
+            if self._running or self._stopping:
+                return
+            self._begin()
+        for count in range(HERE_MAX):
+            self._round()
+            with self._lock:
+                if not self._asked or self._stopping or count == HERE_MAX - 1:
+                    self._end()
+                    return
+                self._begin()
+
+    def stop(self) -> None:
+        """No round begins after this one that may be running, which is waited for."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+            while self._running:
+                self._changed.wait()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _call_own(self) -> None:
+        """Under the lock."""
+        if self._stopping or self._running:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        else:
+            self._changed.notify()
+
+    def _begin(self) -> None:
+        """Under the lock."""
+        self._asked, self._running = False, True
+
+    def _end(self) -> None:
+        """Under the lock. What was asked for meanwhile is for the thread of its own."""
+        self._running = False
+        if self._stopping:
+            self._changed.notify_all()
+        elif self._asked or self._next_s is not None:
+            self._call_own()
+
+    def _round(self) -> None:
+        try:
+            self._next_s = self._work()
+        except Exception:  # what comes next must not be lost with it
+            log.exception("a round of %s failed", self._name)
+            self._next_s = None
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while (self._running or not self._asked) and not self._stopping:
+                    due = self._changed.wait(None if self._running else self._next_s)
+                    if not due and not self._running:
+                        break
+                if self._stopping:
+                    return
+                self._begin()
+            self._round()
+            with self._lock:
+                self._end()
