@@ -20,8 +20,9 @@ gives those that are durable, in the order of the log. Admissions, appends and e
 are under the lock of one shard, so that what `dismiss` has returned from, no later commit passes.
 A commit that goes through Python `hold`s its keys meanwhile: nobody overtakes it in the log.
 
-Limits: ADMISSIONS_MAX; ENTRIES_MAX a shard, beyond which commits go to Python, which takes them.
-A crash loses nothing that was answered: entries are only a copy of what is in the log.
+Limits: ADMISSIONS_MAX; ENTRIES_MAX a shard (commit_entries.pyx): where those of keys that were not
+committed again are more, commits go to Python, which takes them. A crash loses nothing that was
+answered: entries are only a copy of what is in the log.
 Next on the data path: cext/partitions.pyx; broker/groups/coordinator.py is the other way.
 """
 import os
@@ -29,13 +30,17 @@ import os
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
 from barnabas.cext.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_i8, buffer_init,
     buffer_room, buffer_uvarint,
+)
+from barnabas.cext.commit_entries cimport (
+    ENTRIES_MAX, Entries, entries_add, entries_forget, entries_take, entries_thin, Entry, entry_free,
+    entry_new,
 )
 from barnabas.cext.crc cimport crc32c
 from barnabas.cext.endian cimport be32_store, be64_store
@@ -83,7 +88,6 @@ cdef enum:
     ERROR_NOT_COORDINATOR = 16
     SHARDS = 64                     # a power of two
     ADMISSIONS_MAX = 65536          # members; each takes some 200 bytes
-    ENTRIES_MAX = 256               # of one shard: Python makes objects of them under its lock
     HOLDS = 256                     # counters that keys of commits in Python's hands fall upon
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
@@ -100,25 +104,11 @@ cdef struct Admission:              # the bytes of group, member and instance fo
     int32_t instance_bytes          # -1: none
     int64_t heard_ns
 
-cdef struct Entry:                  # the bytes of group, topic and metadata follow
-    Entry* next
-    int64_t log_offset
-    int64_t committed_offset
-    int64_t commit_ms
-    int32_t leader_epoch
-    int32_t index
-    int32_t partition
-    int32_t group_bytes
-    int32_t topic_bytes
-    int32_t metadata_bytes
-
 cdef struct Shard:
     pthread_mutex_t lock
     Int64Map members                # hash of group and member: Admission*
     Int64Map groups                 # hash of group: the first Admission*
-    Entry* first
-    Entry* last
-    int64_t entry_count             # atomic
+    Entries entries
     Buffer batch                    # the memory of the last one, used again
     uint32_t held[HOLDS]
     int64_t served
@@ -217,30 +207,6 @@ cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int3
 
 # -------------------------------------------------------------------------------- the batch
 
-cdef void _entry_free(Entry* entry) noexcept nogil:
-    cdef Entry* following
-    while entry != NULL:
-        following = entry.next
-        free(entry)
-        entry = following
-
-cdef Entry* _entry(const Walk* w, int32_t partition, int64_t now_ms) noexcept nogil:
-    cdef int64_t size = <int64_t>w.group_bytes + w.topic_bytes + w.metadata_bytes
-    cdef Entry* e = <Entry*>malloc(sizeof(Entry) + size)
-    cdef uint8_t* at
-    if e == NULL:
-        return NULL
-    e.next = NULL
-    e.committed_offset, e.commit_ms, e.leader_epoch = w.committed_offset, now_ms, w.leader_epoch
-    e.index, e.partition = w.index, partition
-    e.group_bytes, e.topic_bytes, e.metadata_bytes = w.group_bytes, w.topic_bytes, w.metadata_bytes
-    at = <uint8_t*>(e + 1)
-    memcpy(at, w.group, w.group_bytes)
-    memcpy(at + w.group_bytes, w.topic, w.topic_bytes)
-    if w.metadata_bytes:
-        memcpy(at + w.group_bytes + w.topic_bytes, w.metadata, w.metadata_bytes)
-    return e
-
 cdef void _write_text(Buffer* b, const uint8_t* p, int32_t n) noexcept nogil:
     buffer_i16(b, <int16_t>n)
     buffer_bytes(b, p, n)
@@ -310,9 +276,9 @@ cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t 
             made = NULL
             if _target(core.table, w) != NULL and (
                     _held(core, shard, w.topic, w.topic_bytes, w.index)[0] == 0):
-                made = _entry(w, partition, now_ms)
+                made = entry_new(w, partition, now_ms)
             if made == NULL:
-                _entry_free(first)
+                entry_free(first)
                 return NULL
             if last == NULL:
                 first = made
@@ -323,7 +289,7 @@ cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t 
             count += 1
         commit_tags(w)
     if b.failed:
-        _entry_free(first)
+        entry_free(first)
         buffer_free(b)
         return NULL
     _write_header(b, count, now_ms)
@@ -344,7 +310,7 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
     if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK or log_append(
             p.log, shard.batch.data, shard.batch.size, &header,
             atomic_load_i32(&p.leader_epoch), appended) != ERROR_NONE:
-        _entry_free(entry)
+        entry_free(entry)
         return NULL
     at = entry
     while at != NULL:
@@ -353,12 +319,7 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
         if at.next == NULL:
             break
         at = at.next
-    if shard.last != NULL:
-        shard.last.next = entry
-    else:
-        shard.first = entry
-    shard.last = at
-    atomic_add_i64(&shard.entry_count, count)
+    entries_add(&shard.entries, entry, at, count)
     atomic_add_i64(&core.entry_count, count)
     shard.served += 1
     a.heard_ns = r.received_ns
@@ -458,6 +419,14 @@ cdef State* _state(const Request* r, const Partition* p, int64_t required) noexc
         state.required = required
     return state
 
+cdef bint _has_room(Core* core, Shard* shard, int64_t rows) noexcept nogil:
+    """Under the shard's lock and inside an epoch. Groups commit the same keys again and again: what
+    was overtaken makes room, and Python need not come for it."""
+    if shard.entries.count + rows > ENTRIES_MAX:
+        atomic_add_i64(&core.entry_count, -entries_thin(
+            &shard.entries, core.table, core.topic, core.topic_bytes))
+    return shard.entries.count + rows <= ENTRIES_MAX
+
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
     cdef Core* core = <Core*>context
     cdef Walk w
@@ -476,7 +445,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     slot = epoch_enter(table_epochs(core.table))
     pthread_mutex_lock(&shard.lock)
     a = _admitted(core, shard, group_hash, &w)
-    if a != NULL and shard.entry_count + w.rows <= ENTRIES_MAX:
+    if a != NULL and _has_room(core, shard, w.rows):
         p = _append(core, shard, a, r, &w, &appended)
     pthread_mutex_unlock(&shard.lock)
     if p != NULL:
@@ -505,70 +474,11 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 
 # -------------------------------------------------------------------------------- Python's side
 
-cdef Entry* _taken(Core* core, Shard* shard) noexcept nogil:
-    """Under the shard's lock: the entries that are durable, out of the list; the others stay."""
-    cdef Entry* first = NULL
-    cdef Entry* last = NULL
-    cdef Entry* kept = NULL
-    cdef Entry* at = shard.first
-    cdef Entry* following
-    cdef Partition* p
-    cdef int64_t taken = 0
-    cdef int32_t partition = -1
-    cdef int64_t durable_end = 0
-    shard.first = NULL
-    while at != NULL:
-        following = at.next
-        at.next = NULL
-        if at.partition != partition:
-            partition = at.partition
-            p = partition_find(core.table, core.topic, core.topic_bytes, partition)
-            durable_end = partition_high_watermark(p) if p != NULL else 0
-        if at.log_offset < durable_end:
-            if last == NULL:
-                first = at
-            else:
-                last.next = at
-            last = at
-            taken += 1
-        else:
-            if kept == NULL:
-                shard.first = at
-            else:
-                kept.next = at
-            kept = at
-        at = following
-    shard.last = kept
-    atomic_add_i64(&shard.entry_count, -taken)
-    atomic_add_i64(&core.entry_count, -taken)
-    return first
-
 cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
     """Under the shard's lock: what was admitted and committed in one partition."""
-    cdef Entry* at = shard.first
-    cdef Entry* following
-    cdef Entry* kept = NULL
-    cdef int64_t dropped = 0
-    cdef int64_t i
+    cdef int64_t i = 0
     cdef Admission* a
-    shard.first = NULL
-    while at != NULL:
-        following = at.next
-        at.next = NULL
-        if at.partition == partition:
-            free(at)
-            dropped += 1
-        else:
-            if kept == NULL:
-                shard.first = at
-            else:
-                kept.next = at
-            kept = at
-        at = following
-    shard.last = kept
-    atomic_add_i64(&shard.entry_count, -dropped)
-    atomic_add_i64(&core.entry_count, -dropped)
-    i = 0
+    atomic_add_i64(&core.entry_count, -entries_forget(&shard.entries, partition))
     while i < shard.groups.capacity:
         a = <Admission*><intptr_t>shard.groups.values[i] if shard.groups.used[i] else NULL
         if a != NULL and a.partition == partition:
@@ -630,7 +540,7 @@ cdef class OffsetCommitLane(LaneHandle):
                     free(<void*><intptr_t>shard.members.values[k])
             int64_map_free(&shard.members)
             int64_map_free(&shard.groups)
-            _entry_free(shard.first)
+            entry_free(shard.entries.first)
             buffer_free(&shard.batch)
             pthread_mutex_destroy(&shard.lock)
         free(self.core)
@@ -758,16 +668,19 @@ cdef class OffsetCommitLane(LaneHandle):
         cdef Entry* entry
         cdef Entry* first
         cdef const uint8_t* at
+        cdef int64_t taken
         cdef int i, slot
         found = []
         for i in range(SHARDS):
             shard = &core.shards[i]
-            if atomic_load_i64(&shard.entry_count) == 0:
+            if atomic_load_i64(&shard.entries.count) == 0:
                 continue
             with nogil:
                 slot = epoch_enter(table_epochs(core.table))
                 pthread_mutex_lock(&shard.lock)
-                first = entry = _taken(core, shard)
+                first = entry = entries_take(
+                    &shard.entries, core.table, core.topic, core.topic_bytes, &taken)
+                atomic_add_i64(&core.entry_count, -taken)
                 pthread_mutex_unlock(&shard.lock)
                 epoch_leave(table_epochs(core.table), slot)
             try:
@@ -782,7 +695,7 @@ cdef class OffsetCommitLane(LaneHandle):
                     ))
                     entry = entry.next
             finally:
-                _entry_free(first)
+                entry_free(first)
         return found
 
     def forget(self, int32_t partition) -> None:

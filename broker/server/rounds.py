@@ -30,7 +30,7 @@ class _Lent(threading.local):
 _lent = _Lent()
 
 
-class lending:  # noqa: N801  a context, used as a word
+class lending:
     """Rounds that are asked for inside run at its end, on this thread, which has no lock then."""
 
     def __enter__(self) -> None:

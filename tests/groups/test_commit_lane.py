@@ -16,7 +16,7 @@ from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
-ENTRIES_MAX = 256  # of one shard: cext/offset_commit.pyx
+ENTRIES_MAX = 256  # of one shard: cext/commit_entries.pxd
 PATIENCE_S = 30
 
 
@@ -176,14 +176,38 @@ def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
         assert lane_of(broker).served == 0
 
 
-def test_more_commits_than_the_lane_keeps_are_taken_over(broker):
+def test_what_was_committed_again_makes_room(broker):
+    """However many commits of the same keys: Python is not asked to take them over."""
     lane = lane_of(broker)
     with closing(Wire(broker.bootstrap_servers)) as wire:
         for offset in range(4 * ENTRIES_MAX):
-            assert commit(wire, [(0, offset, "", -1)]) == [0]
+            index = 2 if offset < 100 and offset % 5 == 0 else 0
+            assert commit(wire, [(index, offset, f"m{offset}", -1)]) == [0]
             assert lane.waiting <= ENTRIES_MAX
-    assert 3 * ENTRIES_MAX < lane.served < 4 * ENTRIES_MAX
-    assert fetched(broker)[0][0] == 4 * ENTRIES_MAX - 1 and lane.waiting == 0
+    assert lane.served == 4 * ENTRIES_MAX - 1
+    last = 4 * ENTRIES_MAX - 1
+    assert fetched(broker) == [(last, f"m{last}", -1), (-1, "", -1), (95, "m95", -1)]
+    assert lane.waiting == 0
+    assert [row.committed.offset for row in records(broker)] == list(range(4 * ENTRIES_MAX))
+
+
+def test_more_keys_than_the_lane_keeps_are_taken_over(broker):
+    create_topic(broker.bootstrap_servers, "u", ENTRIES_MAX)
+    lane = lane_of(broker)
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        for topic in "tuuu":
+            for index in range(3 if topic == "t" else ENTRIES_MAX):
+                asked = body([(index, index, "", -1)])
+                asked.topics[0].name = topic
+                told = wire.call(8, 8, asked)
+                assert told.topics[0].partitions[0].errorCode == 0
+                assert lane.waiting <= ENTRIES_MAX
+    assert 3 * ENTRIES_MAX - 10 < lane.served < 3 * ENTRIES_MAX + 2
+    known = broker.node.rooms.groups.offsets.of("g")
+    assert {index: row.offset for index, row in known["u"].items()} == {
+        index: index for index in range(ENTRIES_MAX)
+    }
+    assert len(known["t"]) == 3 and lane.waiting == 0
 
 
 # ---- members ----

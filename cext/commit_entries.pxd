@@ -1,0 +1,39 @@
+"""What the OffsetCommit lane has committed and Python has not been told of, of one shard."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from barnabas.cext.offset_commit_walk cimport Walk
+from barnabas.cext.partitions cimport Table
+
+cdef enum:
+    ENTRIES_MAX = 256               # of one shard: Python makes objects of them under its lock
+
+cdef struct Entry:                  # the bytes of group, topic and metadata follow
+    Entry* next
+    int64_t log_offset
+    int64_t committed_offset
+    int64_t commit_ms
+    int32_t leader_epoch
+    int32_t index
+    int32_t partition               # of the internal topic
+    int32_t group_bytes
+    int32_t topic_bytes
+    int32_t metadata_bytes
+
+cdef struct Entries:                # zeroed: none. In the order of each partition's log
+    Entry* first
+    Entry* last
+    int64_t count                   # atomic
+
+# Of the row that is read; NULL: no memory.
+cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t now_ms) noexcept nogil
+# It and those behind it.
+cdef void entry_free(Entry* entry) noexcept nogil
+
+# All of these under the lock of their owner; those with a table inside an epoch, too.
+cdef void entries_add(Entries* entries, Entry* first, Entry* last, int64_t count) noexcept nogil
+# Those that are durable, out of the list; the others stay.
+cdef Entry* entries_take(Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes, int64_t* taken) noexcept nogil
+# Drops those whose key was committed again, durably, and says how many.
+cdef int64_t entries_thin(Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes) noexcept nogil
+# Drops those of a partition of the internal topic, and says how many.
+cdef int64_t entries_forget(Entries* entries, int32_t partition) noexcept nogil
