@@ -200,7 +200,6 @@ class Coordinators:
 
 def random_uuid() -> str:
     """A random (version 4) UUID, without the import of `uuid`."""
-    number = int.from_bytes(os.urandom(16), "big")
-    number = number & ~(0xF000 << 64) & ~(0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
-    text = f"{number:032x}"
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    text = os.urandom(16).hex()
+    variant = "89ab"[int(text[16], 16) & 3]
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"

@@ -33,18 +33,24 @@ from barnabas.cext.network cimport (
 from barnabas.cext.sockets cimport net_address, net_peer, net_port
 
 cdef bytes V4_MAPPED = b"\0" * 10 + b"\xff\xff"
+# The address last told and its text: clients of one machine come one after the other.
+cdef tuple _last_peer = (b"", "")
 
 
 cdef tuple peer_of(const void* peer):
     """(address as text, port)."""
+    global _last_peer
     cdef uint8_t address[16]
     net_address(<const net_peer*>peer, address)
     cdef bytes packed = PyBytes_FromStringAndSize(<char*>address, 16)
-    if packed.startswith(V4_MAPPED):
-        host = socket.inet_ntop(socket.AF_INET, packed[12:])
-    else:
-        host = socket.inet_ntop(socket.AF_INET6, packed)
-    return host, net_port(<const net_peer*>peer)
+    cdef tuple known = _last_peer
+    if packed != known[0]:
+        if packed.startswith(V4_MAPPED):
+            known = packed, socket.inet_ntop(socket.AF_INET, packed[12:])
+        else:
+            known = packed, socket.inet_ntop(socket.AF_INET6, packed)
+        _last_peer = known
+    return known[1], net_port(<const net_peer*>peer)
 
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to

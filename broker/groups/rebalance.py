@@ -52,7 +52,7 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class Timers(Protocol):
-    """What of server.timers is used here; tests move their own."""
+    """What of server.timers is used here; tests move their own. A timer knows its time, `at_ms`."""
 
     def now_ms(self) -> int: ...
     def after(self, delay_ms: int, call: Callable[[], object]) -> Any: ...
@@ -573,12 +573,14 @@ class Rebalances:
     def _extend_session(
         self, group: ClassicGroup, member: Member, timeout_ms: int | None = None
     ) -> None:
-        after_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        session_ms = member.session_timeout_ms
         now_ms = self._timers.now_ms()
-        earlier = now_ms + after_ms < member.deadline_ms
-        member.deadline_ms = now_ms + after_ms
-        if member.timer is None or earlier:
+        member.deadline_ms = now_ms + (session_ms if timeout_ms is None else timeout_ms)
+        timer = member.timer
+        if timer is None or timer.at_ms > member.deadline_ms:
             self._stop_session(member)
+            # Not later than a session from now, which is what the next one most likely asks for.
+            after_ms = session_ms if timeout_ms is None else min(session_ms, timeout_ms)
             member.timer = self._timers.after(after_ms, _Session(self, group, member))
 
     def _stop_session(self, member: Member) -> None:

@@ -22,6 +22,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from barnabas.cext.log import TRUSTED, LogError, LogHandle
@@ -441,6 +442,7 @@ def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:
         yield batch
 
 
+@lru_cache(maxsize=4096)  # every request about a group or a transactional id asks for its own
 def java_hash(name: str) -> int:
     """What Java's String.hashCode gives, made positive as Kafka's Utils.abs does."""
     found = 0

@@ -86,6 +86,11 @@ def encode_response(
     key: int, version: int, correlation_id: int, body: Struct, framed: bool = True
 ) -> bytes:
     """Size (when framed), header and body of an answer."""
-    program = _response_program(key, version)
+    program, body_program = _answer_programs(key, version)
     header = program.cls(correlationId=correlation_id)
-    return encode_pair(program, header, response(key).program(version), body, framed)
+    return encode_pair(program, header, body_program, body, framed)
+
+
+@cache  # every answer asks; there are as many as versions of API keys
+def _answer_programs(key: int, version: int) -> tuple[Program, Program]:
+    return _response_program(key, version), response(key).program(version)

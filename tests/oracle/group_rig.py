@@ -38,7 +38,7 @@ class HandTimers:
         return WALL_MS + self.time_ms
 
     def after(self, delay_ms, call):
-        timer = _HandTimer(call)
+        timer = _HandTimer(self.time_ms + max(delay_ms, 0), call)
         heapq.heappush(self._heap, (self.time_ms + delay_ms, next(self._order), timer))
         return timer
 
@@ -56,7 +56,8 @@ class HandTimers:
 
 
 class _HandTimer:
-    def __init__(self, call):
+    def __init__(self, at_ms, call):
+        self.at_ms = at_ms
         self.call = call
 
     def cancel(self):
