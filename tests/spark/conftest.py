@@ -1,9 +1,12 @@
-"""One Spark session for all tests of this folder: a JVM costs half a minute of CI.
+"""One Spark session for all tests of this folder that need one: a JVM costs a quarter of a minute.
 
 `spark` has the format `barnabas`, and spark-sql-kafka's `kafka` where bench/spark_sql_kafka/fetch
 has brought it (`kafka_format` skips otherwise), and Delta where tests/delta/fetch has (`delta`
-skips otherwise). A test leaves no query running and no setting
-changed (`no_query_is_left` looks after the first). A failed task is tried a second time.
+skips otherwise). A test leaves no query running and no setting changed (`no_query_is_left` looks
+after the first). A failed task is tried a second time.
+
+The tests that share it have the mark `spark_session`: tests/run gives them a process, and another
+one meanwhile to those that start what they need.
 """
 
 import os
@@ -17,7 +20,7 @@ from spark.store_fixtures import place_of, s3_server
 CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0"
 DELTA = Path(os.environ.get("BARNABAS_DELTA_HOME") or CACHE / "delta") / "4.4.0"
 HERE = Path(__file__).parent
-# What tests that have the mark spark_session ask for; tests/run gives them a process of their own.
+# What a test with the mark spark_session asks for: the last two are of tests that need a session too.
 SHARED = {"spark", "secure", "loaded"}
 # Of Delta's own; 50 tasks for each look at a table of ten files.
 DELTA_SETTINGS = {"spark.databricks.delta.snapshotPartitions": "2"}

@@ -343,6 +343,7 @@ def schema_of(text):
     return StructType.fromDDL(text)
 
 
+@pytest.mark.java
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
@@ -358,7 +359,7 @@ def schema_of(text):
         ),
     ],
 )
-def test_columns_are_checked(session_broker, columns, words):
+def test_columns_are_checked(spark, session_broker, columns, words):
     with pytest.raises(BadRows, match=words):
         check_schema(schema_of(columns), options(session_broker))
 
