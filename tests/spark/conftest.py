@@ -20,7 +20,7 @@ from spark.store_fixtures import place_of, s3_server
 CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0"
 DELTA = Path(os.environ.get("BARNABAS_DELTA_HOME") or CACHE / "delta") / "4.4.0"
 HERE = Path(__file__).parent
-# What a test with the mark spark_session asks for: the last two are of tests that need a session too.
+# What a test with the mark spark_session asks for.
 SHARED = {"spark", "secure", "loaded"}
 # Of Delta's own; 50 tasks for each look at a table of ten files.
 DELTA_SETTINGS = {"spark.databricks.delta.snapshotPartitions": "2"}
