@@ -20,6 +20,7 @@ from barnabas.spark.filters import EVERYTHING, Narrowed
 from barnabas.spark.options import LATEST_MARK, BadOption, Servers, SourceOptions
 from barnabas.spark.planner import DataLoss, TaskRange, split, starting, task_ranges
 from barnabas.spark.positions import first_offsets, last_offsets, offsets_at
+from barnabas.spark.scalars import scalar
 from barnabas.spark.subscription import Seen, look, places
 
 if TYPE_CHECKING:
@@ -149,11 +150,11 @@ def _column(found: "pyarrow.RecordBatch", topic: str, field: "pyarrow.Field") ->
     import pyarrow as pa
 
     if field.name == "topic":
-        return pa.repeat(pa.scalar(topic, pa.string()), len(found))
+        return pa.repeat(scalar(topic, pa.string()), len(found))
     if field.name == "timestamp":
         column = found["timestamp"]
         if column.null_count:
-            column = column.fill_null(pa.scalar(-1, pa.int64()).cast(column.type))
+            column = column.fill_null(scalar(-1, column.type))
         return column.cast(pa.timestamp("us", "UTC"))
     if field.name == "timestampType":
         return found["timestamp_type"].cast(pa.int32())
@@ -173,5 +174,5 @@ def _headers(found: "pyarrow.ListArray", kind: "pyarrow.ListType") -> "pyarrow.L
     except pa.ArrowInvalid:  # nothing makes a producer write UTF-8; Java puts U+FFFD there too
         names = pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])
     values = pa.StructArray.from_arrays([names, inner.field("value")], fields=list(kind.value_type))
-    empty = pc.equal(pc.list_value_length(found), 0)
+    empty = pc.equal(pc.list_value_length(found), scalar(0, pa.int32()))
     return pa.ListArray.from_arrays(found.offsets, values, type=kind, mask=empty)

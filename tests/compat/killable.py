@@ -5,6 +5,9 @@ from pathlib import Path
 from compat.support import FEATURES, KAFKA, rival
 from durability.broker_process import BrokerProcess, free_port
 
+# For a broker that lives for seconds.
+QUICK_HEAP = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
+
 
 class Ours:
     """`barnabas start`, with the face of rival.Rival."""
@@ -42,4 +45,4 @@ def killable(kind: str, folder: Path, settings: dict[str, str]) -> "Ours | rival
     _, version, mode = (kind.split(":") + ["", ""])[:3]
     version, mode = version or KAFKA, mode or "kraft"
     features = FEATURES if mode == "kraft" and version >= "4" else {}
-    return rival.Rival(version, folder, mode, settings=settings, features=features)
+    return rival.Rival(version, folder, mode, settings=settings, features=features, heap=QUICK_HEAP)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from compat.killable import QUICK_HEAP
 from compat.support import KAFKA, rival
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -70,7 +71,7 @@ def secure_kafka(folder):
         pytest.skip(reason)
     store, trusted = certificate(folder, "broker")
     _, other = certificate(folder, "other")
-    made = rival.Rival(KAFKA, folder / "kafka")
+    made = rival.Rival(KAFKA, folder / "kafka", heap=QUICK_HEAP)
     secure, side = f"localhost:{free_port()}", f"127.0.0.1:{made.side_port}"
     plain = f"PLAINTEXT://{made.address}"
     made.settings |= {
@@ -92,9 +93,9 @@ def secure_kafka(folder):
     }
     made.start()
     try:
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # one in a request
             user, password = USERS[mechanism]
-            command = rival.tool(KAFKA, "configs", heap=("-Xmx128m",))
+            command = rival.tool(KAFKA, "configs", heap=QUICK_HEAP)
             words = ["--alter", "--add-config", f"{mechanism}=[password={password}]"]
             words += ["--entity-type", "users", "--entity-name", user]
             words += ["--bootstrap-server", made.address]

@@ -1,22 +1,27 @@
-"""One Spark session for all tests of this folder: a JVM costs half a minute of CI.
+"""One Spark session for all tests of this folder that need one: a JVM costs a quarter of a minute.
 
 `spark` has the format `barnabas`, and spark-sql-kafka's `kafka` where bench/spark_sql_kafka/fetch
 has brought it (`kafka_format` skips otherwise), and Delta where tests/delta/fetch has (`delta`
-skips otherwise). A test leaves no query running and no setting
-changed (`no_query_is_left` looks after the first). A failed task is tried a second time.
+skips otherwise). A test leaves no query running and no setting changed (`no_query_is_left` looks
+after the first). A failed task is tried a second time.
+
+The tests that share it have the mark `spark_session`: tests/run gives them a process, and another
+one meanwhile to those that start what they need.
 """
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from spark import mini_hdfs
+from spark.spark_home import CACHE, environment, installed, quick_java, spark_home
 from spark.store_fixtures import place_of, s3_server
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
 CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0"
 DELTA = Path(os.environ.get("BARNABAS_DELTA_HOME") or CACHE / "delta") / "4.4.0"
+HERE = Path(__file__).parent
+# What a test with the mark spark_session asks for.
+SHARED = {"spark", "secure", "loaded"}
 # Of Delta's own; 50 tasks for each look at a table of ten files.
 DELTA_SETTINGS = {"spark.databricks.delta.snapshotPartitions": "2"}
 
@@ -35,12 +40,28 @@ def session_settings(warehouse):
     return {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": quick_java(),
         "spark.jars": ",".join(map(str, connector_jars())),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(warehouse),
     }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home_of_spark():
+    """For the processes of tests, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if installed():
+            patch.setenv("SPARK_HOME", str(spark_home()))
+        yield
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.parent == HERE and SHARED & set(item.fixturenames):
+            item.add_marker(pytest.mark.spark_session)
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +73,8 @@ def spark(tmp_path_factory):
     from barnabas.spark.load.delta_table import delta_conf
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        for name, value in environment().items():
+            patch.setenv(name, value)
         builder = SparkSession.builder.master("local[2,2]")
         settings = session_settings(tmp_path_factory.mktemp("warehouse"))
         if delta_jars := fetched_jars(DELTA):

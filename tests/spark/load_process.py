@@ -7,33 +7,36 @@ from pathlib import Path
 
 import pyspark
 from spark.loading import dataset, tree
+from spark.spark_home import environment, quick_java
 
 import barnabas.cli
 
 RUN_S = 150
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 APP = str(Path(barnabas.cli.__file__).parent / "spark_app.py")
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-QUICK = [
-    *("--conf", "spark.driver.memory=512m"),
-    *("--conf", f"spark.driver.extraJavaOptions={QUICK_JAVA}"),
-]
 
 
-def command(broker, topics, place, *words, report=("--json",)):
+def driver_words(java=None):
+    """Settings of a driver's JVM; java: its options."""
+    return [
+        *("--conf", "spark.driver.memory=512m"),
+        *("--conf", f"spark.driver.extraJavaOptions={java or quick_java()}"),
+    ]
+
+
+def command(broker, topics, place, *words, report=("--json",), java=None):
     return [
         *(sys.executable, "-m", "barnabas", "spark-load", topics, *report),
         *("--bootstrap-server", broker.bootstrap_servers),
         *("--to", f"{place}/lake", "--checkpoint", f"{place}/cp"),
-        *QUICK,
+        *driver_words(java),
         *words,
     ]
 
 
 def submitted(words, master):
     """The same load by spark-submit, and the environment for that."""
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    return [SUBMIT, "--master", master, APP, *words[4:]], env
+    return [SUBMIT, "--master", master, APP, *words[4:]], os.environ | environment()
 
 
 def children_of(pid):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 from durability.broker_process import free_port
-from spark.load_process import QUICK_JAVA
+from spark.spark_home import quick_java
 
 CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -47,7 +47,7 @@ class Standalone:
         env = os.environ | {
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": quick_java(),
         }
         with open(self.folder / f"{name}.log", "wb") as log:
             self._processes.append(
@@ -79,7 +79,7 @@ class Standalone:
         """Of an application: an executor on each host, and copies of tasks that are slow."""
         return {
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK_JAVA,
+            "spark.executor.extraJavaOptions": quick_java(),
             "spark.pyspark.python": sys.executable,
             "spark.speculation": "true",
             "spark.speculation.interval": "100ms",

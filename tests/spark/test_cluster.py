@@ -16,11 +16,11 @@ from spark.loading import HOUR_MS, KEPT, send, tree
 pytest.importorskip("pyspark", reason="needs barnabas[spark]")
 
 from spark.load_process import (
-    QUICK,
     RUN_S,
     SUBMIT,
     children_of,
     command,
+    driver_words,
     offsets_of,
     staged,
     submitted,
@@ -73,7 +73,7 @@ def test_a_batch_and_a_stream_whose_task_has_a_copy(session_broker, topic, home,
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "500",  # the driver stops at the third
     }
-    words = [SUBMIT, "--master", cluster.url, *conf(settings), *QUICK, str(DRIVER)]
+    words = [SUBMIT, "--master", cluster.url, *conf(settings), *driver_words(), str(DRIVER)]
     done = subprocess.run(
         [*words, json.dumps(given)],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
@@ -134,12 +134,15 @@ def test_a_load_whose_task_has_a_copy(session_broker, topic, home, cluster):
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
 def test_a_cluster_loads_into_hdfs(session_broker, topic, home, hdfs, monkeypatch, cluster):
-    """Executors in processes of their own, that see no segment file."""
+    """By an executor in a process of its own, that sees no segment file."""
     for partition in (0, 1):
         send(session_broker, topic, 500, partition=partition, step_ms=HOUR_MS // 200)
     monkeypatch.setenv("HADOOP_CONF_DIR", hdfs.conf_dir())
     place = f"{hdfs.hdfs}/{topic}-load"
-    settings = cluster.settings() | {"spark.executorEnv.HADOOP_CONF_DIR": hdfs.conf_dir()}
+    settings = cluster.settings() | {
+        "spark.cores.max": "1",
+        "spark.executorEnv.HADOOP_CONF_DIR": hdfs.conf_dir(),
+    }
     words = ["--master", cluster.url, "--option", "source=wire", *conf(settings)]
     done = subprocess.run(
         command(session_broker, topic, place, *words, report=()),

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from durability.broker_process import BrokerProcess, free_port
 from spark.conftest import session_settings
 from spark.queries import landed, run_once, stream
+from spark.spark_home import environment
 
 from barnabas.client import Cluster, NewTopic, create_topics
 from barnabas.spark.batch import plan_batch, read_task
@@ -26,7 +27,7 @@ from barnabas.spark.options import parse_options
 pytestmark = pytest.mark.java
 
 ALL = os.environ.get("BARNABAS_ALL_SEEDS") == "1"
-PARTITIONS, RECORDS = 4, 40_000  # of each partition
+PARTITIONS, RECORDS = 4, 10_000  # of each partition
 OFFSETS = pa.schema([("offset", pa.int64())])
 DRIVER = Path(__file__).with_name("driver.py")
 
@@ -105,8 +106,8 @@ def options_of(topic, source, seed):
         "subscribe": topic.name,
         "startingOffsets": "earliest",
         "source": source,
-        "batchBytes": 200_000,
-        "maxOffsetsPerTrigger": chance.choice([50_000, 90_000, 200_000]),
+        "batchBytes": 50_000,
+        "maxOffsetsPerTrigger": chance.choice([12_500, 22_500, 50_000]),
     }
 
 
@@ -171,7 +172,7 @@ def kill_between_offsets_and_commits(command, place, batch, pause_s):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # of Python and its JVM
-        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        env=os.environ | environment(),
     )
     said = threading.Thread(target=lambda: lines.extend(driver.stderr), daemon=True)
     lines: list[str] = []

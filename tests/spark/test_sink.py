@@ -15,6 +15,7 @@ import pytest
 from compat.killable import killable
 from scan.scan_rows import consumed
 from spark.conftest import session_settings
+from spark.spark_home import environment
 
 pytest.importorskip("pyspark", reason="needs barnabas[spark]")
 
@@ -262,7 +263,6 @@ def main():
     from pyspark.sql import SparkSession
 
     given = json.loads(sys.argv[1])
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     session = SparkSession.builder.master("local[2]").config(map=given["settings"]).getOrCreate()
     session.dataSource.register(FaultySource)
     jvm = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
@@ -283,7 +283,7 @@ def test_a_query_whose_driver_is_killed_goes_on_in_another_spark(
     code = "from spark import test_sink; test_sink.main()"
     found = subprocess.run(
         [sys.executable, "-c", code, json.dumps(given)],
-        env=os.environ | {"PYTHONPATH": str(HERE.parent)},
+        env=os.environ | environment() | {"PYTHONPATH": str(HERE.parent)},
         capture_output=True,
         text=True,
         timeout=200,
@@ -343,6 +343,7 @@ def schema_of(text):
     return StructType.fromDDL(text)
 
 
+@pytest.mark.java
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
@@ -358,7 +359,7 @@ def schema_of(text):
         ),
     ],
 )
-def test_columns_are_checked(session_broker, columns, words):
+def test_columns_are_checked(spark, session_broker, columns, words):
     with pytest.raises(BadRows, match=words):
         check_schema(schema_of(columns), options(session_broker))
 

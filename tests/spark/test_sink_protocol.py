@@ -81,6 +81,10 @@ class Query:
     def newest(self):
         return latest(self.cluster, self.options.ledger, KEY)
 
+    def ledger_tells(self, entry):
+        """Its marker comes after the answer as well."""
+        wait_until(lambda: self.newest() == entry, self.newest)
+
     def shows(self, values, is_open):
         """Markers come after the answer, so this waits."""
         wait_until(lambda: self.seen() == (values, is_open), lambda: self.seen())
@@ -125,7 +129,7 @@ def test_a_batch_is_seen_when_it_is_decided_and_ended(query, version):
     q.shows([], True)
     q.commit(first, second)
     q.shows(["a", "b", "c"], False)
-    assert q.newest() == Entry(0, DONE, "r1")
+    q.ledger_tells(Entry(0, DONE, "r1"))
     q.commit(q.task(1, ["d"]))
     q.shows(["a", "b", "c", "d"], False)
 
@@ -168,7 +172,7 @@ def test_abort_takes_back_what_was_handed_over_unless_it_was_decided(query, vers
     abort_batch(q.options, mine)  # Spark's answer to a commit that failed
     q.shows(["a", "b"], False)
     abort_batch(q.options, mine)
-    assert q.newest() == Entry(0, DONE, "r1")
+    q.ledger_tells(Entry(0, DONE, "r1"))
     q.shows(["a", "b"], False)
 
 
@@ -179,7 +183,7 @@ def test_a_driver_that_was_overtaken_decides_nothing(query, version):
     q.commit(mine)
     with pytest.raises(SinkError, match="another driver writes stream/q too and has taken over"):
         late.write(Entry(0, DECIDED, "r1", (written.prepared,)))
-    assert q.newest() == Entry(0, DONE, "r2")
+    q.ledger_tells(Entry(0, DONE, "r2"))
     q.shows(["a"], False)
     q.commit(written)  # begins anew, and finds the decision
     q.shows(["a"], False)
@@ -232,7 +236,7 @@ def test_a_decision_whose_transactions_all_timed_out_is_withdrawn(quick, version
     again = [q.task(0, [value], run="r2") for value in ("a", "b")]
     with pytest.raises(LostRows, match="nothing of it was committed: start the query again"):
         q.commit(*again)
-    assert q.newest() == Entry(0, WITHDRAWN, "r1")
+    q.ledger_tells(Entry(0, WITHDRAWN, "r1"))
     q.commit(*[q.task(0, [value], run="r3") for value in ("a", "b")])
     q.shows(["a", "b"], False)
 
@@ -246,7 +250,7 @@ def test_rows_that_were_lost_in_part_stop_the_query_until_that_is_allowed(quick,
             q.commit(q.task(0, ["a"], run="r2"))
     q.options = replace(q.options, fail_on_lost_rows=False)
     q.commit(q.task(0, ["a"], run="r3"))
-    assert q.newest() == Entry(0, DONE, "r1")
+    q.ledger_tells(Entry(0, DONE, "r1"))
     q.shows(["a"], False)
 
 
@@ -365,9 +369,9 @@ def test_the_ledger_is_read_past_other_keys_and_open_transactions(query, monkeyp
         producer.send(b"{}", b"stream/other")
         producer.flush()
     monkeypatch.setattr("barnabas.spark.sink_ledger.WINDOW_FIRST", 2)
-    assert q.newest() == Entry(0, DONE, "r1")
+    q.ledger_tells(Entry(0, DONE, "r1"))
     q.commit(q.task(1, ["b"]))
-    assert q.newest() == Entry(1, DONE, "r1")
+    q.ledger_tells(Entry(1, DONE, "r1"))
     other.end(commit=False)
 
 

@@ -20,6 +20,7 @@ from scan.scan_rows import consumed, produce
 from spark.loading import HOUR_MS, KEPT, dataset, send, tree
 from spark.queries import group_stands
 from spark.some_rows import rows
+from spark.spark_home import PLAIN_JAVA
 
 from barnabas.client import Cluster, NewTopic, create_topics
 from barnabas.spark.batch import plan_batch
@@ -67,9 +68,9 @@ def terminal():
 @pytest.mark.topic(partitions=3, configs=KEPT)
 def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
     """Records are random, so that they take a while; each kill is seen to have struck, when some
-    of about 100 files are staged. The first run is one of spark-submit."""
+    of about 54 files are staged. The first run is one of spark-submit."""
     moments = random.Random(seed)
-    values = [(None, os.urandom(600), None) for _ in range(20_000)]
+    values = [(None, os.urandom(600), None) for _ in range(10_000)]
     for partition in range(3):
         for _ in range(3):
             produce(
@@ -111,9 +112,9 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
     assert "ranges, 0 records" in "".join(shown)  # the bar, while the first tasks ran
     batch, end = map(json.loads, out.splitlines())
     assert batch["repeated"] and batch["retried"] >= 1
-    assert end["complete"] and end["records"] == 180_000
+    assert end["complete"] and end["records"] == 90_000
     pairs = offsets_of(tmp_path, topic)
-    assert len(pairs) == len(set(pairs)) == 180_000
+    assert len(pairs) == len(set(pairs)) == 90_000
     assert tree(f"{tmp_path}/lake", "_staging") == []
 
 
@@ -125,7 +126,7 @@ def killable_broker(folder):
     servers = SimpleNamespace(bootstrap_servers=running[0].address)
     with Cluster(servers.bootstrap_servers) as cluster:
         create_topics(cluster, [NewTopic("t", partition_count=3)])
-    values = [(None, os.urandom(600), None) for _ in range(20_000)]
+    values = [(None, os.urandom(600), None) for _ in range(10_000)]
     for partition in range(3):
         for _ in range(3):
             more = {"batch.num.messages": 2000, "linger.ms": 5}
@@ -183,11 +184,11 @@ def test_killed_broker(tmp_path, seed):
         assert process.returncode == 0, err
         batch, end = map(json.loads, out.splitlines())
         assert batch["repeated"] is not comes_back
-        assert end["complete"] and end["records"] == 180_000
+        assert end["complete"] and end["records"] == 90_000
         pairs = offsets_of(tmp_path, "t")
-        assert len(pairs) == len(set(pairs)) == 180_000
+        assert len(pairs) == len(set(pairs)) == 90_000
         assert tree(f"{tmp_path}/lake", "_staging") == []
-        assert group_stands(servers, "loaders", "t") == dict.fromkeys(range(3), 60_000)
+        assert group_stands(servers, "loaders", "t") == dict.fromkeys(range(3), 30_000)
 
 
 def without_java(folder):
@@ -213,7 +214,7 @@ def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic,
     for partition in (0, 1):
         produce(session_broker, topic, rows(300), partition=partition)
     process = subprocess.Popen(
-        command(session_broker, topic, tmp_path, "--interval", "0.2"),
+        command(session_broker, topic, tmp_path, "--interval", "0.2", java=PLAIN_JAVA),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -38,6 +38,7 @@ from barnabas.spark.load.layout import (
 )
 from barnabas.spark.load.session import LoadFailed, WatchedJob, add, attempt_number, reason_of
 from barnabas.spark.load.task import COLUMNS, source_schema
+from barnabas.spark.scalars import scalar
 
 if TYPE_CHECKING:
     import pyarrow
@@ -104,9 +105,9 @@ def _rows_by_hour(task: Task, hours: dict[int | None, Count]) -> Iterator["pyarr
         for hour, rows in by_hour(batch):
             hours.setdefault(hour, Count()).add(rows.num_rows, body_bytes(rows))
             days, of_day = (None, None) if hour is None else divmod(hour, 24)
-            date = pa.repeat(pa.scalar(days, pa.int32()).cast(pa.date32()), len(rows))
             columns = [rows[name] for name in COLUMNS]
-            columns += [date, pa.repeat(pa.scalar(of_day, pa.int32()), len(rows))]
+            for value, kind in ((days, pa.date32()), (of_day, pa.int32())):
+                columns.append(pa.repeat(scalar(value, kind), len(rows)))
             yield pa.RecordBatch.from_arrays(columns, names=[*COLUMNS, *PARTITIONED_BY])
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.spark.files import Files
 from barnabas.spark.load.layout import HOUR_MAX, HOUR_US, Count, DataFile, hour_directory
+from barnabas.spark.scalars import scalar
 
 if TYPE_CHECKING:
     import pyarrow
@@ -122,9 +123,10 @@ def by_hour(batch: "pyarrow.RecordBatch") -> Iterator[tuple[int | None, "pyarrow
     import pyarrow.compute as pc
 
     times = batch["timestamp"].cast(pa.int64())
-    hours = pc.divide(times, pa.scalar(HOUR_US))
-    known = pc.and_(pc.greater_equal(times, 0), pc.less_equal(hours, HOUR_MAX))
-    hours = pc.if_else(known, hours, None)
+    none, first, last, hour = (scalar(n, pa.int64()) for n in (None, 0, HOUR_MAX, HOUR_US))
+    hours = pc.divide(times, hour)
+    known = pc.and_(pc.greater_equal(times, first), pc.less_equal(hours, last))
+    hours = pc.if_else(known, hours, none)
     counts = pc.value_counts(hours)
     if len(counts) > 1:
         table = pa.table({"hour": hours, "offset": batch["offset"]})

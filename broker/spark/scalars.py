@@ -1,0 +1,27 @@
+"""Arrow scalars without pandas.
+
+pyarrow's own `scalar` and `array` ask whether pandas has anything to do with what they are given,
+and import it for that where it is installed: half a second of CPU at each start of a Spark worker.
+"""
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow
+
+FORMATS = {32: "=i", 64: "=q"}  # by bits
+
+
+def scalar(value: int | str | None, kind: "pyarrow.DataType") -> "pyarrow.Scalar":
+    """value: None, the text of pa.string(), or what is kept of integers, dates and times."""
+    import pyarrow as pa
+
+    if value is None:
+        return pa.nulls(1, kind)[0]
+    if isinstance(value, str):
+        text = value.encode()
+        parts = [struct.pack("=2i", 0, len(text)), text]
+    else:
+        parts = [struct.pack(FORMATS[kind.bit_width], value)]
+    return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, parts)])[0]
