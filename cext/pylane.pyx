@@ -188,7 +188,7 @@ cdef class PendingRequest:
         mail.answered_ns = self._network.system.monotonic_ns(self._network.system)
         budget_give(self._network, self._held_bytes)
         # With the GIL: the inbox is never held for long, and giving the GIL up for each of many
-        # answers hands it back and forth (a group of 500 took half as long again to join).
+        # answers hands it back and forth between threads that have as little to do.
         posted = inbox_post(self._network.threads[self._thread_index], mail)
         if not posted:
             raise MemoryError("no memory for the answer")

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from barnabas.value_class import value_class
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.api.rooms import Rooms
-
-
-class Asker(Protocol):
-    """What of a PendingRequest is used by handlers."""
-
-    client_id: str | None
-    listener: str
-    connection_id: int
-
-    @property
-    def peer(self) -> tuple[str, int]: ...
-    def tell_closing(self) -> None: ...
+    from barnabas.cext.pylane import PendingRequest
 
 
 @value_class()
@@ -30,25 +19,25 @@ class Call:
     rooms: Rooms
     key: int
     version: int
-    connection: Asker
+    pending: PendingRequest
 
     @property
     def client_id(self) -> str | None:
-        return self.connection.client_id
+        return self.pending.client_id
 
     @property
     def listener(self) -> str:
-        return self.connection.listener
+        return self.pending.listener
 
     @property
     def peer(self) -> tuple[str, int]:
         """Its address and port."""
-        return self.connection.peer
+        return self.pending.peer
 
     @property
     def connection_id(self) -> int:
         """Never used again."""
-        return self.connection.connection_id
+        return self.pending.connection_id
 
     def answer(self) -> type[Struct]:
         """The class of the response."""

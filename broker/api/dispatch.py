@@ -59,9 +59,9 @@ class Dispatcher:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)
         else:
-            asked, found = self._handled(api, call, pending)
+            asked, found = self._handled(api, call)
             if isinstance(found, Later):
-                found.when_settled(_Sender(api, call, asked, pending, self._encode))
+                found.when_settled(_Sender(api, call, asked, self._encode))
                 return None
             body = found
         frame = self._encode(key, answer_version, pending.correlation_id, body)
@@ -76,14 +76,13 @@ class Dispatcher:
             self._count_errors(key, body)
         return encode_response(key, version, correlation_id, body)
 
-    def _handled(
-        self, api: Api, call: Call, pending: PendingRequest
-    ) -> tuple[Struct, Struct | Later]:
+    def _handled(self, api: Api, call: Call) -> tuple[Struct, Struct | Later]:
         """The request and its answer."""
         try:
             # Bytes behind the message are passed over, as by Kafka: librdkafka 2.16 sends three of
             # them when it asks for the metadata of all topics.
-            asked, _ = request(api.key).program(call.version).decode(pending.data, pending.body_at)
+            sent = call.pending
+            asked, _ = request(api.key).program(call.version).decode(sent.data, sent.body_at)
         except MalformedMessage as error:
             raise CloseConnection(str(error)) from error
         if api.handle is None or api.refuse is None:
@@ -107,20 +106,18 @@ class Dispatcher:
 class _Sender:
     """Where a later answer goes, and how it is written."""
 
-    __slots__ = ("_api", "_asked", "_call", "_encode", "_pending")
+    __slots__ = ("_api", "_asked", "_call", "_encode")
 
     def __init__(
         self,
         api: Api,
         call: Call,
         asked: Struct,
-        pending: PendingRequest,
         encode: Callable[[int, int, int, Struct], bytes],
     ) -> None:
         self._api = api
         self._call = call
         self._asked = asked
-        self._pending = pending
         self._encode = encode
 
     def __call__(self, outcome: Struct | KafkaError) -> None:
@@ -128,5 +125,5 @@ class _Sender:
         assert api.refuse is not None
         if isinstance(outcome, KafkaError):
             outcome = api.refuse(self._asked, outcome.code, call)
-        pending = self._pending
+        pending = call.pending
         pending.reply(self._encode(api.key, call.version, pending.correlation_id, outcome))

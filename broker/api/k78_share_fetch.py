@@ -51,8 +51,8 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         asked = _session(request, acknowledged, share, call)
     except KafkaError as error:
         return _refused(error, call)
-    if asked.is_first and call.connection is not None:
-        share.watch(call.connection)
+    if asked.is_first:
+        share.watch(call.pending)
     fetch = _Fetch(request, call, share, asked, acknowledged)
     share.partitions.acknowledge(
         request.groupId, request.memberId, acknowledged.rows, fetch.acknowledged

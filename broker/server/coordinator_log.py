@@ -225,11 +225,6 @@ class CoordinatorLog:
     def _batch_bytes_max(self) -> int:
         return self._replicas.topic_config(self.topic).integer("max.message.bytes") - 100
 
-    def _started(self, run: Callable[[], None], name: str) -> threading.Thread:
-        thread = threading.Thread(target=run, name=f"{self.topic}-{name}", daemon=True)
-        thread.start()
-        return thread
-
     def _write_waiting(self) -> None:
         """One round: appends everything, then waits once for the flushes that all of it shares."""
         with self._lock:
@@ -270,7 +265,7 @@ class CoordinatorLog:
         except KafkaError:
             return None, [(row, NotCoordinator()) for row in appends]
         any_written = False
-        for batch in _batches(appends) if len(appends) > 1 else (appends,):
+        for batch in _batches(appends):
             try:
                 self._append_batch(log_handle, batch, led.leader_epoch)
             except LogError as error:
@@ -360,7 +355,9 @@ class CoordinatorLog:
         with self._lock:
             self._to_load.extend(full)
             if self._loader is None and not self._stopping:
-                self._loader = self._started(self._load_all, "loader")
+                name = f"{self.topic}-loader"
+                self._loader = threading.Thread(target=self._load_all, name=name, daemon=True)
+                self._loader.start()
 
     def _load_if_empty(self, index: int) -> bool:
         try:

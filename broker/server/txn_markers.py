@@ -1,6 +1,6 @@
 """Transaction markers: the control batches that end a transaction in each of its partitions.
 
-One thread takes whatever was ordered since its last round, appends a marker for each partition,
+A round (rounds.py) takes whatever was ordered since the last, appends a marker for each partition,
 asks for one flush of each log, and then says what became of every partition: so many transactions
 share few flushes. A partition that cannot be written to now is tried again, for whoever coordinates
 must not call a transaction complete before all its markers are durable. One that is gone needs no
@@ -104,7 +104,7 @@ class TransactionMarkers:
         self._rounds = Rounds("transaction-markers", self._write_ordered, may_wait=may_wait)
 
     def write(self, order: MarkerOrder, done: Callable[[], object]) -> None:
-        """Goes on trying; `done` comes on the writer's thread, unless the broker stops before."""
+        """Goes on trying; `done` comes on the round's thread, unless the broker stops before."""
         self._take(_Work(order, lambda codes: done(), True, set(order.partitions)))
 
     def write_once(self, order: MarkerOrder, done: Callable[[Codes], object]) -> None:

@@ -36,17 +36,12 @@ def response_header_version(key: int, version: int) -> int:
     return 0 if version < flexible_from else 1
 
 
-@cache
-def _program(name: str, version: int) -> Program:
-    return by_name(name).program(version)
-
-
 def _request_program(key: int, version: int) -> Program:
-    return _program("RequestHeader", request_header_version(key, version))
+    return by_name("RequestHeader").program(request_header_version(key, version))
 
 
 def _response_program(key: int, version: int) -> Program:
-    return _program("ResponseHeader", response_header_version(key, version))
+    return by_name("ResponseHeader").program(response_header_version(key, version))
 
 
 def decode_request_header(data: Buffer, offset: int = 0) -> tuple[Struct, int]:
