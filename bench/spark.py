@@ -237,7 +237,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "performance")
     given = parser.parse_args()
     counts = {100: given.records, 1024: given.records // 5}
-    wanted = [row for row in ROWS if row.name in given.rows.split(",")]
+    names = given.rows.split(",")
+    if unknown := set(names) - {row.name for row in ROWS}:
+        parser.error(f"no rows {', '.join(sorted(unknown))}: {', '.join(r.name for r in ROWS)}")
+    wanted = [row for row in ROWS if row.name in names]
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as scratch_name:
         scratch = Path(scratch_name)
         ours, theirs = Ours(scratch / "ours", "os"), Theirs(KAFKA, scratch / "theirs")

@@ -24,6 +24,7 @@ from barnabas.cext.epoch import Epochs
 from barnabas.cext.fetch import FetchLane
 from barnabas.cext.histogram import Times
 from barnabas.cext.kept_answers import KeptAnswers
+from barnabas.cext.list_offsets import ListOffsetsLane
 from barnabas.cext.partitions import PartitionTable
 from barnabas.cext.produce import ProduceLane
 from barnabas.cext.pylane import PendingRequest
@@ -333,7 +334,11 @@ class Node:
             self._sessions,
             fetch_bytes_max=self.config.integer("fetch.max.bytes"),
         )
+        self.list_offsets = ListOffsetsLane(self._table)
+        lanes = [produce, self._fetch, self.kept_answers, self.list_offsets]
         lane = offset_commit_lane(self.config, self._table)
+        if lane is not None:
+            lanes.append(lane)
         rows = api_keys()
         flexible_from = [-1] * (max(rows) + 1)
         for row in rows.values():
@@ -341,7 +346,7 @@ class Node:
                 flexible_from[row.key] = row.request_flexible_from
         self._reactor = Reactor(
             self.system,
-            [produce, self._fetch, self.kept_answers, *([] if lane is None else [lane])],
+            lanes,
             network_threads=network_threads(self.dynamic, self.config.is_set(THREADS)),
             flexible_from=flexible_from,
             limits={name: self.dynamic.integer(name) for name in LIMITS},

@@ -28,6 +28,7 @@ from barnabas.cext.fetch_request cimport (
     FETCH_FLEXIBLE_FROM, FETCH_IDS_FROM, FETCH_SESSIONS_FROM, PART_ORDERS, PART_PRESENT,
     FetchPartition, fetch_same_topic,
 )
+from barnabas.cext.fields cimport write_count, write_string
 from barnabas.cext.lane cimport response_add_slice, response_begin, response_end
 
 cdef enum:
@@ -87,21 +88,11 @@ cdef int32_t count_run(Walk w, FetchPartition* first) noexcept nogil:
         part = walk_next(&w)
     return n
 
-cdef void write_count(Buffer* b, bint flexible, int32_t n) noexcept nogil:
-    if flexible:
-        buffer_uvarint(b, n + 1)
-    else:
-        buffer_i32(b, n)
-
 cdef void write_topic(Buffer* b, int16_t version, const FetchPartition* part) noexcept nogil:
     if version >= FETCH_IDS_FROM:
         buffer_bytes(b, part.key.topic_id, 16)
         return
-    if version >= FETCH_FLEXIBLE_FROM:
-        buffer_uvarint(b, part.key.topic_bytes + 1)
-    else:
-        buffer_i16(b, part.key.topic_bytes)
-    buffer_bytes(b, part.key.topic, part.key.topic_bytes)
+    write_string(b, version >= FETCH_FLEXIBLE_FROM, part.key.topic, part.key.topic_bytes)
 
 cdef void write_partition_tags(Buffer* b, int16_t version, const FetchPartition* part) noexcept nogil:
     cdef bint leader = version >= 16 and part.leader_id >= 0
@@ -127,7 +118,7 @@ cdef void write_aborted(Buffer* b, const FetchRequest* r, const FetchPartition* 
         count = 0
     elif r.isolation == READ_COMMITTED and part.error == 0:
         count = part.aborted.count
-    write_count(b, flexible, <int32_t>count)
+    write_count(b, flexible, count)
     for i in range(count):
         buffer_i64(b, part.aborted.items[i].producer_id)
         buffer_i64(b, part.aborted.items[i].first_offset)

@@ -26,6 +26,7 @@ from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of, cursor_take,
     cursor_uvarint,
 )
+from barnabas.cext.fields cimport read_count, read_string
 from barnabas.cext.rewrite cimport rewrite_drop
 from barnabas.cext.segment cimport segment_release
 from barnabas.cext.txn_index cimport aborted_txns_free
@@ -95,25 +96,12 @@ cdef FetchKey* add_forgotten(FetchRequest* r) noexcept nogil:
     r.forgotten_count += 1
     return &r.forgotten[r.forgotten_count - 1]
 
-cdef int32_t read_count(Cursor* c, bint flexible) noexcept nogil:
-    """The length of an array that may not be null; each element takes a byte at least."""
-    cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i32(c)
-    if n < 0 or n > cursor_left(c):
-        c.bad = True
-        return 0
-    return <int32_t>n
-
-cdef const uint8_t* read_string(Cursor* c, bint flexible, int32_t* size) noexcept nogil:
-    """A string that may not be null."""
-    cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i16(c)
-    size[0] = <int32_t>n
-    return cursor_take(c, n)
-
 cdef void read_topic(Cursor* c, int16_t version, FetchKey* key) noexcept nogil:
     cdef const uint8_t* at
     memset(key, 0, sizeof(FetchKey))
     if version < FETCH_IDS_FROM:
-        key.topic = read_string(c, version >= FETCH_FLEXIBLE_FROM, &key.topic_bytes)
+        key.topic = read_string(
+            c, version >= FETCH_FLEXIBLE_FROM, False, &key.topic_bytes)
         return
     at = cursor_take(c, 16)
     if at != NULL:
@@ -259,7 +247,7 @@ cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, i
     if status != FETCH_OK:
         return status
     if version >= 11:
-        read_string(&c, version >= FETCH_FLEXIBLE_FROM, &rack_bytes)
+        read_string(&c, version >= FETCH_FLEXIBLE_FROM, False, &rack_bytes)
     if version >= FETCH_FLEXIBLE_FROM:
         read_request_tags(&c, r)
     return FETCH_MALFORMED if c.bad or c.p != c.end else FETCH_OK

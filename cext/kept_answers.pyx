@@ -22,7 +22,8 @@ from libc.string cimport memcmp, memcpy, memset
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i64
 from barnabas.cext.buffer cimport buffer_bytes, buffer_i32
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, LaneHandle, Parked, Request, Response, response_end,
+    LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_resumes_nothing, LaneHandle, Parked,
+    Request, Response, response_end,
 )
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
@@ -115,14 +116,6 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     return outcome
 
 
-cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
-    return LANE_CLOSE           # nothing parks here
-
-
-cdef void _abandon(void* context, Parked* parked) noexcept nogil:
-    pass
-
-
 cdef class KeptAnswers(LaneHandle):
     """The kept answers of one API key of one broker."""
     cdef Kept core
@@ -138,8 +131,8 @@ cdef class KeptAnswers(LaneHandle):
         self.functions.context = &self.core
         self.functions.takes = _takes
         self.functions.handle = _handle
-        self.functions.resume = _resume
-        self.functions.abandon = _abandon
+        self.functions.resume = lane_resumes_nothing
+        self.functions.abandon = lane_abandons_nothing
         self.lane = &self.functions
 
     def __init__(self, int api_key):

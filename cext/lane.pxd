@@ -80,6 +80,13 @@ cdef struct Lane:
     # The connection went while parked: drop the state.
     void (*abandon)(void* context, Parked* parked) noexcept nogil
 
+# Of a lane that never parks.
+cdef inline int lane_resumes_nothing(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
+    return LANE_CLOSE
+
+cdef inline void lane_abandons_nothing(void* context, Parked* parked) noexcept nogil:
+    pass
+
 cdef class LaneHandle:
     """Python's carrier of a Lane from the module that makes it to the reactor."""
     cdef Lane* lane

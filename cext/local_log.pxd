@@ -105,6 +105,7 @@ cdef int64_t log_flushed_offset(Log* log) noexcept nogil
 cdef bint log_is_offline(Log* log) noexcept nogil
 # The end offset of the largest epoch <= `epoch` (KIP-101): found_epoch -1 and end_offset -1 when none.
 cdef void log_epoch_end(Log* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
+cdef int32_t log_epoch_at(Log* log, int64_t offset) noexcept nogil      # -1: not known
 
 # The first offset of the earliest transaction without a marker, -1 when there is none.
 cdef int64_t log_first_open_offset(Log* log) noexcept nogil

@@ -235,6 +235,9 @@ cdef void log_note_transactions(Log* log) noexcept nogil:
 cdef void log_epoch_end(Log* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil:
     leader_epochs_end_of(&log.leader_epochs, epoch, log_end_offset(log), found_epoch, end_offset)
 
+cdef int32_t log_epoch_at(Log* log, int64_t offset) noexcept nogil:
+    return leader_epochs_at(&log.leader_epochs, offset)
+
 
 # ----------------------------------------------------------------------------------------- rolling
 
@@ -643,7 +646,7 @@ cdef int _time_in(
         if offset[0] >= limit_offset:
             offset[0] = found_ms[0] = -1
             return 1
-        epoch[0] = leader_epochs_at(&log.leader_epochs, offset[0])
+        epoch[0] = log_epoch_at(log, offset[0])
     return status
 
 

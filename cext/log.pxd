@@ -7,7 +7,7 @@ is Python's owner of a log.
 from barnabas.cext.epoch cimport Epochs
 from barnabas.cext.local_log cimport (
     Appended, LOG_TIME_COMPRESSED, Log, LogConfig, LogMarks, LogSlice, SegmentList, log_append,
-    log_append_verified, log_end_offset, log_epoch_end, log_first_open_offset, log_flush,
+    log_append_verified, log_end_offset, log_epoch_at, log_epoch_end, log_first_open_offset, log_flush,
     log_flushed_offset, log_flush_is_due, log_is_offline, log_offset_for_time,
     log_offset_of_max_time, log_read, log_start_offset,
 )

@@ -46,6 +46,7 @@ from barnabas.cext.crc cimport crc32c
 from barnabas.cext.endian cimport be32_store, be64_store
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.error_codes cimport ERROR_NONE
+from barnabas.cext.fields cimport write_count, write_no_tags, write_string
 from barnabas.cext.int64_map cimport (
     Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
@@ -207,10 +208,6 @@ cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int3
 
 # -------------------------------------------------------------------------------- the batch
 
-cdef void _write_text(Buffer* b, const uint8_t* p, int32_t n) noexcept nogil:
-    buffer_i16(b, <int16_t>n)
-    buffer_bytes(b, p, n)
-
 cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms) noexcept nogil:
     cdef int32_t key = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
     cdef int32_t value = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
@@ -222,14 +219,14 @@ cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms)
     buffer_uvarint(b, zigzag(delta))
     buffer_uvarint(b, zigzag(key))
     buffer_i16(b, OFFSET_KEY_VERSION)
-    _write_text(b, w.group, w.group_bytes)
-    _write_text(b, w.topic, w.topic_bytes)
+    write_string(b, False, w.group, w.group_bytes)
+    write_string(b, False, w.topic, w.topic_bytes)
     buffer_i32(b, w.index)
     buffer_uvarint(b, zigzag(value))
     buffer_i16(b, OFFSET_VALUE_VERSION)
     buffer_i64(b, w.committed_offset)
     buffer_i32(b, w.leader_epoch)
-    _write_text(b, w.metadata, w.metadata_bytes)
+    write_string(b, False, w.metadata, w.metadata_bytes)
     buffer_i64(b, now_ms)
     buffer_i8(b, 0)                     # headers
 
@@ -330,12 +327,6 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
 
 # -------------------------------------------------------------------------------- the answer
 
-cdef void _write_count(Buffer* b, bint flexible, int64_t count) noexcept nogil:
-    if flexible:
-        buffer_uvarint(b, <uint64_t>count + 1)
-    else:
-        buffer_i32(b, <int32_t>count)
-
 cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
     cdef Walk w
     cdef Buffer* b = &out.bytes
@@ -344,29 +335,23 @@ cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
     response_begin(out, r.correlation_id, w.flexible)
     if w.version >= VERSION_THROTTLE:
         buffer_i32(b, 0)
-    _write_count(b, w.flexible, topics)
+    write_count(b, w.flexible, topics)
     for i in range(topics):
         partitions = commit_topic(&w)
         if w.by_id:
             buffer_bytes(b, w.topic_id, 16)
-        elif w.flexible:
-            buffer_uvarint(b, <uint64_t>w.topic_bytes + 1)
-            buffer_bytes(b, w.topic, w.topic_bytes)
         else:
-            _write_text(b, w.topic, w.topic_bytes)
-        _write_count(b, w.flexible, partitions)
+            write_string(b, w.flexible, w.topic, w.topic_bytes)
+        write_count(b, w.flexible, partitions)
         for k in range(partitions):
             commit_row(&w)
             buffer_i32(b, w.index)
             buffer_i16(b, code)
-            if w.flexible:
-                buffer_i8(b, 0)
+            write_no_tags(b, w.flexible)
             request_error(r, code)
         commit_tags(&w)
-        if w.flexible:
-            buffer_i8(b, 0)
-    if w.flexible:
-        buffer_i8(b, 0)
+        write_no_tags(b, w.flexible)
+    write_no_tags(b, w.flexible)
     if b.failed:
         return LANE_CLOSE
     response_end(out)

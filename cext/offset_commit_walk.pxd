@@ -6,11 +6,12 @@
 `c.bad` says that the request is damaged, or not plain: tagged fields that nobody knows, a retention
 time. Nothing is read past its end.
 """
-from libc.stdint cimport INT16_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from barnabas.cext.cursor cimport (
-    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_left, cursor_of, cursor_take, cursor_uvarint,
+    Cursor, cursor_i32, cursor_i64, cursor_left, cursor_of, cursor_take,
 )
+from barnabas.cext.fields cimport read_count, read_no_tags, read_string
 from barnabas.cext.lane cimport Request
 
 cdef enum:
@@ -45,27 +46,9 @@ cdef struct Walk:
     const uint8_t* metadata
     int32_t metadata_bytes
 
-cdef inline const uint8_t* commit_string(Walk* w, int32_t* size, bint nullable) noexcept nogil:
-    cdef int64_t n = <int64_t>cursor_uvarint(&w.c, 5) - 1 if w.flexible else cursor_i16(&w.c)
-    size[0] = <int32_t>n
-    if n == -1 and nullable:
-        return NULL
-    if n < 0 or n > INT16_MAX:
-        w.c.bad = True
-        return NULL
-    return cursor_take(&w.c, n)
-
-cdef inline int64_t commit_count(Walk* w) noexcept nogil:
-    cdef int64_t n = <int64_t>cursor_uvarint(&w.c, 5) - 1 if w.flexible else cursor_i32(&w.c)
-    if n < 0 or n > cursor_left(&w.c):
-        w.c.bad = True
-        return 0
-    return n
-
 cdef inline void commit_tags(Walk* w) noexcept nogil:
     """Tagged fields that nobody knows are Python's matter."""
-    if w.flexible and cursor_uvarint(&w.c, 5) != 0:
-        w.c.bad = True
+    read_no_tags(&w.c, w.flexible)
 
 cdef inline int64_t commit_begin(Walk* w, const Request* r) noexcept nogil:
     """Reads up to the topics and gives their count."""
@@ -73,31 +56,31 @@ cdef inline int64_t commit_begin(Walk* w, const Request* r) noexcept nogil:
     w.version = r.api_version
     w.flexible = w.version >= VERSION_FLEXIBLE
     w.by_id = w.version >= VERSION_TOPIC_IDS
-    w.group = commit_string(w, &w.group_bytes, False)
+    w.group = read_string(&w.c, w.flexible, False, &w.group_bytes)
     w.generation = cursor_i32(&w.c)
-    w.member = commit_string(w, &w.member_bytes, False)
+    w.member = read_string(&w.c, w.flexible, False, &w.member_bytes)
     w.instance = NULL
     w.instance_bytes = -1
     if w.version >= VERSION_INSTANCE:
-        w.instance = commit_string(w, &w.instance_bytes, True)
+        w.instance = read_string(&w.c, w.flexible, True, &w.instance_bytes)
     if w.version <= VERSION_RETENTION_LAST and cursor_i64(&w.c) != -1:
         w.c.bad = True
     w.topic = w.topic_id = NULL
     w.topic_bytes = 0
-    return commit_count(w)
+    return read_count(&w.c, w.flexible)
 
 cdef inline int64_t commit_topic(Walk* w) noexcept nogil:
     if w.by_id:
         w.topic_id = cursor_take(&w.c, 16)
     else:
-        w.topic = commit_string(w, &w.topic_bytes, False)
-    return commit_count(w)
+        w.topic = read_string(&w.c, w.flexible, False, &w.topic_bytes)
+    return read_count(&w.c, w.flexible)
 
 cdef inline void commit_row(Walk* w) noexcept nogil:
     w.index = cursor_i32(&w.c)
     w.committed_offset = cursor_i64(&w.c)
     w.leader_epoch = cursor_i32(&w.c) if w.version >= VERSION_LEADER_EPOCH else -1
-    w.metadata = commit_string(w, &w.metadata_bytes, True)
+    w.metadata = read_string(&w.c, w.flexible, True, &w.metadata_bytes)
     if w.metadata == NULL:
         w.metadata_bytes = 0
     commit_tags(w)

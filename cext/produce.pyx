@@ -60,6 +60,7 @@ from barnabas.cext.error_codes cimport (
     ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ERROR_KAFKA_STORAGE_ERROR,
     ERROR_UNKNOWN_PRODUCER_ID, ERROR_UNSUPPORTED_COMPRESSION_TYPE, ERROR_INVALID_RECORD,
 )
+from barnabas.cext.fields cimport write_count, write_string
 from barnabas.cext.inflate cimport (
     INFLATE_NO_MEMORY, INFLATE_OK, INFLATE_TOO_LARGE, Inflated, inflated_free, inflated_init,
     inflated_reset,
@@ -79,7 +80,7 @@ from barnabas.cext.partitions cimport (
     partition_find, partition_find_id, partition_high_watermark, ProducePolicy, Table,
     table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
 )
-from barnabas.cext.produce_answer cimport Answer, produce_write, produce_write_count
+from barnabas.cext.produce_answer cimport Answer, produce_write
 from barnabas.cext.produce_state cimport (
     PRODUCE_DECODING, PRODUCE_VERIFYING, PRODUCE_VISIBLE, State, state_free, state_settle,
     state_wait_for, Wait,
@@ -386,18 +387,14 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
     s.now_ms = system.wall_ms(system)
     topics = walk_begin(w, s.request)
     response_begin(s.out, s.request.correlation_id, w.flexible)
-    produce_write_count(b, w.flexible, topics)
+    write_count(b, w.flexible, topics)
     for i in range(topics):
         partitions = walk_topic(w)
         if w.by_id:
             buffer_bytes(b, w.topic_id, 16)
-        elif w.flexible:
-            buffer_uvarint(b, <uint64_t>w.topic_bytes + 1)
-            buffer_bytes(b, w.topic, w.topic_bytes)
         else:
-            buffer_i16(b, <int16_t>w.topic_bytes)
-            buffer_bytes(b, w.topic, w.topic_bytes)
-        produce_write_count(b, w.flexible, partitions)
+            write_string(b, w.flexible, w.topic, w.topic_bytes)
+        write_count(b, w.flexible, partitions)
         for k in range(partitions):
             walk_partition(w)
             a.error = s.refuse_all

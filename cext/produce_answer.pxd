@@ -13,6 +13,5 @@ cdef struct Answer:
     int32_t leader_id               # -1: not told
     int32_t leader_epoch
 
-cdef void produce_write_count(Buffer* b, bint flexible, int64_t count) noexcept nogil
 # Gives where the error code stands.
 cdef int64_t produce_write(Buffer* b, const Walk* w, const Answer* a, const Verdict* verdict) noexcept nogil

@@ -8,6 +8,7 @@ from libc.string cimport strlen
 from barnabas.cext.buffer cimport (
     Buffer, buffer_bytes, buffer_i8, buffer_i16, buffer_i32, buffer_i64, buffer_uvarint,
 )
+from barnabas.cext.fields cimport write_count
 
 
 cdef void _write_message(Buffer* b, bint flexible, const char* message) noexcept nogil:
@@ -18,13 +19,6 @@ cdef void _write_message(Buffer* b, bint flexible, const char* message) noexcept
         buffer_i16(b, <int16_t>size)
     if size > 0:
         buffer_bytes(b, message, size)
-
-
-cdef void produce_write_count(Buffer* b, bint flexible, int64_t count) noexcept nogil:
-    if flexible:
-        buffer_uvarint(b, <uint64_t>(count + 1))
-    else:
-        buffer_i32(b, <int32_t>count)
 
 
 cdef int64_t produce_write(
@@ -40,7 +34,7 @@ cdef int64_t produce_write(
     if w.version >= 5:
         buffer_i64(b, a.log_start)
     if w.version >= 8:
-        produce_write_count(b, w.flexible, verdict.rejected_count)
+        write_count(b, w.flexible, verdict.rejected_count)
         for i in range(verdict.rejected_count):
             buffer_i32(b, verdict.rejected[i])
             _write_message(b, w.flexible, (

@@ -9,8 +9,9 @@ least as many bytes as it announces elements.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.cursor cimport (
-    Cursor, cursor_i16, cursor_i32, cursor_left, cursor_of, cursor_take, cursor_uvarint,
+    Cursor, cursor_i16, cursor_i32, cursor_of, cursor_take, cursor_uvarint,
 )
+from barnabas.cext.fields cimport read_count, read_string
 from barnabas.cext.lane cimport Request
 
 cdef enum:
@@ -34,19 +35,6 @@ cdef struct Walk:                   # one pass over a request
     const uint8_t* records
     int64_t records_bytes
 
-cdef inline int64_t walk_count(Walk* w) noexcept nogil:
-    """An array's count, which may not be null; each element takes a byte at least."""
-    cdef int64_t n = <int64_t>cursor_uvarint(&w.c, 5) - 1 if w.flexible else cursor_i32(&w.c)
-    if n < 0 or n > cursor_left(&w.c):
-        w.c.bad = True
-        return 0
-    return n
-
-cdef inline const uint8_t* walk_string(Walk* w, int32_t* size) noexcept nogil:
-    cdef int64_t n = <int64_t>cursor_uvarint(&w.c, 5) - 1 if w.flexible else cursor_i16(&w.c)
-    size[0] = <int32_t>n
-    return NULL if n < 0 else cursor_take(&w.c, n)
-
 cdef inline void walk_tags(Walk* w) noexcept nogil:
     cdef uint64_t i, count
     if w.flexible:
@@ -63,25 +51,21 @@ cdef inline int64_t walk_begin(Walk* w, const Request* request) noexcept nogil:
     w.version = request.api_version
     w.flexible = w.version >= VERSION_FLEXIBLE
     w.by_id = w.version >= VERSION_TOPIC_IDS
-    w.transactional_id = walk_string(w, &w.transactional_id_bytes)
-    if w.transactional_id_bytes < -1:
-        w.c.bad = True
+    w.transactional_id = read_string(&w.c, w.flexible, True, &w.transactional_id_bytes)
     w.acks = cursor_i16(&w.c)
     w.timeout_ms = cursor_i32(&w.c)
     w.topic = NULL
     w.topic_id = NULL
     w.topic_bytes = 0
-    return walk_count(w)
+    return read_count(&w.c, w.flexible)
 
 cdef inline int64_t walk_topic(Walk* w) noexcept nogil:
     """Reads a topic up to its partitions and gives their count."""
     if w.by_id:
         w.topic_id = cursor_take(&w.c, 16)
     else:
-        w.topic = walk_string(w, &w.topic_bytes)
-        if w.topic == NULL:
-            w.c.bad = True
-    return walk_count(w)
+        w.topic = read_string(&w.c, w.flexible, False, &w.topic_bytes)
+    return read_count(&w.c, w.flexible)
 
 cdef inline void walk_partition(Walk* w) noexcept nogil:
     cdef int64_t size

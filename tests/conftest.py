@@ -1,12 +1,15 @@
 """What holds for all tests: the broker under test, and that CI skips nothing unseen."""
 
+import faulthandler
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from zookeeper_server import zookeeper_server  # noqa: F401  (a fixture for every test)
 
+END_S = 120
 ALLOWED = Path(__file__).with_name("skips.txt")
 
 
@@ -36,6 +39,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None and unlisted(reporter) and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """A thread that a failed test left running would keep this process from ending; it is named
+    then, by its stack."""
+    faulthandler.dump_traceback_later(END_S, exit=True, file=sys.__stderr__)
 
 
 def unlisted(reporter: pytest.TerminalReporter) -> list[pytest.TestReport]:

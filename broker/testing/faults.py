@@ -1,8 +1,8 @@
 """Faults on demand: errors, delays and dropped connections that a test asks for.
 
-A rule is asked of every request that comes to Python. Produce and Fetch come only while a rule
-names them: the reactor's gate is open then, and shut otherwise, so that a broker without rules does
-what it always does. Answers are real ones of the protocol (error_answers.py). A rule strikes
+A rule is asked of every request that comes to Python. What network threads answer comes only while
+a rule names it: the reactor's gate is open then, and shut otherwise, so that a broker without rules
+does what it always does. Answers are real ones of the protocol (error_answers.py). A rule strikes
 `times` times and is gone.
 
 A Fetch of an incremental session names only what changed, so an error could not be said of each
@@ -166,11 +166,10 @@ class Faults:
 
     def _set_gate(self) -> None:
         if self._reactor is not None:
-            gated = {rule.key for rule in self._rules} & (self._lane_keys | {METADATA})
-            self._reactor.set_gate(gated)
+            self._reactor.set_gate({rule.key for rule in self._rules})
 
     def _has_lane(self, pending: PendingRequest) -> bool:
-        """Metadata is gated only so that no kept answer passes a rule by; Python answers it."""
+        """Keys that Python has a handler for are gated so that no lane passes a rule by."""
         return pending.gated and pending.api_key in self._lane_keys
 
     def gate(self, pending: PendingRequest) -> bool:

@@ -1,5 +1,6 @@
 """Metadata that was asked before comes from the network threads, and never says what has passed."""
 
+import itertools
 import threading
 from contextlib import closing
 
@@ -159,13 +160,13 @@ def test_error_codes_are_counted_alike(tmp_path):
             figures = node.reactor.request_figures().get(METADATA, {"errors": {}})
             return node._errors.counts().get((METADATA, 0), 0), figures["errors"].get(0, 0)
 
-        served = kept(a).served
-        ask(a, "two")
-        by_python = counted()
-        assert by_python == (5, 0)
-        ask(a, "two")
-        assert kept(a).served == served + 1
-        assert counted() == (5, 5)
+        for asked in itertools.count(1):  # what the new topic changed is forgotten at its end
+            served, before = kept(a).served, counted()
+            ask(a, "two")
+            if kept(a).served > served:
+                break
+            assert counted() == (before[0] + 5, 0) and asked < 10
+        assert counted() == (before[0], 5)
 
 
 def test_an_answer_that_a_change_overtakes_is_not_kept(admin):
