@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.cext.offset_commit import OffsetCommitLane
@@ -96,6 +97,7 @@ class Coordinators:
             wall_ms=system.wall_ms,
             new_producer_id=producer_ids.next,
             write_markers=self.markers.write,
+            expect=partial(verify.expect, table),
             version_level=lambda: features.level("transaction.version"),
             settings=TransactionSettings.of(config.integer),
         )

@@ -5,7 +5,7 @@ copy-on-write segment list inside an epoch (epoch.pxd). All functions return a K
 (0 none, 1 OFFSET_OUT_OF_RANGE, 2 CORRUPT_MESSAGE, 45 OUT_OF_ORDER_SEQUENCE_NUMBER,
 47 INVALID_PRODUCER_EPOCH, 56 KAFKA_STORAGE_ERROR, 59 UNKNOWN_PRODUCER_ID, ...).
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.epoch cimport EpochDomain
 from barnabas.cext.leader_epochs cimport LeaderEpochs
@@ -53,6 +53,8 @@ cdef struct Verification:       # a producer whose transaction is being asked fo
     int64_t producer_id
     int64_t number
     bint overtaken              # a marker came meanwhile
+    bint answered               # it belongs to its transaction, whose end drops this
+    int16_t epoch               # of the producer, where it is answered
     bint from_zero              # a producer that is not known here begins with sequence 0
 
 cdef struct Log:                # private to local_log.pyx and log.pyx: use the functions
@@ -80,6 +82,7 @@ cdef struct Log:                # private to local_log.pyx and log.pyx: use the 
     int64_t unsettled           # atomic: whether a marker waits for the high watermark
     Verification* verifications
     int64_t verification_number
+    int32_t answered_count      # of the verifications
     int64_t appended_batches
     int64_t appended_bytes
     int64_t flushes
@@ -134,6 +137,7 @@ cdef int log_offset_of_max_time(Log* log, int64_t limit_offset, int64_t* offset,
 cdef Log* log_new(System* system, EpochDomain* epochs, SegmentPool* pool, const char* directory, const LogConfig* config, uint64_t seed) noexcept nogil
 cdef void log_free(Log* log) noexcept nogil
 cdef void log_note_transactions(Log* log) noexcept nogil
+cdef bint log_expects_transaction(const Log* log, int64_t producer_id, int16_t epoch) noexcept nogil
 cdef LogMarks log_marks(Log* log) noexcept nogil
 cdef Segment* log_new_active(Log* log, int64_t base_offset, int* status) noexcept nogil
 cdef int log_roll(Log* log) noexcept nogil

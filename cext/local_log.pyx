@@ -16,7 +16,7 @@ say so. A crash leaves at most a torn tail: recovery (cext/recover.pyx) cuts it.
 
 Next on the data path: cext/segment.pyx.
 """
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, strdup
@@ -368,10 +368,20 @@ cdef int _check_producer(
     return status
 
 
+cdef bint log_expects_transaction(const Log* log, int64_t producer_id, int16_t epoch) noexcept nogil:
+    cdef const Verification* at = log.verifications if log.answered_count else NULL
+    while at != NULL and not (
+            at.answered and at.producer_id == producer_id and at.epoch == epoch):
+        at = at.next
+    return at != NULL
+
+
 cdef int _check_verification(
     Log* log, const Producer* entry, const BatchHeader* h, int64_t number
 ) noexcept nogil:
     cdef const Verification* at = log.verifications
+    if log_expects_transaction(log, h.producer_id, h.producer_epoch):
+        return 0
     while at != NULL and at.number != number:
         at = at.next
     if at == NULL or at.producer_id != h.producer_id or at.overtaken:
@@ -383,11 +393,18 @@ cdef int _check_verification(
 
 cdef void _overtake(Log* log, int64_t producer_id) noexcept nogil:
     """A marker came: who asked the coordinator before it asks about a transaction that is over."""
-    cdef Verification* at = log.verifications
-    while at != NULL:
-        if at.producer_id == producer_id:
-            at.overtaken = True
-        at = at.next
+    cdef Verification** at = &log.verifications
+    cdef Verification* found
+    while at[0] != NULL:
+        found = at[0]
+        if found.producer_id == producer_id and found.answered:
+            at[0] = found.next
+            log.answered_count -= 1
+            free(found)
+            continue
+        if found.producer_id == producer_id:
+            found.overtaken = True
+        at = &found.next
 
 
 cdef int _write(Log* log, Segment* active, const uint8_t* batch, int64_t size_bytes) noexcept nogil:

@@ -13,7 +13,8 @@ from barnabas.cext.local_log cimport (
 )
 from barnabas.cext.log_transactions cimport (
     log_aborted_txns, log_begin_verification, log_end_verification, log_first_unstable_offset,
-    log_high_watermark_moved, log_in_transaction, log_renew_verification, log_transactions_restored,
+    log_expect_transaction, log_high_watermark_moved, log_knows_transaction, log_renew_verification,
+    log_transactions_restored,
 )
 from barnabas.cext.segment cimport Segment, SegmentCache, segment_release, segment_retain
 from barnabas.cext.sys cimport System, SystemCalls

@@ -1,5 +1,5 @@
 """Transactions in one log: how far readers of committed records see, and who may write."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int16_t, int64_t
 
 from barnabas.cext.local_log cimport Log, LogSlice
 from barnabas.cext.records cimport BatchHeader
@@ -16,8 +16,12 @@ cdef void log_transactions_restored(Log* log) noexcept nogil
 # KAFKA_STORAGE_ERROR; `found` is the caller's to free either way.
 cdef int log_aborted_txns(Log* log, int64_t offset, int64_t limit_offset, const LogSlice* slice, AbortedTxns* found) noexcept nogil
 
-# Whether a batch goes on with a transaction that is open here.
-cdef bint log_in_transaction(Log* log, const BatchHeader* h) noexcept nogil
+# Whether a batch goes on with a transaction that is open here, or begins one that is expected.
+cdef bint log_knows_transaction(Log* log, const BatchHeader* h) noexcept nogil
+# The producer's transaction has begun and this partition belongs to it: until a marker comes its
+# batches need no verification. Under whatever keeps the transaction from ending meanwhile. False:
+# there are EXPECTED_MAX of them, or no memory; then its first batch is asked for.
+cdef bint log_expect_transaction(Log* log, int64_t producer_id, int16_t epoch) noexcept nogil
 # A number for log_append_verified, to be taken before the coordinator is asked; 0: no memory.
 # from_zero: a producer that this log does not know must begin with sequence 0.
 cdef int64_t log_begin_verification(Log* log, int64_t producer_id, bint from_zero) noexcept nogil

@@ -9,17 +9,19 @@ A transactional batch of a client is appended when its producer has a transactio
 The first batch of one has not: then the coordinator is asked whether the partition belongs to it,
 and while it thinks a marker may come and end that transaction. A verification, taken before asking
 and checked at the append, is overtaken by such a marker, so that no batch is left behind that no
-marker will ever follow. Verifications are the log's memory, 40 bytes each, as many as there are
-requests waiting; they are found by walking the list.
+marker will ever follow. A coordinator on this node gives the answer before anybody asks, when it
+adds the partition to a transaction; that one goes with the marker. Verifications are the log's
+memory, 48 bytes each, as many as there are requests waiting, and EXPECTED_MAX answered ones; they
+are found by walking the list.
 
 Next on the data path: cext/txn_index.pyx.
 """
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from barnabas.cext.atomics cimport atomic_load_i64, atomic_load_pointer
 from barnabas.cext.local_log cimport (
-    SegmentList, Verification, log_note_transactions, segment_list_floor,
+    SegmentList, Verification, log_expects_transaction, log_note_transactions, segment_list_floor,
 )
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.open_txns cimport open_txns_settle
@@ -29,6 +31,8 @@ from barnabas.cext.txn_index cimport txn_index_collect
 
 cdef enum:                      # Kafka error codes
     STORAGE_ERROR = 56
+cdef enum:
+    EXPECTED_MAX = 256          # each append of a new transaction walks them
 
 
 cdef int64_t log_first_unstable_offset(Log* log) noexcept nogil:
@@ -97,12 +101,34 @@ cdef int log_aborted_txns(
 
 # ------------------------------------------------------------------------------------ verification
 
-cdef bint log_in_transaction(Log* log, const BatchHeader* h) noexcept nogil:
+cdef bint log_knows_transaction(Log* log, const BatchHeader* h) noexcept nogil:
     cdef bint found
     pthread_mutex_lock(&log.lock)
-    found = producer_in_transaction(producers_find(&log.producers, h.producer_id), h)
+    found = producer_in_transaction(producers_find(&log.producers, h.producer_id), h) or (
+        log_expects_transaction(log, h.producer_id, h.producer_epoch))
     pthread_mutex_unlock(&log.lock)
     return found
+
+
+cdef bint log_expect_transaction(Log* log, int64_t producer_id, int16_t epoch) noexcept nogil:
+    cdef Verification* made = <Verification*>calloc(1, sizeof(Verification))
+    cdef bint expected
+    if made == NULL:
+        return False
+    made.producer_id, made.epoch, made.answered = producer_id, epoch, True
+    pthread_mutex_lock(&log.lock)
+    expected = log_expects_transaction(log, producer_id, epoch)
+    if not expected and log.answered_count < EXPECTED_MAX:
+        log.answered_count += 1
+        log.verification_number += 1
+        made.number = log.verification_number       # nobody's, and no request's 0
+        made.next = log.verifications
+        log.verifications = made
+        made = NULL
+        expected = True
+    pthread_mutex_unlock(&log.lock)
+    free(made)
+    return expected
 
 
 cdef int64_t log_begin_verification(Log* log, int64_t producer_id, bint from_zero) noexcept nogil:

@@ -71,7 +71,7 @@ from barnabas.cext.lane cimport (
     request_error, Response, response_begin, response_end, response_free, response_init, Waker,
 )
 from barnabas.cext.log cimport (
-    Appended, log_append, log_append_verified, log_in_transaction, log_start_offset,
+    Appended, log_append, log_append_verified, log_knows_transaction, log_start_offset,
 )
 from barnabas.cext.partitions cimport (
     COUNT_BATCHES, COUNT_BYTES, COUNT_DUPLICATES, COUNT_MESSAGES, COUNT_REJECTED_CODEC,
@@ -508,7 +508,7 @@ cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked
                 return True
             p = _find(lanes.table, w, &error)
             if p != NULL and partition_error(lanes.table, p) == ERROR_NONE and (
-                    not log_in_transaction(p.log, &h)) and not verify_ask_for(work, p, w.records):
+                    not log_knows_transaction(p.log, &h)) and not verify_ask_for(work, p, w.records):
                 return False
         walk_tags(w)
     return True

@@ -1,9 +1,13 @@
 from typing import final
 
 from barnabas.cext.job_queue import JobQueue
+from barnabas.cext.partitions import PartitionTable
 
 @final
 class VerifyQueue(JobQueue):
+    def expect(
+        self, table: PartitionTable, topic: str, index: int, producer_id: int, epoch: int
+    ) -> None: ...
     def next(self, timeout_ms: int = -1) -> VerifyJob | None: ...
 
 @final

@@ -3,14 +3,15 @@
 The network thread takes a verification of the partition's log (log_transactions.pyx), queues the
 question and parks the request. A Python thread takes it (VerifyQueue.next), asks the coordinator,
 which may have to write to its log first, and answers with done() from whichever thread; the
-connection is woken and the one produce path goes on.
+connection is woken and the one produce path goes on. For partitions that clients add themselves the
+coordinator has answered beforehand, with expect().
 
 Limits: depth_max questions queued; a request that finds no place is refused and sent again.
 Next on the data path: cext/log_transactions.pyx; broker/transactions takes the questions.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -20,10 +21,12 @@ from barnabas.cext.job_queue cimport (
     JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_put, jobs_remove,
 )
 from barnabas.cext.log cimport (
-    log_begin_verification, log_end_verification, log_renew_verification,
+    log_begin_verification, log_end_verification, log_expect_transaction, log_renew_verification,
 )
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from barnabas.cext.partitions cimport partition_again, table_epochs, table_wake
+from barnabas.cext.partitions cimport (
+    partition_again, partition_find, table_epochs, table_of, table_wake,
+)
 
 cdef enum:
     ERROR_UNKNOWN_SERVER_ERROR = -1
@@ -160,6 +163,24 @@ cdef void _finish(Jobs* jobs, VerifyWork* work) noexcept nogil:
 
 cdef class VerifyQueue(JobQueue):
     """The questions of one broker."""
+
+    def expect(
+        self, table not None, str topic not None, int32_t index, int64_t producer_id, int16_t epoch
+    ) -> None:
+        """The partition belongs to the producer's transaction, which has begun: nobody needs to ask
+        whether. To be called before that transaction can end."""
+        cdef Table* known = table_of(table)
+        cdef bytes name = topic.encode()
+        cdef const char* at = name
+        cdef int32_t size_bytes = <int32_t>len(name)
+        cdef Partition* p
+        cdef int slot
+        with nogil:
+            slot = epoch_enter(table_epochs(known))
+            p = partition_find(known, <const uint8_t*>at, size_bytes, index)
+            if p != NULL and p.log != NULL:
+                log_expect_transaction(p.log, producer_id, epoch)
+            epoch_leave(table_epochs(known), slot)
 
     def next(self, int64_t timeout_ms=-1):
         """The next VerifyJob; None after timeout_ms (-1: no end) or when the queue is closed."""

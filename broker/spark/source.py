@@ -7,16 +7,22 @@
     rows.option("subscribe", "news").load()
 
 The driver plans (batch.py, stream.py), workers read files or Fetch and hand Arrow batches over
-(readers.py). Writing is sink.py's.
+(readers.py). Writing is sink.py's. Spark starts a Python process to learn the schema and another to
+plan, each time a query begins: each imports what it needs and no more.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from barnabas.spark.options import BadOption, parse_options, wants_headers
-from barnabas.spark.readers import BatchReader, StreamReader
-from barnabas.spark.sink import BatchWriter, StreamWriter
-from barnabas.spark.sink_options import parse_sink_options
+
+if TYPE_CHECKING:
+    from barnabas.spark.readers import BatchReader, StreamReader
+    from barnabas.spark.sink import BatchWriter, StreamWriter
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
@@ -36,17 +42,27 @@ class BarnabasSource(DataSource):
         return SCHEMA + (HEADERS if wants_headers(self._given()) else "")
 
     def reader(self, schema: StructType) -> BatchReader:
+        from barnabas.spark.readers import BatchReader
+
         return BatchReader(parse_options(self._given()), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
+        from barnabas.spark.readers import StreamReader
+
         return StreamReader(parse_options(self._given(), stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from barnabas.spark.sink import BatchWriter
+        from barnabas.spark.sink_options import parse_sink_options
+
         if overwrite:
             raise BadOption("mode overwrite: a topic is appended to, use mode append")
         return BatchWriter(parse_sink_options(self._given()), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from barnabas.spark.sink import StreamWriter
+        from barnabas.spark.sink_options import parse_sink_options
+
         # Output mode complete sends all rows each time, as updates of their keys.
         return StreamWriter(parse_sink_options(self._given()), schema)
 

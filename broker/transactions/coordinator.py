@@ -91,6 +91,8 @@ class Timers(Protocol):
 
 # Calls back when every marker is durable; it goes on trying until then.
 WriteMarkers = Callable[[MarkerOrder, Callable[[], object]], object]
+# With topic, partition, producer id and epoch: batches of the transaction may come to this log.
+Expect = Callable[[str, int, int, int], object]
 
 
 class TransactionSettings(NamedTuple):
@@ -157,6 +159,7 @@ class TransactionCoordinator:
         wall_ms: Callable[[], int],
         new_producer_id: Callable[[], int],
         write_markers: WriteMarkers,
+        expect: Expect,
         version_level: Callable[[], int],
         settings: TransactionSettings,
     ) -> None:
@@ -169,6 +172,7 @@ class TransactionCoordinator:
         self._timers = timers
         self._new_producer_id = new_producer_id
         self._write_markers = write_markers
+        self._expect = expect
 
     # -- finding an id --------------------------------------------------------------------------
 
@@ -193,8 +197,15 @@ class TransactionCoordinator:
 
     # -- steps ----------------------------------------------------------------------------------
 
-    def _step(self, found: TransactionalId, after: Transaction, done: Done) -> None:
-        """Under the lock: journals a step. `done` is called without it."""
+    def _step(
+        self,
+        found: TransactionalId,
+        after: Transaction,
+        done: Done,
+        added: Iterable[TopicPartition] = (),
+    ) -> None:
+        """Under the lock: journals a step. `done` is called without it. The logs of what was added
+        are told under the lock, so that no end of the transaction comes first."""
         found.pending = after
         value = transaction_value(after, self.version_level())
 
@@ -203,6 +214,8 @@ class TransactionCoordinator:
                 found.pending = None
                 if error is None:
                     found.now = after
+                    for topic, index in added:
+                        self._expect(topic, index, after.producer_id, after.producer_epoch)
                 waiting, found.waiting = found.waiting, []
             done(_as_kafka_says(error))
             for call in waiting:
@@ -312,7 +325,8 @@ class TransactionCoordinator:
             self._begun(found, connection_id)
             if found.now.state != State.ONGOING or not added <= found.now.partitions:
                 after = found.now.with_partitions(added, version, self.wall_ms())
-                self._step(found, after, done)
+                # Clients that leave the adding to us ask with the batch itself.
+                self._step(found, after, done, () if version >= BUMPS_EPOCH else added)
                 return
         done(None)
 

@@ -1,7 +1,8 @@
 """Whether a producer may write to a partition in its transaction: questions of the Produce lane.
 
 Produce requests below ADDS_FROM come from clients that add partitions themselves: the partition is
-looked for. From there on it is added (KIP-890, second part). What the coordinator says is told in
+looked for, when its log does not expect the transaction (after a restart, or where too many are
+expected). From there on it is added (KIP-890, second part). What the coordinator says is told in
 codes that the client's version can act on.
 
 Such a client writes on as soon as the end of its last transaction was decided, and the coordinator

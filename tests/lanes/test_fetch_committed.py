@@ -20,10 +20,12 @@ from barnabas.cext.log import BUMPING_MARKER, LogError, LogHandle, LogSettings
 from barnabas.cext.records import Record, encode_batch
 from barnabas.cext.segment import SegmentCache
 from barnabas.cext.sys import SystemCalls
+from barnabas.cext.verify import VerifyQueue
 from barnabas.wire.batches import decode_batches
 
 SMALL = LogSettings(segment_bytes=700, index_interval_bytes=80, segment_index_bytes=4096)
 TRANSACTIONAL, CONTROL = 0x10, 0x20
+EXPECTED_MAX = 256  # of one log: cext/log_transactions.pyx
 
 
 def data(producer, sequence, count=1, *, transactional=True, epoch=0):
@@ -282,6 +284,53 @@ def test_a_marker_overtakes_a_verification(tmp_path):
             log.end_verification(done)
         log.append(bytearray(data(1, 1)), verification=0)  # the transaction is open here
         assert log.first_open_offset == 2
+    finally:
+        broker.close()
+
+
+def refused(log, batch):
+    with pytest.raises(LogError) as error:
+        log.append(bytearray(batch), verification=0)
+    assert error.value.code == 48
+
+
+def test_an_expected_transaction_needs_no_verification(tmp_path):
+    """The coordinator has answered beforehand; its word is good until the marker."""
+    broker = FetchBroker(tmp_path, {"t": 1, "u": 1})
+    log = broker.logs["t", 0]
+    queue = VerifyQueue()
+    try:
+        for topic, index in (("nowhere", 0), ("t", 7), ("u", 0)):
+            queue.expect(broker.table, topic, index, 1, 0)
+        refused(log, data(1, 0))
+        for _ in range(2):  # the same again
+            queue.expect(broker.table, "t", 0, 1, 0)
+        refused(log, data(2, 0))
+        refused(log, data(1, 0, epoch=1))
+        log.append(bytearray(data(1, 0)), verification=0)
+        log.append(bytearray(data(1, 1)), verification=0)
+        log.append(bytearray(marker(1, True)))
+        refused(log, data(1, 2))
+        queue.expect(broker.table, "t", 0, 1, 0)
+        log.append(bytearray(marker(1, False)))  # nothing was written in this one
+        refused(log, data(1, 2))
+    finally:
+        broker.close()
+
+
+def test_so_many_transactions_are_expected_and_no_more(tmp_path):
+    broker = FetchBroker(tmp_path, {"t": 1})
+    log = broker.logs["t", 0]
+    queue = VerifyQueue()
+    try:
+        for producer in range(EXPECTED_MAX + 1):
+            queue.expect(broker.table, "t", 0, producer, 0)
+        log.append(bytearray(data(0, 0)), verification=0)
+        log.append(bytearray(data(EXPECTED_MAX - 1, 0)), verification=0)
+        refused(log, data(EXPECTED_MAX, 0))
+        log.append(bytearray(marker(0, True)))
+        queue.expect(broker.table, "t", 0, EXPECTED_MAX, 0)
+        log.append(bytearray(data(EXPECTED_MAX, 0)), verification=0)
     finally:
         broker.close()
 

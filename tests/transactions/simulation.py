@@ -11,7 +11,7 @@ from typing import Any
 from barnabas.cext.records import Record
 from barnabas.errors import CoordinatorNotAvailable, KafkaError
 from barnabas.transactions.coordinator import TransactionCoordinator, TransactionSettings
-from barnabas.transactions.transaction import Transaction
+from barnabas.transactions.transaction import State, Transaction
 from barnabas.transactions.transaction_records import read_transaction
 
 SETTINGS = TransactionSettings(
@@ -89,6 +89,7 @@ class World:
         self.settings = settings
         self.now_ms = 1_000_000
         self.next_id = 0
+        self.expected = 0  # how often logs were told of a transaction
         self.journal = Journal()
         self.on_order: Callable[[Any], object] = lambda order: None
         self.start()
@@ -103,6 +104,7 @@ class World:
             wall_ms=lambda: self.now_ms,
             new_producer_id=self._new_id,
             write_markers=self._ordered,
+            expect=self._expected,
             version_level=lambda: self.version_level,
             settings=self.settings,
         )
@@ -117,6 +119,16 @@ class World:
         self.journal.waiting.clear()
         self.journal.epoch += 1
         self.start()
+
+    def _expected(self, topic: str, index: int, producer_id: int, epoch: int) -> None:
+        """Only what belongs to a transaction that has begun, and whose end is yet to be decided."""
+        self.expected += 1
+        now = [found.now for found in self.coordinator.ids.values()]
+        assert any(
+            (row.producer_id, row.producer_epoch, row.state) == (producer_id, epoch, State.ONGOING)
+            and (topic, index) in row.partitions
+            for row in now
+        )
 
     def _new_id(self) -> int:
         self.next_id += 1

@@ -45,6 +45,23 @@ def state(world, name="x"):
     return world.coordinator.ids[name].now.state
 
 
+def test_logs_are_told_of_partitions_that_clients_add_themselves():
+    """While the transaction is open (the simulation looks), once, and not of the second version's,
+    whose logs ask."""
+    world = World()
+    producer = ready(world)
+    added(world, producer, ROW, OTHER)
+    assert world.expected == 2
+    added(world, producer, ROW)
+    assert world.expected == 2
+    ended(world, producer)
+    added(world, producer, ROW)
+    assert world.expected == 3
+    producer = ended(world, producer, version=2)
+    added(world, producer, ROW, version=2)
+    assert world.expected == 3
+
+
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(level):
     world = World(version_level=level)

@@ -40,6 +40,31 @@ def test_the_next_transaction_is_not_refused_for_the_marker_of_the_one_before(tm
         talk.wire.close()
 
 
+def test_partitions_that_a_client_adds_itself_are_not_asked_for(tmp_path):
+    """Their logs expect the transaction. After a restart they do not, and the question is asked."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
+    with Broker(settings) as broker:
+        talk = Talk(broker.bootstrap_servers, "told")
+        producer = talk.begun()
+        for turn in range(3):
+            assert talk.add(producer, 0, 1) == [0, 0]
+            assert talk.produce(producer, turn)[0] == 0
+            assert talk.end(producer, turn != 1) == 0 and talk.state().startswith("Complete")
+        assert broker.node._verify.counters()["done"] == 0
+        # An ended transaction is expected no more, also where nothing of it was written.
+        assert talk.produce(producer, 0, partition=1)[0] == 48
+        assert broker.node._verify.counters()["done"] == 1
+        assert talk.add(producer, 0, 1) == [0, 0]
+        talk.wire.close()
+        broker.restart()
+        talk = Talk(broker.bootstrap_servers, "told", again=True)
+        assert broker.node._verify.counters()["done"] == 0
+        assert talk.produce(producer, 0, partition=1)[0] == 0
+        assert broker.node._verify.counters()["done"] >= 1
+        assert talk.end(producer, True) == 0 and talk.state() == "CompleteCommit"
+        talk.wire.close()
+
+
 def test_an_end_while_a_batch_waits_leaves_nothing_open(tmp_path):
     """The batch belongs to a transaction that its own producer ends meanwhile."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
