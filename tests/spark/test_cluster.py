@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from scan.scan_rows import consumed, produce
+from spark import mini_hdfs
 from spark.loading import HOUR_MS, KEPT, send, tree
 
 pytest.importorskip("pyspark", reason="needs barnabas[spark]")
@@ -26,6 +27,7 @@ from spark.load_process import (
     submitted,
     wait_for,
 )
+from spark.mini_yarn import MiniYarn
 from spark.standalone import Standalone
 
 pytestmark = pytest.mark.java
@@ -130,6 +132,46 @@ def test_a_load_whose_task_has_a_copy(session_broker, topic, home, cluster):
     pairs = offsets_of(home, topic)
     assert len(pairs) == len(set(pairs)) == 80_000
     assert tree(f"{home}/lake", "_staging") == []
+
+
+@pytest.fixture
+def yarn(tmp_path_factory):
+    reason = mini_hdfs.missing()
+    if reason:
+        pytest.skip(reason)
+    running = MiniYarn(tmp_path_factory.mktemp("yarn"))
+    yield running
+    running.close()
+
+
+@pytest.mark.topic(partitions=2, configs=KEPT)
+def test_loads_on_yarn(session_broker, topic, home, yarn):
+    """The driver here at first; then on the cluster too, where the second load goes on from the
+    first one's checkpoint."""
+    for turn, mode in enumerate(("client", "cluster")):
+        for partition in (0, 1):
+            produce(
+                session_broker, topic, [(None, b"%d" % i, None) for i in range(700)],
+                partition=partition,
+            )  # fmt: skip
+        settings = yarn.settings(home / "staging") | {"spark.submit.deployMode": mode}
+        words = ["--master", "yarn", "--option", "source=wire", *conf(settings)]
+        done = subprocess.run(
+            command(session_broker, topic, home, *words),
+            env=yarn.environment(),
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        rows = [(partition, i) for partition in (0, 1) for i in range(700 * (turn + 1))]
+        assert sorted(offsets_of(home, topic)) == rows
+        # Of each application a master and an executor; the second's master is its driver.
+        said = yarn.said()
+        assert len(said) == 2 * (turn + 1)
+        report = ("".join(said) if mode == "cluster" else done.stdout).splitlines()
+        assert json.loads(report[-1])["complete"] and json.loads(report[-1])["records"] == 1400
 
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
