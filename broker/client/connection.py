@@ -19,6 +19,7 @@ from barnabas.client.failures import (
     AnswerTooLarge,
     CannotConnect,
     ConnectionLost,
+    NoTls,
     NotSpokenByBroker,
     ProtocolViolation,
     raise_for,
@@ -229,8 +230,12 @@ class Connection:
             self.close()
             raise ProtocolViolation(f"{self.address}: {error}") from error
 
-    def _lost(self, error: OSError) -> ConnectionLost:
+    def _lost(self, error: OSError) -> ConnectionLost | NoTls:
         self.close()
+        # With TLS 1.3 a client learns after the handshake that its certificate is not known.
+        alert = getattr(error, "reason", None) or ""  # an SSLError's
+        if "CERTIFICATE" in alert or "UNKNOWN_CA" in alert:
+            return NoTls(f"no TLS with {self.address}: own certificate: {_reason(error)}")
         if isinstance(error, TimeoutError):
             return ConnectionLost(
                 f"no answer from {self.address} within {self.answer_timeout_s:g} s"

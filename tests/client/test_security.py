@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from compat.secure_kafka import PLAIN, USERS, secure_kafka
@@ -83,6 +84,24 @@ def test_what_is_wrong_is_said(kafka):
     assert time.monotonic() - began > 2
     unchecked = Security(Tls(trusted, check_host=False), Sasl("PLAIN", "alice", "in wonderland"))
     assert attempt(unchecked, number)
+
+
+def test_a_broker_that_asks_for_the_clients_certificate(kafka):
+    base = {"security.protocol": "SSL", "ssl.truststore.location": kafka.trusted}
+    text = Path(kafka.own).read_text()
+    at = text.index("-----BEGIN CERTIFICATE")
+    pem = {"ssl.keystore.certificate.chain": text[at:], "ssl.keystore.key": text[:at]}
+
+    def attempt(more):
+        with Cluster(kafka.mutual, security=parse_security(base | more), timeout_s=4) as cluster:
+            cluster.refresh([])
+            return [row.port for row in cluster.brokers.values()]
+
+    for known in ({"ssl.keystore.location": kafka.own}, pem):
+        assert attempt(known) == [int(kafka.mutual.rpartition(":")[2])]
+    for unknown in ({}, {"ssl.keystore.location": kafka.stranger}):
+        with pytest.raises(NoTls, match=r"^no TLS with localhost:\d+: own certificate: .*alert"):
+            attempt(unknown)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Apache Kafka with a listener of TLS and SASL beside its plain one, and who may log in there."""
+"""Apache Kafka with a listener of TLS and SASL beside its plain one, and who may log in there; and
+one of TLS that asks clients for their certificate."""
 
 import socket
 import subprocess
@@ -26,6 +27,9 @@ class SecureKafka:
     bootstrap_servers: str
     trusted: str
     other: str  # a certificate that is not the broker's
+    mutual: str  # the address of the listener that asks for a certificate,
+    own: str  # which is this one, with its key,
+    stranger: str  # and not this one
 
     def settings(self, mechanism, *, password=None, trusted=None):
         """Those of Kafka's Java client; a password or certificate that differs is a wrong one."""
@@ -70,16 +74,21 @@ def secure_kafka(folder):
     if reason := rival.missing(KAFKA):
         pytest.skip(reason)
     store, trusted = certificate(folder, "broker")
-    _, other = certificate(folder, "other")
+    stranger, other = certificate(folder, "other")
+    own, known = certificate(folder, "client")
     made = rival.Rival(KAFKA, folder / "kafka", heap=QUICK_HEAP)
-    secure, side = f"localhost:{free_port()}", f"127.0.0.1:{made.side_port}"
+    secure, mutual = f"localhost:{free_port()}", f"localhost:{free_port()}"
+    side = f"127.0.0.1:{made.side_port}"
     plain = f"PLAINTEXT://{made.address}"
     made.settings |= {
-        "listeners": f"{plain},SECURE://{secure},CONTROLLER://{side}",
-        "advertised.listeners": f"{plain},SECURE://{secure}",
+        "listeners": f"{plain},SECURE://{secure},MUTUAL://{mutual},CONTROLLER://{side}",
+        "advertised.listeners": f"{plain},SECURE://{secure},MUTUAL://{mutual}",
         "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL"
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,MUTUAL:SSL"
         ),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.mutual.ssl.truststore.type": "PEM",
+        "listener.name.mutual.ssl.truststore.location": str(known),
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.secure.plain.sasl.jaas.config": (
             f'{PLAIN} required user_alice="{USERS["PLAIN"][1]}";'
@@ -100,6 +109,8 @@ def secure_kafka(folder):
             words += ["--entity-type", "users", "--entity-name", user]
             words += ["--bootstrap-server", made.address]
             subprocess.run([*command, *words], check=True, capture_output=True)
-        yield SecureKafka(secure, made.address, str(trusted), str(other))
+        yield SecureKafka(
+            secure, made.address, str(trusted), str(other), mutual, str(own), str(stranger)
+        )
     finally:
         made.stop()
