@@ -67,6 +67,9 @@ class HourFile:
 
     def abandon(self, error: BaseException) -> None:
         """What is there of it is taken away."""
+        if self._writer is not None:
+            # Let go open, it would write its end into the file that is closed, and complain.
+            self._writer.is_open = False
         self._context.__exit__(type(error), error, error.__traceback__)
 
 
