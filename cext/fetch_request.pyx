@@ -23,7 +23,7 @@ from libc.string cimport memcpy, memset
 
 from barnabas.cext.buffer cimport buffer_free, buffer_init
 from barnabas.cext.cursor cimport (
-    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of, cursor_take,
+    Cursor, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of, cursor_take,
     cursor_uvarint,
 )
 from barnabas.cext.fields cimport read_count, read_string
@@ -100,8 +100,7 @@ cdef void read_topic(Cursor* c, int16_t version, FetchKey* key) noexcept nogil:
     cdef const uint8_t* at
     memset(key, 0, sizeof(FetchKey))
     if version < FETCH_IDS_FROM:
-        key.topic = read_string(
-            c, version >= FETCH_FLEXIBLE_FROM, False, &key.topic_bytes)
+        key.topic = read_string(c, version >= FETCH_FLEXIBLE_FROM, False, &key.topic_bytes)
         return
     at = cursor_take(c, 16)
     if at != NULL:

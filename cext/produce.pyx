@@ -27,7 +27,7 @@ Next on the data path: cext/validate.pyx, cext/partitions.pyx, cext/log.pyx.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -35,8 +35,7 @@ from barnabas.cext.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_pointer, atomic_store_i32,
 )
 from barnabas.cext.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i8, buffer_init,
-    buffer_uvarint,
+    Buffer, buffer_bytes, buffer_free, buffer_i32, buffer_i8, buffer_init,
 )
 from barnabas.cext.condition cimport monotonic_now_ns
 from barnabas.cext.cursor cimport (

@@ -59,7 +59,7 @@ def delete_before(wire, index, offset):
     assert told.topics[0].partitions[0].errorCode == 0
 
 
-def question(rows, version, isolation=0, epoch=-1, replica=-1):
+def question(rows, version, isolation=0, epoch=-1):
     """Of (topic, partition, timestamp); what follows each other in one topic stands together."""
     ask = request(KEY)
     topics = []
@@ -70,7 +70,7 @@ def question(rows, version, isolation=0, epoch=-1, replica=-1):
         if version >= 4:
             row.currentLeaderEpoch = epoch
         topics[-1].partitions.append(row)
-    body = ask.cls(replicaId=replica, topics=topics)
+    body = ask.cls(replicaId=-1, topics=topics)
     if version >= 2:
         body.isolationLevel = isolation
     if version >= 10:
