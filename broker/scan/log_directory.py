@@ -2,7 +2,8 @@
 
 The broker rolls, deletes and swaps segments meanwhile. A listing is taken when two in a row are the
 same and no swap is under way: between the renames of a swap neither the old nor the new name may be
-there. Who has a segment open keeps its bytes; who comes too late for a name lists again.
+there. Who has a segment open keeps its bytes; who comes too late for a name lists again. A swap may
+put one segment in the place of several: the one behind those that were read may begin before them.
 
     .txnindex   34 bytes an aborted transaction: version int16, producer id int64, first offset
                 int64, last offset int64, last stable offset int64; ascending by last offset
@@ -17,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import TypeVar
 
 from barnabas.cext.mapped_segment import MappedSegment
 from barnabas.scan.failures import DamagedFiles, NoFilesHere
@@ -27,6 +29,7 @@ TRIES, PAUSE_S = 100, 0.02  # a swap is a few renames
 ABORTED_ENTRY = struct.Struct(">hqqqq")
 NO_TOPIC_ID = bytes(16)
 
+Found = TypeVar("Found")
 AbortedTransaction = tuple[int, int, int]  # producer id, first offset, last offset
 
 
@@ -60,21 +63,42 @@ class LogDirectory:
 
     def segments(self) -> list[int]:
         """The base offsets of the segments, ascending."""
-        before: list[str] = []
+        return sorted(self._logs())
+
+    def of_one_state(self, use: Callable[[list[int]], Found]) -> Found:
+        """What `use` makes of the segments (`segments()`) and of the files beside them. It is done
+        again when one of them was deleted or swapped meanwhile: new files would be taken for those
+        of old segments, or none. A segment that was added is no matter. Raises as `use` does."""
+        for _ in range(TRIES):
+            before = self._logs()
+            try:
+                found = use(sorted(before))
+            except FileNotFoundError:
+                if before.items() <= self._logs().items():
+                    raise
+                continue
+            if before.items() <= self._logs().items():
+                return found
+        raise NoFilesHere(f"{self.path}: segments go faster than they can be read")
+
+    def _logs(self) -> dict[int, int]:
+        """The inode of each base offset's segment."""
+        before: dict[str, int] = {}
         for _ in range(TRIES):
             try:
-                names = sorted(os.listdir(self.path))
+                with os.scandir(self.path) as entries:
+                    inodes = {entry.name: entry.inode() for entry in entries}
             except FileNotFoundError:
                 raise NoFilesHere(f"{self.path} is not there") from None
-            if names == before and not any(name.endswith(".swap") for name in names):
-                return [
-                    int(name[:NAME_DIGITS])
-                    for name in names
+            if inodes == before and not any(name.endswith(".swap") for name in inodes):
+                return {
+                    int(name[:NAME_DIGITS]): inode
+                    for name, inode in inodes.items()
                     if name[NAME_DIGITS:] == ".log" and name[:NAME_DIGITS].isdecimal()
-                ]
+                }
             if before:
                 time.sleep(PAUSE_S)
-            before = names
+            before = inodes
         raise DamagedFiles(f"{self.path}: segments are being swapped and it does not end")
 
     def _name(self, base_offset: int, suffix: str) -> Path:
@@ -88,13 +112,11 @@ class LogDirectory:
             if not bases:
                 raise NoFilesHere(f"{self.path} holds no segment")
             base = max((base for base in bases if base <= offset), default=bases[0])
-            if after is not None and base <= after.base_offset:
+            if after is not None and base == after.base_offset and self._is_same(after):
                 later = [base for base in bases if base > after.base_offset]
-                replaced = base == after.base_offset and not self._is_same(after)
-                if not replaced and not later:
+                if not later:
                     return None
-                # A merged segment in the place of several may hold more than the one read.
-                base = base if replaced else later[0]
+                base = later[0]
             try:
                 return MappedSegment(os.fspath(self._name(base, ".log")), base)
             except FileNotFoundError:  # deleted or swapped since the listing
@@ -135,8 +157,10 @@ class LogDirectory:
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions that reach into offsets [start, end)."""
+        return self.of_one_state(lambda bases: self._aborted_in(bases, start, end))
+
+    def _aborted_in(self, bases: list[int], start: int, end: int) -> list[AbortedTransaction]:
         found: list[AbortedTransaction] = []
-        bases = self.segments()
         first = max((base for base in bases if base <= start), default=0)
         for base in bases:
             if base < first:

@@ -74,22 +74,28 @@ def _bounds_json(bounds: Bounds) -> dict[str, int]:
 
 
 def _take(place: LogDirectory, bounds: Bounds, into: Path) -> None:
-    into.mkdir(parents=True)
+    def take(bases: list[int]) -> None:
+        shutil.rmtree(into, ignore_errors=True)  # of a try whose segments were swapped
+        into.mkdir(parents=True)
+        first = max((base for base in bases if base <= bounds.earliest), default=bases[0])
+        for base in bases:
+            if first <= base <= bounds.high_watermark:
+                _take_segment(place.path, base, into, linked=base != bases[-1])
+
+    place.of_one_state(take)
     metadata = place.path / "partition.metadata"
     if metadata.exists():
         shutil.copyfile(metadata, into / metadata.name)
-    bases = place.segments()
-    first = max((base for base in bases if base <= bounds.earliest), default=bases[0])
-    for base in bases:
-        if not first <= base <= bounds.high_watermark:
-            continue
-        for suffix in SUFFIXES:
-            name = f"{base:020d}{suffix}"
-            try:
-                _take_file(place.path / name, into / name, linked=base != bases[-1])
-            except FileNotFoundError:
-                if suffix == ".log":
-                    raise NoFilesHere(f"{place.path / name} went while it was copied") from None
+
+
+def _take_segment(source: Path, base_offset: int, into: Path, *, linked: bool) -> None:
+    for suffix in SUFFIXES:
+        name = f"{base_offset:020d}{suffix}"
+        try:
+            _take_file(source / name, into / name, linked=linked)
+        except FileNotFoundError:
+            if suffix == ".log":
+                raise
 
 
 def _take_file(source: Path, target: Path, *, linked: bool) -> None:
