@@ -47,7 +47,11 @@ class Topic:
         with Cluster(self.bootstrap_servers) as cluster:
             create_topics(cluster, [NewTopic(self.name, partition_count=PARTITIONS)])
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "queue.buffering.max.messages": 10**6}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "queue.buffering.max.messages": 10**6,
+                "batch.num.messages": 400,  # batches are not split: a task must give several
+            }
         )
         for partition in range(PARTITIONS):
             for i in range(RECORDS):
