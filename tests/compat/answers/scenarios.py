@@ -5,6 +5,7 @@ out; cases that make no sense without such a field are guarded by the version.
 """
 
 import base64
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from compat.answers.asking import SOFTWARE, Asker
 from compat.answers.group_scenarios import GROUP_SCENARIOS
 from compat.answers.share_scenarios import SHARE_SCENARIOS
 from compat.answers.transaction_scenarios import TRANSACTION_SCENARIOS
-from compat.support import create_topic
+from compat.support import CALL_TIMEOUT_S, create_topic
 
 from barnabas.cext.records import Record
 from barnabas.wire.batches import encode_batch
@@ -61,7 +62,8 @@ def filled_topic(asker: Asker, partitions: int = 1, **configs: str) -> str:
 
 
 def alter_entities(asker: Asker) -> None:
-    """Gives a group and a subscription, named like the topic, a setting each."""
+    """Gives a group and a subscription, named like the topic, a setting each. Apache Kafka answers
+    when its controller has it; the broker may be told a little later."""
     for kind, key, value in (
         (GROUP, "consumer.session.timeout.ms", "50000"),
         (CLIENT_METRICS, "interval.ms", "500"),
@@ -70,6 +72,17 @@ def alter_entities(asker: Asker) -> None:
         asked = {"resourceType": kind, "resourceName": asker.topic, "configs": [config]}
         answer = asker.call(44, 1, resources=[asked])
         assert answer.responses[0].errorCode == 0, answer.responses[0].errorMessage
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        while told_value(asker, kind, key) != value:
+            assert time.monotonic() < deadline, f"{key} is not told"
+            time.sleep(0.02)
+
+
+def told_value(asker: Asker, kind: int, key: str) -> str | None:
+    """Of the group or the subscription that is named like the topic."""
+    asked = {"resourceType": kind, "resourceName": asker.topic, "configurationKeys": [key]}
+    answer = asker.call(32, 1, resources=[asked])
+    return next((row.value for row in answer.results[0].configs if row.name == key), None)
 
 
 def produce(asker: Asker) -> None:
