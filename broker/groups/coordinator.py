@@ -467,7 +467,7 @@ class GroupCoordinator:
                     self._take(group_id, partition, taken, producer)
                 if self._lane is not None:
                     self._lane.release(group_id, keys)
-                    if error is None and producer is None:
+                    if error is None:
                         self._admit(group_id, partition, member_id, instance_id, generation)
                 if error is None:
                     done(outcomes)
