@@ -153,7 +153,9 @@ def records_of(broker, name):
                 assert record.value == transaction_value(row, 2)
                 begun = row.start_ms - row.update_ms if row.start_ms >= 0 else None
                 assert begun is None or -60_000 < begun <= 0
-                found.append((batch.codec, batch.producer_id, row._replace(start_ms=0, update_ms=0)))
+                found.append(
+                    (batch.codec, batch.producer_id, row._replace(start_ms=0, update_ms=0))
+                )
     return found
 
 
@@ -356,6 +358,18 @@ def test_an_id_whose_partition_goes_is_not_served_here(broker):
     assert lane_of(broker).lent == 0
     assert writer.add(writer.producer, 0, topic="a") == [49]  # INVALID_PRODUCER_ID_MAPPING
     assert lane_of(broker).served == 0
+    writer.wire.close()
+
+
+def test_what_was_lent_in_another_leader_epoch_goes_to_python(broker):
+    writer = Writer(broker, "epochs")
+    row = known(broker, "epochs")
+    row.recall()
+    row.lend(lane_of(broker), 99, 2)
+    assert lane_of(broker).lent == 1
+    assert writer.add(writer.producer, 0, topic="a") == [0] and lane_of(broker).served == 0
+    # Python has lent it anew.
+    assert writer.add(writer.producer, 1, topic="a") == [0] and lane_of(broker).served == 1
     writer.wire.close()
 
 
