@@ -251,6 +251,43 @@ def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
     assert known(broker) == replayed(broker) and known(broker)[0]["t", 0] == 4
 
 
+def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker, writer):
+    groups = broker.node.rooms.groups
+    producer = writer.producer[0]
+    for asked in (
+        lambda: groups.offsets.is_pending("g", "t", 0),
+        lambda: groups.offsets.has_pending("g"),
+        lambda: groups.offsets.pending_groups(producer) == ["g"],
+    ):
+        assert writer.add_offsets(writer.producer) == 0
+        with groups.lock:
+            assert not asked()
+        assert writer.commit([(0, 1, "", -1)]) == [0]
+        with groups.lock:
+            assert asked()
+        writer.ends()
+    assert lane_of(broker).served == 3
+
+
+@pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
+def test_what_makes_room_is_overtaken_by_its_own_producer_alone(broker, writer, ends):
+    """Of one partition a plain commit and those of two producers, which end in either way."""
+    lane = lane_of(broker)
+    with Writer(broker, "other") as other:
+        for one in (writer, other):
+            assert one.add_offsets(one.producer) == 0
+        assert writer.commit_plainly(5) == [0]
+        assert writer.commit([(0, 6, "", -1)]) == [0] and other.commit([(0, 7, "", -1)]) == [0]
+        for offset in range(2 * ENTRIES_MAX):
+            assert writer.commit([(2, offset, "", -1)]) == [0]
+        assert lane.served == 2 * ENTRIES_MAX + 3 and lane.waiting < ENTRIES_MAX
+        other.ends(ends[0])
+        assert known(broker) == replayed(broker)
+        writer.ends(ends[1])
+        assert known(broker) == replayed(broker)
+        assert known(broker)[0]["t", 0] == (7 if ends[0] else 6 if ends[1] else 5)
+
+
 def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts(broker, writer):
     lane = lane_of(broker)
     wanted = []
