@@ -204,7 +204,7 @@ def test_fields_that_nobody_knows_go_to_python(broker, writer):
 
 def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker, writer):
     """Before the first of them in a version that adds the partition itself, after the end, and
-    with another epoch: the answer is Python's, whatever it is, and no refused batch is in the log."""
+    with another epoch: the answer is Python's, and nothing that is refused is in the log."""
     lane, log = lane_of(broker), journal_of(broker)
     before = log.end_offset
     assert [writer.commit(ROWS, version) for version in (0, 3, 4)] == [[48] * 2] * 2 + [[120] * 2]
