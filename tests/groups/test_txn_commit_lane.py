@@ -202,6 +202,22 @@ def test_fields_that_nobody_knows_go_to_python(broker, writer):
     assert len(batches(broker)) == 3
 
 
+@pytest.mark.parametrize("version", [0, 2, 3, 6])
+def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
+    with started(tmp_path) as broker, Writer(broker) as writer:
+        admit(broker)
+        assert writer.add_offsets(writer.producer) == 0
+        by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+        whole = encode_request(28, version, 1, "c", writer.asked(ROWS, version, by_id=by_id))[4:]
+        before = journal_of(broker).end_offset
+        for at in range(len(whole) - 1, 16, -3):
+            with closing(Wire(broker.bootstrap_servers)) as wire, pytest.raises(ConnectionError):
+                wire.call_raw(at.to_bytes(4, "big") + whole[:at])
+        assert journal_of(broker).end_offset == before and lane_of(broker).served == 0
+        writer.wire.call_raw(len(whole).to_bytes(4, "big") + whole)
+        assert lane_of(broker).served == 1
+
+
 def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker, writer):
     """Before the first of them in a version that adds the partition itself, after the end, and
     with another epoch: the answer is Python's, and nothing that is refused is in the log."""
