@@ -202,9 +202,25 @@ def test_fields_that_nobody_knows_go_to_python(broker, writer):
     assert len(batches(broker)) == 3
 
 
+@pytest.mark.parametrize("version", [0, 2, 3, 6])
+def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
+    with started(tmp_path) as broker, Writer(broker) as writer:
+        admit(broker)
+        assert writer.add_offsets(writer.producer) == 0
+        by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+        whole = encode_request(28, version, 1, "c", writer.asked(ROWS, version, by_id=by_id))[4:]
+        before = journal_of(broker).end_offset
+        for at in range(len(whole) - 1, 16, -3):
+            with closing(Wire(broker.bootstrap_servers)) as wire, pytest.raises(ConnectionError):
+                wire.call_raw(at.to_bytes(4, "big") + whole[:at])
+        assert journal_of(broker).end_offset == before and lane_of(broker).served == 0
+        writer.wire.call_raw(len(whole).to_bytes(4, "big") + whole)
+        assert lane_of(broker).served == 1
+
+
 def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker, writer):
     """Before the first of them in a version that adds the partition itself, after the end, and
-    with another epoch: the answer is Python's, whatever it is, and no refused batch is in the log."""
+    with another epoch: the answer is Python's, and nothing that is refused is in the log."""
     lane, log = lane_of(broker), journal_of(broker)
     before = log.end_offset
     assert [writer.commit(ROWS, version) for version in (0, 3, 4)] == [[48] * 2] * 2 + [[120] * 2]
@@ -249,6 +265,43 @@ def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
         writer.ends(offset != 3)
     assert lane_of(broker).served == 5 and known(broker)[1] == set()
     assert known(broker) == replayed(broker) and known(broker)[0]["t", 0] == 4
+
+
+def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker, writer):
+    groups = broker.node.rooms.groups
+    producer = writer.producer[0]
+    for asked in (
+        lambda: groups.offsets.is_pending("g", "t", 0),
+        lambda: groups.offsets.has_pending("g"),
+        lambda: groups.offsets.pending_groups(producer) == ["g"],
+    ):
+        assert writer.add_offsets(writer.producer) == 0
+        with groups.lock:
+            assert not asked()
+        assert writer.commit([(0, 1, "", -1)]) == [0]
+        with groups.lock:
+            assert asked()
+        writer.ends()
+    assert lane_of(broker).served == 3
+
+
+@pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
+def test_what_makes_room_is_overtaken_by_its_own_producer_alone(broker, writer, ends):
+    """Of one partition a plain commit and those of two producers, which end in either way."""
+    lane = lane_of(broker)
+    with Writer(broker, "other") as other:
+        for one in (writer, other):
+            assert one.add_offsets(one.producer) == 0
+        assert writer.commit_plainly(5) == [0]
+        assert writer.commit([(0, 6, "", -1)]) == [0] and other.commit([(0, 7, "", -1)]) == [0]
+        for offset in range(2 * ENTRIES_MAX):
+            assert writer.commit([(2, offset, "", -1)]) == [0]
+        assert lane.served == 2 * ENTRIES_MAX + 3 and lane.waiting < ENTRIES_MAX
+        other.ends(ends[0])
+        assert known(broker) == replayed(broker)
+        writer.ends(ends[1])
+        assert known(broker) == replayed(broker)
+        assert known(broker)[0]["t", 0] == (7 if ends[0] else 6 if ends[1] else 5)
 
 
 def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts(broker, writer):
