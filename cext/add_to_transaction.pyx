@@ -30,7 +30,9 @@ from libc.string cimport memcmp, memcpy
 from barnabas.cext.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32,
 )
-from barnabas.cext.buffer cimport Buffer, buffer_free, buffer_i16, buffer_i32, buffer_init
+from barnabas.cext.buffer cimport (
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_init,
+)
 from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_left, cursor_of,
 )
@@ -55,7 +57,9 @@ from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
 )
-from barnabas.cext.own_batch cimport own_batch_begin, own_batch_end, own_record
+from barnabas.cext.own_batch cimport (
+    own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
+)
 from barnabas.cext.partitions cimport (
     Partition, partition_appended, partition_by_name, partition_high_watermark, Table,
     table_epochs, table_is_fsync, table_of, table_system,
@@ -245,7 +249,11 @@ cdef bint _append(Core* core, Shard* shard, const Lent* lent, int64_t start_ms, 
     shard.value.size = 0
     lent_value(&shard.value, lent, &shard.rows, start_ms, now_ms)
     own_batch_begin(b)
-    own_record(b, 0, lent_key(lent), lent.key_bytes, shard.value.data, <int32_t>shard.value.size)
+    own_record_begin(b, 0, lent.key_bytes, <int32_t>shard.value.size)
+    buffer_bytes(b, lent_key(lent), lent.key_bytes)
+    own_record_value(b, <int32_t>shard.value.size)
+    buffer_bytes(b, shard.value.data, shard.value.size)
+    own_record_end(b)
     if shard.value.failed or b.failed:
         buffer_free(&shard.value)
         buffer_free(b)

@@ -38,21 +38,18 @@ import os
 
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint16_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
 from barnabas.cext.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_i8, buffer_init,
-    buffer_room, buffer_uvarint,
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
 )
 from barnabas.cext.commit_entries cimport (
     ENTRIES_MAX, Entries, entries_add, entries_announce, entries_forget, entries_take, entries_thin,
     Entry, entry_free, entry_new,
 )
-from barnabas.cext.crc cimport crc32c
-from barnabas.cext.endian cimport be16_store, be32_store, be64_store
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.error_codes cimport ERROR_NONE
 from barnabas.cext.fields cimport write_count, write_no_tags, write_string
@@ -72,18 +69,16 @@ from barnabas.cext.offset_commit_walk cimport (
     commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
     KEY_TXN_OFFSET_COMMIT, Walk,
 )
+from barnabas.cext.own_batch cimport (
+    own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
+)
 from barnabas.cext.partitions cimport (
     Partition, partition_again, partition_appended, partition_error, partition_find,
     partition_find_id, partition_high_watermark, partition_unwatch, partition_watch, Table,
     table_epochs, table_of, table_system, topic_name_by_id, Watch,
 )
-from barnabas.cext.records cimport (
-    AT_ATTRIBUTES, AT_BASE_TIMESTAMP, AT_BATCH_LENGTH, AT_CRC, AT_LAST_OFFSET_DELTA, AT_MAGIC,
-    AT_MAX_TIMESTAMP, AT_PRODUCER_EPOCH, AT_PRODUCER_ID, AT_RECORD_COUNT, ATTR_TRANSACTIONAL,
-    BATCH_OVERHEAD, LOG_OVERHEAD, RECORDS_OK, batch_header, BatchHeader,
-)
+from barnabas.cext.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 from barnabas.cext.sys cimport System
-from barnabas.cext.varint cimport varint_size, zigzag
 
 cdef extern from "siphash.h" nogil:
     ctypedef struct hash128:
@@ -220,43 +215,20 @@ cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int3
 # -------------------------------------------------------------------------------- the batch
 
 cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms) noexcept nogil:
-    cdef int32_t key = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
-    cdef int32_t value = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
-    cdef int64_t size = 1 + 1 + varint_size(delta) + varint_size(key) + key
-    size += varint_size(value) + value + 1
-    buffer_uvarint(b, zigzag(size))
-    buffer_i8(b, 0)                     # attributes
-    buffer_i8(b, 0)                     # timestamp delta
-    buffer_uvarint(b, zigzag(delta))
-    buffer_uvarint(b, zigzag(key))
+    cdef int32_t key_bytes = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
+    cdef int32_t value_bytes = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
+    own_record_begin(b, delta, key_bytes, value_bytes)
     buffer_i16(b, OFFSET_KEY_VERSION)
     write_string(b, False, w.group, w.group_bytes)
     write_string(b, False, w.topic, w.topic_bytes)
     buffer_i32(b, w.index)
-    buffer_uvarint(b, zigzag(value))
+    own_record_value(b, value_bytes)
     buffer_i16(b, OFFSET_VALUE_VERSION)
     buffer_i64(b, w.committed_offset)
     buffer_i32(b, w.leader_epoch)
     write_string(b, False, w.metadata, w.metadata_bytes)
     buffer_i64(b, now_ms)
-    buffer_i8(b, 0)                     # headers
-
-cdef void _write_header(Buffer* b, const Walk* w, int32_t count, int64_t now_ms) noexcept nogil:
-    """Around the records that follow it; offset and leader epoch are stamped by the log."""
-    cdef uint8_t* p = b.data
-    memset(p, 0, BATCH_OVERHEAD)
-    be32_store(p + AT_BATCH_LENGTH, <uint32_t>(b.size - LOG_OVERHEAD))
-    p[AT_MAGIC] = 2
-    be32_store(p + AT_LAST_OFFSET_DELTA, <uint32_t>(count - 1))
-    be64_store(p + AT_BASE_TIMESTAMP, <uint64_t>now_ms)
-    be64_store(p + AT_MAX_TIMESTAMP, <uint64_t>now_ms)
-    memset(p + AT_PRODUCER_ID, 0xFF, AT_RECORD_COUNT - AT_PRODUCER_ID)      # nobody's
-    if w.transactional:                 # without a sequence: the commits of coordinators have none
-        be16_store(p + AT_ATTRIBUTES, ATTR_TRANSACTIONAL)
-        be64_store(p + AT_PRODUCER_ID, <uint64_t>w.producer_id)
-        be16_store(p + AT_PRODUCER_EPOCH, <uint16_t>w.producer_epoch)
-    be32_store(p + AT_RECORD_COUNT, <uint32_t>count)
-    be32_store(p + AT_CRC, crc32c(0, p + AT_ATTRIBUTES, b.size - AT_ATTRIBUTES))
+    own_record_end(b)
 
 cdef inline Partition* _target(Table* table, Walk* w) noexcept nogil:
     """The partition that is read, and its topic's name; NULL unless this node knows it."""
@@ -278,8 +250,7 @@ cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t 
     cdef Entry* first = NULL
     cdef Entry* last = NULL
     cdef Entry* made
-    b.size = 0
-    buffer_room(b, BATCH_OVERHEAD)
+    own_batch_begin(b)
     topics = commit_begin(w, r)
     for i in range(topics):
         partitions = commit_topic(w)
@@ -304,7 +275,10 @@ cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t 
         entry_free(first)
         buffer_free(b)
         return NULL
-    _write_header(b, w, count, now_ms)
+    if w.transactional:
+        own_batch_end(b, count, now_ms, ATTR_TRANSACTIONAL, w.producer_id, w.producer_epoch)
+    else:
+        own_batch_end(b, count, now_ms)
     return first
 
 cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nogil:
