@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.cext.add_to_transaction import AddToTransactionLane
 from barnabas.cext.offset_commit import OffsetCommitLane
 from barnabas.cext.partitions import PartitionTable
 from barnabas.cext.sys import SystemCalls
@@ -22,7 +23,7 @@ from barnabas.controller.internal_topics import dead_letters_topic, internal_top
 from barnabas.controller.topics import TopicController
 from barnabas.errors import TopicAlreadyExists
 from barnabas.groups.coordinator import GroupCoordinator, GroupSettings
-from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.server.coordinator_log import CoordinatorLog
 from barnabas.server.plugins import Plugins
 from barnabas.server.producer_ids import ProducerIds
@@ -72,6 +73,7 @@ class Coordinators:
         entities: EntityConfigs,
         plugins: Plugins,
         lane: OffsetCommitLane | None,
+        transaction_lane: AddToTransactionLane,
         verify: VerifyQueue,
         next_closed: Callable[[], int | None],
     ) -> None:
@@ -100,7 +102,9 @@ class Coordinators:
             expect=partial(verify.expect, table),
             version_level=lambda: features.level("transaction.version"),
             settings=TransactionSettings.of(config.integer),
+            lane=transaction_lane,
         )
+        self._transaction_lane = transaction_lane
         self.transaction_log.attach(self.transactions)
         self._verifier = Verifier(verify, self.transactions)
         self._verifier.start()
@@ -114,7 +118,13 @@ class Coordinators:
         for journal in self._journals:
             self._replicas.on_applied.append(journal.apply)
             journal.apply(self._reader.state)
+        self._tell_lane(self._reader.state)
+        self._replicas.on_applied.append(self._tell_lane)
         self._replicas.on_applied.append(self.share.apply)
+
+    def _tell_lane(self, state: ClusterState) -> None:
+        """Offsets of a group become part of a transaction there too."""
+        self._transaction_lane.offsets_partitions = self.group_log.partition_count
 
     def stop(self) -> None:
         self.share.stop()

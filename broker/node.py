@@ -19,6 +19,7 @@ from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.kept import forgetting, keeper
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import advertised_versions, api_table
+from barnabas.cext.add_to_transaction import AddToTransactionLane
 from barnabas.cext.commit import GroupCommit
 from barnabas.cext.epoch import Epochs
 from barnabas.cext.fetch import FetchLane
@@ -86,6 +87,7 @@ from barnabas.telemetry.registry import Collector
 from barnabas.telemetry.request_errors import RequestErrors
 from barnabas.transactions.administration import TransactionAdministration
 from barnabas.wire.api_keys import api_keys
+from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
@@ -336,6 +338,8 @@ class Node:
         )
         self.list_offsets = ListOffsetsLane(self._table)
         lanes = [produce, self._fetch, self.kept_answers, self.list_offsets]
+        add_to_transaction = AddToTransactionLane(self._table, TRANSACTION_STATE, CONSUMER_OFFSETS)
+        lanes.append(add_to_transaction)
         lane = offset_commit_lane(self.config, self._table)
         if lane is not None:
             lanes.append(lane)
@@ -399,6 +403,7 @@ class Node:
             entities=entities,
             plugins=plugins,
             lane=lane,
+            transaction_lane=add_to_transaction,
             verify=self._verify,
             next_closed=self._reactor.next_closed,
         )

@@ -12,6 +12,7 @@ cdef struct Entry:                  # the bytes of group, topic and metadata fol
     int64_t log_offset
     int64_t committed_offset
     int64_t commit_ms
+    int64_t producer_id             # whose transaction it waits for; -1: nobody's
     int32_t leader_epoch
     int32_t index
     int32_t partition               # of the internal topic
@@ -22,7 +23,7 @@ cdef struct Entry:                  # the bytes of group, topic and metadata fol
 cdef struct Entries:                # zeroed: none. In the order of each partition's log
     Entry* first
     Entry* last
-    int64_t count                   # atomic
+    int64_t count                   # atomic; those that are announced, too
 
 # Of the row that is read; NULL: no memory.
 cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t now_ms) noexcept nogil
@@ -30,7 +31,11 @@ cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t now_ms) noexcept
 cdef void entry_free(Entry* entry) noexcept nogil
 
 # All of these under the lock of their owner; those with a table inside an epoch, too.
-cdef void entries_add(Entries* entries, Entry* first, Entry* last, int64_t count) noexcept nogil
+# There will be so many more (fewer: it came to nothing), once what they are copies of is in the log.
+# Before it is: who looks at the count because of what comes after it there sees them, and takes the lock.
+cdef void entries_announce(Entries* entries, int64_t count) noexcept nogil
+# Those that were announced.
+cdef void entries_add(Entries* entries, Entry* first, Entry* last) noexcept nogil
 # Those that are durable, out of the list; the others stay.
 cdef Entry* entries_take(Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes, int64_t* taken) noexcept nogil
 # Drops those whose key was committed again, durably, and says how many.

@@ -2,7 +2,9 @@
 
 An entry is a copy of a record of the log. Python takes those that are durable, when it wants to
 know; until then a key's newest durable entry is all that anybody will see of it, and those before
-it are dropped when the list is full. Limit: ENTRIES_MAX a list.
+it are dropped when the list is full. What a transaction commits is a key of its own for each
+producer, beside the one that counts at once: of each the newest, in the order of the log, is what
+decides when a marker comes. Limit: ENTRIES_MAX a list.
 Next on the data path: cext/offset_commit.pyx, whose locks these are under.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -21,7 +23,7 @@ cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t now_ms) noexcept
         return NULL
     e.next = NULL
     e.committed_offset, e.commit_ms, e.leader_epoch = w.committed_offset, now_ms, w.leader_epoch
-    e.index, e.partition = w.index, partition
+    e.index, e.partition, e.producer_id = w.index, partition, w.producer_id
     e.group_bytes, e.topic_bytes, e.metadata_bytes = w.group_bytes, w.topic_bytes, w.metadata_bytes
     at = <uint8_t*>(e + 1)
     memcpy(at, w.group, w.group_bytes)
@@ -39,18 +41,22 @@ cdef void entry_free(Entry* entry) noexcept nogil:
         entry = following
 
 
-cdef void entries_add(Entries* entries, Entry* first, Entry* last, int64_t count) noexcept nogil:
+cdef void entries_announce(Entries* entries, int64_t count) noexcept nogil:
+    atomic_add_i64(&entries.count, count)
+
+
+cdef void entries_add(Entries* entries, Entry* first, Entry* last) noexcept nogil:
     if entries.last != NULL:
         entries.last.next = first
     else:
         entries.first = first
     entries.last = last
-    atomic_add_i64(&entries.count, count)
 
 
 cdef inline void _append(Entries* entries, Entry* entry) noexcept nogil:
     entry.next = NULL
-    entries_add(entries, entry, entry, 1)
+    entries_announce(entries, 1)
+    entries_add(entries, entry, entry)
 
 
 cdef inline Entry* _emptied(Entries* entries) noexcept nogil:
@@ -86,7 +92,7 @@ cdef Entry* entries_take(Entries* entries, Table* table, const uint8_t* topic, i
 
 
 cdef inline bint _same_key(const Entry* a, const Entry* b) noexcept nogil:
-    return a.index == b.index and a.partition == b.partition and (
+    return a.index == b.index and a.partition == b.partition and a.producer_id == b.producer_id and (
         a.group_bytes == b.group_bytes and a.topic_bytes == b.topic_bytes) and (
         memcmp(a + 1, b + 1, a.group_bytes + a.topic_bytes) == 0)
 

@@ -9,8 +9,15 @@ time, metadata that is not ASCII or too long, a partition that is not there, a l
 
     OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
                           [name | topic id from 10, [index, offset, leader epoch (6+), metadata]]
+    TxnOffsetCommitRequest transactionalId, groupId, producerId, epoch, generation, memberId,
+                          instanceId (these three 3+), [name | topic id from 6, [index, offset,
+                          leader epoch (2+), metadata]]
     record key            int16 1, string group, string topic, int32 partition
     record value          int16 3, int64 offset, int32 leader epoch, string metadata, int64 ms
+
+Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
+the log takes it, under its lock, when the producer's transaction is open there or expected
+(log_transactions.pyx), so that a marker comes after it. If not, Python asks the coordinator.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
 fsync the request is parked on a watch of the partition until then. One request is one batch.
@@ -18,7 +25,9 @@ fsync the request is parked on a watch of the partition until then. One request 
 What was committed waits here for Python, as entries with the offset of their record, and `take`
 gives those that are durable, in the order of the log. Admissions, appends and entries of a group
 are under the lock of one shard, so that what `dismiss` has returned from, no later commit passes.
-A commit that goes through Python `hold`s its keys meanwhile: nobody overtakes it in the log.
+A commit that goes through Python `hold`s its keys meanwhile: nobody overtakes it in the log. Who
+has seen a marker become durable finds all that its transaction committed: entries are counted
+before their batch is in the log.
 
 Limits: ADMISSIONS_MAX; ENTRIES_MAX a shard (commit_entries.pyx): where those of keys that were not
 committed again are more, commits go to Python, which takes them. A crash loses nothing that was
@@ -31,19 +40,16 @@ cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
 from barnabas.cext.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_i8, buffer_init,
-    buffer_room, buffer_uvarint,
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
 )
 from barnabas.cext.commit_entries cimport (
-    ENTRIES_MAX, Entries, entries_add, entries_forget, entries_take, entries_thin, Entry, entry_free,
-    entry_new,
+    ENTRIES_MAX, Entries, entries_add, entries_announce, entries_forget, entries_take, entries_thin,
+    Entry, entry_free, entry_new,
 )
-from barnabas.cext.crc cimport crc32c
-from barnabas.cext.endian cimport be32_store, be64_store
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.error_codes cimport ERROR_NONE
 from barnabas.cext.fields cimport write_count, write_no_tags, write_string
@@ -54,26 +60,25 @@ from barnabas.cext.lane cimport (
     LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, LaneHandle, Parked, Request, lane_parks,
     request_error, Response, response_begin, response_end,
 )
-from barnabas.cext.log cimport Appended, log_append
+from barnabas.cext.log cimport Appended, log_append_verified
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
 )
 from barnabas.cext.offset_commit_walk cimport (
-    commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, Walk,
+    commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
+    KEY_TXN_OFFSET_COMMIT, Walk,
+)
+from barnabas.cext.own_batch cimport (
+    own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
 )
 from barnabas.cext.partitions cimport (
     Partition, partition_again, partition_appended, partition_error, partition_find,
     partition_find_id, partition_high_watermark, partition_unwatch, partition_watch, Table,
     table_epochs, table_of, table_system, topic_name_by_id, Watch,
 )
-from barnabas.cext.records cimport (
-    AT_ATTRIBUTES, AT_BASE_TIMESTAMP, AT_BATCH_LENGTH, AT_CRC, AT_LAST_OFFSET_DELTA, AT_MAGIC,
-    AT_MAX_TIMESTAMP, AT_PRODUCER_ID, AT_RECORD_COUNT, BATCH_OVERHEAD, LOG_OVERHEAD, RECORDS_OK,
-    batch_header, BatchHeader,
-)
+from barnabas.cext.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 from barnabas.cext.sys cimport System
-from barnabas.cext.varint cimport varint_size, zigzag
 
 cdef extern from "siphash.h" nogil:
     ctypedef struct hash128:
@@ -81,10 +86,11 @@ cdef extern from "siphash.h" nogil:
     hash128 siphash128(const uint8_t* key, const uint8_t* p, int64_t n)
 
 cdef enum:
-    KEY_OFFSET_COMMIT = 8
     VERSION_FIRST = 2               # 1 brings a timestamp of its own, 0 goes to the metadata tree
     VERSION_LAST = 10
     VERSION_THROTTLE = 3
+    TXN_VERSION_LAST = 6
+    UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
     ERROR_COORDINATOR_NOT_AVAILABLE = 15
     ERROR_NOT_COORDINATOR = 16
     SHARDS = 64                     # a power of two
@@ -209,39 +215,20 @@ cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int3
 # -------------------------------------------------------------------------------- the batch
 
 cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms) noexcept nogil:
-    cdef int32_t key = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
-    cdef int32_t value = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
-    cdef int64_t size = 1 + 1 + varint_size(delta) + varint_size(key) + key
-    size += varint_size(value) + value + 1
-    buffer_uvarint(b, zigzag(size))
-    buffer_i8(b, 0)                     # attributes
-    buffer_i8(b, 0)                     # timestamp delta
-    buffer_uvarint(b, zigzag(delta))
-    buffer_uvarint(b, zigzag(key))
+    cdef int32_t key_bytes = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
+    cdef int32_t value_bytes = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
+    own_record_begin(b, delta, key_bytes, value_bytes)
     buffer_i16(b, OFFSET_KEY_VERSION)
     write_string(b, False, w.group, w.group_bytes)
     write_string(b, False, w.topic, w.topic_bytes)
     buffer_i32(b, w.index)
-    buffer_uvarint(b, zigzag(value))
+    own_record_value(b, value_bytes)
     buffer_i16(b, OFFSET_VALUE_VERSION)
     buffer_i64(b, w.committed_offset)
     buffer_i32(b, w.leader_epoch)
     write_string(b, False, w.metadata, w.metadata_bytes)
     buffer_i64(b, now_ms)
-    buffer_i8(b, 0)                     # headers
-
-cdef void _write_header(Buffer* b, int32_t count, int64_t now_ms) noexcept nogil:
-    """Around the records that follow it; offset and leader epoch are stamped by the log."""
-    cdef uint8_t* p = b.data
-    memset(p, 0, BATCH_OVERHEAD)
-    be32_store(p + AT_BATCH_LENGTH, <uint32_t>(b.size - LOG_OVERHEAD))
-    p[AT_MAGIC] = 2
-    be32_store(p + AT_LAST_OFFSET_DELTA, <uint32_t>(count - 1))
-    be64_store(p + AT_BASE_TIMESTAMP, <uint64_t>now_ms)
-    be64_store(p + AT_MAX_TIMESTAMP, <uint64_t>now_ms)
-    memset(p + AT_PRODUCER_ID, 0xFF, AT_RECORD_COUNT - AT_PRODUCER_ID)      # nobody's
-    be32_store(p + AT_RECORD_COUNT, <uint32_t>count)
-    be32_store(p + AT_CRC, crc32c(0, p + AT_ATTRIBUTES, b.size - AT_ATTRIBUTES))
+    own_record_end(b)
 
 cdef inline Partition* _target(Table* table, Walk* w) noexcept nogil:
     """The partition that is read, and its topic's name; NULL unless this node knows it."""
@@ -263,8 +250,7 @@ cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t 
     cdef Entry* first = NULL
     cdef Entry* last = NULL
     cdef Entry* made
-    b.size = 0
-    buffer_room(b, BATCH_OVERHEAD)
+    own_batch_begin(b)
     topics = commit_begin(w, r)
     for i in range(topics):
         partitions = commit_topic(w)
@@ -289,8 +275,15 @@ cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t 
         entry_free(first)
         buffer_free(b)
         return NULL
-    _write_header(b, count, now_ms)
+    if w.transactional:
+        own_batch_end(b, count, now_ms, ATTR_TRANSACTIONAL, w.producer_id, w.producer_epoch)
+    else:
+        own_batch_end(b, count, now_ms)
     return first
+
+cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nogil:
+    atomic_add_i64(&core.entry_count, count)
+    entries_announce(&shard.entries, count)
 
 cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r, Walk* w, Appended* appended) noexcept nogil:
     """Under the shard's lock and inside an epoch. NULL: nothing was appended."""
@@ -304,9 +297,11 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
     entry = _build(core, shard, r, w, a.partition)
     if entry == NULL:
         return NULL
-    if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK or log_append(
+    _announce(core, shard, w.rows)
+    if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK or log_append_verified(
             p.log, shard.batch.data, shard.batch.size, &header,
-            atomic_load_i32(&p.leader_epoch), appended) != ERROR_NONE:
+            atomic_load_i32(&p.leader_epoch), UNVERIFIED, appended) != ERROR_NONE:
+        _announce(core, shard, -w.rows)
         entry_free(entry)
         return NULL
     at = entry
@@ -316,8 +311,7 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
         if at.next == NULL:
             break
         at = at.next
-    entries_add(&shard.entries, entry, at, count)
-    atomic_add_i64(&core.entry_count, count)
+    entries_add(&shard.entries, entry, at)
     shard.served += 1
     a.heard_ns = r.received_ns
     if shard.batch.capacity > SCRATCH_KEEP_BYTES:
@@ -333,7 +327,7 @@ cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
     cdef int64_t topics, partitions, i, k
     topics = commit_begin(&w, r)
     response_begin(out, r.correlation_id, w.flexible)
-    if w.version >= VERSION_THROTTLE:
+    if w.transactional or w.version >= VERSION_THROTTLE:
         buffer_i32(b, 0)
     write_count(b, w.flexible, topics)
     for i in range(topics):
@@ -391,6 +385,8 @@ cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* s
 # -------------------------------------------------------------------------------- the lane
 
 cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+    if api_key == KEY_TXN_OFFSET_COMMIT:
+        return 0 <= api_version <= TXN_VERSION_LAST
     return api_key == KEY_OFFSET_COMMIT and VERSION_FIRST <= api_version <= VERSION_LAST
 
 cdef State* _state(const Request* r, const Partition* p, int64_t required) noexcept nogil:
@@ -647,7 +643,8 @@ cdef class OffsetCommitLane(LaneHandle):
 
     def take(self) -> list:
         """What was committed here, is durable and was not taken before, in the order of the log:
-        (group, topic, partition, offset, leader epoch, metadata, ms). One thread at a time."""
+        (group, topic, partition, offset, leader epoch, metadata, ms, producer id of the transaction
+        it waits for, else -1). One thread at a time."""
         cdef Core* core = self.core
         cdef Shard* shard
         cdef Entry* entry
@@ -676,7 +673,7 @@ cdef class OffsetCommitLane(LaneHandle):
                         _text(at + entry.group_bytes, entry.topic_bytes),
                         entry.index, entry.committed_offset, entry.leader_epoch,
                         _text(at + entry.group_bytes + entry.topic_bytes, entry.metadata_bytes),
-                        entry.commit_ms,
+                        entry.commit_ms, entry.producer_id,
                     ))
                     entry = entry.next
             finally:

@@ -251,6 +251,8 @@ class GroupAdministration:
         rows = coordinator.offsets.of(group_id)
         left = sum(len(row) for row in rows.values()) - len(gone)
         whole = left == 0 and _is_deserted(coordinator, group)
+        if whole:
+            group.dismiss()  # what a transaction commits from now on comes after the tombstone
         entries = self._tombstones(group_id, gone)
         if whole:
             entries += coordinator.tombstones_of(group)

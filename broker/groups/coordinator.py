@@ -6,8 +6,9 @@ waits. Answers go out through callables, at once or later, on whichever thread h
 
 A change is journalled first and counts when it is durable: a commit is answered and seen by
 OffsetFetch then, an assignment is handed out then. Clock, timers, journal and random ids are
-passed in. A member whose commit was taken here is admitted to the commit lane, where network
-threads take its next ones, until its group changes in any way (cext/offset_commit.pyx).
+passed in. A member whose commit was taken here, in a transaction or not, is admitted to the commit
+lane, where network threads take its next ones of both sorts, until its group changes in any way
+(cext/offset_commit.pyx).
 Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
 Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
 imported when the first such group is met.
@@ -467,7 +468,7 @@ class GroupCoordinator:
                     self._take(group_id, partition, taken, producer)
                 if self._lane is not None:
                     self._lane.release(group_id, keys)
-                    if error is None and producer is None:
+                    if error is None:
                         self._admit(group_id, partition, member_id, instance_id, generation)
                 if error is None:
                     done(outcomes)

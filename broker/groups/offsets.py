@@ -6,8 +6,9 @@ log, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with me
 while the group subscribes to their topic; those of an empty group expire
 `offsets.retention.minutes` after it became empty, those without members ever, after their commit.
 
-Commits that network threads took (cext/offset_commit.pyx) are taken over before anything is looked
-at or changed here: whoever asks finds what was answered before. Next: coordinator.py.
+Commits that network threads took (cext/offset_commit.pyx), those of transactions among them, are
+taken over before anything is looked at or changed here: whoever asks finds what was answered
+before. Next: coordinator.py.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Fresh(Protocol):
 
     @property
     def waiting(self) -> int: ...
-    def take(self) -> Iterable[tuple[str, str, int, int, int, str, int]]: ...
+    def take(self) -> Iterable[tuple[str, str, int, int, int, str, int, int]]: ...
 
 
 class Pending:
@@ -61,10 +62,14 @@ class Offsets:
         fresh = self._fresh
         if fresh is None or not fresh.waiting:
             return
-        for group_id, topic, partition, offset, leader_epoch, metadata, commit_ms in fresh.take():
-            if group_id in self._known:
-                row = Committed(offset, leader_epoch, metadata, commit_ms)
+        for group_id, topic, partition, offset, epoch, metadata, ms, producer_id in fresh.take():
+            if group_id not in self._known:
+                continue
+            row = Committed(offset, epoch, metadata, ms)
+            if producer_id < 0:
                 self._put(group_id, topic, partition, row)
+            else:
+                self._put_pending(producer_id, group_id, topic, partition, row)
 
     def of(self, group_id: str) -> Rows:
         """What a group committed; not to be changed."""
@@ -120,6 +125,11 @@ class Offsets:
         self, producer_id: int, group_id: str, topic: str, partition: int, committed: Committed
     ) -> None:
         self._catch_up()
+        self._put_pending(producer_id, group_id, topic, partition, committed)
+
+    def _put_pending(
+        self, producer_id: int, group_id: str, topic: str, partition: int, committed: Committed
+    ) -> None:
         self._order += 1
         rows = self._pending.setdefault(group_id, {}).setdefault(producer_id, {})
         rows[topic, partition] = Pending(self._order, committed)
@@ -155,16 +165,22 @@ class Offsets:
             self._pending_groups.pop(producer_id, None)
 
     def pending_groups(self, producer_id: int) -> list[str]:
+        self._catch_up()
         return list(self._pending_groups.get(producer_id, ()))
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction is about to commit this one."""
+        self._catch_up()
+        return self._is_pending(group_id, topic, partition)
+
+    def _is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         producers = self._pending.get(group_id)
         return producers is not None and any(
             (topic, partition) in rows for rows in producers.values()
         )
 
     def has_pending(self, group_id: str) -> bool:
+        self._catch_up()
         return group_id in self._pending
 
     # -- expiry ---------------------------------------------------------------------------------
@@ -178,7 +194,7 @@ class Offsets:
             if since_ms is None:
                 continue
             for partition, row in partitions.items():
-                if self.is_pending(group_id, topic, partition):
+                if self._is_pending(group_id, topic, partition):
                     continue
                 if row.expire_ms != NEVER:
                     over = now_ms >= row.expire_ms

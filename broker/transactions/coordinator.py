@@ -16,6 +16,9 @@ gave a connection up sends on a new one: an EndTxn is put off when the transacti
 begun on another connection than the one it comes from, and that one had begun an earlier one
 (docs/decisions/late-end-of-transaction.md). From version 2 on the epoch tells.
 
+An id that has nothing under way is lent to the network threads, which begin transactions and add
+partitions to them until anybody here looks at the id again (transactional_id.py).
+
 Clock, timers, journal, producer ids and the writer of markers are passed in. Next: transaction.py,
 and server/txn_markers.py for the markers; administration.py lists and describes.
 """
@@ -24,7 +27,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -54,11 +56,8 @@ from barnabas.transactions.transaction import (
     TopicPartition,
     Transaction,
 )
-from barnabas.transactions.transaction_records import (
-    read_transaction,
-    transaction_key,
-    transaction_value,
-)
+from barnabas.transactions.transaction_records import read_transaction, transaction_value
+from barnabas.transactions.transactional_id import Lane, TransactionalId
 from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import UnknownRecord
@@ -67,7 +66,6 @@ log = logging.getLogger("barnabas.transactions")
 
 RETRY_MS = 100  # until a Complete record that could not be written is tried again
 WAITING_MAX = 16  # requests of one id that wait for a step to be over
-CONNECTIONS_KEPT = 8  # of one id, that began earlier transactions
 
 Entry = tuple[bytes, bytes | None]
 Done = Callable[[KafkaError | None], object]
@@ -114,40 +112,6 @@ class TransactionSettings(NamedTuple):
         )
 
 
-class TransactionalId:
-    """One id. `now` is durable; `pending` is on its way into the journal."""
-
-    __slots__ = ("begun_by", "connections", "key", "name", "now", "partition", "pending", "waiting")
-
-    def __init__(self, name: str, partition: int, now: Transaction) -> None:
-        self.name = name
-        self.key = transaction_key(name)
-        self.partition = partition
-        self.now = now
-        self.pending: Transaction | None = None
-        self.waiting: list[Callable[[], object]] = []  # for the step to be over
-        # Which took part in the newest transaction, and which in earlier ones.
-        self.connections: deque[int] = deque(maxlen=CONNECTIONS_KEPT)
-        self.begun_by: deque[int] = deque(maxlen=CONNECTIONS_KEPT)
-
-    def was_left_on(self, connection_id: int) -> bool:
-        """Whether a connection began an earlier transaction, and has no part in the newest."""
-        return connection_id in self.begun_by and connection_id not in self.connections
-
-    def check_settled(self) -> None:
-        """Raises ConcurrentTransactions while a step, or the markers, are under way. They may be
-        changing epoch and producer id: what knows of that asks this first."""
-        if self.pending is not None or self.now.state in PREPARED:
-            raise ConcurrentTransactions()
-
-    def check_producer(self, producer_id: int, epoch: int) -> None:
-        """Raises what is answered to a producer that does not have the id."""
-        if self.now.producer_id != producer_id:
-            raise InvalidProducerIdMapping()
-        if self.now.producer_epoch != epoch:
-            raise ProducerFenced()
-
-
 class TransactionCoordinator:
     """All transactional ids of one node."""
 
@@ -162,7 +126,9 @@ class TransactionCoordinator:
         expect: Expect,
         version_level: Callable[[], int],
         settings: TransactionSettings,
+        lane: Lane | None = None,
     ) -> None:
+        """`lane`: takes steps of ids that it is lent."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
@@ -173,6 +139,7 @@ class TransactionCoordinator:
         self._new_producer_id = new_producer_id
         self._write_markers = write_markers
         self._expect = expect
+        self._lane = lane
 
     # -- finding an id --------------------------------------------------------------------------
 
@@ -216,6 +183,7 @@ class TransactionCoordinator:
                     found.now = after
                     for topic, index in added:
                         self._expect(topic, index, after.producer_id, after.producer_epoch)
+                    self._lend(found)
                 waiting, found.waiting = found.waiting, []
             done(_as_kafka_says(error))
             for call in waiting:
@@ -226,6 +194,11 @@ class TransactionCoordinator:
         except KafkaError as error:
             found.pending = None
             raise _as_kafka_says(error) or error from None
+
+    def _lend(self, found: TransactionalId) -> None:
+        """Under the lock: its next steps need no thought, unless somebody waits with one."""
+        if self._lane is not None and not found.waiting and self.ids.get(found.name) is found:
+            found.lend(self._lane, self.journal.leader_epoch(found.partition), self.version_level())
 
     def _wait(self, found: TransactionalId, again: Callable[[], object]) -> bool:
         """Calls `again` when the step under way, or the markers, are over, or after some time.
@@ -322,25 +295,13 @@ class TransactionCoordinator:
                     return
                 raise
             found.check_producer(producer_id, epoch)
-            self._begun(found, connection_id)
+            found.takes_part(connection_id, begins=found.now.state != State.ONGOING)
             if found.now.state != State.ONGOING or not added <= found.now.partitions:
                 after = found.now.with_partitions(added, version, self.wall_ms())
                 # Clients that leave the adding to us ask with the batch itself.
                 self._step(found, after, done, () if version >= BUMPS_EPOCH else added)
                 return
         done(None)
-
-    def _begun(self, found: TransactionalId, connection_id: int) -> None:
-        """Notes which connection a transaction is begun on, or goes on with. One that is noted as
-        going on may be that of a request that came late, so it takes no other's place."""
-        if found.now.state != State.ONGOING:
-            known = {connection_id, *found.begun_by}
-            found.begun_by.extend(one for one in found.connections if one not in known)
-            found.connections.clear()
-            if connection_id in found.begun_by:
-                found.begun_by.remove(connection_id)
-        if connection_id and connection_id not in found.connections:
-            found.connections.append(connection_id)
 
     def verify(
         self, name: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
@@ -524,6 +485,7 @@ class TransactionCoordinator:
             gone = [row for row in self.ids.values() if row.partition == partition]
             for found in gone:
                 del self.ids[found.name]
+                found.recall()
             waiting = [call for found in gone for call in found.waiting]
         for call in waiting:
             call()

@@ -20,10 +20,15 @@ def transaction_key(transactional_id: str) -> bytes:
     return kind.encode_key(kind.key.cls(transactionalId=transactional_id))
 
 
-def transaction_value(transaction: Transaction, version_level: int) -> bytes:
+def value_version(version_level: int) -> int:
     """`version_level`: of transaction.version. Version 0 has no room for ids before and after."""
+    return 0 if version_level == 0 else 1
+
+
+def transaction_value(transaction: Transaction, version_level: int) -> bytes:
+    """`version_level`: of transaction.version."""
     kind = record_type(TRANSACTION_STATE, "TransactionLog")
-    version = 0 if version_level == 0 else 1
+    version = value_version(version_level)
     value = kind.value.cls(
         producerId=transaction.producer_id,
         producerEpoch=transaction.producer_epoch,

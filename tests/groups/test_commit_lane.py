@@ -4,96 +4,36 @@ after a group has changed. Damage, limits and what is not plain go to Python."""
 import random
 import threading
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 
 import pytest
 from compat.support import Wire, create_topic
+from groups.lane_broker import (
+    ENTRIES_MAX,
+    PATIENCE_S,
+    Member,
+    batches,
+    body,
+    commit,
+    fetched,
+    journal_of,
+    lane_of,
+    records,
+    settled,
+    started,
+)
 
-from barnabas import Broker
-from barnabas.groups.group_records import OffsetRecord, read_record
+from barnabas.groups.group_records import read_record
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS
-
-ENTRIES_MAX = 256  # of one shard: cext/commit_entries.pxd
-PATIENCE_S = 30
 
 
 @pytest.fixture(params=["fsync", "os"])
 def broker(tmp_path, request):
     with started(tmp_path, {"log.durability": request.param}) as broker:
         yield broker
-
-
-@contextmanager
-def started(path, settings=()):
-    base = {"log.dirs": str(path), "group.initial.rebalance.delay.ms": "0"}
-    with Broker({**base, **dict(settings)}) as broker:
-        create_topic(broker.bootstrap_servers, "t", 3)
-        with closing(Wire(broker.bootstrap_servers)) as wire:
-            assert wire.call(10, 0, request(10).cls(key="g")).errorCode == 0
-        yield broker
-
-
-def lane_of(broker):
-    lane = broker.node.rooms.groups._lane
-    assert lane is not None
-    return lane
-
-
-def body(rows, group="g", generation=-1, member="", by_id=None, **more):
-    """OffsetCommit of (partition, offset, metadata, leader epoch)."""
-    ask = request(8)
-    topics = [
-        ask.struct("topics")(
-            name="t",
-            topicId=by_id or bytes(16),
-            partitions=[
-                ask.struct("topics.partitions")(
-                    partitionIndex=index,
-                    committedOffset=offset,
-                    committedMetadata=metadata,
-                    committedLeaderEpoch=epoch,
-                )
-                for index, offset, metadata, epoch in rows
-            ],
-        )
-    ]
-    return ask.cls(
-        groupId=group,
-        generationIdOrMemberEpoch=generation,
-        memberId=member,
-        topics=topics,
-        **more,
-    )
-
-
-def commit(wire, *args, version=8, **more):
-    told = wire.call(8, version, body(*args, **more))
-    return [row.errorCode for topic in told.topics for row in topic.partitions]
-
-
-def fetched(broker, group="g"):
-    ask = request(9)
-    topics = [ask.struct("topics")(name="t", partitionIndexes=[0, 1, 2])]
-    with closing(Wire(broker.bootstrap_servers)) as wire:
-        told = wire.call(9, 5, ask.cls(groupId=group, topics=topics))
-    if told.errorCode:  # it loads
-        return [(-1, "", -1)] * 3
-    return [
-        (row.committedOffset, row.metadata, row.committedLeaderEpoch)
-        for row in told.topics[0].partitions
-    ]
-
-
-def records(broker, group="g"):
-    """Of the group's partition, whatever made them: offset records, in order."""
-    partition = broker.node.rooms.groups.journal.partition_of(group)
-    data = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition).read(0, 1 << 24)
-    batches = decode_batches(data, size_max=1 << 24)
-    found = [read_record(record) for batch in batches for record in batch.records]
-    return [row for row in found if isinstance(row, OffsetRecord) and row.group_id == group]
 
 
 ROWS = [(0, 5, "", -1), (2, 7, "note", 3)]
@@ -210,66 +150,6 @@ def test_more_keys_than_the_lane_keeps_are_taken_over(broker):
     assert len(known["t"]) == 3 and lane.waiting == 0
 
 
-# ---- members ----
-class Member:
-    """A member of the classic protocol on a connection of its own."""
-
-    def __init__(self, broker, session_ms=30_000, instance=None):
-        self.wire = Wire(broker.bootstrap_servers)
-        self.session_ms, self.instance = session_ms, instance
-        self.id, self.generation = "", -1
-
-    def join(self):
-        ask = request(11)
-        protocol = ask.struct("protocols")(name="range", metadata=b"")
-        told = self.wire.call(
-            11,
-            5,
-            ask.cls(
-                groupId="g",
-                sessionTimeoutMs=self.session_ms,
-                rebalanceTimeoutMs=60_000,
-                memberId=self.id,
-                groupInstanceId=self.instance,
-                protocolType="consumer",
-                protocols=[protocol],
-            ),
-        )
-        self.id, self.generation = told.memberId, told.generationId
-        if told.errorCode == 79:
-            return self.join()
-        assert told.errorCode == 0, told
-        return told
-
-    def sync(self):
-        ask = request(14)
-        row = ask.struct("assignments")(memberId=self.id, assignment=b"a")
-        told = self.wire.call(
-            14,
-            3,
-            ask.cls(
-                groupId="g",
-                generationId=self.generation,
-                memberId=self.id,
-                groupInstanceId=self.instance,
-                assignments=[row],
-            ),
-        )
-        assert told.errorCode == 0, told
-
-    def commit(self, offset, **more):
-        given = {"generation": self.generation, "member": self.id, **more}
-        given["groupInstanceId"] = self.instance
-        return commit(self.wire, [(0, offset, "", -1)], version=7, **given)[0]
-
-
-def settled(broker, **more):
-    member = Member(broker, **more)
-    member.join()
-    member.sync()
-    return member
-
-
 @pytest.mark.parametrize("instance", [None, "one"])
 def test_a_member_is_admitted_in_its_generation_alone(broker, instance):
     lane = lane_of(broker)
@@ -366,9 +246,7 @@ def test_compressed_journals_have_no_lane(tmp_path):
         assert broker.node.rooms.groups._lane is None
         with closing(Wire(broker.bootstrap_servers)) as wire:
             assert commit(wire, [(0, 1, "", -1)]) == [0] and commit(wire, [(0, 2, "", -1)]) == [0]
-        partition = broker.node.rooms.groups.journal.partition_of("g")
-        data = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition).read(0, 1 << 24)
-        assert [batch.codec for batch in decode_batches(data, size_max=1 << 24)] == [1, 1]
+        assert [batch.codec for batch in batches(broker)] == [1, 1]
         assert fetched(broker)[0][0] == 2
 
 
@@ -411,8 +289,7 @@ ROUNDS = 400
 
 def test_memory_and_log_agree_on_who_came_last(broker):
     """Two clients commit the same partition at about the same time, one of them through Python."""
-    partition = broker.node.rooms.groups.journal.partition_of("g")
-    log = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition)
+    log = journal_of(broker)
     coordinator = broker.node.rooms.groups
     rng = random.Random(7)
     together, told = threading.Barrier(2), []
@@ -434,8 +311,8 @@ def test_memory_and_log_agree_on_who_came_last(broker):
             time.sleep(rng.random() * 0.001)
             assert commit(wire, [(0, 2 * at + 1, "", -1)]) == [0]
             together.wait(PATIENCE_S)
-            batches = decode_batches(log.read(before, 1 << 20), size_max=1 << 20)
-            last = [record for batch in batches for record in batch.records][-1]
+            read = decode_batches(log.read(before, 1 << 20), size_max=1 << 20)
+            last = [record for batch in read for record in batch.records][-1]
             with coordinator.lock:
                 known = coordinator.offsets.get("g", "t", 0)
             assert known.offset == read_record(last).committed.offset, at

@@ -21,12 +21,12 @@ from history.copy_client import GROUP, TIMEOUT_MS
 from history.last_read import ends, fetch_positions, scan, wait_until_stable
 from history.model import History, Operation, Outcome, now, parse
 from history.workload import (
-    BROKER_SETTINGS,
     COPY,
     INPUT,
     PARTITIONS,
     Burst,
     Producer,
+    broker_settings,
     create_topics,
 )
 
@@ -134,7 +134,7 @@ def copied_to_the_end(address: str) -> bool:
 def kill_again_and_again(tmp_path: Path, seed: int, kills: int) -> None:
     chance = random.Random(f"{seed}:client-kills")
     history, last_said, waited = History(), [], []
-    broker = BrokerProcess(tmp_path / "data", free_port(), BROKER_SETTINGS)
+    broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))
     client = None
     try:
         create_topics(broker.address)

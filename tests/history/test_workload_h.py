@@ -17,11 +17,11 @@ from history.checker import Verdict, check
 from history.last_read import fetch_positions, scan, wait_until_stable
 from history.model import Operation, Outcome, now
 from history.workload import (
-    BROKER_SETTINGS,
     COPY,
     INPUT,
     PARTITIONS,
     Workload,
+    broker_settings,
     create_topics,
 )
 
@@ -65,7 +65,7 @@ def verdict_of(workload: Workload, tmp_path: Path, whole: bool = True) -> Verdic
 def run(
     tmp_path: Path, seed: int, faults: Callable[[BrokerProcess, Workload], BrokerProcess]
 ) -> tuple[Workload, Verdict]:
-    broker = BrokerProcess(tmp_path / "data", free_port(), BROKER_SETTINGS)
+    broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))
     workload = None
     try:
         create_topics(broker.address)
@@ -134,7 +134,7 @@ def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
             assert broker.process.returncode == -9
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", broker.port), 1)
-            broker = BrokerProcess(broker.data, broker.port, BROKER_SETTINGS)
+            broker = BrokerProcess(broker.data, broker.port, broker_settings(seed))
             assert broker.process.pid != before
             took.append(broker.ready_s)
         wait_until_all_go_on(workload, moments[-1])
@@ -153,7 +153,7 @@ def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
 @pytest.mark.slow
 def test_a_log_that_was_cut_is_found_out(tmp_path, seed):
     """A fault that no broker can help: the end of a log is gone, with what was read there."""
-    broker = BrokerProcess(tmp_path / "data", free_port(), BROKER_SETTINGS)
+    broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))
     try:
         create_topics(broker.address)
         workload = Workload(broker.address, seed)
@@ -163,7 +163,7 @@ def test_a_log_that_was_cut_is_found_out(tmp_path, seed):
         [log] = (tmp_path / "data" / f"{INPUT}-0").glob("*.log")
         size = log.stat().st_size
         os.truncate(log, size // 2)
-        broker = BrokerProcess(broker.data, broker.port, BROKER_SETTINGS)
+        broker = BrokerProcess(broker.data, broker.port, broker_settings(seed))
         # A transaction whose marker was cut off stays open.
         verdict = verdict_of(workload, tmp_path, whole=False)
     finally:

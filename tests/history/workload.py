@@ -39,6 +39,13 @@ BROKER_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
+
+
+def broker_settings(seed: int) -> dict[str, str]:
+    """Half of the seeds count an append at once: then network threads begin transactions."""
+    return BROKER_SETTINGS | {"log.durability": ("fsync", "os")[seed % 2]}
+
+
 COMMON = {
     "log_level": 0,
     "reconnect.backoff.ms": 20,

@@ -400,3 +400,26 @@ def test_a_consumer_of_a_group_survives_errors_of_its_coordinator(broker, topic)
         fault.wait(0)
     assert raised.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     consumer.close()
+
+
+def test_offsets_of_transactions_are_struck_where_network_threads_take_them(broker, topic):
+    producer = producer_to(broker, transactional_id=topic)
+    producer.init_transactions(30)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": topic})
+    member = consumer.consumer_group_metadata()
+    lane = broker.node.rooms.groups._lane
+    for offset in range(3):
+        producer.begin_transaction()
+        served = lane.served
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], member, 30)
+        assert lane.served == served + (offset > 0)
+        producer.commit_transaction(30)
+    producer.begin_transaction()
+    with broker.fail("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED") as fault:
+        with pytest.raises(KafkaException) as raised:
+            producer.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], member, 30)
+        fault.wait(0)
+    assert raised.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    assert lane.served == served + 1
+    producer.abort_transaction(30)
+    consumer.close()

@@ -17,9 +17,11 @@ ON_PURPOSE: dict[tuple[str, str], str] = {
 }
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
+@pytest.fixture(scope="module", params=["fsync", "os"])
+def broker(tmp_path_factory, request):
+    """With os network threads begin transactions, with fsync Python does."""
     settings = {
+        "log.durability": request.param,
         "log.dirs": str(tmp_path_factory.mktemp("broker")),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         **SETTINGS,

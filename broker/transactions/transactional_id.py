@@ -1,0 +1,165 @@
+"""One transactional id of a coordinator: what is durable of it, what is under way, who has it.
+
+Between two steps an id may be lent to the network threads (cext/add_to_transaction.pyx), which then
+begin its transactions and add partitions to them. Whoever looks at `now` recalls it first, so that
+nobody sees, or goes on from, what is not true any more. All of it is under the coordinator's lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from barnabas.errors import ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced
+from barnabas.transactions.transaction import (
+    BUMPS_EPOCH,
+    IDLE,
+    PREPARED,
+    State,
+    TopicPartition,
+    Transaction,
+)
+from barnabas.transactions.transaction_records import transaction_key, value_version
+
+CONNECTIONS_KEPT = 8  # of one id, that began earlier transactions
+
+Recalled = tuple[bool, list[int], list[TopicPartition] | None, int, int]
+
+
+class Lane(Protocol):
+    """What of cext.add_to_transaction is used here."""
+
+    def lend(
+        self,
+        key: bytes,
+        partition: int,
+        leader_epoch: int,
+        producer_id: int,
+        producer_epoch: int,
+        timeout_ms: int,
+        ongoing: bool,
+        partitions: Sequence[TopicPartition],
+        start_ms: int,
+        update_ms: int,
+        previous_producer_id: int,
+        value_version: int,
+    ) -> bool: ...
+    def recall(self, key: bytes) -> Recalled | None: ...
+
+
+class TransactionalId:
+    """`now` is durable; `pending` is on its way into the journal."""
+
+    __slots__ = (
+        "_lent_to",
+        "_now",
+        "begun_by",
+        "connections",
+        "key",
+        "name",
+        "partition",
+        "pending",
+        "waiting",
+    )
+
+    def __init__(self, name: str, partition: int, now: Transaction) -> None:
+        self.name = name
+        self.key = transaction_key(name)
+        self.partition = partition
+        self._now = now
+        self._lent_to: Lane | None = None
+        self.pending: Transaction | None = None
+        self.waiting: list[Callable[[], object]] = []  # for the step to be over
+        # Which took part in the newest transaction, and which in earlier ones.
+        self.connections: deque[int] = deque(maxlen=CONNECTIONS_KEPT)
+        self.begun_by: deque[int] = deque(maxlen=CONNECTIONS_KEPT)
+
+    @property
+    def now(self) -> Transaction:
+        self.recall()
+        return self._now
+
+    @now.setter
+    def now(self, after: Transaction) -> None:
+        self._now = after
+
+    # -- lending --------------------------------------------------------------------------------
+
+    def lend(self, lane: Lane, leader_epoch: int, version_level: int) -> None:
+        """To who takes steps that need no thought, from here on. Not while one is under way."""
+        now = self._now
+        idle = now.state in IDLE
+        if not (idle or now.state == State.ONGOING) or now.client_version >= BUMPS_EPOCH:
+            return  # such producers leave the adding to their batches
+        is_lent = lane.lend(
+            self.key,
+            self.partition,
+            leader_epoch,
+            now.producer_id,
+            now.producer_epoch,
+            now.timeout_ms,
+            not idle,
+            () if idle else sorted(now.partitions),
+            now.start_ms,
+            now.update_ms,
+            now.previous_producer_id,
+            value_version(version_level),
+        )
+        if is_lent:
+            self._lent_to = lane
+
+    def recall(self) -> None:
+        """What became of it while it was lent counts here."""
+        lane, self._lent_to = self._lent_to, None
+        if lane is None:
+            return
+        recalled = lane.recall(self.key)
+        assert recalled is not None, "what was lent comes back"
+        begun, connections, partitions, start_ms, update_ms = recalled
+        if partitions is None and self._now.state != State.ONGOING:
+            return  # a step was tried and failed
+        for connection_id in connections:
+            self.takes_part(connection_id, begins=begun)
+            begun = False
+        if partitions is not None:
+            self._now = self._now._replace(
+                state=State.ONGOING,
+                partitions=frozenset(partitions),
+                start_ms=start_ms,
+                update_ms=update_ms,
+                client_version=0,
+            )
+
+    # -- connections ----------------------------------------------------------------------------
+
+    def takes_part(self, connection_id: int, *, begins: bool) -> None:
+        """Notes which connection a transaction is begun on, or goes on with. One that is noted as
+        going on may be that of a request that came late, so it takes no other's place."""
+        if begins:
+            known = {connection_id, *self.begun_by}
+            self.begun_by.extend(one for one in self.connections if one not in known)
+            self.connections.clear()
+            if connection_id in self.begun_by:
+                self.begun_by.remove(connection_id)
+        if connection_id and connection_id not in self.connections:
+            self.connections.append(connection_id)
+
+    def was_left_on(self, connection_id: int) -> bool:
+        """Whether a connection began an earlier transaction, and has no part in the newest."""
+        return connection_id in self.begun_by and connection_id not in self.connections
+
+    # -- what is asked first --------------------------------------------------------------------
+
+    def check_settled(self) -> None:
+        """Raises ConcurrentTransactions while a step, or the markers, are under way. They may be
+        changing epoch and producer id: what knows of that asks this first."""
+        if self.pending is not None or self.now.state in PREPARED:
+            raise ConcurrentTransactions()
+
+    def check_producer(self, producer_id: int, epoch: int) -> None:
+        """Raises what is answered to a producer that does not have the id."""
+        if self.now.producer_id != producer_id:
+            raise InvalidProducerIdMapping()
+        if self.now.producer_epoch != epoch:
+            raise ProducerFenced()

@@ -1,0 +1,518 @@
+"""AddPartitionsToTxn and AddOffsetsToTxn of transactional ids that Python has lent to this lane.
+
+Who has a transactional id, how its transactions end, and everything that is an error is Python's to
+say (barnabas.transactions.coordinator). Between two steps of its own it lends the id here; then a
+transaction is begun, and partitions are added to it, on the network thread: a record of
+__transaction_state, the logs that are told to expect the transaction, the answer. Whoever in Python
+wants to know or change anything of the id recalls it first, and gets what has become of it.
+
+A request is answered here when the id is lent, producer id and epoch are its own, every partition
+is led here and online, and what is appended counts at once (not with log.durability=fsync, nor when
+another leader epoch has begun). All else goes to Python whole, with nothing changed.
+
+    AddPartitionsToTxnRequest   transactional id, producer id, epoch, [name, [index]]    0 to 3
+    AddOffsetsToTxnRequest      transactional id, producer id, epoch, group              0 to 4
+    answers                     throttle, [name, [index, error]] or error; flexible from 3
+
+From version 4 on brokers ask, in another form. Steps of an id are under the lock of one shard, and
+so are lending and recalling: what `recall` gives, no later step passes. A crash loses nothing that
+was answered: what is here is only a copy of what is in the log. Limit: LENT_MAX ids.
+Next on the data path: cext/lent_transaction.pyx; broker/transactions/transactional_id.py lends.
+"""
+import os
+
+cimport cython
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from barnabas.cext.atomics cimport (
+    atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32,
+)
+from barnabas.cext.buffer cimport (
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_init,
+)
+from barnabas.cext.cursor cimport (
+    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_left, cursor_of,
+)
+from barnabas.cext.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.error_codes cimport ERROR_NONE
+from barnabas.cext.fields cimport (
+    read_count, read_no_tags, read_string, write_count, write_no_tags, write_string,
+)
+from barnabas.cext.int64_map cimport (
+    Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
+)
+from barnabas.cext.lane cimport (
+    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_resumes_nothing,
+    LaneHandle, Parked, Request, request_error, Response, response_begin, response_end,
+)
+from barnabas.cext.lent_transaction cimport (
+    Lent, lent_connection, lent_free, lent_key, lent_new, lent_value, rows_add, rows_copy,
+    rows_free, rows_have, TxnRow, TxnRows,
+)
+from barnabas.cext.log cimport Appended, log_append, log_expect_transaction
+from barnabas.cext.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+from barnabas.cext.own_batch cimport (
+    own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
+)
+from barnabas.cext.partitions cimport (
+    Partition, partition_appended, partition_by_name, partition_high_watermark, Table,
+    table_epochs, table_is_fsync, table_of, table_system,
+)
+from barnabas.cext.records cimport batch_header, BatchHeader, RECORDS_OK
+from barnabas.cext.sys cimport System
+
+cdef extern from "siphash.h" nogil:
+    ctypedef struct hash128:
+        unsigned long long low
+    hash128 siphash128(const uint8_t* key, const uint8_t* p, int64_t n)
+
+cdef enum:
+    KEY_ADD_PARTITIONS = 24
+    KEY_ADD_OFFSETS = 25
+    ADD_PARTITIONS_LAST = 3
+    ADD_OFFSETS_LAST = 4
+    VERSION_FLEXIBLE = 3
+    KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
+    SHARDS = 16                     # a power of two
+    LENT_MAX = 65536                # ids; each takes some 300 bytes
+    ASKED_MAX = 32                  # partitions in one request
+
+cdef struct AskedRow:
+    const uint8_t* topic
+    int32_t topic_bytes
+    int32_t index
+    Partition* p                    # good inside the epoch
+
+cdef struct Asked:                  # a request
+    const uint8_t* name
+    int32_t name_bytes
+    int64_t producer_id
+    int16_t producer_epoch
+    AskedRow rows[ASKED_MAX]
+    int32_t count
+
+cdef struct Shard:
+    pthread_mutex_t lock
+    Int64Map ids                    # hash of the id: Lent*
+    TxnRows rows                    # as they will be: swapped for the id's own after the append
+    Buffer value                    # the memory of the last ones, used again
+    Buffer batch
+
+cdef struct Core:
+    Lane lane
+    Table* table
+    Shard shards[SHARDS]
+    int64_t lent_count              # atomic
+    int64_t served                  # atomic
+    int32_t offsets_partitions      # atomic; of the topic that AddOffsetsToTxn adds
+    const uint8_t* topic
+    int32_t topic_bytes
+    const uint8_t* offsets_topic
+    int32_t offsets_topic_bytes
+    uint8_t hash_key[16]
+
+
+# -------------------------------------------------------------------------------- ids
+
+cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
+    return <int64_t>siphash128(core.hash_key, p, n).low
+
+cdef inline Shard* _shard(Core* core, int64_t hashed) noexcept nogil:
+    return &core.shards[hashed & (SHARDS - 1)]
+
+cdef Lent* _find(Shard* shard, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    """Under the shard's lock."""
+    cdef Lent* lent = <Lent*><intptr_t>int64_map_get(&shard.ids, hashed, 0)
+    if lent == NULL or lent.key_bytes - KEY_HEAD_BYTES != name_bytes or (
+            memcmp(lent_key(lent) + KEY_HEAD_BYTES, name, name_bytes) != 0):
+        return NULL
+    return lent
+
+
+# -------------------------------------------------------------------------------- the request
+
+cdef bint _read_partitions(Cursor* c, Asked* asked, bint flexible) noexcept nogil:
+    cdef int32_t topics = read_count(c, flexible)
+    cdef int32_t partitions, topic_bytes, i, k
+    cdef const uint8_t* topic
+    cdef AskedRow* row
+    for i in range(topics):
+        topic = read_string(c, flexible, False, &topic_bytes)
+        partitions = read_count(c, flexible)
+        if c.bad or asked.count + partitions > ASKED_MAX:
+            return False
+        for k in range(partitions):
+            row = &asked.rows[asked.count]
+            row.topic, row.topic_bytes, row.index = topic, topic_bytes, cursor_i32(c)
+            asked.count += 1
+        read_no_tags(c, flexible)
+    return True
+
+cdef int32_t _java_hash(const uint8_t* p, int32_t n) noexcept nogil:
+    """String.hashCode of ASCII text, made positive as Kafka's Utils.abs does; -1: not ASCII."""
+    cdef uint32_t found = 0
+    cdef int32_t i
+    for i in range(n):
+        if p[i] >= 0x80:
+            return -1
+        found = 31 * found + p[i]
+    if found >= 0x80000000u:
+        found = 0 - found
+    return 0 if found == 0x80000000u else <int32_t>found
+
+cdef bint _read_group(Core* core, Cursor* c, Asked* asked, bint flexible) noexcept nogil:
+    cdef int32_t group_bytes, hashed
+    cdef int32_t count = atomic_load_i32(&core.offsets_partitions)
+    cdef const uint8_t* group = read_string(c, flexible, False, &group_bytes)
+    if c.bad or count <= 0:
+        return False
+    hashed = _java_hash(group, group_bytes)
+    if hashed < 0:
+        return False
+    asked.rows[0].topic, asked.rows[0].topic_bytes = core.offsets_topic, core.offsets_topic_bytes
+    asked.rows[0].index = hashed % count
+    asked.count = 1
+    return True
+
+cdef bint _read(Core* core, const Request* r, Asked* asked) noexcept nogil:
+    cdef Cursor c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
+    cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
+    asked.name = read_string(&c, flexible, False, &asked.name_bytes)
+    asked.producer_id = cursor_i64(&c)
+    asked.producer_epoch = cursor_i16(&c)
+    asked.count = 0
+    if r.api_key == KEY_ADD_OFFSETS:
+        if not _read_group(core, &c, asked, flexible):
+            return False
+    elif not _read_partitions(&c, asked, flexible):
+        return False
+    read_no_tags(&c, flexible)
+    return not c.bad and cursor_left(&c) == 0 and asked.count > 0
+
+cdef bint _is_led_here(Core* core, Asked* asked) noexcept nogil:
+    """Inside an epoch: finds every partition."""
+    cdef AskedRow* row
+    cdef int16_t error
+    cdef int32_t i
+    for i in range(asked.count):
+        row = &asked.rows[i]
+        row.p = partition_by_name(core.table, row.topic, row.topic_bytes, row.index, &error)
+        if row.p == NULL or error != ERROR_NONE or row.p.log == NULL:
+            return False
+    return True
+
+
+# -------------------------------------------------------------------------------- the step
+
+cdef bint _has_all(const Lent* lent, const Asked* asked) noexcept nogil:
+    cdef const AskedRow* row
+    cdef int32_t i
+    if not lent.ongoing:
+        return False
+    for i in range(asked.count):
+        row = &asked.rows[i]
+        if not rows_have(&lent.rows, row.topic, row.topic_bytes, row.index):
+            return False
+    return True
+
+cdef bint _merge(Shard* shard, const Lent* lent, const Asked* asked) noexcept nogil:
+    """The rows as they will be."""
+    cdef const AskedRow* row
+    cdef int32_t i
+    shard.rows.count = 0
+    shard.rows.names.size = 0
+    if lent.ongoing and not rows_copy(&shard.rows, &lent.rows):
+        return False
+    for i in range(asked.count):
+        row = &asked.rows[i]
+        if not rows_add(&shard.rows, row.topic, row.topic_bytes, row.index):
+            return False
+    return True
+
+cdef bint _append(Core* core, Shard* shard, const Lent* lent, int64_t start_ms, int64_t now_ms) noexcept nogil:
+    """Whether the record is in the log, and counts."""
+    cdef BatchHeader header
+    cdef Appended appended
+    cdef int16_t error
+    cdef Buffer* b = &shard.batch
+    cdef Partition* p = partition_by_name(
+        core.table, core.topic, core.topic_bytes, lent.partition, &error)
+    if p == NULL or error != ERROR_NONE or p.log == NULL or (
+            atomic_load_i32(&p.leader_epoch) != lent.leader_epoch):
+        return False
+    shard.value.size = 0
+    lent_value(&shard.value, lent, &shard.rows, start_ms, now_ms)
+    own_batch_begin(b)
+    own_record_begin(b, 0, lent.key_bytes, <int32_t>shard.value.size)
+    buffer_bytes(b, lent_key(lent), lent.key_bytes)
+    own_record_value(b, <int32_t>shard.value.size)
+    buffer_bytes(b, shard.value.data, shard.value.size)
+    own_record_end(b)
+    if shard.value.failed or b.failed:
+        buffer_free(&shard.value)
+        buffer_free(b)
+        return False
+    own_batch_end(b, 1, now_ms)
+    if batch_header(b.data, b.size, &header) != RECORDS_OK or log_append(
+            p.log, b.data, b.size, &header, lent.leader_epoch, &appended) != ERROR_NONE:
+        return False
+    partition_appended(core.table, p, True)
+    return partition_high_watermark(p) > appended.last_offset
+
+cdef bint _step(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
+    """Under the shard's lock and inside an epoch. False: Python is to do it."""
+    cdef System* system = table_system(core.table)
+    cdef int64_t now_ms = system.wall_ms(system)
+    cdef int64_t start_ms = lent.start_ms if lent.ongoing else now_ms
+    cdef TxnRows before = lent.rows
+    cdef int32_t i
+    if not _merge(shard, lent, asked) or not _append(core, shard, lent, start_ms, now_ms):
+        return False
+    lent.rows, shard.rows = shard.rows, before
+    lent.begun = lent.begun or not lent.ongoing
+    lent.ongoing = lent.changed = True
+    lent.start_ms, lent.update_ms = start_ms, now_ms
+    for i in range(asked.count):
+        log_expect_transaction(asked.rows[i].p.log, asked.producer_id, asked.producer_epoch)
+    return True
+
+cdef bint _carry_out(Core* core, const Request* r, Asked* asked) noexcept nogil:
+    """Inside an epoch. False: Python is to do it."""
+    cdef int64_t hashed = _hash(core, asked.name, asked.name_bytes)
+    cdef Shard* shard = _shard(core, hashed)
+    cdef Lent* lent
+    cdef bint done = False
+    pthread_mutex_lock(&shard.lock)
+    lent = _find(shard, hashed, asked.name, asked.name_bytes)
+    if lent != NULL and lent.producer_id == asked.producer_id and (
+            lent.producer_epoch == asked.producer_epoch) and (
+            lent_connection(lent, r.connection_id)):
+        done = _has_all(lent, asked) or _step(core, shard, lent, asked)
+    pthread_mutex_unlock(&shard.lock)
+    return done
+
+
+# -------------------------------------------------------------------------------- the lane
+
+cdef void _write_partitions(Buffer* b, Request* r, bint flexible) noexcept nogil:
+    """The request's topics once more, each partition with its code."""
+    cdef Cursor c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
+    cdef int32_t topics, partitions, size_bytes, i, k
+    cdef const uint8_t* topic
+    read_string(&c, flexible, False, &size_bytes)
+    cursor_i64(&c)
+    cursor_i16(&c)
+    topics = read_count(&c, flexible)
+    write_count(b, flexible, topics)
+    for i in range(topics):
+        topic = read_string(&c, flexible, False, &size_bytes)
+        partitions = read_count(&c, flexible)
+        write_string(b, flexible, topic, size_bytes)
+        write_count(b, flexible, partitions)
+        for k in range(partitions):
+            buffer_i32(b, cursor_i32(&c))
+            buffer_i16(b, ERROR_NONE)
+            write_no_tags(b, flexible)
+            request_error(r, ERROR_NONE)
+        read_no_tags(&c, flexible)
+        write_no_tags(b, flexible)
+
+cdef int _answer(Request* r, Response* out) noexcept nogil:
+    cdef Buffer* b = &out.bytes
+    cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
+    response_begin(out, r.correlation_id, flexible)
+    buffer_i32(b, 0)                    # nobody is throttled
+    if r.api_key == KEY_ADD_OFFSETS:
+        buffer_i16(b, ERROR_NONE)
+        request_error(r, ERROR_NONE)
+    else:
+        _write_partitions(b, r, flexible)
+    write_no_tags(b, flexible)
+    if b.failed:
+        return LANE_CLOSE
+    response_end(out)
+    return LANE_DONE
+
+cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+    if api_key == KEY_ADD_PARTITIONS:
+        return 0 <= api_version <= ADD_PARTITIONS_LAST
+    return api_key == KEY_ADD_OFFSETS and 0 <= api_version <= ADD_OFFSETS_LAST
+
+cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
+    cdef Core* core = <Core*>context
+    cdef Asked asked
+    cdef bint done
+    cdef int slot
+    if atomic_load_i64(&core.lent_count) == 0 or table_is_fsync(core.table):
+        return LANE_PYTHON
+    if not _read(core, r, &asked):
+        return LANE_PYTHON
+    slot = epoch_enter(table_epochs(core.table))
+    done = _is_led_here(core, &asked) and _carry_out(core, r, &asked)
+    epoch_leave(table_epochs(core.table), slot)
+    if not done:
+        return LANE_PYTHON
+    atomic_add_i64(&core.served, 1)
+    return _answer(r, out)
+
+
+# -------------------------------------------------------------------------------- Python's side
+
+cdef list _partitions(const TxnRows* rows):
+    cdef const TxnRow* row
+    cdef int32_t i
+    found = []
+    for i in range(rows.count):
+        row = &rows.at[i]
+        found.append((
+            PyUnicode_DecodeUTF8(<char*>rows.names.data + row.name_at, row.name_bytes, NULL),
+            row.index,
+        ))
+    return found
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class AddToTransactionLane(LaneHandle):
+    """The lane of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups'."""
+    cdef Core* core
+    cdef bytes topic, offsets_topic
+
+    def __cinit__(self, table, str topic not None, str offsets_topic not None):
+        cdef bytes key = os.urandom(16)     # else clients could choose ids that share a place
+        cdef Shard* shard
+        cdef int i
+        self.topic, self.offsets_topic = topic.encode(), offsets_topic.encode()
+        self.core = <Core*>calloc(1, sizeof(Core))
+        if self.core == NULL:
+            raise MemoryError
+        self.core.table = table_of(table)
+        self.core.topic = <const uint8_t*><const char*>self.topic
+        self.core.topic_bytes = <int32_t>len(self.topic)
+        self.core.offsets_topic = <const uint8_t*><const char*>self.offsets_topic
+        self.core.offsets_topic_bytes = <int32_t>len(self.offsets_topic)
+        memcpy(self.core.hash_key, <const char*>key, 16)
+        for i in range(SHARDS):
+            shard = &self.core.shards[i]
+            pthread_mutex_init(&shard.lock, NULL)
+            int64_map_init(&shard.ids)
+            buffer_init(&shard.rows.names)
+            buffer_init(&shard.value)
+            buffer_init(&shard.batch)
+        self.core.lane.context = self.core
+        self.core.lane.takes = _takes
+        self.core.lane.handle = _handle
+        self.core.lane.resume = lane_resumes_nothing
+        self.core.lane.abandon = lane_abandons_nothing
+        self.lane = &self.core.lane
+        self.owner = table
+
+    def __init__(self, table, topic, offsets_topic):
+        pass
+
+    def __dealloc__(self):
+        cdef Shard* shard
+        cdef int i
+        cdef int64_t k
+        if self.core == NULL:
+            return
+        for i in range(SHARDS):
+            shard = &self.core.shards[i]
+            for k in range(shard.ids.capacity):
+                if shard.ids.used[k]:
+                    lent_free(<Lent*><intptr_t>shard.ids.values[k])
+            int64_map_free(&shard.ids)
+            rows_free(&shard.rows)
+            buffer_free(&shard.value)
+            buffer_free(&shard.batch)
+            pthread_mutex_destroy(&shard.lock)
+        free(self.core)
+
+    def lend(
+        self, bytes key not None, int32_t partition, int32_t leader_epoch, int64_t producer_id,
+        int16_t producer_epoch, int32_t timeout_ms, bint ongoing, partitions, int64_t start_ms,
+        int64_t update_ms, int64_t previous_producer_id, int16_t value_version,
+    ) -> bool:
+        """From now on steps of this id are taken here, until `recall`. `key`: of its records.
+        False: there is no room, or it has too many partitions; then it stays with Python."""
+        cdef Lent* lent = lent_new(<const uint8_t*><const char*>key, <int32_t>len(key))
+        cdef bytes name
+        cdef Shard* shard
+        cdef bint taken
+        if lent == NULL:
+            raise MemoryError
+        for topic, index in partitions:
+            name = topic.encode()
+            if not rows_add(
+                    &lent.rows, <const uint8_t*><const char*>name, <int32_t>len(name), index):
+                lent_free(lent)
+                return False
+        lent.partition, lent.leader_epoch = partition, leader_epoch
+        lent.producer_id, lent.producer_epoch = producer_id, producer_epoch
+        lent.previous_producer_id = previous_producer_id
+        lent.timeout_ms, lent.value_version = timeout_ms, value_version
+        lent.ongoing, lent.start_ms, lent.update_ms = ongoing, start_ms, update_ms
+        lent.hashed = _hash(
+            self.core, lent_key(lent) + KEY_HEAD_BYTES, lent.key_bytes - KEY_HEAD_BYTES)
+        shard = _shard(self.core, lent.hashed)
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            taken = atomic_load_i64(&self.core.lent_count) < LENT_MAX and (
+                int64_map_get(&shard.ids, lent.hashed, 0) == 0) and (
+                int64_map_put(&shard.ids, lent.hashed, <int64_t><intptr_t>lent))
+            if taken:
+                atomic_add_i64(&self.core.lent_count, 1)
+            pthread_mutex_unlock(&shard.lock)
+            if not taken:
+                lent_free(lent)
+        return taken
+
+    def recall(self, bytes key not None):
+        """The id is Python's again. None: it was not lent. Else (whether a transaction was begun,
+        connections that took part in it, its partitions, start ms, update ms); partitions None:
+        nothing has changed but the connections."""
+        cdef const uint8_t* name = <const uint8_t*><const char*>key + KEY_HEAD_BYTES
+        cdef int32_t name_bytes = <int32_t>len(key) - KEY_HEAD_BYTES
+        cdef int64_t hashed = _hash(self.core, name, name_bytes)
+        cdef Shard* shard = _shard(self.core, hashed)
+        cdef Lent* lent
+        cdef int32_t i
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            lent = _find(shard, hashed, name, name_bytes)
+            if lent != NULL:
+                int64_map_remove(&shard.ids, hashed)
+                atomic_add_i64(&self.core.lent_count, -1)
+            pthread_mutex_unlock(&shard.lock)
+        if lent == NULL:
+            return None
+        try:
+            connections = [lent.connections[i] for i in range(lent.connection_count)]
+            partitions = _partitions(&lent.rows) if lent.changed else None
+            return bool(lent.begun), connections, partitions, lent.start_ms, lent.update_ms
+        finally:
+            lent_free(lent)
+
+    @property
+    def offsets_partitions(self) -> int:
+        """Of the groups' topic; 0: it is not there."""
+        return atomic_load_i32(&self.core.offsets_partitions)
+
+    @offsets_partitions.setter
+    def offsets_partitions(self, int32_t count):
+        atomic_store_i32(&self.core.offsets_partitions, count)
+
+    @property
+    def lent(self) -> int:
+        """How many ids are here."""
+        return atomic_load_i64(&self.core.lent_count)
+
+    @property
+    def served(self) -> int:
+        """How many requests were answered here."""
+        return atomic_load_i64(&self.core.served)

@@ -1,0 +1,151 @@
+"""A broker with a topic and a group, its commit lane, and who commits: clients and members."""
+
+from contextlib import closing, contextmanager
+
+from compat.support import Wire, create_topic
+
+from barnabas import Broker
+from barnabas.groups.group_records import OffsetRecord, read_record
+from barnabas.wire import request
+from barnabas.wire.batches import decode_batches
+from barnabas.wire.internal import CONSUMER_OFFSETS
+
+ENTRIES_MAX = 256  # of one shard: cext/commit_entries.pxd
+PATIENCE_S = 30
+
+
+@contextmanager
+def started(path, settings=()):
+    base = {"log.dirs": str(path), "group.initial.rebalance.delay.ms": "0"}
+    with Broker({**base, **dict(settings)}) as broker:
+        create_topic(broker.bootstrap_servers, "t", 3)
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            assert wire.call(10, 0, request(10).cls(key="g")).errorCode == 0
+        yield broker
+
+
+def lane_of(broker):
+    lane = broker.node.rooms.groups._lane
+    assert lane is not None
+    return lane
+
+
+def body(rows, group="g", generation=-1, member="", by_id=None, key=8, **more):
+    """OffsetCommit, or TxnOffsetCommit (28), of (partition, offset, metadata, leader epoch)."""
+    ask = request(key)
+    topics = [
+        ask.struct("topics")(
+            name="t",
+            topicId=by_id or bytes(16),
+            partitions=[
+                ask.struct("topics.partitions")(
+                    partitionIndex=index,
+                    committedOffset=offset,
+                    committedMetadata=metadata,
+                    committedLeaderEpoch=epoch,
+                )
+                for index, offset, metadata, epoch in rows
+            ],
+        )
+    ]
+    return ask.cls(
+        groupId=group,
+        generationIdOrMemberEpoch=generation,
+        memberId=member,
+        topics=topics,
+        **more,
+    )
+
+
+def commit(wire, *args, version=8, **more):
+    told = wire.call(8, version, body(*args, **more))
+    return [row.errorCode for topic in told.topics for row in topic.partitions]
+
+
+def fetched(broker, group="g"):
+    ask = request(9)
+    topics = [ask.struct("topics")(name="t", partitionIndexes=[0, 1, 2])]
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        told = wire.call(9, 5, ask.cls(groupId=group, topics=topics))
+    if told.errorCode:  # it loads
+        return [(-1, "", -1)] * 3
+    return [
+        (row.committedOffset, row.metadata, row.committedLeaderEpoch)
+        for row in told.topics[0].partitions
+    ]
+
+
+def journal_of(broker, group="g"):
+    """The log of the group's partition of __consumer_offsets."""
+    partition = broker.node.rooms.groups.journal.partition_of(group)
+    return broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition)
+
+
+def batches(broker, group="g"):
+    """All of that log."""
+    return list(decode_batches(journal_of(broker, group).read(0, 1 << 24), size_max=1 << 24))
+
+
+def records(broker, group="g"):
+    """Of the group's partition, whatever made them: offset records, in order."""
+    found = [read_record(record) for batch in batches(broker, group) for record in batch.records]
+    return [row for row in found if isinstance(row, OffsetRecord) and row.group_id == group]
+
+
+class Member:
+    """A member of the classic protocol on a connection of its own."""
+
+    def __init__(self, broker, session_ms=30_000, instance=None):
+        self.wire = Wire(broker.bootstrap_servers)
+        self.session_ms, self.instance = session_ms, instance
+        self.id, self.generation = "", -1
+
+    def join(self):
+        ask = request(11)
+        protocol = ask.struct("protocols")(name="range", metadata=b"")
+        told = self.wire.call(
+            11,
+            5,
+            ask.cls(
+                groupId="g",
+                sessionTimeoutMs=self.session_ms,
+                rebalanceTimeoutMs=60_000,
+                memberId=self.id,
+                groupInstanceId=self.instance,
+                protocolType="consumer",
+                protocols=[protocol],
+            ),
+        )
+        self.id, self.generation = told.memberId, told.generationId
+        if told.errorCode == 79:
+            return self.join()
+        assert told.errorCode == 0, told
+        return told
+
+    def sync(self):
+        ask = request(14)
+        row = ask.struct("assignments")(memberId=self.id, assignment=b"a")
+        told = self.wire.call(
+            14,
+            3,
+            ask.cls(
+                groupId="g",
+                generationId=self.generation,
+                memberId=self.id,
+                groupInstanceId=self.instance,
+                assignments=[row],
+            ),
+        )
+        assert told.errorCode == 0, told
+
+    def commit(self, offset, **more):
+        given = {"generation": self.generation, "member": self.id, **more}
+        given["groupInstanceId"] = self.instance
+        return commit(self.wire, [(0, offset, "", -1)], version=7, **given)[0]
+
+
+def settled(broker, **more):
+    member = Member(broker, **more)
+    member.join()
+    member.sync()
+    return member

@@ -1,0 +1,569 @@
+"""Offsets of transactions that network threads take: the same answers, batches and offsets as
+Python's. What the log does not know to be of an open transaction, and what is not plain, goes to
+Python."""
+
+import random
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from compat.support import Wire, create_topic
+from groups.lane_broker import (
+    ENTRIES_MAX,
+    PATIENCE_S,
+    batches,
+    body,
+    commit,
+    journal_of,
+    lane_of,
+    settled,
+    started,
+)
+from transactions.dialogue import Talk
+
+from barnabas.groups.group_records import OffsetRecord, read_record
+from barnabas.wire.headers import encode_request
+from barnabas.wire.internal import CONSUMER_OFFSETS
+
+ROWS = [(0, 5, "", -1), (2, 7, "note", 3)]
+UNSTABLE = 88
+
+
+@pytest.fixture(params=["fsync", "os"])
+def broker(tmp_path, request):
+    with started(tmp_path, {"log.durability": request.param}) as broker:
+        yield broker
+
+
+class Writer(Talk):
+    """A transactional producer on a connection of its own, whose group is g."""
+
+    def __init__(self, broker, name="w", init=True):
+        super().__init__(broker.bootstrap_servers, name, again=True)
+        self.topic, self.group = "t", "g"
+        self.coordinator(self.group, 0)
+        if init:
+            self.producer = self.begun()
+
+    def asked(self, rows, version=3, **more):
+        given = dict(transactionalId=self.txn, producerId=self.producer[0])
+        given |= dict(producerEpoch=self.producer[1], key=28)
+        if version < 2:
+            rows = [(*row[:3], -1) for row in rows]
+        return body(rows, **{**given, **more})
+
+    def commit(self, rows, version=3, **more):
+        told = self.wire.call(28, version, self.asked(rows, version, **more))
+        return [row.errorCode for topic in told.topics for row in topic.partitions]
+
+    def ends(self, committed=True):
+        """With an answer, and markers written."""
+        assert self.end(self.producer, committed) == 0
+        assert self.state() == ("CompleteCommit" if committed else "CompleteAbort")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        self.wire.close()
+
+
+@pytest.fixture
+def writer(broker):
+    """It is admitted already."""
+    with Writer(broker) as writer:
+        admit(broker)
+        yield writer
+
+
+def admit(broker):
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        assert commit(wire, [(1, 1, "", -1)]) == [0]
+    assert lane_of(broker).admitted == 1 and lane_of(broker).served == 0
+
+
+def stored(broker):
+    """(what a batch says of itself, its records) of the group's partition, markers too."""
+    return [
+        (
+            (batch.magic, batch.codec, batch.timestamp_type, batch.transactional, batch.control),
+            (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.leader_epoch),
+            batch.last_offset - batch.base_offset,
+            [read_record(record) for record in batch.records] if not batch.control else [],
+            [(record.headers, record.timestamp - batch.max_timestamp) for record in batch.records],
+        )
+        for batch in batches(broker)
+    ]
+
+
+def without_times(found):
+    *head, records, tail = found
+    return (
+        *head,
+        [row._replace(committed=row.committed._replace(commit_ms=0)) for row in records],
+        tail,
+    )
+
+
+def replayed(broker, group="g"):
+    """What Kafka's rules make of the log: committed offsets, and producers with pending ones. Of
+    two commits of a partition the later in the log counts."""
+    counted, pending = {}, {}
+    for batch in batches(broker, group):
+        for record in batch.records:
+            if batch.control:
+                waited = pending.pop(batch.producer_id, {})
+                if record.key[3] == 1:
+                    for at, (place, offset) in waited.items():
+                        if counted.get(at, (-1,))[0] < place:
+                            counted[at] = place, offset
+                continue
+            row = read_record(record)
+            if not isinstance(row, OffsetRecord) or row.group_id != group:
+                continue
+            rows = pending.setdefault(batch.producer_id, {}) if batch.transactional else counted
+            rows[row.topic, row.partition] = record.offset, row.committed.offset
+    return {at: offset for at, (_, offset) in counted.items()}, {
+        (producer, at) for producer, rows in pending.items() for at in rows
+    }
+
+
+def known(broker, group="g"):
+    """The same, as the coordinator says it."""
+    groups = broker.node.rooms.groups
+    with groups.lock:
+        rows = groups.offsets.of(group)
+        counted = {(topic, at): row.offset for topic in rows for at, row in rows[topic].items()}
+        pending = groups.offsets._pending.get(group, {})
+        return counted, {(producer, at) for producer, rows in pending.items() for at in rows}
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_answers_and_batches_are_those_of_python(broker, version):
+    lane = lane_of(broker)
+    by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+    with Writer(broker) as writer:
+        assert writer.add_offsets(writer.producer) == 0
+        asked = writer.asked(ROWS, version, by_id=by_id)
+        frame = encode_request(28, version, 77, "compat", asked)
+        by_python = writer.wire.call_raw(frame)
+        assert (lane.served, lane.admitted) == (0, 1)
+        assert writer.wire.call_raw(frame) == by_python
+        assert lane.served == 1
+        first, second = stored(broker)
+        assert without_times(first) == without_times(second)
+        assert [row.committed.offset for row in second[3]] == [5, 7]
+        assert second[1][:3] == (*writer.producer, -1) and second[0][3:] == (True, False)
+        epoch = 3 if version >= 2 else -1
+        for row in second[3]:
+            assert abs(row.committed.commit_ms - time.time() * 1000) < 60_000
+        assert second[3][1].committed.leader_epoch == epoch
+        assert second[3][1].committed.metadata == "note"
+        writer.ends()
+        assert known(broker) == replayed(broker) == ({("t", 0): 5, ("t", 2): 7}, set())
+
+
+@pytest.mark.parametrize(
+    ("rows", "version", "more", "codes"),
+    [
+        ([(0, 1, "né", -1)], 3, {}, [0]),
+        ([(0, 1, "m" * 5000, -1)], 3, {}, [12]),
+        ([(0, 1, "", -1), (9, 1, "", -1)], 3, {}, [0, 3]),
+        ([(i % 3, i, "", -1) for i in range(200)], 3, {}, [0] * 200),
+        ([(0, 1, "", -1)], 3, {"member": "somebody"}, [0]),
+        ([(0, 1, "", -1)], 3, {"generation": 4, "member": "m"}, [25]),
+        ([(0, 1, "", -1)], 3, {"transactionalId": ""}, [42]),
+        ([(0, 1, "", -1)], 3, {"transactionalId": "ü"}, [49]),
+        ([(0, 1, "", -1)], 3, {"producerEpoch": 1}, [47]),
+        ([(0, 1, "", -1)], 3, {"producerEpoch": -1}, [47]),
+        ([(0, 1, "", -1)], 3, {"producerId": 77}, [49]),
+        ([(0, 1, "", -1)], 3, {"producerId": -1}, [49]),
+        ([(0, 1, "", -1)], 5, {"producerId": 77}, [49]),
+    ],
+)
+def test_what_is_not_plain_goes_to_python(broker, writer, rows, version, more, codes):
+    assert writer.add_offsets(writer.producer) == 0
+    assert writer.commit(rows, version, **more) == codes
+    assert lane_of(broker).served == 0
+    assert writer.commit([(0, 2, "", -1)]) == [0]
+    assert lane_of(broker).served == 1
+    writer.ends()
+    assert known(broker)[0]["t", 0] == 2 and known(broker) == replayed(broker)
+
+
+def test_fields_that_nobody_knows_go_to_python(broker, writer):
+    assert writer.add_offsets(writer.producer) == 0
+    frame = encode_request(28, 3, 77, "c", writer.asked(ROWS))
+    plain = writer.wire.call_raw(frame)
+    tagged = frame[4:-1] + b"\1\7\1x"
+    assert writer.wire.call_raw(len(tagged).to_bytes(4, "big") + tagged) == plain
+    assert lane_of(broker).served == 1
+    assert len(batches(broker)) == 3
+
+
+@pytest.mark.parametrize("version", [0, 2, 3, 6])
+def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
+    with started(tmp_path) as broker, Writer(broker) as writer:
+        admit(broker)
+        assert writer.add_offsets(writer.producer) == 0
+        by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+        whole = encode_request(28, version, 1, "c", writer.asked(ROWS, version, by_id=by_id))[4:]
+        before = journal_of(broker).end_offset
+        for at in range(len(whole) - 1, 16, -3):
+            with closing(Wire(broker.bootstrap_servers)) as wire, pytest.raises(ConnectionError):
+                wire.call_raw(at.to_bytes(4, "big") + whole[:at])
+        assert journal_of(broker).end_offset == before and lane_of(broker).served == 0
+        writer.wire.call_raw(len(whole).to_bytes(4, "big") + whole)
+        assert lane_of(broker).served == 1
+
+
+def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker, writer):
+    """Before the first of them in a version that adds the partition itself, after the end, and
+    with another epoch: the answer is Python's, and nothing that is refused is in the log."""
+    lane, log = lane_of(broker), journal_of(broker)
+    before = log.end_offset
+    assert [writer.commit(ROWS, version) for version in (0, 3, 4)] == [[48] * 2] * 2 + [[120] * 2]
+    assert (log.end_offset, lane.served, lane.waiting) == (before, 0, 0)
+    assert writer.commit(ROWS, 5) == [0, 0] and lane.served == 0
+    assert writer.commit(ROWS, 5) == [0, 0] and lane.served == 1  # it is open
+    assert writer.commit(ROWS, 3) == [0, 0] and lane.served == 2
+    writer.ends()
+    before = log.end_offset
+    assert writer.commit(ROWS, 3) == [48, 48]
+    assert (log.end_offset, lane.served) == (before, 2)
+    assert writer.add_offsets(writer.producer) == 0
+    assert writer.commit(ROWS, 3) == [0, 0] and lane.served == 3  # it is expected
+    zombie, (_, *writer.producer) = writer.producer, writer.init()
+    assert writer.commit(ROWS, 3, producerEpoch=zombie[1]) == [47, 47]
+    assert lane.served == 3 and known(broker) == replayed(broker)
+    assert known(broker)[0] == {("t", 0): 5, ("t", 1): 1, ("t", 2): 7}
+
+
+def test_readers_see_them_when_the_transaction_commits_and_never_when_it_aborts(broker, writer):
+    lane = lane_of(broker)
+    assert writer.commit_plainly(1) == [0]
+    at = 10
+    for committed in (True, False, True):
+        before = writer.settled()[1][0][1]
+        assert writer.add_offsets(writer.producer) == 0
+        served = lane.served
+        assert writer.commit([(0, at, "", -1)]) == [0] and lane.served == served + 1
+        assert writer.committed() == (0, [(UNSTABLE, -1)])
+        assert writer.committed(stable=False) == (0, [(0, before)])
+        writer.ends(committed)
+        assert writer.committed() == (0, [(0, at if committed else before)])
+        at += 10
+    assert lane.served == 4 and known(broker) == replayed(broker)
+
+
+def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
+    """Nobody looks at offsets between the commit and the marker."""
+    for offset in range(5):
+        assert writer.add_offsets(writer.producer) == 0
+        assert writer.commit([(0, offset, "", -1)]) == [0]
+        writer.ends(offset != 3)
+    assert lane_of(broker).served == 5 and known(broker)[1] == set()
+    assert known(broker) == replayed(broker) and known(broker)[0]["t", 0] == 4
+
+
+def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker, writer):
+    groups = broker.node.rooms.groups
+    producer = writer.producer[0]
+    for asked in (
+        lambda: groups.offsets.is_pending("g", "t", 0),
+        lambda: groups.offsets.has_pending("g"),
+        lambda: groups.offsets.pending_groups(producer) == ["g"],
+    ):
+        assert writer.add_offsets(writer.producer) == 0
+        with groups.lock:
+            assert not asked()
+        assert writer.commit([(0, 1, "", -1)]) == [0]
+        with groups.lock:
+            assert asked()
+        writer.ends()
+    assert lane_of(broker).served == 3
+
+
+@pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
+def test_what_makes_room_is_overtaken_by_its_own_producer_alone(broker, writer, ends):
+    """Of one partition a plain commit and those of two producers, which end in either way."""
+    lane = lane_of(broker)
+    with Writer(broker, "other") as other:
+        for one in (writer, other):
+            assert one.add_offsets(one.producer) == 0
+        assert writer.commit_plainly(5) == [0]
+        assert writer.commit([(0, 6, "", -1)]) == [0] and other.commit([(0, 7, "", -1)]) == [0]
+        for offset in range(2 * ENTRIES_MAX):
+            assert writer.commit([(2, offset, "", -1)]) == [0]
+        assert lane.served == 2 * ENTRIES_MAX + 3 and lane.waiting < ENTRIES_MAX
+        other.ends(ends[0])
+        assert known(broker) == replayed(broker)
+        writer.ends(ends[1])
+        assert known(broker) == replayed(broker)
+        assert known(broker)[0]["t", 0] == (7 if ends[0] else 6 if ends[1] else 5)
+
+
+def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts(broker, writer):
+    lane = lane_of(broker)
+    wanted = []
+    for rows in ("pq", "qp", "pqp", "qpq", "ppqqp"):
+        assert writer.add_offsets(writer.producer) == 0
+        for kind in rows:
+            wanted.append(len(wanted) + 100)
+            if kind == "q":
+                assert writer.commit_plainly(wanted[-1]) == [0]
+            else:
+                assert writer.commit([(0, wanted[-1], "", -1)]) == [0]
+        writer.ends()
+        assert writer.settled() == (0, [(0, wanted[-1])]), rows
+    assert lane.served == len(wanted) and known(broker) == replayed(broker)
+
+
+def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
+    with started(tmp_path) as broker:
+        with Writer(broker) as writer:
+            admit(broker)
+            assert writer.add_offsets(writer.producer) == 0
+            assert writer.commit([(0, 4, "m", 2)]) == [0]
+            writer.ends()
+            assert writer.add_offsets(writer.producer) == 0
+            assert writer.commit([(0, 8, "n", 2)]) == [0] and lane_of(broker).served == 2
+            producer = writer.producer
+        broker.restart()
+        with Writer(broker, init=False) as writer:
+            assert writer.committed() == (0, [(UNSTABLE, -1)])
+            assert known(broker) == replayed(broker) == (
+                {("t", 0): 4, ("t", 1): 1}, {(producer[0], ("t", 0))},
+            )  # fmt: skip
+            writer.producer = producer
+            writer.ends()
+            assert writer.settled() == (0, [(0, 8)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_memory_says_what_the_log_says_after_any_order(broker, seed):
+    """Plain commits, those of three producers, and ends, until what was overtaken makes room."""
+    rng = random.Random(seed)
+    lane = lane_of(broker)
+    with closing(Wire(broker.bootstrap_servers)) as wire:
+        admit(broker)
+        writers = [Writer(broker, f"w{at}") for at in range(3)]
+        for one in writers:
+            assert one.add_offsets(one.producer) == 0
+        offset = 0
+        for _ in range(4):
+            for _ in range(rng.choice((3, 40, ENTRIES_MAX))):
+                offset += 1
+                rows = [
+                    (index, offset, "", -1) for index in rng.sample(range(3), rng.randint(1, 2))
+                ]
+                one = rng.choice([None, *writers])
+                told = commit(wire, rows) if one is None else one.commit(rows)
+                assert set(told) == {0} and lane.waiting <= ENTRIES_MAX
+            one = rng.choice(writers)
+            one.ends(rng.random() < 0.7)
+            assert known(broker) == replayed(broker)
+            assert one.add_offsets(one.producer) == 0
+        assert lane.served == offset
+        for one in writers:
+            one.ends()
+            assert known(broker) == replayed(broker)
+            one.wire.close()
+        assert known(broker)[1] == set() and lane.waiting == 0
+
+
+def test_more_keys_than_the_lane_keeps_are_taken_over(broker, writer):
+    create_topic(broker.bootstrap_servers, "u", ENTRIES_MAX + 50)
+    lane = lane_of(broker)
+    assert writer.add_offsets(writer.producer) == 0
+    for index in range(ENTRIES_MAX + 50):
+        asked = writer.asked([(index, index, "", -1)])
+        asked.topics[0].name = "u"
+        assert writer.wire.call(28, 3, asked).topics[0].partitions[0].errorCode == 0
+        assert lane.waiting <= ENTRIES_MAX
+    assert lane.served == ENTRIES_MAX + 49
+    writer.ends()
+    assert known(broker) == replayed(broker) and len(known(broker)[0]) == ENTRIES_MAX + 51
+
+
+def test_a_commit_is_not_answered_before_it_is_durable(tmp_path):
+    with (
+        started(tmp_path, {"offsets.commit.timeout.ms": "200"}) as broker,
+        Writer(broker) as writer,
+    ):
+        admit(broker)
+        assert writer.add_offsets(writer.producer) == 0
+        assert writer.commit([(0, 1, "", -1)]) == [0]
+        system = broker.node.system
+        system.fault("fdatasync", "delay", delay_ms=2000, path_contains=CONSUMER_OFFSETS)
+        assert writer.commit([(2, 2, "", -1)]) == [15]
+        assert lane_of(broker).served == 2
+        producer = writer.producer[0]
+        assert known(broker)[1] == {(producer, ("t", 0))}
+        system.clear_faults()
+        deadline = time.monotonic() + PATIENCE_S
+        while len(known(broker)[1]) == 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        writer.ends()
+        assert known(broker) == replayed(broker) and known(broker)[0]["t", 2] == 2
+
+
+def test_a_log_that_fails_is_told_as_such(tmp_path):
+    with started(tmp_path) as broker, Writer(broker) as writer:
+        admit(broker)
+        assert writer.add_offsets(writer.producer) == 0
+        broker.node.system.fault("fdatasync", "error", errno=5, path_contains=CONSUMER_OFFSETS)
+        assert writer.commit([(0, 2, "", -1)]) == [16]
+        assert lane_of(broker).served == 1
+
+
+def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
+    """A marker may follow in the log before the network thread has noted what it appended."""
+    with started(tmp_path, {"log.durability": "os"}) as broker, Writer(broker) as writer:
+        admit(broker)
+        lane = lane_of(broker)
+        assert lane.waiting == 0 and writer.add_offsets(writer.producer) == 0
+        before, told = journal_of(broker).end_offset, []
+        rule = broker.node.system.fault(
+            "pwritev", "delay", delay_ms=1500, path_contains=CONSUMER_OFFSETS
+        )
+        thread = threading.Thread(target=lambda: told.append(writer.commit(ROWS)))
+        thread.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while lane.waiting == 0 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert lane.waiting == 2 and journal_of(broker).end_offset == before and not told
+        assert [row[3] for row in lane.take()] == [5, 7]  # it waits
+        assert broker.node.system.fired(rule) == 1
+        thread.join(PATIENCE_S)
+        assert told == [[0, 0]] and lane.waiting == 0
+
+
+@pytest.mark.parametrize("rounds", [150])
+def test_commits_beside_the_end_of_their_transaction(tmp_path, rounds):
+    """Sent at about the same time by two threads of a producer: in memory is what is in the log."""
+    with started(tmp_path, {"log.durability": "os"}) as broker:
+        admit(broker)
+        with Writer(broker) as writer, Writer(broker, init=False) as ending:
+            ending.producer = writer.producer
+            rng, together, told = random.Random(3), threading.Barrier(2), []
+
+            def end_all():
+                for at in range(rounds):
+                    together.wait(PATIENCE_S)
+                    time.sleep(rng.random() * 0.001)
+                    ending.ends(at % 3 != 0)
+                    together.wait(PATIENCE_S)
+
+            thread = threading.Thread(target=end_all, daemon=True)
+            thread.start()
+            for at in range(rounds):
+                assert writer.add_offsets(writer.producer) == 0
+                assert writer.commit([(0, 2 * at, "", -1)]) == [0]
+                together.wait(PATIENCE_S)
+                told += writer.commit([(0, 2 * at + 1, "", -1)])
+                together.wait(PATIENCE_S)
+                assert known(broker) == replayed(broker) and known(broker)[1] == set(), at
+            thread.join(PATIENCE_S)
+            assert set(told) <= {0, 14, 48, 51} and 0 in told
+
+
+def test_a_group_that_is_deleted_takes_its_pending_offsets_along(broker, writer):
+    assert writer.add_offsets(writer.producer) == 0
+    assert writer.commit([(0, 3, "", -1)]) == [0] and lane_of(broker).served == 1
+    assert writer.call(42, 1, groupsNames=["g"]).results[0].errorCode == 0
+    assert lane_of(broker).admitted == 0 and known(broker) == ({}, set())
+    writer.ends()
+    assert writer.committed() == (0, [(0, -1)])
+
+
+def test_forgotten_partitions_leave_nothing(broker, writer):
+    lane = lane_of(broker)
+    assert writer.add_offsets(writer.producer) == 0
+    assert writer.commit(ROWS) == [0, 0]
+    partition = broker.node.rooms.groups.journal.partition_of("g")
+    assert (lane.admitted, lane.waiting) == (1, 2)
+    lane.forget(partition)
+    assert (lane.admitted, lane.waiting, lane.take()) == (0, 0, [])
+    assert writer.commit(ROWS) == [0, 0] and lane.served == 1
+
+
+def test_keys_in_the_hands_of_python_are_not_overtaken(broker, writer):
+    lane = lane_of(broker)
+    assert writer.add_offsets(writer.producer) == 0
+    lane.hold("g", [("t", 2)])
+    assert writer.commit(ROWS) == [0, 0] and lane.served == 0
+    lane.release("g", [("t", 2)])
+    assert writer.commit(ROWS) == [0, 0] and lane.served == 1
+
+
+def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_path):
+    """The group is empty, without offsets: its tombstone is on its way when the commit comes."""
+    with started(tmp_path) as broker, Writer(broker) as writer:
+        lane = lane_of(broker)
+        assert writer.add_offsets(writer.producer) == 0
+        assert writer.commit([(0, 1, "", -1)]) == [0] and lane.admitted == 1
+        writer.ends(False)
+        assert writer.add_offsets(writer.producer) == 0
+        system = broker.node.system
+        rule = system.fault("fdatasync", "delay", delay_ms=300, path_contains=CONSUMER_OFFSETS)
+        assert broker.node.rooms.group_administration.expire() == 0
+        assert lane.admitted == 0 and writer.commit([(0, 2, "", -1)]) == [0]
+        assert system.fired(rule) == 1 and lane.served == 0
+        writer.ends()
+        assert known(broker) == ({("t", 0): 2}, set())
+
+
+@pytest.mark.parametrize("instance", [None, "one"])
+def test_members_commit_in_their_generation(broker, instance):
+    lane = lane_of(broker)
+    member = settled(broker, instance=instance)
+    with Writer(broker) as writer:
+        assert writer.add_offsets(writer.producer) == 0
+        given = dict(generation=member.generation, member=member.id, groupInstanceId=instance)
+        assert writer.commit(ROWS, **given) == [0, 0] and lane.served == 0
+        assert writer.commit(ROWS, **given) == [0, 0] and lane.served == 1
+        assert member.commit(3) == 0 and lane.served == 2  # who is admitted may do both
+        assert writer.commit(ROWS, **{**given, "generation": member.generation + 1}) == [22, 22]
+        stranger = {**given, "member": "stranger"}
+        assert writer.commit(ROWS, **stranger) == [82 if instance else 25] * 2
+        # Without a name a producer commits for a group with members; Python alone takes it.
+        for version in (0, 2, 3):
+            assert writer.commit(ROWS, version) == [0, 0]
+        assert (lane.served, lane.admitted) == (2, 1)
+        writer.ends()
+        assert known(broker) == replayed(broker)
+        assert known(broker)[0] == {("t", 0): 5, ("t", 2): 7}
+    member.wire.close()
+
+
+def test_librdkafka_commits_through_the_lane(broker):
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    lane = lane_of(broker)
+    address = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer({**address, "transactional.id": "librdkafka"})
+    producer.init_transactions(PATIENCE_S)
+    consumer = Consumer({**address, "group.id": "g", "enable.auto.commit": False})
+    consumer.subscribe(["t"])
+    deadline = time.monotonic() + PATIENCE_S
+    while len(consumer.assignment()) < 3 and time.monotonic() < deadline:
+        consumer.poll(0.1)
+    for at in range(6):
+        producer.begin_transaction()
+        producer.produce("t", b"v", partition=0)
+        offsets = [TopicPartition("t", index, 10 * at + index) for index in range(3)]
+        producer.send_offsets_to_transaction(
+            offsets, consumer.consumer_group_metadata(), PATIENCE_S
+        )
+        if at == 4:
+            producer.abort_transaction(PATIENCE_S)
+        else:
+            producer.commit_transaction(PATIENCE_S)
+        found = consumer.committed([TopicPartition("t", index) for index in range(3)], PATIENCE_S)
+        base = 30 if at == 4 else 10 * at
+        assert [row.offset for row in found] == [base, base + 1, base + 2]
+    assert lane.served == 5
+    assert known(broker) == replayed(broker)
+    consumer.close()

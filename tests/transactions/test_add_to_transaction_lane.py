@@ -1,0 +1,422 @@
+"""Transactions that network threads begin and add to: the same answers and the same records as
+Python's, request by request; what is not plain goes to Python. Two brokers are told the same: one
+counts an append at once, so that its lane takes what it can, the other flushes, and is all Python.
+"""
+
+import random
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from compat.support import Wire, create_topic
+from transactions.dialogue import SETTINGS, Talk
+
+from barnabas import Broker
+from barnabas.cext.add_to_transaction import AddToTransactionLane
+from barnabas.server.coordinator_log import java_hash
+from barnabas.transactions.transaction import PREPARED
+from barnabas.transactions.transaction_records import read_transaction, transaction_value
+from barnabas.wire import request
+from barnabas.wire.batches import decode_batches
+from barnabas.wire.headers import encode_request
+from barnabas.wire.internal import TRANSACTION_STATE
+
+ADD, ADD_OFFSETS, END = 24, 25, 26
+TOPICS = ("a", "b", "ab")
+PATIENCE_S = 20
+
+
+@contextmanager
+def started(place, durability):
+    settings = {"log.dirs": str(place), "log.durability": durability, **SETTINGS}
+    settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = "100000"
+    with Broker(settings) as broker:
+        for name in TOPICS:
+            create_topic(broker.bootstrap_servers, name, 40)
+        yield broker
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with started(tmp_path, "os") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    with (
+        started(tmp_path_factory.mktemp("lane"), "os") as lane,
+        started(tmp_path_factory.mktemp("python"), "fsync") as python,
+    ):
+        yield lane, python
+
+
+def lane_of(broker) -> AddToTransactionLane:
+    return broker.node.rooms.transactions._lane
+
+
+def known(broker, name):
+    """The id as Python has it, which is not asked to look at what was lent."""
+    return broker.node.rooms.transactions.ids[name]
+
+
+class Writer(Talk):
+    """A transactional producer whose answers are kept as bytes."""
+
+    def __init__(self, broker, name, *, init=True):
+        super().__init__(broker.bootstrap_servers, name, again=True)
+        self.txn, self.group = name, f"{name}-group"
+        self.broker = broker
+        self.coordinator(self.group, 0)
+        self.coordinator(self.txn)
+        if init:
+            assert self.init()[0] == 0
+        self.producer = self._has()
+
+    def _has(self):
+        row = self.broker.node.rooms.transactions.ids.get(self.txn)
+        return (row._now.producer_id, row._now.producer_epoch) if row is not None else (-1, -1)
+
+    def add_frame(self, rows, version, producer=None):
+        ask = request(ADD)
+        topics = [
+            ask.struct("v3AndBelowTopics")(name=name, partitions=list(indexes))
+            for name, indexes in rows
+        ]
+        producer_id, epoch = producer or self.producer
+        return encode_request(
+            ADD,
+            version,
+            7,
+            "twin",
+            ask.cls(
+                v3AndBelowTransactionalId=self.txn,
+                v3AndBelowProducerId=producer_id,
+                v3AndBelowProducerEpoch=epoch,
+                v3AndBelowTopics=topics,
+            ),
+        )
+
+    def offsets_frame(self, version, group=None, producer=None):
+        producer_id, epoch = producer or self.producer
+        return encode_request(
+            ADD_OFFSETS,
+            version,
+            7,
+            "twin",
+            request(ADD_OFFSETS).cls(
+                transactionalId=self.txn,
+                producerId=producer_id,
+                producerEpoch=epoch,
+                groupId=group or self.group,
+            ),
+        )
+
+    def end_frame(self, committed, version=3):
+        producer_id, epoch = self.producer
+        return encode_request(
+            END,
+            version,
+            7,
+            "twin",
+            request(END).cls(
+                transactionalId=self.txn,
+                producerId=producer_id,
+                producerEpoch=epoch,
+                committed=committed,
+            ),
+        )
+
+    def ask(self, frame):
+        return self.wire.call_raw(frame)
+
+    def settle(self):
+        """Until the markers are written, without a look at what is lent."""
+        deadline = time.monotonic() + PATIENCE_S
+        row = known(self.broker, self.txn)
+        while row.pending is not None or row._now.state in PREPARED:
+            assert time.monotonic() < deadline, "its end is never complete"
+            time.sleep(0.002)
+
+
+def records_of(broker, name):
+    """What the log says of an id, without the times; each value is what Python would write."""
+    journal = broker.node.rooms.transactions.journal
+    log = broker.node.rooms.replicas.log(TRANSACTION_STATE, java_hash(name) % 4)
+    assert journal.partition_of(name) == java_hash(name) % 4
+    found = []
+    for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24):
+        for record in batch.records:
+            of, row = read_transaction(record)
+            if of == name:
+                assert record.value == transaction_value(row, 2)
+                begun = row.start_ms - row.update_ms if row.start_ms >= 0 else None
+                assert begun is None or -60_000 < begun <= 0
+                found.append(
+                    (batch.codec, batch.producer_id, row._replace(start_ms=0, update_ms=0))
+                )
+    return found
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_answers_and_records_are_those_of_python(twins, version):
+    name = f"same-{version}"
+    told, served = [], []
+    for broker in twins:
+        writer = Writer(broker, name)
+        before = lane_of(broker).served
+        answers = []
+        for committed in (True, False, True):
+            for rows in (
+                [("b", [3])],
+                [("b", [3])],  # it is there already
+                [("ab", [39, 0]), ("a", [7]), ("b", [2, 3, 11])],
+                [("a", [7, 8])],
+            ):
+                answers.append(writer.ask(writer.add_frame(rows, version)))
+            answers.append(writer.ask(writer.offsets_frame(version)))
+            answers.append(writer.ask(writer.offsets_frame(min(version + 1, 4))))
+            answers.append(writer.ask(writer.end_frame(committed)))
+            writer.settle()
+        told.append((answers, records_of(broker, name)))
+        served.append(lane_of(broker).served - before)
+        writer.wire.close()
+    assert told[0] == told[1]
+    assert served == [18, 0]
+    states = [int(row.state) for _, _, row in told[0][1]]
+    assert states[-18:] == [1, 1, 1, 1, 2, 4, 1, 1, 1, 1, 3, 5, 1, 1, 1, 1, 2, 4]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_conversations_are_told_the_same(twins, seed):
+    """Whatever comes between: looks at the id, other connections, wrong producers, a new epoch."""
+    told = []
+    for broker in twins:
+        chance = random.Random(seed)
+        name = f"random-{seed}"
+        writers = [Writer(broker, name), Writer(broker, name, init=False)]
+        answers = []
+        served = lane_of(broker).served
+        for _ in range(250):
+            writer = writers[chance.random() < 0.2]
+            writer.producer = writer._has()
+            producer = writer.producer
+            if chance.random() < 0.05:
+                producer = (producer[0], producer[1] - 1)
+            if chance.random() < 0.05:
+                producer = (producer[0] + 1000, producer[1])
+            what = chance.random()
+            version = chance.randrange(4)
+            if what < 0.5:
+                rows = [
+                    (topic, chance.sample(range(42), chance.randrange(1, 5)))
+                    for topic in chance.sample(TOPICS, chance.randrange(1, 3))
+                ]
+                answers.append(writer.ask(writer.add_frame(rows, version, producer)))
+            elif what < 0.65:
+                group = chance.choice(["g", "a-group", "grüppchen", "x" * 300])
+                answers.append(writer.ask(writer.offsets_frame(version, group, producer)))
+            elif what < 0.75:
+                row = writer.describe()
+                topics = {
+                    (topic.topic, index) for topic in row.topics for index in topic.partitions
+                }
+                answers.append((row.errorCode, row.transactionState, row.producerEpoch, topics))
+            elif what < 0.78:
+                answers.append((writer.init()[0], writer._has()[1]))
+            elif what < 0.8:
+                answers.append(sorted(writer.call(66, 0).transactionStates, key=str) != [])
+            else:
+                answers.append(writer.ask(writer.end_frame(chance.random() < 0.7)))
+            writer.settle()
+        told.append((answers, records_of(broker, name)))
+        assert (lane_of(broker).served > served + 20) == (broker is twins[0])
+        for writer in writers:
+            writer.wire.close()
+    assert told[0] == told[1]
+
+
+def test_what_is_not_plain_goes_to_python(twins):
+    told = []
+    for broker in twins:
+        writer = Writer(broker, "odd")
+        plain = writer.add_frame([("a", [1])], 3)
+        assert writer.ask(plain)
+        served = lane_of(broker).served
+        tagged = plain[:-1] + b"\1\x63\0"
+        tagged = (len(tagged) - 4).to_bytes(4, "big") + tagged[4:]
+        producer_id, epoch = writer.producer
+        answers = [
+            writer.ask(frame)
+            for frame in (
+                tagged,
+                writer.add_frame([("a", [40])], 3),
+                writer.add_frame([("nowhere", [0])], 1),
+                writer.add_frame([("a", range(33))], 2),
+                writer.add_frame([("a", [2])], 3, (producer_id, epoch - 1)),
+                writer.add_frame([("a", [2])], 3, (producer_id + 1000, epoch)),
+                writer.add_frame([], 3),
+                writer.offsets_frame(3, "grüppchen"),
+                writer.offsets_frame(3, producer=(producer_id, epoch + 1)),
+            )
+        ]
+        assert lane_of(broker).served == served
+        answers.append(writer.add_several(4, ("odd", writer.producer, False, "a", [1, 5])))
+        assert lane_of(broker).served == served
+        told.append((answers, records_of(broker, "odd")))
+        writer.wire.close()
+    assert told[0] == told[1]
+
+
+def test_an_id_of_many_partitions_stays_with_python(broker):
+    writer = Writer(broker, "many")
+    for first in range(0, 30, 10):
+        for topic in TOPICS:
+            assert writer.ask(writer.add_frame([(topic, range(first, first + 10))], 3))
+    for topic in TOPICS:
+        assert writer.ask(writer.add_frame([(topic, range(30, 40))], 3))
+    wanted = {(topic, index) for topic in TOPICS for index in range(40)}
+    assert known(broker, "many").now.partitions == wanted
+    assert writer.ask(writer.offsets_frame(3)) and lane_of(broker).lent == 1
+    for index in range(120, 129):  # 128 are the most
+        create_topic(broker.bootstrap_servers, f"more-{index}", 1)
+        assert writer.add(writer.producer, 0, topic=f"more-{index}") == [0]
+    assert len(known(broker, "many").now.partitions) == 130
+    assert writer.add(writer.producer, 1, topic="a") == [0] and lane_of(broker).lent == 0
+    assert writer.end(writer.producer, True) == 0
+    writer.settle()
+    assert lane_of(broker).lent == 1
+    writer.wire.close()
+
+
+def test_what_network_threads_did_is_loaded_again(broker):
+    writer = Writer(broker, "again")
+    assert writer.ask(writer.add_frame([("a", [3]), ("b", [1])], 3))
+    assert writer.ask(writer.offsets_frame(3))
+    assert lane_of(broker).served == 2
+    before = known(broker, "again").now
+    assert len(before.partitions) == 3
+    writer.wire.close()
+    broker.restart()
+    writer = Writer(broker, "again", init=False)
+    assert writer.state() == "Ongoing"
+    assert known(broker, "again").now == before
+    writer.producer = before.producer_id, before.producer_epoch
+    assert writer.end(writer.producer, False) == 0 and writer.state() == "CompleteAbort"
+    writer.wire.close()
+
+
+def test_batches_of_partitions_that_were_added_here_are_not_asked_for(broker):
+    writer = Writer(broker, "expected")
+    writer.topic = "a"
+    assert writer.ask(writer.add_frame([("a", [0])], 3)) and lane_of(broker).served == 1
+    assert writer.produce(writer.producer, 0, settle=False)[0] == 0
+    assert broker.node._verify.counters()["done"] == 0
+    assert writer.produce(writer.producer, 0, partition=1, settle=False)[0] == 48
+    assert writer.end(writer.producer, True) == 0
+    writer.settle()
+    # It went with the marker.
+    assert writer.produce(writer.producer, 1, settle=False)[0] == 48
+    writer.wire.close()
+
+
+def test_a_transaction_that_runs_too_long_is_aborted(broker):
+    writer = Writer(broker, "late", init=False)
+    assert writer.init(timeout_ms=5000)[0] == 0
+    writer.producer = writer._has()
+    assert writer.ask(writer.add_frame([("a", [0])], 3)) and lane_of(broker).served == 1
+    transactions = broker.node.rooms.transactions
+    assert transactions.abort_timed_out() == 0
+    broker.clock.advance(ms=5001)
+    assert transactions.abort_timed_out() == 1
+    writer.settle()
+    assert writer.state() == "CompleteAbort"
+    assert writer.add(writer.producer, 0, topic="a") == [90]  # PRODUCER_FENCED
+    writer.wire.close()
+
+
+def test_an_end_from_a_connection_that_was_left_is_put_off(broker):
+    """Transactions that were begun here are known by their connections, too."""
+    old, new = Writer(broker, "left"), Writer(broker, "left", init=False)
+    new.producer = old.producer
+    assert old.ask(old.add_frame([("a", [0])], 3))
+    assert old.end(old.producer, True) == 0
+    old.settle()
+    assert new.ask(new.add_frame([("a", [0])], 3)) and lane_of(broker).served == 2
+    assert old.end(old.producer, True, settle=False) == 51
+    assert new.end(new.producer, True) == 0
+    for one in (old, new):
+        one.wire.close()
+
+
+def test_an_id_whose_partition_goes_is_not_served_here(broker):
+    writer = Writer(broker, "gone")
+    transactions = broker.node.rooms.transactions
+    assert lane_of(broker).lent == 1
+    transactions.unloaded(transactions.journal.partition_of("gone"))
+    assert lane_of(broker).lent == 0
+    assert writer.add(writer.producer, 0, topic="a") == [49]  # INVALID_PRODUCER_ID_MAPPING
+    assert lane_of(broker).served == 0
+    writer.wire.close()
+
+
+def test_what_was_lent_in_another_leader_epoch_goes_to_python(broker):
+    writer = Writer(broker, "epochs")
+    row = known(broker, "epochs")
+    row.recall()
+    row.lend(lane_of(broker), 99, 2)
+    assert lane_of(broker).lent == 1
+    assert writer.add(writer.producer, 0, topic="a") == [0] and lane_of(broker).served == 0
+    # Python has lent it anew.
+    assert writer.add(writer.producer, 1, topic="a") == [0] and lane_of(broker).served == 1
+    writer.wire.close()
+
+
+def test_nothing_is_lost_between_lending_and_looking(broker):
+    """Many look at the id while it grows; what was answered is there from then on."""
+    writer = Writer(broker, "watched")
+    added: set[int] = set()
+    failures: list[str] = []
+    over = threading.Event()
+
+    def look():
+        with Wire(broker.bootstrap_servers) as wire:
+            while not over.is_set():
+                wanted = set(added)
+                ask = request(65).cls(transactionalIds=["watched"])
+                row = wire.call(65, 0, ask).transactionStates[0]
+                found = {index for topic in row.topics for index in topic.partitions}
+                if not wanted <= found and row.transactionState == "Ongoing":
+                    failures.append(f"{wanted - found} is lost")
+                over.wait(0.001)
+
+    lookers = [threading.Thread(target=look, daemon=True) for _ in range(2)]
+    for one in lookers:
+        one.start()
+    for _ in range(10):
+        for index in range(40):
+            assert writer.add(writer.producer, index, topic="b", settle=False) == [0]
+            added.add(index)
+        added.clear()
+        assert writer.end(writer.producer, True) == 0
+        writer.settle()
+    over.set()
+    for one in lookers:
+        one.join(PATIENCE_S)
+    assert failures == []
+    assert lane_of(broker).served > 0
+    writer.wire.close()
+
+
+def test_lending_has_its_limits(broker):
+    lane = AddToTransactionLane(broker.node._table, TRANSACTION_STATE, "__consumer_offsets")
+    given = (0, 0, 1, 0, 1000, True)
+    key = b"\0\0\0\1x"
+    assert lane.recall(key) is None
+    assert not lane.lend(key, *given, [("t", i) for i in range(129)], 5, 6, -1, 1)
+    assert lane.lend(key, *given, [("t", 1), ("s", 2), ("t", 0)], 5, 6, -1, 1)
+    assert not lane.lend(key, *given, [], 5, 6, -1, 1)  # it is lent
+    assert lane.lent == 1
+    assert lane.recall(key) == (False, [], None, 5, 6)
+    assert lane.recall(key) is None and lane.lent == 0
