@@ -11,10 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.cext.add_to_transaction import AddToTransactionLane
+from barnabas.cext.ended_transactions import EndedTransactions
 from barnabas.cext.offset_commit import OffsetCommitLane
 from barnabas.cext.partitions import PartitionTable
 from barnabas.cext.sys import SystemCalls
+from barnabas.cext.transaction_lane import TransactionLane
 from barnabas.cext.verify import VerifyQueue
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.controller.entity_configs import EntityConfigs
@@ -41,16 +42,22 @@ if TYPE_CHECKING:
     from barnabas.share.service import ShareService
 
 
-def offset_commit_lane(config: BrokerConfig, table: PartitionTable) -> OffsetCommitLane | None:
-    """None where commits are compressed: then all of them go through Python."""
+def coordinator_lanes(
+    config: BrokerConfig, table: PartitionTable
+) -> tuple[TransactionLane, OffsetCommitLane | None]:
+    """None where commits are compressed: then all of them, and ends of transactions, go through
+    Python."""
     if config.integer("offsets.topic.compression.codec") != NONE:
-        return None
-    return OffsetCommitLane(
+        return TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, None), None
+    ended = EndedTransactions()
+    commits = OffsetCommitLane(
         table,
         CONSUMER_OFFSETS,
+        ended,
         metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
         timeout_ms=config.integer("offsets.commit.timeout.ms"),
     )
+    return TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, ended), commits
 
 
 class Coordinators:
@@ -73,7 +80,7 @@ class Coordinators:
         entities: EntityConfigs,
         plugins: Plugins,
         lane: OffsetCommitLane | None,
-        transaction_lane: AddToTransactionLane,
+        transaction_lane: TransactionLane,
         verify: VerifyQueue,
         next_closed: Callable[[], int | None],
     ) -> None:

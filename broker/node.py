@@ -19,7 +19,6 @@ from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.kept import forgetting, keeper
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import advertised_versions, api_table
-from barnabas.cext.add_to_transaction import AddToTransactionLane
 from barnabas.cext.commit import GroupCommit
 from barnabas.cext.epoch import Epochs
 from barnabas.cext.fetch import FetchLane
@@ -43,7 +42,7 @@ from barnabas.controller.new_partitions import give_ids
 from barnabas.controller.partition_growth import PartitionGrowth
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
-from barnabas.coordinators import Coordinators, offset_commit_lane
+from barnabas.coordinators import Coordinators, coordinator_lanes
 from barnabas.groups.administration import GroupAdministration
 from barnabas.groups.tree_offsets import TreeOffsets
 from barnabas.metadata.cluster_state import ClusterStateReader, Topic
@@ -87,7 +86,6 @@ from barnabas.telemetry.registry import Collector
 from barnabas.telemetry.request_errors import RequestErrors
 from barnabas.transactions.administration import TransactionAdministration
 from barnabas.wire.api_keys import api_keys
-from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
@@ -338,9 +336,8 @@ class Node:
         )
         self.list_offsets = ListOffsetsLane(self._table)
         lanes = [produce, self._fetch, self.kept_answers, self.list_offsets]
-        add_to_transaction = AddToTransactionLane(self._table, TRANSACTION_STATE, CONSUMER_OFFSETS)
-        lanes.append(add_to_transaction)
-        lane = offset_commit_lane(self.config, self._table)
+        transaction_lane, lane = coordinator_lanes(self.config, self._table)
+        lanes.append(transaction_lane)
         if lane is not None:
             lanes.append(lane)
         rows = api_keys()
@@ -403,7 +400,7 @@ class Node:
             entities=entities,
             plugins=plugins,
             lane=lane,
-            transaction_lane=add_to_transaction,
+            transaction_lane=transaction_lane,
             verify=self._verify,
             next_closed=self._reactor.next_closed,
         )

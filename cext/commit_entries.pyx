@@ -8,7 +8,7 @@ decides when a marker comes. Limit: ENTRIES_MAX a list.
 Next on the data path: cext/offset_commit.pyx, whose locks these are under.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from barnabas.cext.atomics cimport atomic_add_i64
@@ -30,6 +30,14 @@ cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t now_ms) noexcept
     memcpy(at + w.group_bytes, w.topic, w.topic_bytes)
     if w.metadata_bytes:
         memcpy(at + w.group_bytes + w.topic_bytes, w.metadata, w.metadata_bytes)
+    return e
+
+
+cdef Entry* entry_marker(int32_t partition, int64_t producer_id, bint committed) noexcept nogil:
+    cdef Entry* e = <Entry*>calloc(1, sizeof(Entry))
+    if e != NULL:
+        e.partition, e.producer_id, e.committed_offset = partition, producer_id, committed
+        e.leader_epoch = -1
     return e
 
 
@@ -72,7 +80,7 @@ cdef int64_t _durable_end(Table* table, const uint8_t* topic, int32_t topic_byte
     return partition_high_watermark(p) if p != NULL else 0
 
 
-cdef Entry* entries_take(Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes, int64_t* taken) noexcept nogil:
+cdef Entry* entries_take(Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes, int64_t* taken, Entry* behind) noexcept nogil:
     cdef Entries durable
     cdef Entry* at = _emptied(entries)
     cdef Entry* following
@@ -88,11 +96,14 @@ cdef Entry* entries_take(Entries* entries, Table* table, const uint8_t* topic, i
         _append(&durable if at.log_offset < end else entries, at)
         at = following
     taken[0] = durable.count
+    if durable.last == NULL:
+        return behind
+    durable.last.next = behind
     return durable.first
 
 
 cdef inline bint _same_key(const Entry* a, const Entry* b) noexcept nogil:
-    return a.index == b.index and a.partition == b.partition and a.producer_id == b.producer_id and (
+    return a.index == b.index and a.partition == b.partition and (
         a.group_bytes == b.group_bytes and a.topic_bytes == b.topic_bytes) and (
         memcmp(a + 1, b + 1, a.group_bytes + a.topic_bytes) == 0)
 
@@ -116,7 +127,7 @@ cdef int64_t entries_thin(Entries* entries, Table* table, const uint8_t* topic, 
         if at.partition != partition:
             partition = at.partition
             end = _durable_end(table, topic, topic_bytes, partition)
-        if at.log_offset >= end:
+        if at.log_offset >= end or at.producer_id >= 0:
             continue
         for k in range(keys):
             if _same_key(newest[k], at):

@@ -2,13 +2,13 @@
 
 Record of __transaction_state, value version 0 or 1 (flexible): shared/protocol, TransactionLogValue.
 """
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.buffer cimport Buffer
 
 cdef enum:
     PARTITIONS_MAX = 128            # of a transaction; larger ones are Python's
-    CONNECTIONS_MAX = 8             # that took part in one while it was lent
+    CONNECTIONS_MAX = 8             # of an id, as broker/transactions/transactional_id.py keeps
 
 cdef struct TxnRow:                 # a partition of a transaction
     int64_t name_at                 # of its topic, in the rows' names
@@ -21,6 +21,17 @@ cdef struct TxnRows:                # zeroed: none. By topic and index, each onc
     int32_t count
     int32_t capacity
 
+cdef enum:                          # TransactionState, in the log
+    STATE_ONGOING = 1
+    STATE_PREPARE_COMMIT = 2
+    STATE_PREPARE_ABORT = 3
+    STATE_COMPLETE_COMMIT = 4
+    STATE_COMPLETE_ABORT = 5
+
+cdef struct Connections:            # the newest, oldest first
+    uint64_t at[CONNECTIONS_MAX]
+    int32_t count
+
 cdef struct Lent:                   # the record's key follows
     int64_t hashed                  # of the id
     int32_t partition               # of __transaction_state
@@ -32,12 +43,11 @@ cdef struct Lent:                   # the record's key follows
     int32_t timeout_ms
     int16_t producer_epoch
     int16_t value_version
-    bint ongoing
-    bint begun                      # here
+    int8_t state
     bint changed                    # here
     TxnRows rows
-    uint64_t connections[CONNECTIONS_MAX]
-    int32_t connection_count
+    Connections connections         # that have a part in the newest transaction
+    Connections begun_by            # that began earlier ones
     int32_t key_bytes
 
 # NULL: no memory.
@@ -51,7 +61,11 @@ cdef bint rows_have(const TxnRows* rows, const uint8_t* topic, int32_t topic_byt
 # False: no memory, or PARTITIONS_MAX of them.
 cdef bint rows_add(TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil
 
-# Notes who takes part. False: CONNECTIONS_MAX others did.
-cdef bint lent_connection(Lent* lent, uint64_t connection_id) noexcept nogil
-# The value of its record once it is ongoing with these rows, behind what the buffer holds.
-cdef void lent_value(Buffer* b, const Lent* lent, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil
+cdef void connections_add(Connections* connections, uint64_t connection_id) noexcept nogil
+# A connection begins a transaction, when none is ongoing, or goes on with it.
+cdef void lent_takes_part(Lent* lent, uint64_t connection_id) noexcept nogil
+# Whether a connection began an earlier transaction and has no part in the newest.
+cdef bint lent_was_left_on(const Lent* lent, uint64_t connection_id) noexcept nogil
+
+# The value of its record in a state, behind what the buffer holds.
+cdef void lent_value(Buffer* b, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil

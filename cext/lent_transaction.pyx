@@ -1,9 +1,9 @@
 """Rows and record of a lent transactional id: see lent_transaction.pxd.
 
 What is written here is what broker/transactions/transaction_records.py writes, byte for byte.
-Next on the data path: cext/add_to_transaction.pyx, whose locks these are under.
+Next on the data path: cext/transaction_lane.pyx, whose locks these are under.
 """
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -13,7 +13,6 @@ from barnabas.cext.buffer cimport (
 from barnabas.cext.fields cimport write_count, write_no_tags, write_string
 
 cdef enum:
-    ONGOING = 1                     # TransactionState
     FLEXIBLE_FROM = 1               # of the value
     TAG_PREVIOUS_PRODUCER_ID = 0
     NONE = -1
@@ -137,16 +136,47 @@ cdef bint rows_add(TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int
 
 # -------------------------------------------------------------------------------- connections
 
-cdef bint lent_connection(Lent* lent, uint64_t connection_id) noexcept nogil:
+cdef inline int32_t _connection_at(const Connections* connections, uint64_t connection_id) noexcept nogil:
     cdef int32_t i
-    for i in range(lent.connection_count):
-        if lent.connections[i] == connection_id:
-            return True
-    if lent.connection_count == CONNECTIONS_MAX:
-        return False
-    lent.connections[lent.connection_count] = connection_id
-    lent.connection_count += 1
-    return True
+    for i in range(connections.count):
+        if connections.at[i] == connection_id:
+            return i
+    return NONE
+
+
+cdef void connections_add(Connections* connections, uint64_t connection_id) noexcept nogil:
+    if connections.count == CONNECTIONS_MAX:
+        memmove(connections.at, connections.at + 1, (CONNECTIONS_MAX - 1) * sizeof(uint64_t))
+        connections.count -= 1
+    connections.at[connections.count] = connection_id
+    connections.count += 1
+
+
+cdef void _connections_remove(Connections* connections, uint64_t connection_id) noexcept nogil:
+    cdef int32_t at = _connection_at(connections, connection_id)
+    if at != NONE:
+        connections.count -= 1
+        memmove(connections.at + at, connections.at + at + 1, (connections.count - at) * sizeof(uint64_t))
+
+
+cdef void lent_takes_part(Lent* lent, uint64_t connection_id) noexcept nogil:
+    cdef Connections before = lent.begun_by
+    cdef uint64_t other
+    cdef int32_t i
+    if lent.state != STATE_ONGOING:
+        for i in range(lent.connections.count):
+            other = lent.connections.at[i]
+            if other != connection_id and _connection_at(&before, other) == NONE:
+                connections_add(&lent.begun_by, other)
+        lent.connections.count = 0
+        _connections_remove(&lent.begun_by, connection_id)
+    if _connection_at(&lent.connections, connection_id) == NONE:
+        connections_add(&lent.connections, connection_id)
+
+
+cdef bint lent_was_left_on(const Lent* lent, uint64_t connection_id) noexcept nogil:
+    return _connection_at(&lent.begun_by, connection_id) != NONE and (
+        _connection_at(&lent.connections, connection_id) == NONE)
 
 
 # -------------------------------------------------------------------------------- the record
@@ -173,13 +203,13 @@ cdef void _write_rows(Buffer* b, const TxnRows* rows, bint flexible) noexcept no
         first = end
 
 
-cdef void lent_value(Buffer* b, const Lent* lent, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil:
+cdef void lent_value(Buffer* b, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil:
     cdef bint flexible = lent.value_version >= FLEXIBLE_FROM
     buffer_i16(b, lent.value_version)
     buffer_i64(b, lent.producer_id)
     buffer_i16(b, lent.producer_epoch)
     buffer_i32(b, lent.timeout_ms)
-    buffer_i8(b, ONGOING)
+    buffer_i8(b, state)
     _write_rows(b, rows, flexible)
     buffer_i64(b, update_ms)
     buffer_i64(b, start_ms)

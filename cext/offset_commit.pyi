@@ -1,13 +1,20 @@
 from collections.abc import Iterable
 from typing import final
 
+from barnabas.cext.ended_transactions import EndedTransactions
 from barnabas.cext.lane import LaneHandle
 from barnabas.cext.partitions import PartitionTable
 
 @final
 class OffsetCommitLane(LaneHandle):
     def __init__(
-        self, table: PartitionTable, topic: str, *, metadata_bytes_max: int, timeout_ms: int
+        self,
+        table: PartitionTable,
+        topic: str,
+        ended: EndedTransactions,
+        *,
+        metadata_bytes_max: int,
+        timeout_ms: int,
     ) -> None: ...
     def admit(
         self,

@@ -50,6 +50,7 @@ from barnabas.cext.commit_entries cimport (
     ENTRIES_MAX, Entries, entries_add, entries_announce, entries_forget, entries_take, entries_thin,
     Entry, entry_free, entry_new,
 )
+from barnabas.cext.ended_transactions cimport Ended, EndedTransactions
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.error_codes cimport ERROR_NONE
 from barnabas.cext.fields cimport write_count, write_no_tags, write_string
@@ -123,6 +124,7 @@ cdef struct Shard:
 cdef struct Core:
     Lane lane
     Table* table
+    Ended* ended
     Shard shards[SHARDS]
     int64_t admission_count         # atomic
     int64_t entry_count             # atomic: of all shards
@@ -469,17 +471,64 @@ cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
             i += 1
 
 
+cdef void _lock_all(Core* core) noexcept nogil:
+    cdef int i
+    pthread_mutex_lock(&core.ended.lock)
+    for i in range(SHARDS):
+        pthread_mutex_lock(&core.shards[i].lock)
+
+cdef void _unlock_all(Core* core) noexcept nogil:
+    cdef int i
+    for i in range(SHARDS):
+        pthread_mutex_unlock(&core.shards[i].lock)
+    pthread_mutex_unlock(&core.ended.lock)
+
+cdef Entry* _take_some(Core* core, Entries* entries, Entry* before) noexcept nogil:
+    """The durable ones, with `before` behind them."""
+    cdef int64_t taken = 0
+    cdef Entry* first
+    if entries.first == NULL:
+        return before
+    first = entries_take(entries, core.table, core.topic, core.topic_bytes, &taken, before)
+    if entries != &core.ended.entries:
+        atomic_add_i64(&core.entry_count, -taken)
+    return first
+
+cdef Entry* _take(Core* core) noexcept nogil:
+    """Of all shards at one moment. Markers first: what stands before one in its log is durable when
+    the marker is."""
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Entry* first
+    cdef int i
+    _lock_all(core)
+    first = _take_some(core, &core.ended.entries, NULL)
+    for i in range(SHARDS):
+        first = _take_some(core, &core.shards[i].entries, first)
+    _unlock_all(core)
+    epoch_leave(table_epochs(core.table), slot)
+    return first
+
+
+def _place_in_log(row):
+    return row[0], row[1]
+
+
 cdef str _text(const uint8_t* p, int32_t n):
     return PyUnicode_DecodeUTF8(<char*>p, n, NULL)
 
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class OffsetCommitLane(LaneHandle):
-    """The OffsetCommit lane of one broker. `topic` is the internal topic that commits go to."""
+    """The OffsetCommit lane of one broker. `topic` is the internal topic that commits go to; `ended`
+    are transactions that network threads have ended in it."""
     cdef Core* core
     cdef bytes topic
+    cdef EndedTransactions ended
 
-    def __cinit__(self, table, str topic not None, *, int metadata_bytes_max, int64_t timeout_ms):
+    def __cinit__(
+        self, table, str topic not None, EndedTransactions ended not None, *,
+        int metadata_bytes_max, int64_t timeout_ms,
+    ):
         cdef bytes key = os.urandom(16)     # else clients could choose groups that share a place
         cdef int i
         self.topic = topic.encode()
@@ -487,6 +536,7 @@ cdef class OffsetCommitLane(LaneHandle):
         if self.core == NULL:
             raise MemoryError
         self.core.table = table_of(table)
+        self.ended, self.core.ended = ended, &ended.ended
         self.core.topic = <const uint8_t*><const char*>self.topic
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.metadata_bytes_max = metadata_bytes_max
@@ -505,7 +555,7 @@ cdef class OffsetCommitLane(LaneHandle):
         self.lane = &self.core.lane
         self.owner = table
 
-    def __init__(self, table, topic, *, metadata_bytes_max, timeout_ms):
+    def __init__(self, table, topic, ended, *, metadata_bytes_max, timeout_ms):
         pass
 
     def __dealloc__(self):
@@ -625,8 +675,9 @@ cdef class OffsetCommitLane(LaneHandle):
 
     @property
     def waiting(self) -> int:
-        """Entries that were not taken yet, durable or not."""
-        return atomic_load_i64(&self.core.entry_count)
+        """What was not taken yet, durable or not."""
+        return atomic_load_i64(&self.core.entry_count) + atomic_load_i64(
+            &self.core.ended.entries.count)
 
     @property
     def admitted(self) -> int:
@@ -644,46 +695,42 @@ cdef class OffsetCommitLane(LaneHandle):
     def take(self) -> list:
         """What was committed here, is durable and was not taken before, in the order of the log:
         (group, topic, partition, offset, leader epoch, metadata, ms, producer id of the transaction
-        it waits for, else -1). One thread at a time."""
-        cdef Core* core = self.core
-        cdef Shard* shard
-        cdef Entry* entry
+        it waits for, else -1). The end of a producer's transaction stands between, without a group:
+        ("", "", partition of the log, 1 if it was committed, -1, "", 0, producer id). One thread at
+        a time."""
         cdef Entry* first
+        cdef Entry* entry
         cdef const uint8_t* at
-        cdef int64_t taken
-        cdef int i, slot
         found = []
-        for i in range(SHARDS):
-            shard = &core.shards[i]
-            if atomic_load_i64(&shard.entries.count) == 0:
-                continue
-            with nogil:
-                slot = epoch_enter(table_epochs(core.table))
-                pthread_mutex_lock(&shard.lock)
-                first = entry = entries_take(
-                    &shard.entries, core.table, core.topic, core.topic_bytes, &taken)
-                atomic_add_i64(&core.entry_count, -taken)
-                pthread_mutex_unlock(&shard.lock)
-                epoch_leave(table_epochs(core.table), slot)
-            try:
-                while entry != NULL:
-                    at = <const uint8_t*>(entry + 1)
-                    found.append((
+        with nogil:
+            first = entry = _take(self.core)
+        try:
+            while entry != NULL:
+                at = <const uint8_t*>(entry + 1)
+                found.append((
+                    entry.partition, entry.log_offset,
+                    (
                         _text(at, entry.group_bytes),
                         _text(at + entry.group_bytes, entry.topic_bytes),
-                        entry.index, entry.committed_offset, entry.leader_epoch,
+                        entry.index if entry.group_bytes else entry.partition,
+                        entry.committed_offset, entry.leader_epoch,
                         _text(at + entry.group_bytes + entry.topic_bytes, entry.metadata_bytes),
                         entry.commit_ms, entry.producer_id,
-                    ))
-                    entry = entry.next
-            finally:
-                entry_free(first)
-        return found
+                    ),
+                ))
+                entry = entry.next
+        finally:
+            entry_free(first)
+        found.sort(key=_place_in_log)
+        return [row for _, _, row in found]
 
     def forget(self, int32_t partition) -> None:
         """Another node has the partition's groups now."""
         cdef int i
         with nogil:
+            pthread_mutex_lock(&self.core.ended.lock)
+            entries_forget(&self.core.ended.entries, partition)
+            pthread_mutex_unlock(&self.core.ended.lock)
             for i in range(SHARDS):
                 pthread_mutex_lock(&self.core.shards[i].lock)
                 _forget(self.core, &self.core.shards[i], partition)

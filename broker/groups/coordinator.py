@@ -189,10 +189,10 @@ class GroupCoordinator:
         self.new_id = new_id
         self.lock = threading.RLock()
         self.groups: dict[str, Group] = {}
-        self.offsets = Offsets(lane, self.groups)
         self.others: list[OtherGroups] = []
         self._lane = lane
         self._by_partition: dict[int, set[str]] = {}
+        self.offsets = Offsets(lane, self.groups, self._by_partition)
         self._around = around
         self._consumers: ConsumerHeartbeats | None = None
         self._classic_members: ClassicMembers | None = None
@@ -636,9 +636,7 @@ class GroupCoordinator:
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
         """A marker was written to a partition of __consumer_offsets, and is durable."""
         with self.lock:
-            mine = self._by_partition.get(partition, set())
-            groups = [name for name in self.offsets.pending_groups(producer_id) if name in mine]
-            self.offsets.end_transaction(producer_id, groups, committed)
+            self.offsets.end_transaction(partition, producer_id, committed)
 
     # -- the journal's calls --------------------------------------------------------------------
 

@@ -6,14 +6,15 @@ log, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with me
 while the group subscribes to their topic; those of an empty group expire
 `offsets.retention.minutes` after it became empty, those without members ever, after their commit.
 
-Commits that network threads took (cext/offset_commit.pyx), those of transactions among them, are
-taken over before anything is looked at or changed here: whoever asks finds what was answered
-before. Next: coordinator.py.
+Commits that network threads took (cext/offset_commit.pyx), those of transactions among them, and
+transactions that they ended are taken over before anything is looked at or changed here: whoever
+asks finds what was answered before. Next: coordinator.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.groups.classic_group import EMPTY, STABLE
@@ -21,6 +22,8 @@ from barnabas.groups.group_records import NEVER, Committed
 
 if TYPE_CHECKING:
     from barnabas.groups.coordinator import Group
+
+COMMITTED = 1  # of a marker
 
 TopicPartition = tuple[str, int]
 Rows = dict[str, dict[int, Committed]]  # topic, partition
@@ -49,20 +52,29 @@ class Pending:
 class Offsets:
     """All groups' offsets of one coordinator. What is put comes in the order of the log."""
 
-    def __init__(self, fresh: Fresh | None = None, known: Container[str] = ()) -> None:
-        """`known`: the groups that there are; what comes from `fresh` for others is dropped."""
+    def __init__(
+        self,
+        fresh: Fresh | None = None,
+        known: Container[str] = (),
+        by_partition: Mapping[int, Container[str]] = MappingProxyType({}),
+    ) -> None:
+        """`known`: the groups that there are; what comes from `fresh` for others is dropped.
+        `by_partition`: those of each partition of the log."""
         self._groups: dict[str, Rows] = {}
         self._pending: dict[str, dict[int, dict[TopicPartition, Pending]]] = {}
         self._pending_groups: dict[int, set[str]] = {}  # by producer id
         self._order = 0
         self._fresh = fresh
         self._known = known
+        self._by_partition = by_partition
 
     def _catch_up(self) -> None:
         fresh = self._fresh
         if fresh is None or not fresh.waiting:
             return
         for group_id, topic, partition, offset, epoch, metadata, ms, producer_id in fresh.take():
+            if not group_id:  # a marker
+                self._end(partition, producer_id, offset == COMMITTED)
             if group_id not in self._known:
                 continue
             row = Committed(offset, epoch, metadata, ms)
@@ -135,10 +147,17 @@ class Offsets:
         rows[topic, partition] = Pending(self._order, committed)
         self._pending_groups.setdefault(producer_id, set()).add(group_id)
 
-    def end_transaction(self, producer_id: int, groups: Iterable[str], committed: bool) -> None:
-        """A marker: what the producer had pending in these groups counts, or never was."""
+    def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
+        """A marker in a partition of the log: what the producer had pending in the groups of that
+        partition counts, or never was."""
         self._catch_up()
-        for group_id in groups:
+        self._end(partition, producer_id, committed)
+
+    def _end(self, partition: int, producer_id: int, committed: bool) -> None:
+        mine = self._by_partition.get(partition, ())
+        for group_id in [
+            name for name in self._pending_groups.get(producer_id, ()) if name in mine
+        ]:
             producers = self._pending.get(group_id, {})
             rows = producers.pop(producer_id, {})
             if not producers:
@@ -163,10 +182,6 @@ class Offsets:
         groups.discard(group_id)
         if not groups:
             self._pending_groups.pop(producer_id, None)
-
-    def pending_groups(self, producer_id: int) -> list[str]:
-        self._catch_up()
-        return list(self._pending_groups.get(producer_id, ()))
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction is about to commit this one."""

@@ -403,8 +403,8 @@ class CoordinatorLog:
         handle = self._replicas.partition(self.topic, index).log
         if handle is None:
             raise NotCoordinator()
-        at, end = handle.start_offset, handle.end_offset
-        while at < end:
+        at = handle.start_offset
+        while at < handle.end_offset:  # markers may come to it meanwhile
             data = handle.read(at, self._load_bytes)
             if not data:
                 return

@@ -16,8 +16,8 @@ gave a connection up sends on a new one: an EndTxn is put off when the transacti
 begun on another connection than the one it comes from, and that one had begun an earlier one
 (docs/decisions/late-end-of-transaction.md). From version 2 on the epoch tells.
 
-An id that has nothing under way is lent to the network threads, which begin transactions and add
-partitions to them until anybody here looks at the id again (transactional_id.py).
+An id that has nothing under way is lent to the network threads, which begin its transactions, let
+them grow and end them, until anybody here looks at the id again (transactional_id.py).
 
 Clock, timers, journal, producer ids and the writer of markers are passed in. Next: transaction.py,
 and server/txn_markers.py for the markers; administration.py lists and describes.
@@ -198,7 +198,8 @@ class TransactionCoordinator:
     def _lend(self, found: TransactionalId) -> None:
         """Under the lock: its next steps need no thought, unless somebody waits with one."""
         if self._lane is not None and not found.waiting and self.ids.get(found.name) is found:
-            found.lend(self._lane, self.journal.leader_epoch(found.partition), self.version_level())
+            epoch = self.journal.leader_epoch(found.partition)
+            found.lend(self._lane, epoch, self.version_level(), self._order_markers)
 
     def _wait(self, found: TransactionalId, again: Callable[[], object]) -> bool:
         """Calls `again` when the step under way, or the markers, are over, or after some time.

@@ -1,14 +1,14 @@
 """One transactional id of a coordinator: what is durable of it, what is under way, who has it.
 
-Between two steps an id may be lent to the network threads (cext/add_to_transaction.pyx), which then
-begin its transactions and add partitions to them. Whoever looks at `now` recalls it first, so that
+Between two steps an id may be lent to the network threads (cext/transaction_lane.pyx), which then
+begin its transactions, let them grow and end them. Whoever looks at `now` recalls it first, so that
 nobody sees, or goes on from, what is not true any more. All of it is under the coordinator's lock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from barnabas.errors import ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced
@@ -24,11 +24,13 @@ from barnabas.transactions.transaction_records import transaction_key, value_ver
 
 CONNECTIONS_KEPT = 8  # of one id, that began earlier transactions
 
-Recalled = tuple[bool, list[int], list[TopicPartition] | None, int, int]
+# State, partitions (None: nothing has changed), start ms, update ms, connections of both kinds.
+Recalled = tuple[int, list[TopicPartition] | None, int, int, list[int], list[int]]
+Finish = Callable[["TransactionalId", Transaction], object]
 
 
 class Lane(Protocol):
-    """What of cext.add_to_transaction is used here."""
+    """What of cext.transaction_lane is used here."""
 
     def lend(
         self,
@@ -38,12 +40,14 @@ class Lane(Protocol):
         producer_id: int,
         producer_epoch: int,
         timeout_ms: int,
-        ongoing: bool,
+        state: int,
         partitions: Sequence[TopicPartition],
         start_ms: int,
         update_ms: int,
         previous_producer_id: int,
         value_version: int,
+        connections: Iterable[int],
+        begun_by: Iterable[int],
     ) -> bool: ...
     def recall(self, key: bytes) -> Recalled | None: ...
 
@@ -52,6 +56,7 @@ class TransactionalId:
     """`now` is durable; `pending` is on its way into the journal."""
 
     __slots__ = (
+        "_finish",
         "_lent_to",
         "_now",
         "begun_by",
@@ -69,6 +74,7 @@ class TransactionalId:
         self.partition = partition
         self._now = now
         self._lent_to: Lane | None = None
+        self._finish: Finish | None = None
         self.pending: Transaction | None = None
         self.waiting: list[Callable[[], object]] = []  # for the step to be over
         # Which took part in the newest transaction, and which in earlier ones.
@@ -86,11 +92,12 @@ class TransactionalId:
 
     # -- lending --------------------------------------------------------------------------------
 
-    def lend(self, lane: Lane, leader_epoch: int, version_level: int) -> None:
-        """To who takes steps that need no thought, from here on. Not while one is under way."""
+    def lend(self, lane: Lane, leader_epoch: int, version_level: int, finish: Finish) -> None:
+        """To who takes steps that need no thought, from here on. Not while one is under way.
+        `finish`: carries out an end that was decided there and could not be."""
         now = self._now
-        idle = now.state in IDLE
-        if not (idle or now.state == State.ONGOING) or now.client_version >= BUMPS_EPOCH:
+        ongoing = now.state == State.ONGOING
+        if not (ongoing or now.state in IDLE) or now.client_version >= BUMPS_EPOCH:
             return  # such producers leave the adding to their batches
         is_lent = lane.lend(
             self.key,
@@ -99,15 +106,17 @@ class TransactionalId:
             now.producer_id,
             now.producer_epoch,
             now.timeout_ms,
-            not idle,
-            () if idle else sorted(now.partitions),
+            int(now.state),
+            sorted(now.partitions) if ongoing else (),
             now.start_ms,
             now.update_ms,
             now.previous_producer_id,
             value_version(version_level),
+            self.connections,
+            self.begun_by,
         )
         if is_lent:
-            self._lent_to = lane
+            self._lent_to, self._finish = lane, finish
 
     def recall(self) -> None:
         """What became of it while it was lent counts here."""
@@ -116,20 +125,20 @@ class TransactionalId:
             return
         recalled = lane.recall(self.key)
         assert recalled is not None, "what was lent comes back"
-        begun, connections, partitions, start_ms, update_ms = recalled
-        if partitions is None and self._now.state != State.ONGOING:
-            return  # a step was tried and failed
-        for connection_id in connections:
-            self.takes_part(connection_id, begins=begun)
-            begun = False
-        if partitions is not None:
-            self._now = self._now._replace(
-                state=State.ONGOING,
-                partitions=frozenset(partitions),
-                start_ms=start_ms,
-                update_ms=update_ms,
-                client_version=0,
-            )
+        state, partitions, start_ms, update_ms, connections, begun_by = recalled
+        self.connections = deque(connections, CONNECTIONS_KEPT)
+        self.begun_by = deque(begun_by, CONNECTIONS_KEPT)
+        if partitions is None:
+            return
+        self._now = self._now._replace(
+            state=State(state),
+            partitions=frozenset(partitions),
+            start_ms=start_ms,
+            update_ms=update_ms,
+            client_version=0,
+        )
+        if self._now.state in PREPARED and self._finish is not None:
+            self._finish(self, self._now)
 
     # -- connections ----------------------------------------------------------------------------
 

@@ -269,11 +269,9 @@ def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
 
 def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker, writer):
     groups = broker.node.rooms.groups
-    producer = writer.producer[0]
     for asked in (
         lambda: groups.offsets.is_pending("g", "t", 0),
         lambda: groups.offsets.has_pending("g"),
-        lambda: groups.offsets.pending_groups(producer) == ["g"],
     ):
         assert writer.add_offsets(writer.producer) == 0
         with groups.lock:
@@ -282,12 +280,13 @@ def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker,
         with groups.lock:
             assert asked()
         writer.ends()
-    assert lane_of(broker).served == 3
+    assert lane_of(broker).served == 2
 
 
 @pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
-def test_what_makes_room_is_overtaken_by_its_own_producer_alone(broker, writer, ends):
-    """Of one partition a plain commit and those of two producers, which end in either way."""
+def test_what_waits_for_markers_makes_no_room(broker, writer, ends):
+    """Of one partition a plain commit and those of two producers, which end in either way. Python
+    takes them over when there are too many."""
     lane = lane_of(broker)
     with Writer(broker, "other") as other:
         for one in (writer, other):
@@ -296,7 +295,7 @@ def test_what_makes_room_is_overtaken_by_its_own_producer_alone(broker, writer, 
         assert writer.commit([(0, 6, "", -1)]) == [0] and other.commit([(0, 7, "", -1)]) == [0]
         for offset in range(2 * ENTRIES_MAX):
             assert writer.commit([(2, offset, "", -1)]) == [0]
-        assert lane.served == 2 * ENTRIES_MAX + 3 and lane.waiting < ENTRIES_MAX
+        assert lane.served == 2 * ENTRIES_MAX + 1 and lane.waiting < ENTRIES_MAX
         other.ends(ends[0])
         assert known(broker) == replayed(broker)
         writer.ends(ends[1])
@@ -343,7 +342,7 @@ def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_memory_says_what_the_log_says_after_any_order(broker, seed):
-    """Plain commits, those of three producers, and ends, until what was overtaken makes room."""
+    """Plain commits, those of three producers, and ends, until there are too many."""
     rng = random.Random(seed)
     lane = lane_of(broker)
     with closing(Wire(broker.bootstrap_servers)) as wire:
@@ -365,7 +364,7 @@ def test_memory_says_what_the_log_says_after_any_order(broker, seed):
             one.ends(rng.random() < 0.7)
             assert known(broker) == replayed(broker)
             assert one.add_offsets(one.producer) == 0
-        assert lane.served == offset
+        assert offset - 3 <= lane.served <= offset
         for one in writers:
             one.ends()
             assert known(broker) == replayed(broker)

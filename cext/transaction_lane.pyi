@@ -1,13 +1,20 @@
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
+from barnabas.cext.ended_transactions import EndedTransactions
 from barnabas.cext.lane import LaneHandle
 from barnabas.cext.partitions import PartitionTable
 
 @final
-class AddToTransactionLane(LaneHandle):
+class TransactionLane(LaneHandle):
     offsets_partitions: int
-    def __init__(self, table: PartitionTable, topic: str, offsets_topic: str) -> None: ...
+    def __init__(
+        self,
+        table: PartitionTable,
+        topic: str,
+        offsets_topic: str,
+        ended: EndedTransactions | None,
+    ) -> None: ...
     def lend(
         self,
         key: bytes,
@@ -16,16 +23,18 @@ class AddToTransactionLane(LaneHandle):
         producer_id: int,
         producer_epoch: int,
         timeout_ms: int,
-        ongoing: bool,
+        state: int,
         partitions: Sequence[tuple[str, int]],
         start_ms: int,
         update_ms: int,
         previous_producer_id: int,
         value_version: int,
+        connections: Iterable[int],
+        begun_by: Iterable[int],
     ) -> bool: ...
     def recall(
         self, key: bytes
-    ) -> tuple[bool, list[int], list[tuple[str, int]] | None, int, int] | None: ...
+    ) -> tuple[int, list[tuple[str, int]] | None, int, int, list[int], list[int]] | None: ...
     @property
     def lent(self) -> int: ...
     @property

@@ -1,4 +1,4 @@
-"""Transactions that network threads begin and add to: the same answers and the same records as
+"""Transactions that network threads begin, let grow and end: the same answers, records and markers as
 Python's, request by request; what is not plain goes to Python. Two brokers are told the same: one
 counts an append at once, so that its lane takes what it can, the other flushes, and is all Python.
 """
@@ -13,18 +13,19 @@ from compat.support import Wire, create_topic
 from transactions.dialogue import SETTINGS, Talk
 
 from barnabas import Broker
-from barnabas.cext.add_to_transaction import AddToTransactionLane
+from barnabas.cext.transaction_lane import TransactionLane
 from barnabas.server.coordinator_log import java_hash
 from barnabas.transactions.transaction import PREPARED
 from barnabas.transactions.transaction_records import read_transaction, transaction_value
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_request
-from barnabas.wire.internal import TRANSACTION_STATE
+from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 ADD, ADD_OFFSETS, END = 24, 25, 26
 TOPICS = ("a", "b", "ab")
 PATIENCE_S = 20
+ENTRIES_MAX = 256  # cext/commit_entries.pxd
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def twins(tmp_path_factory):
         yield lane, python
 
 
-def lane_of(broker) -> AddToTransactionLane:
+def lane_of(broker) -> TransactionLane:
     return broker.node.rooms.transactions._lane
 
 
@@ -159,6 +160,20 @@ def records_of(broker, name):
     return found
 
 
+def log_of(broker, topic, index):
+    """What stands in a partition, without the times."""
+    log = broker.node.rooms.replicas.log(topic, index)
+    return [
+        (
+            (batch.base_offset, batch.last_offset, batch.magic, batch.codec, batch.leader_epoch),
+            (batch.producer_id, batch.producer_epoch, batch.base_sequence),
+            (batch.transactional, batch.control, batch.timestamp_type),
+            [(row.key, row.value, row.headers) for row in batch.records] if batch.control else [],
+        )
+        for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24)
+    ]
+
+
 @pytest.mark.parametrize("version", range(4))
 def test_answers_and_records_are_those_of_python(twins, version):
     name = f"same-{version}"
@@ -179,16 +194,18 @@ def test_answers_and_records_are_those_of_python(twins, version):
             answers.append(writer.ask(writer.offsets_frame(min(version + 1, 4))))
             answers.append(writer.ask(writer.end_frame(committed)))
             writer.settle()
-        told.append((answers, records_of(broker, name)))
+        logs = [log_of(broker, *row) for row in (("b", 3), ("a", 7), ("ab", 39))]
+        logs.append(log_of(broker, CONSUMER_OFFSETS, java_hash(writer.group) % 4))
+        told.append((answers, records_of(broker, name), logs))
         served.append(lane_of(broker).served - before)
         writer.wire.close()
     assert told[0] == told[1]
-    assert served == [18, 0]
+    assert served == [21, 0]
     states = [int(row.state) for _, _, row in told[0][1]]
     assert states[-18:] == [1, 1, 1, 1, 2, 4, 1, 1, 1, 1, 3, 5, 1, 1, 1, 1, 2, 4]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_conversations_are_told_the_same(twins, seed):
     """Whatever comes between: looks at the id, other connections, wrong producers, a new epoch."""
     told = []
@@ -196,9 +213,11 @@ def test_random_conversations_are_told_the_same(twins, seed):
         chance = random.Random(seed)
         name = f"random-{seed}"
         writers = [Writer(broker, name), Writer(broker, name, init=False)]
+        for one in writers:
+            one.topic = "a"
         answers = []
         served = lane_of(broker).served
-        for _ in range(250):
+        for _ in range(400):
             writer = writers[chance.random() < 0.2]
             writer.producer = writer._has()
             producer = writer.producer
@@ -214,8 +233,8 @@ def test_random_conversations_are_told_the_same(twins, seed):
                     for topic in chance.sample(TOPICS, chance.randrange(1, 3))
                 ]
                 answers.append(writer.ask(writer.add_frame(rows, version, producer)))
-            elif what < 0.65:
-                group = chance.choice(["g", "a-group", "grüppchen", "x" * 300])
+            elif what < 0.67:
+                group = chance.choice([writer.group, writer.group, "g", "grüppchen", "x" * 300])
                 answers.append(writer.ask(writer.offsets_frame(version, group, producer)))
             elif what < 0.75:
                 row = writer.describe()
@@ -223,14 +242,22 @@ def test_random_conversations_are_told_the_same(twins, seed):
                     (topic.topic, index) for topic in row.topics for index in topic.partitions
                 }
                 answers.append((row.errorCode, row.transactionState, row.producerEpoch, topics))
-            elif what < 0.78:
+            elif what < 0.76:
                 answers.append((writer.init()[0], writer._has()[1]))
-            elif what < 0.8:
+            elif what < 0.77:
                 answers.append(sorted(writer.call(66, 0).transactionStates, key=str) != [])
+            elif what < 0.85:
+                answers.append(writer.commit_offsets(producer, chance.randrange(1000)))
+            elif what < 0.88:
+                answers.append(writer.commit_plainly(chance.randrange(1000)))
+            elif what < 0.9:
+                answers.append(writer.committed(stable=chance.random() < 0.5))
             else:
                 answers.append(writer.ask(writer.end_frame(chance.random() < 0.7)))
             writer.settle()
-        told.append((answers, records_of(broker, name)))
+        answers.append(writers[0].committed(stable=False))
+        log = log_of(broker, CONSUMER_OFFSETS, java_hash(writers[0].group) % 4)
+        told.append((answers, records_of(broker, name), log))
         assert (lane_of(broker).served > served + 20) == (broker is twins[0])
         for writer in writers:
             writer.wire.close()
@@ -343,11 +370,71 @@ def test_an_end_from_a_connection_that_was_left_is_put_off(broker):
     assert old.ask(old.add_frame([("a", [0])], 3))
     assert old.end(old.producer, True) == 0
     old.settle()
-    assert new.ask(new.add_frame([("a", [0])], 3)) and lane_of(broker).served == 2
+    assert new.ask(new.add_frame([("a", [0])], 3)) and lane_of(broker).served == 3
     assert old.end(old.producer, True, settle=False) == 51
     assert new.end(new.producer, True) == 0
     for one in (old, new):
         one.wire.close()
+
+
+def test_nobody_needs_to_look_at_offsets_meanwhile(broker):
+    """Ends that Python has not heard of are limited: then it ends a transaction itself."""
+    writer = Writer(broker, "unseen")
+    writer.topic = "a"
+    assert writer.commit_plainly(1) == [0]
+    lane, commits = lane_of(broker), broker.node.rooms.groups._lane
+    count = 3 * ENTRIES_MAX
+    for offset in range(count):
+        for _ in range(20):  # Python's own ends take a while
+            if writer.add_offsets(writer.producer) == 0:
+                break
+            writer.settle()
+        if offset % 3 == 0:
+            assert writer.commit_offsets(writer.producer, offset) == [0]
+        assert writer.end(writer.producer, offset % 2 == 0) == 0
+        assert commits.waiting <= 2 * ENTRIES_MAX
+    assert 2 * count - 40 < lane.served < 2 * count
+    writer.settle()
+    assert writer.committed() == (0, [(0, count - 6)])
+    writer.wire.close()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("topic", ["b", CONSUMER_OFFSETS])
+def test_an_end_whose_markers_cannot_be_written_is_carried_out_by_python(broker, committed, topic):
+    writer = Writer(broker, "broken")
+    writer.topic = "a"
+    assert writer.commit_plainly(1) == [0]
+    assert writer.ask(writer.add_frame([("a", [0]), ("b", [0])], 3))
+    assert writer.add_offsets(writer.producer) == 0
+    assert writer.commit_offsets(writer.producer, 7) == [0]
+    assert writer.produce(writer.producer, 0, settle=False)[0] == 0
+    served = lane_of(broker).served
+    system = broker.node.system
+    rule = system.fault("pwritev", "error", errno=28, path_contains=f"{topic}-")
+    told = writer.end(writer.producer, committed, settle=False)
+    assert system.fired(rule) == 1 and lane_of(broker).served == served
+    assert told == 51  # CONCURRENT_TRANSACTIONS: it is decided, and not complete
+    assert writer.end(writer.producer, committed) == 0
+    assert writer.state() == ("CompleteCommit" if committed else "CompleteAbort")
+    assert writer.committed() == (0, [(0, 7 if committed else 1)])
+    found = writer.fetch()
+    assert found["last stable offset"] == found["high watermark"]
+    assert len(found["aborted"]) == (0 if committed else 1)
+    writer.wire.close()
+
+
+def test_an_end_whose_complete_record_cannot_be_written(broker):
+    writer = Writer(broker, "broken")
+    assert writer.ask(writer.add_frame([("a", [0])], 3))
+    system = broker.node.system
+    rule = system.fault("pwritev", "error", errno=28, nth=2, path_contains=f"{TRANSACTION_STATE}-")
+    assert writer.end(writer.producer, True, settle=False) == 51
+    assert system.fired(rule) == 1
+    writer.settle()
+    assert writer.state() == "CompleteCommit"
+    assert [int(row.state) for _, _, row in records_of(broker, "broken")] == [0, 1, 2, 4]
+    writer.wire.close()
 
 
 def test_an_id_whose_partition_goes_is_not_served_here(broker):
@@ -365,7 +452,7 @@ def test_what_was_lent_in_another_leader_epoch_goes_to_python(broker):
     writer = Writer(broker, "epochs")
     row = known(broker, "epochs")
     row.recall()
-    row.lend(lane_of(broker), 99, 2)
+    row.lend(lane_of(broker), 99, 2, lambda *_: None)
     assert lane_of(broker).lent == 1
     assert writer.add(writer.producer, 0, topic="a") == [0] and lane_of(broker).served == 0
     # Python has lent it anew.
@@ -410,13 +497,13 @@ def test_nothing_is_lost_between_lending_and_looking(broker):
 
 
 def test_lending_has_its_limits(broker):
-    lane = AddToTransactionLane(broker.node._table, TRANSACTION_STATE, "__consumer_offsets")
-    given = (0, 0, 1, 0, 1000, True)
+    lane = TransactionLane(broker.node._table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
+    given, last = (0, 0, 1, 0, 1000, 1), (5, 6, -1, 1, range(9), [7])
     key = b"\0\0\0\1x"
     assert lane.recall(key) is None
-    assert not lane.lend(key, *given, [("t", i) for i in range(129)], 5, 6, -1, 1)
-    assert lane.lend(key, *given, [("t", 1), ("s", 2), ("t", 0)], 5, 6, -1, 1)
-    assert not lane.lend(key, *given, [], 5, 6, -1, 1)  # it is lent
+    assert not lane.lend(key, *given, [("t", i) for i in range(129)], *last)
+    assert lane.lend(key, *given, [("t", 1), ("s", 2), ("t", 0)], *last)
+    assert not lane.lend(key, *given, [], *last)  # it is lent
     assert lane.lent == 1
-    assert lane.recall(key) == (False, [], None, 5, 6)
+    assert lane.recall(key) == (1, None, 5, 6, list(range(1, 9)), [7])
     assert lane.recall(key) is None and lane.lent == 0

@@ -1,29 +1,35 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn of transactional ids that Python has lent to this lane.
+"""AddPartitionsToTxn, AddOffsetsToTxn and EndTxn of transactional ids that Python has lent to this lane.
 
-Who has a transactional id, how its transactions end, and everything that is an error is Python's to
-say (barnabas.transactions.coordinator). Between two steps of its own it lends the id here; then a
-transaction is begun, and partitions are added to it, on the network thread: a record of
-__transaction_state, the logs that are told to expect the transaction, the answer. Whoever in Python
-wants to know or change anything of the id recalls it first, and gets what has become of it.
+Who has a transactional id, and everything that is an error, is Python's to say
+(barnabas.transactions.coordinator). Between two steps of its own it lends the id here; then
+transactions are begun, grow and end on the network thread: records of __transaction_state, the logs
+that are told to expect the transaction, the markers, the answer. Whoever in Python wants to know or
+change anything of the id recalls it first, and gets what has become of it.
 
 A request is answered here when the id is lent, producer id and epoch are its own, every partition
 is led here and online, and what is appended counts at once (not with log.durability=fsync, nor when
-another leader epoch has begun). All else goes to Python whole, with nothing changed.
+another leader epoch has begun). All else goes to Python whole, with nothing changed; but for an end
+that was decided and whose markers or Complete record could not be written: Python carries it out.
+A transaction that ends here is complete when its end is answered.
 
     AddPartitionsToTxnRequest   transactional id, producer id, epoch, [name, [index]]    0 to 3
     AddOffsetsToTxnRequest      transactional id, producer id, epoch, group              0 to 4
+    EndTxnRequest               transactional id, producer id, epoch, committed          0 to 4
     answers                     throttle, [name, [index, error]] or error; flexible from 3
+    marker                      key int16 0, int16 0 abort or 1 commit; value int16 0, int32
+                                coordinator epoch
 
-From version 4 on brokers ask, in another form. Steps of an id are under the lock of one shard, and
-so are lending and recalling: what `recall` gives, no later step passes. A crash loses nothing that
-was answered: what is here is only a copy of what is in the log. Limit: LENT_MAX ids.
+From these versions on brokers ask, in another form, and ends bump the epoch. Steps of an id are under
+the lock of one shard, and so are lending and recalling: what `recall` gives, no later step passes. A
+crash loses nothing that was answered: what is here is only a copy of what is in the log; one between
+the decision and the Complete record leaves what Python finds when it loads. Limit: LENT_MAX ids.
 Next on the data path: cext/lent_transaction.pyx; broker/transactions/transactional_id.py lends.
 """
 import os
 
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
@@ -33,8 +39,12 @@ from barnabas.cext.atomics cimport (
 from barnabas.cext.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_init,
 )
+from barnabas.cext.commit_entries cimport Entry, entry_free, entry_marker
 from barnabas.cext.cursor cimport (
-    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_left, cursor_of,
+    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of,
+)
+from barnabas.cext.ended_transactions cimport (
+    Ended, ended_append, ended_has_room, EndedTransactions, marker_append,
 )
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.error_codes cimport ERROR_NONE
@@ -49,8 +59,10 @@ from barnabas.cext.lane cimport (
     LaneHandle, Parked, Request, request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.lent_transaction cimport (
-    Lent, lent_connection, lent_free, lent_key, lent_new, lent_value, rows_add, rows_copy,
-    rows_free, rows_have, TxnRow, TxnRows,
+    Connections, connections_add, Lent, lent_free, lent_key, lent_new, lent_takes_part, lent_value,
+    lent_was_left_on, PARTITIONS_MAX, rows_add, rows_copy, rows_free, rows_have,
+    STATE_COMPLETE_ABORT, STATE_COMPLETE_COMMIT, STATE_ONGOING, STATE_PREPARE_ABORT,
+    STATE_PREPARE_COMMIT, TxnRow, TxnRows,
 )
 from barnabas.cext.log cimport Appended, log_append, log_expect_transaction
 from barnabas.cext.mutex cimport (
@@ -64,7 +76,9 @@ from barnabas.cext.partitions cimport (
     Partition, partition_appended, partition_by_name, partition_high_watermark, Table,
     table_epochs, table_is_fsync, table_of, table_system,
 )
-from barnabas.cext.records cimport batch_header, BatchHeader, RECORDS_OK
+from barnabas.cext.records cimport (
+    ATTR_CONTROL, ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK,
+)
 from barnabas.cext.sys cimport System
 
 cdef extern from "siphash.h" nogil:
@@ -75,13 +89,17 @@ cdef extern from "siphash.h" nogil:
 cdef enum:
     KEY_ADD_PARTITIONS = 24
     KEY_ADD_OFFSETS = 25
+    KEY_END = 26
     ADD_PARTITIONS_LAST = 3
     ADD_OFFSETS_LAST = 4
+    END_LAST = 4
     VERSION_FLEXIBLE = 3
     KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
     SHARDS = 16                     # a power of two
     LENT_MAX = 65536                # ids; each takes some 300 bytes
     ASKED_MAX = 32                  # partitions in one request
+    MARKER_ABORT = 0
+    MARKER_COMMIT = 1
 
 cdef struct AskedRow:
     const uint8_t* topic
@@ -94,8 +112,14 @@ cdef struct Asked:                  # a request
     int32_t name_bytes
     int64_t producer_id
     int16_t producer_epoch
+    uint64_t connection_id
     AskedRow rows[ASKED_MAX]
     int32_t count
+    bint committed                  # of an end
+
+cdef struct Ending:                 # a partition of a transaction that ends
+    Partition* p
+    Entry* note                     # for the groups' coordinator; NULL: of another topic
 
 cdef struct Shard:
     pthread_mutex_t lock
@@ -107,6 +131,7 @@ cdef struct Shard:
 cdef struct Core:
     Lane lane
     Table* table
+    Ended* ended
     Shard shards[SHARDS]
     int64_t lent_count              # atomic
     int64_t served                  # atomic
@@ -186,7 +211,12 @@ cdef bint _read(Core* core, const Request* r, Asked* asked) noexcept nogil:
     asked.name = read_string(&c, flexible, False, &asked.name_bytes)
     asked.producer_id = cursor_i64(&c)
     asked.producer_epoch = cursor_i16(&c)
+    asked.connection_id = r.connection_id
     asked.count = 0
+    if r.api_key == KEY_END:
+        asked.committed = cursor_i8(&c) != 0
+        read_no_tags(&c, flexible)
+        return not c.bad and cursor_left(&c) == 0
     if r.api_key == KEY_ADD_OFFSETS:
         if not _read_group(core, &c, asked, flexible):
             return False
@@ -208,12 +238,16 @@ cdef bint _is_led_here(Core* core, Asked* asked) noexcept nogil:
     return True
 
 
-# -------------------------------------------------------------------------------- the step
+# -------------------------------------------------------------------------------- what grows
+
+cdef inline bint _is_prepared(const Lent* lent) noexcept nogil:
+    """An end that could not be carried out."""
+    return lent.state in (STATE_PREPARE_COMMIT, STATE_PREPARE_ABORT)
 
 cdef bint _has_all(const Lent* lent, const Asked* asked) noexcept nogil:
     cdef const AskedRow* row
     cdef int32_t i
-    if not lent.ongoing:
+    if lent.state != STATE_ONGOING:
         return False
     for i in range(asked.count):
         row = &asked.rows[i]
@@ -227,7 +261,7 @@ cdef bint _merge(Shard* shard, const Lent* lent, const Asked* asked) noexcept no
     cdef int32_t i
     shard.rows.count = 0
     shard.rows.names.size = 0
-    if lent.ongoing and not rows_copy(&shard.rows, &lent.rows):
+    if lent.state == STATE_ONGOING and not rows_copy(&shard.rows, &lent.rows):
         return False
     for i in range(asked.count):
         row = &asked.rows[i]
@@ -235,7 +269,7 @@ cdef bint _merge(Shard* shard, const Lent* lent, const Asked* asked) noexcept no
             return False
     return True
 
-cdef bint _append(Core* core, Shard* shard, const Lent* lent, int64_t start_ms, int64_t now_ms) noexcept nogil:
+cdef bint _append(Core* core, Shard* shard, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
     """Whether the record is in the log, and counts."""
     cdef BatchHeader header
     cdef Appended appended
@@ -247,7 +281,7 @@ cdef bint _append(Core* core, Shard* shard, const Lent* lent, int64_t start_ms, 
             atomic_load_i32(&p.leader_epoch) != lent.leader_epoch):
         return False
     shard.value.size = 0
-    lent_value(&shard.value, lent, &shard.rows, start_ms, now_ms)
+    lent_value(&shard.value, lent, state, rows, start_ms, now_ms)
     own_batch_begin(b)
     own_record_begin(b, 0, lent.key_bytes, <int32_t>shard.value.size)
     buffer_bytes(b, lent_key(lent), lent.key_bytes)
@@ -265,21 +299,114 @@ cdef bint _append(Core* core, Shard* shard, const Lent* lent, int64_t start_ms, 
     partition_appended(core.table, p, True)
     return partition_high_watermark(p) > appended.last_offset
 
-cdef bint _step(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
+cdef bint _grow(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
     """Under the shard's lock and inside an epoch. False: Python is to do it."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
-    cdef int64_t start_ms = lent.start_ms if lent.ongoing else now_ms
+    cdef int64_t start_ms = lent.start_ms if lent.state == STATE_ONGOING else now_ms
     cdef TxnRows before = lent.rows
     cdef int32_t i
-    if not _merge(shard, lent, asked) or not _append(core, shard, lent, start_ms, now_ms):
+    if not _merge(shard, lent, asked) or not _append(
+            core, shard, lent, STATE_ONGOING, &shard.rows, start_ms, now_ms):
         return False
     lent.rows, shard.rows = shard.rows, before
-    lent.begun = lent.begun or not lent.ongoing
-    lent.ongoing = lent.changed = True
+    lent_takes_part(lent, asked.connection_id)
+    lent.state, lent.changed = STATE_ONGOING, True
     lent.start_ms, lent.update_ms = start_ms, now_ms
     for i in range(asked.count):
         log_expect_transaction(asked.rows[i].p.log, asked.producer_id, asked.producer_epoch)
+    return True
+
+cdef bint _add(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
+    if not _has_all(lent, asked):
+        return _grow(core, shard, lent, asked)
+    lent_takes_part(lent, asked.connection_id)
+    return True
+
+
+# -------------------------------------------------------------------------------- the end
+
+cdef bint _find_endings(Core* core, const Lent* lent, bint committed, Ending* endings, int32_t* found) noexcept nogil:
+    """Every partition, and a note for each that groups' offsets are in. `found` of them are there
+    also when it gives False."""
+    cdef const TxnRow* row
+    cdef const uint8_t* topic
+    cdef Ending* at
+    cdef int16_t error
+    cdef int32_t i
+    for i in range(lent.rows.count):
+        row = &lent.rows.at[i]
+        topic = lent.rows.names.data + row.name_at
+        at = &endings[i]
+        at.note = NULL
+        at.p = partition_by_name(core.table, topic, row.name_bytes, row.index, &error)
+        if at.p == NULL or error != ERROR_NONE or at.p.log == NULL:
+            return False
+        if row.name_bytes == core.offsets_topic_bytes and (
+                memcmp(topic, core.offsets_topic, row.name_bytes) == 0):
+            at.note = entry_marker(row.index, lent.producer_id, committed)
+            if at.note == NULL:
+                return False
+        found[0] = i + 1
+    return True
+
+cdef bint _write_markers(Core* core, Shard* shard, const Lent* lent, bint committed, Ending* endings, int64_t now_ms) noexcept nogil:
+    """Takes over the notes. Whether all are written."""
+    cdef Buffer* b = &shard.batch
+    cdef bint all_written = True
+    cdef int32_t i
+    own_batch_begin(b)
+    own_record_begin(b, 0, 4, 6)
+    buffer_i16(b, 0)
+    buffer_i16(b, MARKER_COMMIT if committed else MARKER_ABORT)
+    own_record_value(b, 6)
+    buffer_i16(b, 0)
+    buffer_i32(b, lent.leader_epoch)
+    own_record_end(b)
+    if b.failed:
+        buffer_free(b)
+        all_written = False
+    for i in range(lent.rows.count):
+        if not all_written:
+            entry_free(endings[i].note)
+            continue
+        own_batch_end(
+            b, 1, now_ms, ATTR_TRANSACTIONAL | ATTR_CONTROL, lent.producer_id, lent.producer_epoch)
+        if endings[i].note != NULL:
+            all_written = ended_append(core.ended, core.table, endings[i].p, b, endings[i].note) == 0
+        else:
+            all_written = marker_append(core.table, endings[i].p, b) == 0
+    return all_written
+
+cdef bint _end(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
+    """Under the shard's lock and inside an epoch. False: Python is to do it, or to carry it out when
+    the id is prepared."""
+    cdef System* system = table_system(core.table)
+    cdef int64_t now_ms = system.wall_ms(system)
+    cdef bint committed = asked.committed
+    cdef Ending endings[PARTITIONS_MAX]
+    cdef int32_t found = 0, i
+    cdef int8_t prepared = STATE_PREPARE_COMMIT if committed else STATE_PREPARE_ABORT
+    if lent.state != STATE_ONGOING or lent_was_left_on(lent, asked.connection_id) or (
+            core.ended == NULL or not ended_has_room(core.ended)):
+        return False
+    if not _find_endings(core, lent, committed, endings, &found) or not _append(
+            core, shard, lent, prepared, &lent.rows, lent.start_ms, now_ms):
+        for i in range(found):
+            entry_free(endings[i].note)
+        return False
+    lent.state, lent.update_ms, lent.changed = prepared, now_ms, True
+    if not _write_markers(core, shard, lent, committed, endings, now_ms):
+        return False
+    shard.rows.count = 0
+    now_ms = system.wall_ms(system)
+    if not _append(
+            core, shard, lent, STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT,
+            &shard.rows, lent.start_ms, now_ms):
+        return False
+    lent.state = STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT
+    lent.rows.count, lent.rows.names.size = 0, 0
+    lent.update_ms = now_ms
     return True
 
 cdef bint _carry_out(Core* core, const Request* r, Asked* asked) noexcept nogil:
@@ -291,9 +418,11 @@ cdef bint _carry_out(Core* core, const Request* r, Asked* asked) noexcept nogil:
     pthread_mutex_lock(&shard.lock)
     lent = _find(shard, hashed, asked.name, asked.name_bytes)
     if lent != NULL and lent.producer_id == asked.producer_id and (
-            lent.producer_epoch == asked.producer_epoch) and (
-            lent_connection(lent, r.connection_id)):
-        done = _has_all(lent, asked) or _step(core, shard, lent, asked)
+            lent.producer_epoch == asked.producer_epoch) and not _is_prepared(lent):
+        if r.api_key == KEY_END:
+            done = _end(core, shard, lent, asked)
+        else:
+            done = _add(core, shard, lent, asked)
     pthread_mutex_unlock(&shard.lock)
     return done
 
@@ -328,11 +457,11 @@ cdef int _answer(Request* r, Response* out) noexcept nogil:
     cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
     response_begin(out, r.correlation_id, flexible)
     buffer_i32(b, 0)                    # nobody is throttled
-    if r.api_key == KEY_ADD_OFFSETS:
+    if r.api_key == KEY_ADD_PARTITIONS:
+        _write_partitions(b, r, flexible)
+    else:
         buffer_i16(b, ERROR_NONE)
         request_error(r, ERROR_NONE)
-    else:
-        _write_partitions(b, r, flexible)
     write_no_tags(b, flexible)
     if b.failed:
         return LANE_CLOSE
@@ -342,6 +471,8 @@ cdef int _answer(Request* r, Response* out) noexcept nogil:
 cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     if api_key == KEY_ADD_PARTITIONS:
         return 0 <= api_version <= ADD_PARTITIONS_LAST
+    if api_key == KEY_END:
+        return 0 <= api_version <= END_LAST
     return api_key == KEY_ADD_OFFSETS and 0 <= api_version <= ADD_OFFSETS_LAST
 
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
@@ -376,22 +507,32 @@ cdef list _partitions(const TxnRows* rows):
         ))
     return found
 
+cdef list _ids(const Connections* connections):
+    cdef int32_t i
+    return [connections.at[i] for i in range(connections.count)]
+
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
-cdef class AddToTransactionLane(LaneHandle):
-    """The lane of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups'."""
+cdef class TransactionLane(LaneHandle):
+    """The lane of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups', whose
+    coordinator hears of transactions by `ended`; None: ends are Python's."""
     cdef Core* core
     cdef bytes topic, offsets_topic
+    cdef EndedTransactions ended
 
-    def __cinit__(self, table, str topic not None, str offsets_topic not None):
+    def __cinit__(
+        self, table, str topic not None, str offsets_topic not None, EndedTransactions ended,
+    ):
         cdef bytes key = os.urandom(16)     # else clients could choose ids that share a place
         cdef Shard* shard
         cdef int i
         self.topic, self.offsets_topic = topic.encode(), offsets_topic.encode()
+        self.ended = ended
         self.core = <Core*>calloc(1, sizeof(Core))
         if self.core == NULL:
             raise MemoryError
         self.core.table = table_of(table)
+        self.core.ended = &ended.ended if ended is not None else NULL
         self.core.topic = <const uint8_t*><const char*>self.topic
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.offsets_topic = <const uint8_t*><const char*>self.offsets_topic
@@ -412,7 +553,7 @@ cdef class AddToTransactionLane(LaneHandle):
         self.lane = &self.core.lane
         self.owner = table
 
-    def __init__(self, table, topic, offsets_topic):
+    def __init__(self, table, topic, offsets_topic, ended):
         pass
 
     def __dealloc__(self):
@@ -435,11 +576,13 @@ cdef class AddToTransactionLane(LaneHandle):
 
     def lend(
         self, bytes key not None, int32_t partition, int32_t leader_epoch, int64_t producer_id,
-        int16_t producer_epoch, int32_t timeout_ms, bint ongoing, partitions, int64_t start_ms,
-        int64_t update_ms, int64_t previous_producer_id, int16_t value_version,
+        int16_t producer_epoch, int32_t timeout_ms, int8_t state, partitions, int64_t start_ms,
+        int64_t update_ms, int64_t previous_producer_id, int16_t value_version, connections,
+        begun_by,
     ) -> bool:
         """From now on steps of this id are taken here, until `recall`. `key`: of its records.
-        False: there is no room, or it has too many partitions; then it stays with Python."""
+        `state`: Kafka's number of an idle one, or of Ongoing. False: there is no room, or it has too
+        many partitions; then it stays with Python."""
         cdef Lent* lent = lent_new(<const uint8_t*><const char*>key, <int32_t>len(key))
         cdef bytes name
         cdef Shard* shard
@@ -452,11 +595,15 @@ cdef class AddToTransactionLane(LaneHandle):
                     &lent.rows, <const uint8_t*><const char*>name, <int32_t>len(name), index):
                 lent_free(lent)
                 return False
+        for connection_id in connections:
+            connections_add(&lent.connections, connection_id)
+        for connection_id in begun_by:
+            connections_add(&lent.begun_by, connection_id)
         lent.partition, lent.leader_epoch = partition, leader_epoch
         lent.producer_id, lent.producer_epoch = producer_id, producer_epoch
         lent.previous_producer_id = previous_producer_id
         lent.timeout_ms, lent.value_version = timeout_ms, value_version
-        lent.ongoing, lent.start_ms, lent.update_ms = ongoing, start_ms, update_ms
+        lent.state, lent.start_ms, lent.update_ms = state, start_ms, update_ms
         lent.hashed = _hash(
             self.core, lent_key(lent) + KEY_HEAD_BYTES, lent.key_bytes - KEY_HEAD_BYTES)
         shard = _shard(self.core, lent.hashed)
@@ -473,15 +620,14 @@ cdef class AddToTransactionLane(LaneHandle):
         return taken
 
     def recall(self, bytes key not None):
-        """The id is Python's again. None: it was not lent. Else (whether a transaction was begun,
-        connections that took part in it, its partitions, start ms, update ms); partitions None:
-        nothing has changed but the connections."""
+        """The id is Python's again. None: it was not lent. Else (its state, partitions, start ms,
+        update ms, connections with a part in the newest transaction, those that began earlier ones);
+        partitions None: nothing has changed but the connections."""
         cdef const uint8_t* name = <const uint8_t*><const char*>key + KEY_HEAD_BYTES
         cdef int32_t name_bytes = <int32_t>len(key) - KEY_HEAD_BYTES
         cdef int64_t hashed = _hash(self.core, name, name_bytes)
         cdef Shard* shard = _shard(self.core, hashed)
         cdef Lent* lent
-        cdef int32_t i
         with nogil:
             pthread_mutex_lock(&shard.lock)
             lent = _find(shard, hashed, name, name_bytes)
@@ -492,9 +638,11 @@ cdef class AddToTransactionLane(LaneHandle):
         if lent == NULL:
             return None
         try:
-            connections = [lent.connections[i] for i in range(lent.connection_count)]
             partitions = _partitions(&lent.rows) if lent.changed else None
-            return bool(lent.begun), connections, partitions, lent.start_ms, lent.update_ms
+            return (
+                lent.state, partitions, lent.start_ms, lent.update_ms,
+                _ids(&lent.connections), _ids(&lent.begun_by),
+            )
         finally:
             lent_free(lent)
 
