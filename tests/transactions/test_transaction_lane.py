@@ -1,6 +1,7 @@
-"""Transactions that network threads begin, let grow and end: the same answers, records and markers as
-Python's, request by request; what is not plain goes to Python. Two brokers are told the same: one
-counts an append at once, so that its lane takes what it can, the other flushes, and is all Python.
+"""Transactions that network threads begin, let grow and end: the same answers, records and markers
+as Python's, request by request; what is not plain goes to Python. Two brokers are told the same:
+one counts an append at once, so that its lane takes what it can, the other flushes, and is all
+Python.
 """
 
 import random
