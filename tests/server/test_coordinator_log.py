@@ -1,10 +1,13 @@
 """The journal of a coordinator: order, batching, durability, loading, fencing, limits."""
 
 import threading
+import time
 
 import pytest
 
 from barnabas import Broker
+from barnabas.cext.log import TRUSTED
+from barnabas.cext.records import Record
 from barnabas.controller.internal_topics import internal_topic
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -14,7 +17,7 @@ from barnabas.errors import (
 )
 from barnabas.server import coordinator_log
 from barnabas.server.coordinator_log import CoordinatorLog, Producer, java_hash
-from barnabas.wire.batches import decode_batches
+from barnabas.wire.batches import decode_batches, encode_batch
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 PATIENCE_S = 30
@@ -28,12 +31,14 @@ class Replayed:
         self.transactional = []
         self.ready = []
         self.gone = []
+        self.began = False
         self.gate = threading.Event()
         self.gate.set()
         self.all_ready = threading.Event()
         self.expected = 50
 
     def replay(self, partition, batch):
+        self.began = True
         assert self.gate.wait(PATIENCE_S)
         self.records += [(partition, record.key, record.value) for record in batch.records]
         self.transactional += [batch.producer_id] if batch.transactional else []
@@ -210,6 +215,32 @@ def test_what_was_written_is_replayed_after_a_restart(tmp_path):
         assert replayed.records == [(4, b"k", b"1"), (4, b"k", b"2"), (5, b"x", None)]
         assert replayed.transactional == [9]
         assert append(log, 4, (b"k", b"3")) is None
+        log.stop()
+
+
+def test_what_comes_to_a_partition_while_it_is_loaded_is_replayed_too(tmp_path):
+    """Markers do, of a coordinator of transactions that is ready before."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with Broker(settings) as broker:
+        log = log_of(broker)
+        log.ensure()
+        assert append(log, 4, (b"k", b"1")) is None
+        log.stop()
+    with Broker(settings) as broker:
+        replayed = Replayed()
+        replayed.gate.clear()
+        log = log_of(broker, replayed)
+        handle = broker.node.rooms.replicas.partition("__test_state", 4)
+        deadline = time.monotonic() + PATIENCE_S
+        while not replayed.began:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        late = encode_batch([Record(b"2", b"k", timestamp=1)])
+        handle.log.append(bytearray(late), leader_epoch=handle.leader_epoch, verification=TRUSTED)
+        handle.appended(wanted=True)
+        replayed.gate.set()
+        assert replayed.all_ready.wait(PATIENCE_S)
+        assert replayed.records == [(4, b"k", b"1"), (4, b"k", b"2")]
         log.stop()
 
 
