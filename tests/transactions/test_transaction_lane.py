@@ -438,6 +438,49 @@ def test_an_end_whose_complete_record_cannot_be_written(broker):
     writer.wire.close()
 
 
+def test_offsets_of_many_producers_while_others_look(broker):
+    """Each takes the commits over in the middle of others' transactions: none is ended by the
+    marker of the one before, and none misses its own."""
+    over = threading.Event()
+    failures: list[str] = []
+    counts = []
+
+    def produce(at):
+        writer = Writer(broker, f"many-{at}")
+        writer.topic = "a"
+        if writer.commit_plainly(0) != [0]:
+            failures.append(f"{at}: not admitted")
+        last, tried = 0, 0
+        while not over.is_set():
+            tried += 1
+            committed = tried % 3 != 0
+            told = [
+                writer.add_offsets(writer.producer),
+                *writer.commit_offsets(writer.producer, 2 * tried),
+                *writer.commit_offsets(writer.producer, 2 * tried + 1),
+                writer.end(writer.producer, committed, settle=False),
+            ]
+            if any(told):
+                failures.append(f"{at}: {told}")
+            last = 2 * tried + 1 if committed else last
+            if tried % 7 == at and writer.committed() != (0, [(0, last)]):
+                failures.append(f"{at}: {writer.committed()}, not {last}")
+        if writer.committed() != (0, [(0, last)]):
+            failures.append(f"{at}: {writer.committed()} at the end, not {last}")
+        counts.append(tried)
+        writer.wire.close()
+
+    threads = [threading.Thread(target=produce, args=(at,), daemon=True) for at in range(6)]
+    for one in threads:
+        one.start()
+    over.wait(3)
+    over.set()
+    for one in threads:
+        one.join(PATIENCE_S)
+    assert failures == [] and len(counts) == 6
+    assert lane_of(broker).served > sum(counts) > 100
+
+
 def test_an_id_whose_partition_goes_is_not_served_here(broker):
     writer = Writer(broker, "gone")
     transactions = broker.node.rooms.transactions
