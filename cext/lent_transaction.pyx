@@ -3,7 +3,7 @@
 What is written here is what broker/transactions/transaction_records.py writes, byte for byte.
 Next on the data path: cext/transaction_lane.pyx, whose locks these are under.
 """
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
