@@ -206,7 +206,7 @@ def test_answers_and_records_are_those_of_python(twins, version):
     assert states[-18:] == [1, 1, 1, 1, 2, 4, 1, 1, 1, 1, 3, 5, 1, 1, 1, 1, 2, 4]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_random_conversations_are_told_the_same(twins, seed):
     """Whatever comes between: looks at the id, other connections, wrong producers, a new epoch."""
     told = []
@@ -218,7 +218,7 @@ def test_random_conversations_are_told_the_same(twins, seed):
             one.topic = "a"
         answers = []
         served = lane_of(broker).served
-        for _ in range(400):
+        for _ in range(300):
             writer = writers[chance.random() < 0.2]
             writer.producer = writer._has()
             producer = writer.producer
