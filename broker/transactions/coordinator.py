@@ -486,7 +486,7 @@ class TransactionCoordinator:
             gone = [row for row in self.ids.values() if row.partition == partition]
             for found in gone:
                 del self.ids[found.name]
-                found.recall()
+                found.leave()
             waiting = [call for found in gone for call in found.waiting]
         for call in waiting:
             call()

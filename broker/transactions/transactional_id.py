@@ -140,6 +140,12 @@ class TransactionalId:
         if self._now.state in PREPARED and self._finish is not None:
             self._finish(self, self._now)
 
+    def leave(self) -> None:
+        """Another node has the id: what became of it here is in the log."""
+        lane, self._lent_to = self._lent_to, None
+        if lane is not None:
+            lane.recall(self.key)
+
     # -- connections ----------------------------------------------------------------------------
 
     def takes_part(self, connection_id: int, *, begins: bool) -> None:
