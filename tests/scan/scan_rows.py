@@ -7,6 +7,9 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from barnabas.scan import scan
 
+# Of topics whose records bear times of long ago: retention would take them away.
+KEPT = {"retention.ms": "-1"}
+
 
 def rows_of(table):
     """(partition, offset, timestamp, appended, key, value, headers), sorted."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Producer as ConfluentProducer
-from scan.scan_rows import consumed, produce, rows_of, scanned
+from scan.scan_rows import KEPT, consumed, produce, rows_of, scanned
 
 from barnabas import Broker
 from barnabas.client import Cluster, list_offsets
@@ -23,7 +23,7 @@ from barnabas.scan import (
 )
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-SMALL = {"segment.bytes": 20_000, "index.interval.bytes": 1000}
+SMALL = {**KEPT, "segment.bytes": 20_000, "index.interval.bytes": 1000}
 
 
 def several(count, size=60):

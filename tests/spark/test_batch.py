@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from scan.scan_rows import consumed, produce
+from scan.scan_rows import KEPT, consumed, produce
 from spark.some_rows import rows
 
 from barnabas import Broker
@@ -96,7 +96,7 @@ def test_a_worker_does_not_take_other_files_for_those_that_the_driver_saw(sessio
             assert read([replace(task, directory=directory)]) == wanted
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_ranges_by_offsets_times_group_and_size(session_broker, topic):
     producer = Producer({"bootstrap.servers": session_broker.bootstrap_servers})
     for i in range(100):

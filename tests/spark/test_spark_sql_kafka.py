@@ -2,7 +2,7 @@
 
 import pytest
 from confluent_kafka import Producer
-from scan.scan_rows import consumed, produce
+from scan.scan_rows import KEPT, consumed, produce
 from spark.queries import landed, run_once, stream
 from spark.some_rows import rows, transactions
 
@@ -51,7 +51,7 @@ def test_a_batch_with_headers_and_transactions(spark, session_broker, topic, kaf
         assert read(frame) == consumed(session_broker, topic, isolation=isolation)
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_by_timestamp_and_by_offsets(spark, session_broker, topic, kafka_format):
     producer = Producer({"bootstrap.servers": session_broker.bootstrap_servers})
     for i in range(200):

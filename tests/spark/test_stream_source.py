@@ -4,7 +4,7 @@ import time
 
 import pytest
 from confluent_kafka import Producer
-from scan.scan_rows import consumed, produce
+from scan.scan_rows import KEPT, consumed, produce
 from spark.queries import group_stands, landed, run_once, stream, to_parquet
 from spark.some_rows import rows, transactions
 
@@ -124,7 +124,7 @@ def test_a_running_query_sees_new_topics_and_tells_the_group(
         query.stop()
 
 
-@pytest.mark.topic(partitions=2)
+@pytest.mark.topic(partitions=2, configs=KEPT)
 def test_filters_narrow_what_is_read(spark, session_broker, topic):
     producer = Producer({"bootstrap.servers": session_broker.bootstrap_servers})
     for i in range(200):
