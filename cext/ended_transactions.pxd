@@ -16,8 +16,6 @@ cdef struct Ended:
 cdef bint ended_has_room(Ended* ended) noexcept nogil
 # Appends a marker's batch and notes it; takes over the entry. Inside an epoch. 0 or Kafka's code.
 cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry) noexcept nogil
-# The same without a note: of other topics.
-cdef int marker_append(Table* table, Partition* p, Buffer* batch) noexcept nogil
 
 cdef class EndedTransactions:
     cdef Ended ended

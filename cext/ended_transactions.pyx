@@ -5,51 +5,26 @@ without the commits before it in its log, and no commit behind a marker without 
 Limit: ENTRIES_MAX; where Python does not come for them, it ends transactions itself.
 Next on the data path: cext/offset_commit.pyx, which gives them out.
 """
-from libc.stdint cimport int64_t
-
 from barnabas.cext.atomics cimport atomic_load_i32, atomic_load_i64
 from barnabas.cext.commit_entries cimport (
     ENTRIES_MAX, entries_add, entries_announce, entry_free,
 )
-from barnabas.cext.log cimport Appended, log_append
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
-from barnabas.cext.partitions cimport partition_appended
-from barnabas.cext.records cimport batch_header, BatchHeader, RECORDS_OK
-
-cdef enum:
-    CORRUPT_MESSAGE = 2
+from barnabas.cext.own_batch cimport own_batch_append
 
 
 cdef bint ended_has_room(Ended* ended) noexcept nogil:
     return atomic_load_i64(&ended.entries.count) < ENTRIES_MAX
 
 
-cdef int _append(Table* table, Partition* p, Buffer* batch, int64_t* offset) noexcept nogil:
-    cdef BatchHeader header
-    cdef Appended appended
-    cdef int status
-    if batch_header(batch.data, batch.size, &header) != RECORDS_OK:
-        return CORRUPT_MESSAGE
-    status = log_append(
-        p.log, batch.data, batch.size, &header, atomic_load_i32(&p.leader_epoch), &appended)
-    if status == 0:
-        offset[0] = appended.first_offset
-        partition_appended(table, p, True)
-    return status
-
-
-cdef int marker_append(Table* table, Partition* p, Buffer* batch) noexcept nogil:
-    cdef int64_t offset
-    return _append(table, p, batch, &offset)
-
-
 cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry) noexcept nogil:
     cdef int status
     pthread_mutex_lock(&ended.lock)
     entries_announce(&ended.entries, 1)
-    status = _append(table, p, batch, &entry.log_offset)
+    status = own_batch_append(
+        table, p, batch, atomic_load_i32(&p.leader_epoch), &entry.log_offset)
     if status == 0:
         entries_add(&ended.entries, entry, entry)
     else:

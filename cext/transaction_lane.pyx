@@ -44,7 +44,7 @@ from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of,
 )
 from barnabas.cext.ended_transactions cimport (
-    Ended, ended_append, ended_has_room, EndedTransactions, marker_append,
+    Ended, ended_append, ended_has_room, EndedTransactions,
 )
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.error_codes cimport ERROR_NONE
@@ -64,21 +64,20 @@ from barnabas.cext.lent_transaction cimport (
     STATE_COMPLETE_ABORT, STATE_COMPLETE_COMMIT, STATE_ONGOING, STATE_PREPARE_ABORT,
     STATE_PREPARE_COMMIT, TxnRow, TxnRows,
 )
-from barnabas.cext.log cimport Appended, log_append, log_expect_transaction
+from barnabas.cext.log cimport log_expect_transaction
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
 )
 from barnabas.cext.own_batch cimport (
-    own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
+    own_batch_append, own_batch_begin, own_batch_end, own_record_begin, own_record_end,
+    own_record_value,
 )
 from barnabas.cext.partitions cimport (
-    Partition, partition_appended, partition_by_name, partition_high_watermark, Table,
-    table_epochs, table_is_fsync, table_of, table_system,
+    Partition, partition_by_name, partition_high_watermark, Table, table_epochs,
+    table_is_fsync, table_of, table_system,
 )
-from barnabas.cext.records cimport (
-    ATTR_CONTROL, ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK,
-)
+from barnabas.cext.records cimport ATTR_CONTROL, ATTR_TRANSACTIONAL
 from barnabas.cext.sys cimport System
 
 cdef extern from "siphash.h" nogil:
@@ -225,15 +224,20 @@ cdef bint _read(Core* core, const Request* r, Asked* asked) noexcept nogil:
     read_no_tags(&c, flexible)
     return not c.bad and cursor_left(&c) == 0 and asked.count > 0
 
+cdef inline Partition* _led(Core* core, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
+    """Inside an epoch: a partition that is led here and online, else NULL."""
+    cdef int16_t error
+    cdef Partition* p = partition_by_name(core.table, topic, topic_bytes, index, &error)
+    return p if p != NULL and error == ERROR_NONE and p.log != NULL else NULL
+
 cdef bint _is_led_here(Core* core, Asked* asked) noexcept nogil:
     """Inside an epoch: finds every partition."""
     cdef AskedRow* row
-    cdef int16_t error
     cdef int32_t i
     for i in range(asked.count):
         row = &asked.rows[i]
-        row.p = partition_by_name(core.table, row.topic, row.topic_bytes, row.index, &error)
-        if row.p == NULL or error != ERROR_NONE or row.p.log == NULL:
+        row.p = _led(core, row.topic, row.topic_bytes, row.index)
+        if row.p == NULL:
             return False
     return True
 
@@ -271,14 +275,10 @@ cdef bint _merge(Shard* shard, const Lent* lent, const Asked* asked) noexcept no
 
 cdef bint _append(Core* core, Shard* shard, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
     """Whether the record is in the log, and counts."""
-    cdef BatchHeader header
-    cdef Appended appended
-    cdef int16_t error
+    cdef int64_t offset
     cdef Buffer* b = &shard.batch
-    cdef Partition* p = partition_by_name(
-        core.table, core.topic, core.topic_bytes, lent.partition, &error)
-    if p == NULL or error != ERROR_NONE or p.log == NULL or (
-            atomic_load_i32(&p.leader_epoch) != lent.leader_epoch):
+    cdef Partition* p = _led(core, core.topic, core.topic_bytes, lent.partition)
+    if p == NULL or atomic_load_i32(&p.leader_epoch) != lent.leader_epoch:
         return False
     shard.value.size = 0
     lent_value(&shard.value, lent, state, rows, start_ms, now_ms)
@@ -293,11 +293,9 @@ cdef bint _append(Core* core, Shard* shard, const Lent* lent, int8_t state, cons
         buffer_free(b)
         return False
     own_batch_end(b, 1, now_ms)
-    if batch_header(b.data, b.size, &header) != RECORDS_OK or log_append(
-            p.log, b.data, b.size, &header, lent.leader_epoch, &appended) != ERROR_NONE:
+    if own_batch_append(core.table, p, b, lent.leader_epoch, &offset) != ERROR_NONE:
         return False
-    partition_appended(core.table, p, True)
-    return partition_high_watermark(p) > appended.last_offset
+    return partition_high_watermark(p) > offset
 
 cdef bint _grow(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
     """Under the shard's lock and inside an epoch. False: Python is to do it."""
@@ -332,15 +330,14 @@ cdef bint _find_endings(Core* core, const Lent* lent, bint committed, Ending* en
     cdef const TxnRow* row
     cdef const uint8_t* topic
     cdef Ending* at
-    cdef int16_t error
     cdef int32_t i
     for i in range(lent.rows.count):
         row = &lent.rows.at[i]
         topic = lent.rows.names.data + row.name_at
         at = &endings[i]
         at.note = NULL
-        at.p = partition_by_name(core.table, topic, row.name_bytes, row.index, &error)
-        if at.p == NULL or error != ERROR_NONE or at.p.log == NULL:
+        at.p = _led(core, topic, row.name_bytes, row.index)
+        if at.p == NULL:
             return False
         if row.name_bytes == core.offsets_topic_bytes and (
                 memcmp(topic, core.offsets_topic, row.name_bytes) == 0):
@@ -354,7 +351,8 @@ cdef bint _write_markers(Core* core, Shard* shard, const Lent* lent, bint commit
     """Takes over the notes. Whether all are written."""
     cdef Buffer* b = &shard.batch
     cdef bint all_written = True
-    cdef int32_t i
+    cdef int64_t offset
+    cdef int32_t epoch, i
     own_batch_begin(b)
     own_record_begin(b, 0, 4, 6)
     buffer_i16(b, 0)
@@ -375,7 +373,8 @@ cdef bint _write_markers(Core* core, Shard* shard, const Lent* lent, bint commit
         if endings[i].note != NULL:
             all_written = ended_append(core.ended, core.table, endings[i].p, b, endings[i].note) == 0
         else:
-            all_written = marker_append(core.table, endings[i].p, b) == 0
+            epoch = atomic_load_i32(&endings[i].p.leader_epoch)
+            all_written = own_batch_append(core.table, endings[i].p, b, epoch, &offset) == 0
     return all_written
 
 cdef bint _end(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:

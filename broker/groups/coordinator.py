@@ -65,7 +65,7 @@ from barnabas.groups.group_records import (
     offset_value,
     read_record,
 )
-from barnabas.groups.offsets import Fresh, Offsets, Rows, TopicPartition
+from barnabas.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
 from barnabas.groups.rebalance import Join, Rebalances, Timers
 from barnabas.server.coordinator_log import Producer
 from barnabas.value_class import NamedTuple
@@ -89,7 +89,6 @@ log = logging.getLogger("barnabas.groups")
 
 Done = Callable[[KafkaError | None], object]
 Commit = tuple[str, int, Committed]  # topic, partition, what
-COMMIT_MARKER = 1  # of a control record; 0 aborts
 MEMBER_EPOCHS_FROM = 9  # of OffsetCommit
 FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16  # of records; some between are of other groups
 

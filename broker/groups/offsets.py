@@ -23,7 +23,7 @@ from barnabas.groups.group_records import NEVER, Committed
 if TYPE_CHECKING:
     from barnabas.groups.coordinator import Group
 
-COMMITTED = 1  # of a marker
+COMMIT_MARKER = 1  # of a control record; 0 aborts
 
 TopicPartition = tuple[str, int]
 Rows = dict[str, dict[int, Committed]]  # topic, partition
@@ -74,7 +74,8 @@ class Offsets:
             return
         for group_id, topic, partition, offset, epoch, metadata, ms, producer_id in fresh.take():
             if not group_id:  # a marker
-                self._end(partition, producer_id, offset == COMMITTED)
+                self._end(partition, producer_id, offset == COMMIT_MARKER)
+                continue
             if group_id not in self._known:
                 continue
             row = Committed(offset, epoch, metadata, ms)
