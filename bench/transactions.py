@@ -1,9 +1,11 @@
 """A thin client of transactions: read-process-write without the reading, the same for any broker.
 
 Each of so many producers has a connection, a transactional id and a group of its own, and does one
-transaction after the other: AddPartitionsToTxn, Produce of one record (acks=all), AddOffsetsToTxn,
-TxnOffsetCommit, EndTxn. What is answered CONCURRENT_TRANSACTIONS (the broker still completes the
-one before) is asked again after RETRY_S, as clients do, and its wait counts.
+transaction after the other. As clients up to 3.9 do: AddPartitionsToTxn, Produce of one record
+(acks=all), AddOffsetsToTxn, TxnOffsetCommit, EndTxn. As those of 4.x do (KIP-890): Produce,
+TxnOffsetCommit, EndTxn, which gives the epoch of the next one. What is answered
+CONCURRENT_TRANSACTIONS (the broker still completes the one before) is asked again after RETRY_S,
+as clients do, and its wait counts.
 """
 
 import heapq
@@ -23,11 +25,31 @@ RETRY_S = 0.001
 PATIENCE_S = 60.0
 TIMEOUT_MS = 60_000
 RECORD = b"x" * 100
+NO_TAGS = b"\0"
 
 
 def frame(key: int, version: int, body: bytes) -> bytes:
     data = struct.pack(">hhih", key, version, 1, 5) + b"bench" + body
     return struct.pack(">i", len(data)) + data
+
+
+def flexible(key: int, version: int, body: bytes) -> bytes:
+    return frame(key, version, NO_TAGS + body + NO_TAGS)
+
+
+def compact(value: bytes) -> bytes:
+    """Its length and one more as a varint, and the bytes."""
+    count, size = len(value) + 1, b""
+    while count > 0x7F:
+        size += bytes([count & 0x7F | 0x80])
+        count >>= 7
+    return size + bytes([count]) + value
+
+
+def one_of_each(topic: str, index: int, rest: bytes) -> bytes:
+    """[topic, [index and the rest of its row]] in a flexible version."""
+    row = struct.pack(">i", index) + rest + NO_TAGS
+    return b"\2" + compact(topic.encode()) + b"\2" + row + NO_TAGS
 
 
 def one_partition(topic: str, index: int) -> bytes:
@@ -62,7 +84,7 @@ class Producer:
     def send(self) -> None:
         self.sock.sendall(self.frames[self.step] or self._produce())
 
-    def _produce(self) -> bytes:
+    def batch(self) -> bytes:
         from barnabas.wire.batches import encode_batch
 
         batch = encode_batch(
@@ -73,9 +95,17 @@ class Producer:
             transactional=True,
         )
         self.sequence += 1
+        return batch
+
+    def _produce(self) -> bytes:
+        batch = self.batch()
         body = text(self.name) + struct.pack(">hi", -1, TIMEOUT_MS)
         body += one_partition(self.topic, self.partition) + struct.pack(">i", len(batch)) + batch
         return frame(PRODUCE, 7, body)
+
+    def answered(self, answer: bytes) -> int:
+        """The error code of the answer to the request that is out."""
+        return code_of(self.step, answer)
 
     def read(self) -> int | None:
         """The error code of a whole answer."""
@@ -83,7 +113,36 @@ class Producer:
         if len(self.received) < 4 or len(self.received) < 4 + int.from_bytes(self.received[:4]):
             return None
         answer, self.received = self.received[8:], b""
-        return code_of(self.step, answer)
+        return self.answered(answer)
+
+
+class SecondProducer(Producer):
+    """One of the second version (KIP-890): its frames are of one epoch, so of one transaction."""
+
+    def begin(self) -> None:
+        index, producer = self.partition, struct.pack(">qh", self.id, self.epoch)
+        name = compact(self.name.encode())
+        self.sequence = 0
+        sent = name + struct.pack(">hi", -1, TIMEOUT_MS)
+        sent += one_of_each(self.topic, index, compact(self.batch()))
+        nobody = struct.pack(">i", -1) + compact(b"") + b"\0"  # generation, member, instance
+        row = struct.pack(">qi", 5, -1) + compact(b"")
+        grouped = name + compact(self.group.encode()) + producer + nobody
+        self.frames = [
+            flexible(PRODUCE, 12, sent),
+            flexible(TXN_COMMIT, 5, grouped + one_of_each(self.topic, index, row)),
+            flexible(END, 5, name + producer + b"\1"),
+        ]
+        super().begin()
+
+    def answered(self, answer: bytes) -> int:
+        topic_bytes = len(self.topic) + 2 + 4 + 1  # with both counts and the partition's index
+        if self.step == 0:
+            return int(struct.unpack_from(">h", answer, 1 + topic_bytes)[0])
+        if self.step == 1:
+            return int(struct.unpack_from(">h", answer, 1 + 4 + topic_bytes)[0])
+        code, self.id, self.epoch = struct.unpack_from(">hqh", answer, 1 + 4)
+        return int(code)
 
 
 def code_of(step: int, answer: bytes) -> int:
@@ -114,12 +173,18 @@ def init_producer(port: int, name: str) -> tuple[int, int]:
 
 
 def run(
-    port: int, count: int, seconds: float, topic: str, partitions: int, tag: str
+    port: int,
+    count: int,
+    seconds: float,
+    topic: str,
+    partitions: int,
+    tag: str,
+    kind: type[Producer] = Producer,
 ) -> list[float]:
     """Seconds that each transaction took; the run's own length is the last."""
     chosen = selectors.DefaultSelector()
     producers = [
-        Producer(port, f"{tag}-{at}", topic, at % partitions, f"{tag}-group-{at}")
+        kind(port, f"{tag}-{at}", topic, at % partitions, f"{tag}-group-{at}")
         for at in range(count)
     ]
     for one in producers:

@@ -50,14 +50,16 @@ def coordinator_lanes(
     if config.integer("offsets.topic.compression.codec") != NONE:
         return TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, None), None
     ended = EndedTransactions()
+    transactions = TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, ended)
     commits = OffsetCommitLane(
         table,
         CONSUMER_OFFSETS,
         ended,
         metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
         timeout_ms=config.integer("offsets.commit.timeout.ms"),
+        transactions=transactions,
     )
-    return TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, ended), commits
+    return transactions, commits
 
 
 class Coordinators:

@@ -322,7 +322,8 @@ class Node:
 
     def _serve(self, reader: ClusterStateReader) -> None:
         assert self._table is not None and self.logs is not None and self._tree is not None
-        produce = ProduceLane(self._table, self._verify)
+        transaction_lane, lane = coordinator_lanes(self.config, self._table)
+        produce = ProduceLane(self._table, self._verify, transaction_lane)
         produce.verifies = bool(self.dynamic[VERIFICATION])
         self._produce = produce
         self._sessions = FetchSessions(
@@ -335,9 +336,7 @@ class Node:
             fetch_bytes_max=self.config.integer("fetch.max.bytes"),
         )
         self.list_offsets = ListOffsetsLane(self._table)
-        lanes = [produce, self._fetch, self.kept_answers, self.list_offsets]
-        transaction_lane, lane = coordinator_lanes(self.config, self._table)
-        lanes.append(transaction_lane)
+        lanes = [produce, self._fetch, self.kept_answers, self.list_offsets, transaction_lane]
         if lane is not None:
             lanes.append(lane)
         rows = api_keys()

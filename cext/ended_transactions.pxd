@@ -3,6 +3,8 @@
 The TransactionLane writes markers to partitions of __consumer_offsets and notes them here; the
 OffsetCommitLane gives them to Python among the commits, in the order of each partition's log.
 """
+from libc.stdint cimport int64_t
+
 from barnabas.cext.buffer cimport Buffer
 from barnabas.cext.commit_entries cimport Entries, Entry
 from barnabas.cext.mutex cimport pthread_mutex_t
@@ -15,7 +17,7 @@ cdef struct Ended:
 # Whether Python has come for most of them.
 cdef bint ended_has_room(Ended* ended) noexcept nogil
 # Appends a marker's batch and notes it; takes over the entry. Inside an epoch. 0 or Kafka's code.
-cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry) noexcept nogil
+cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry, int64_t verification) noexcept nogil
 
 cdef class EndedTransactions:
     cdef Ended ended

@@ -5,6 +5,8 @@ without the commits before it in its log, and no commit behind a marker without 
 Limit: ENTRIES_MAX; where Python does not come for them, it ends transactions itself.
 Next on the data path: cext/offset_commit.pyx, which gives them out.
 """
+from libc.stdint cimport int64_t
+
 from barnabas.cext.atomics cimport atomic_load_i32, atomic_load_i64
 from barnabas.cext.commit_entries cimport (
     ENTRIES_MAX, entries_add, entries_announce, entry_free,
@@ -19,12 +21,12 @@ cdef bint ended_has_room(Ended* ended) noexcept nogil:
     return atomic_load_i64(&ended.entries.count) < ENTRIES_MAX
 
 
-cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry) noexcept nogil:
+cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry, int64_t verification) noexcept nogil:
     cdef int status
     pthread_mutex_lock(&ended.lock)
     entries_announce(&ended.entries, 1)
     status = own_batch_append(
-        table, p, batch, atomic_load_i32(&p.leader_epoch), &entry.log_offset)
+        table, p, batch, atomic_load_i32(&p.leader_epoch), &entry.log_offset, verification)
     if status == 0:
         entries_add(&ended.entries, entry, entry)
     else:

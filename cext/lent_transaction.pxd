@@ -42,6 +42,8 @@ cdef struct Lent:                   # the record's key follows
     int64_t update_ms
     int32_t timeout_ms
     int16_t producer_epoch
+    int16_t last_epoch              # before the newest end that bumped it, -1: none
+    int16_t client_version          # of transaction.version, of the newest step
     int16_t value_version
     int8_t state
     bint changed                    # here
@@ -62,7 +64,7 @@ cdef bint rows_have(const TxnRows* rows, const uint8_t* topic, int32_t topic_byt
 cdef bint rows_add(TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil
 
 cdef void connections_add(Connections* connections, uint64_t connection_id) noexcept nogil
-# A connection begins a transaction, when none is ongoing, or goes on with it.
+# A connection begins a transaction, when none is ongoing, or goes on with it. 0: nobody asks which.
 cdef void lent_takes_part(Lent* lent, uint64_t connection_id) noexcept nogil
 # Whether a connection began an earlier transaction and has no part in the newest.
 cdef bint lent_was_left_on(const Lent* lent, uint64_t connection_id) noexcept nogil

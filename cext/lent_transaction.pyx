@@ -3,7 +3,7 @@
 What is written here is what broker/transactions/transaction_records.py writes, byte for byte.
 Next on the data path: cext/transaction_lane.pyx, whose locks these are under.
 """
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -15,6 +15,7 @@ from barnabas.cext.fields cimport write_count, write_no_tags, write_string
 cdef enum:
     FLEXIBLE_FROM = 1               # of the value
     TAG_PREVIOUS_PRODUCER_ID = 0
+    TAG_CLIENT_VERSION = 2
     NONE = -1
 
 
@@ -170,7 +171,7 @@ cdef void lent_takes_part(Lent* lent, uint64_t connection_id) noexcept nogil:
                 connections_add(&lent.begun_by, other)
         lent.connections.count = 0
         _connections_remove(&lent.begun_by, connection_id)
-    if _connection_at(&lent.connections, connection_id) == NONE:
+    if connection_id != 0 and _connection_at(&lent.connections, connection_id) == NONE:
         connections_add(&lent.connections, connection_id)
 
 
@@ -215,10 +216,12 @@ cdef void lent_value(Buffer* b, const Lent* lent, int8_t state, const TxnRows* r
     buffer_i64(b, start_ms)
     if not flexible:
         return
-    if lent.previous_producer_id == NONE:
-        write_no_tags(b, flexible)
-        return
-    buffer_uvarint(b, 1)
-    buffer_uvarint(b, TAG_PREVIOUS_PRODUCER_ID)
-    buffer_uvarint(b, sizeof(int64_t))
-    buffer_i64(b, lent.previous_producer_id)
+    buffer_uvarint(b, (lent.previous_producer_id != NONE) + (lent.client_version != 0))
+    if lent.previous_producer_id != NONE:
+        buffer_uvarint(b, TAG_PREVIOUS_PRODUCER_ID)
+        buffer_uvarint(b, sizeof(int64_t))
+        buffer_i64(b, lent.previous_producer_id)
+    if lent.client_version != 0:
+        buffer_uvarint(b, TAG_CLIENT_VERSION)
+        buffer_uvarint(b, sizeof(int16_t))
+        buffer_i16(b, lent.client_version)

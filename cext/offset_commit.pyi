@@ -4,6 +4,7 @@ from typing import final
 from barnabas.cext.ended_transactions import EndedTransactions
 from barnabas.cext.lane import LaneHandle
 from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.transaction_lane import TransactionLane
 
 @final
 class OffsetCommitLane(LaneHandle):
@@ -15,6 +16,7 @@ class OffsetCommitLane(LaneHandle):
         *,
         metadata_bytes_max: int,
         timeout_ms: int,
+        transactions: TransactionLane | None = None,
     ) -> None: ...
     def admit(
         self,

@@ -17,7 +17,8 @@ time, metadata that is not ASCII or too long, a partition that is not there, a l
 
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
 the log takes it, under its lock, when the producer's transaction is open there or expected
-(log_transactions.pyx), so that a marker comes after it. If not, Python asks the coordinator.
+(log_transactions.pyx), so that a marker comes after it. From version 5 on they become part of it
+here, where Python has lent the transaction (transaction_lane.pyx). Else Python asks the coordinator.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
 fsync the request is parked on a watch of the partition until then. One request is one batch.
@@ -61,14 +62,17 @@ from barnabas.cext.lane cimport (
     LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, LaneHandle, Parked, Request, lane_parks,
     request_error, Response, response_begin, response_end,
 )
-from barnabas.cext.log cimport Appended, log_append_verified
+from barnabas.cext.log cimport (
+    Appended, log_append_verified, log_begin_verification, log_end_verification,
+    log_knows_transaction, log_renew_verification,
+)
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
 )
 from barnabas.cext.offset_commit_walk cimport (
     commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
-    KEY_TXN_OFFSET_COMMIT, Walk,
+    KEY_TXN_OFFSET_COMMIT, TXN_VERSION_ADDS, Walk,
 )
 from barnabas.cext.own_batch cimport (
     own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
@@ -80,6 +84,9 @@ from barnabas.cext.partitions cimport (
 )
 from barnabas.cext.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 from barnabas.cext.sys cimport System
+from barnabas.cext.transaction_lane cimport (
+    transaction_adds, transaction_offsets_of, TransactionCore, TransactionLane,
+)
 
 cdef extern from "siphash.h" nogil:
     ctypedef struct hash128:
@@ -92,6 +99,7 @@ cdef enum:
     VERSION_THROTTLE = 3
     TXN_VERSION_LAST = 6
     UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
+    RENEWED_MAX = 3                 # times that a marker may come in between, before Python is asked
     ERROR_COORDINATOR_NOT_AVAILABLE = 15
     ERROR_NOT_COORDINATOR = 16
     SHARDS = 64                     # a power of two
@@ -124,6 +132,7 @@ cdef struct Shard:
 cdef struct Core:
     Lane lane
     Table* table
+    TransactionCore* transactions
     Ended* ended
     Shard shards[SHARDS]
     int64_t admission_count         # atomic
@@ -287,7 +296,7 @@ cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nog
     atomic_add_i64(&core.entry_count, count)
     entries_announce(&shard.entries, count)
 
-cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r, Walk* w, Appended* appended) noexcept nogil:
+cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
     """Under the shard's lock and inside an epoch. NULL: nothing was appended."""
     cdef BatchHeader header
     cdef Entry* entry
@@ -302,7 +311,7 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
     _announce(core, shard, w.rows)
     if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK or log_append_verified(
             p.log, shard.batch.data, shard.batch.size, &header,
-            atomic_load_i32(&p.leader_epoch), UNVERIFIED, appended) != ERROR_NONE:
+            atomic_load_i32(&p.leader_epoch), verification, appended) != ERROR_NONE:
         _announce(core, shard, -w.rows)
         entry_free(entry)
         return NULL
@@ -319,6 +328,46 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
     if shard.batch.capacity > SCRATCH_KEEP_BYTES:
         buffer_free(&shard.batch)
     return p
+
+
+# -------------------------------------------------------------------------------- transactions
+
+cdef bint _targets_are_known(Core* core, const Request* r) noexcept nogil:
+    cdef Walk w
+    cdef int64_t topics = commit_begin(&w, r), partitions, i, k
+    for i in range(topics):
+        partitions = commit_topic(&w)
+        for k in range(partitions):
+            commit_row(&w)
+            if _target(core.table, &w) == NULL:
+                return False
+        commit_tags(&w)
+    return True
+
+cdef Partition* _joins(Core* core, const Request* r, const Walk* w, int64_t* verification) noexcept nogil:
+    """Inside an epoch and without a shard's lock: makes the group's partition part of the transaction,
+    where nobody else does. Where it gives one, its log is to be told of the end of `verification`."""
+    cdef BatchHeader h
+    cdef Partition* p
+    cdef int32_t i
+    verification[0] = UNVERIFIED
+    if not w.transactional or w.version < TXN_VERSION_ADDS or core.transactions == NULL:
+        return NULL
+    p = transaction_offsets_of(core.transactions, w.group, w.group_bytes)
+    h.producer_id, h.producer_epoch = w.producer_id, w.producer_epoch
+    if p == NULL or log_knows_transaction(p.log, &h) or not _targets_are_known(core, r):
+        return NULL
+    verification[0] = log_begin_verification(p.log, w.producer_id, False)
+    for i in range(RENEWED_MAX):
+        if verification[0] == UNVERIFIED or not transaction_adds(
+                core.transactions, w.transactional_id, w.transactional_id_bytes, w.producer_id,
+                w.producer_epoch, &p, 1):
+            break
+        if not log_renew_verification(p.log, verification[0]):
+            return p
+    log_end_verification(p.log, verification[0])
+    verification[0] = UNVERIFIED
+    return NULL
 
 
 # -------------------------------------------------------------------------------- the answer
@@ -418,7 +467,8 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef Admission* a
     cdef State* state = NULL
     cdef Partition* p = NULL
-    cdef int64_t group_hash
+    cdef Partition* joined
+    cdef int64_t group_hash, verification
     cdef bint visible = False
     cdef int slot
     if atomic_load_i64(&core.admission_count) == 0 or not commit_is_plain(&w, r, core.metadata_bytes_max):
@@ -426,11 +476,14 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     group_hash = _hash(core, w.group, w.group_bytes)
     shard = _shard(core, group_hash)
     slot = epoch_enter(table_epochs(core.table))
+    joined = _joins(core, r, &w, &verification)
     pthread_mutex_lock(&shard.lock)
     a = _admitted(core, shard, group_hash, &w)
     if a != NULL and _has_room(core, shard, w.rows):
-        p = _append(core, shard, a, r, &w, &appended)
+        p = _append(core, shard, a, r, &w, verification, &appended)
     pthread_mutex_unlock(&shard.lock)
+    if joined != NULL:
+        log_end_verification(joined.log, verification)
     if p != NULL:
         partition_appended(core.table, p, True)
         visible = partition_high_watermark(p) > appended.last_offset
@@ -520,14 +573,15 @@ cdef str _text(const uint8_t* p, int32_t n):
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class OffsetCommitLane(LaneHandle):
     """The OffsetCommit lane of one broker. `topic` is the internal topic that commits go to; `ended`
-    are transactions that network threads have ended in it."""
+    are transactions that network threads have ended in it; `transactions` those that they begin."""
     cdef Core* core
     cdef bytes topic
     cdef EndedTransactions ended
+    cdef TransactionLane transactions
 
     def __cinit__(
         self, table, str topic not None, EndedTransactions ended not None, *,
-        int metadata_bytes_max, int64_t timeout_ms,
+        int metadata_bytes_max, int64_t timeout_ms, TransactionLane transactions=None,
     ):
         cdef bytes key = os.urandom(16)     # else clients could choose groups that share a place
         cdef int i
@@ -537,6 +591,8 @@ cdef class OffsetCommitLane(LaneHandle):
             raise MemoryError
         self.core.table = table_of(table)
         self.ended, self.core.ended = ended, &ended.ended
+        self.transactions = transactions
+        self.core.transactions = NULL if transactions is None else transactions.core
         self.core.topic = <const uint8_t*><const char*>self.topic
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.metadata_bytes_max = metadata_bytes_max
@@ -555,7 +611,7 @@ cdef class OffsetCommitLane(LaneHandle):
         self.lane = &self.core.lane
         self.owner = table
 
-    def __init__(self, table, topic, ended, *, metadata_bytes_max, timeout_ms):
+    def __init__(self, table, topic, ended, *, metadata_bytes_max, timeout_ms, transactions=None):
         pass
 
     def __dealloc__(self):

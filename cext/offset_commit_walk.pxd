@@ -26,6 +26,7 @@ cdef enum:
     TXN_VERSION_LEADER_EPOCH = 2
     TXN_VERSION_MEMBER = 3          # before, nobody says who commits
     TXN_VERSION_FLEXIBLE = 3
+    TXN_VERSION_ADDS = 5            # nobody else makes the offsets part of the transaction
     TXN_VERSION_TOPIC_IDS = 6
     ROWS_MAX = 128                  # partitions in one request; the keys and the values of more ...
     REQUEST_BYTES_MAX = 65536       # ... or of a larger request may be too much for one batch
@@ -37,6 +38,8 @@ cdef struct Walk:
     bint flexible
     bint by_id
     bint has_leader_epoch
+    const uint8_t* transactional_id
+    int32_t transactional_id_bytes
     int64_t producer_id             # -1: not of a transaction
     int16_t producer_epoch
     const uint8_t* group
@@ -82,13 +85,10 @@ cdef inline void _begin_plain(Walk* w) noexcept nogil:
         w.c.bad = True
 
 cdef inline void _begin_transactional(Walk* w) noexcept nogil:
-    """Whose the transactional id is, the log need not ask: it knows the producer, or Python asks."""
-    cdef const uint8_t* name
-    cdef int32_t name_bytes
     w.flexible = w.version >= TXN_VERSION_FLEXIBLE
     w.by_id = w.version >= TXN_VERSION_TOPIC_IDS
     w.has_leader_epoch = w.version >= TXN_VERSION_LEADER_EPOCH
-    name = read_string(&w.c, w.flexible, False, &name_bytes)
+    w.transactional_id = read_string(&w.c, w.flexible, False, &w.transactional_id_bytes)
     w.group = read_string(&w.c, w.flexible, False, &w.group_bytes)
     w.producer_id = cursor_i64(&w.c)
     w.producer_epoch = cursor_i16(&w.c)
@@ -99,9 +99,9 @@ cdef inline void _begin_transactional(Walk* w) noexcept nogil:
         w.generation = cursor_i32(&w.c)
         w.member = read_string(&w.c, w.flexible, False, &w.member_bytes)
         w.instance = read_string(&w.c, w.flexible, True, &w.instance_bytes)
-    if w.c.bad or name_bytes == 0 or w.producer_id < 0 or w.producer_epoch < 0:
+    if w.c.bad or w.transactional_id_bytes == 0 or w.producer_id < 0 or w.producer_epoch < 0:
         w.c.bad = True
-    elif not is_ascii(name, name_bytes):
+    elif not is_ascii(w.transactional_id, w.transactional_id_bytes):
         w.c.bad = True
 
 cdef inline int64_t commit_begin(Walk* w, const Request* r) noexcept nogil:

@@ -9,7 +9,8 @@ from libc.string cimport memset
 from barnabas.cext.buffer cimport Buffer, buffer_i8, buffer_room, buffer_uvarint
 from barnabas.cext.crc cimport crc32c
 from barnabas.cext.endian cimport be16_store, be32_store, be64_store
-from barnabas.cext.log cimport Appended, log_append
+from barnabas.cext.local_log cimport TRUSTED
+from barnabas.cext.log cimport Appended, log_append_verified
 from barnabas.cext.partitions cimport Partition, partition_appended, Table
 from barnabas.cext.records cimport (
     AT_ATTRIBUTES, AT_BASE_SEQUENCE, AT_BASE_TIMESTAMP, AT_BATCH_LENGTH, AT_CRC,
@@ -59,14 +60,15 @@ cdef inline void own_batch_end(Buffer* b, int32_t count, int64_t now_ms, int16_t
     be32_store(p + AT_RECORD_COUNT, <uint32_t>count)
     be32_store(p + AT_CRC, crc32c(0, p + AT_ATTRIBUTES, b.size - AT_ATTRIBUTES))
 
-cdef inline int own_batch_append(Table* table, Partition* p, Buffer* b, int32_t leader_epoch, int64_t* offset) noexcept nogil:
-    """Inside an epoch: of one record, trusted; its offset. 0 or Kafka's code."""
+cdef inline int own_batch_append(Table* table, Partition* p, Buffer* b, int32_t leader_epoch, int64_t* offset, int64_t verification=TRUSTED) noexcept nogil:
+    """Inside an epoch: of one record; its offset. 0 or Kafka's code."""
     cdef BatchHeader header
     cdef Appended appended
     cdef int status
     if batch_header(b.data, b.size, &header) != RECORDS_OK:
         return CORRUPT_MESSAGE
-    status = log_append(p.log, b.data, b.size, &header, leader_epoch, &appended)
+    status = log_append_verified(
+        p.log, b.data, b.size, &header, leader_epoch, verification, &appended)
     if status == 0:
         offset[0] = appended.first_offset
         partition_appended(table, p, True)

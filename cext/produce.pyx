@@ -13,8 +13,8 @@ response that is ready, so a timed-out partition still tells its base offset, as
 
 Transactional records without a transactional id are refused for the whole request with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first batch of a transaction in a partition parks the
-request until the coordinator has said that the partition belongs to it (cext/verify.pyx); later
-ones find the transaction open in the log.
+request until the coordinator has said that the partition belongs to it (cext/verify.pyx), or has let us
+add it to one that it has lent; later ones find the transaction open in the log.
 Current leader is told by id and epoch; nodeEndpoints stay empty, Metadata tells them.
 
 acks=0 is never answered; an error in such a request closes the connection. A batch needs a decode
@@ -93,12 +93,13 @@ from barnabas.cext.records cimport (
     batch_header, batch_size, BatchHeader,
 )
 from barnabas.cext.sys cimport System
+from barnabas.cext.transaction_lane cimport TransactionCore, TransactionLane
 from barnabas.cext.validate cimport (
     batch_correct, batch_frame_error, batch_head_check, body_check, BodyRules, Verdict, verdict_of,
 )
 from barnabas.cext.verify cimport (
-    verify_ask_for, verify_drop, verify_is_done, verify_new, verify_part, verify_submit, VerifyPart,
-    VerifyQueue, VerifyWork,
+    VERIFY_ADDS_FROM, verify_adds, verify_ask_for, verify_drop, verify_is_done, verify_new,
+    verify_part, verify_submit, VerifyPart, VerifyQueue, VerifyWork,
 )
 
 cdef enum:
@@ -116,6 +117,7 @@ cdef struct Lanes:                  # what one lane shares between its threads
     Table* table
     Jobs* jobs
     Jobs* verify                    # NULL: nobody coordinates transactions here
+    TransactionCore* transactions   # NULL: or they are Python's
     int32_t verifies                # atomic: transaction.partition.verification.enable
     Inflated scratch[SCRATCHES]
 
@@ -131,6 +133,10 @@ cdef struct Serving:                # the second pass
     int64_t* counts                 # of the topic in work; NULL: not counted
     bint failed
 
+
+cdef inline bint _verifies(Lanes* lanes, int16_t version) noexcept nogil:
+    """Where partitions are added with the batch, nobody else would add them."""
+    return version >= VERIFY_ADDS_FROM or atomic_load_i32(&lanes.verifies)
 
 cdef Partition* _find(Table* table, const Walk* w, int16_t* error) noexcept nogil:
     cdef Partition* p
@@ -306,7 +312,7 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
         if s.verdict.reason == COUNT_REJECTED_TOO_LARGE:
             _count(s, COUNT_BYTES_REJECTED, w.records_bytes)
         return
-    if atomic_load_i32(&s.lanes.verifies):
+    if _verifies(s.lanes, w.version):
         error = log_append_verified(
             p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), verification, &appended)
     else:
@@ -515,7 +521,7 @@ cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked
 cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
     """A request with transactional records: parked while the coordinator is asked, if it must be."""
     cdef int16_t refuse_all = ERROR_NONE
-    cdef bint asked
+    cdef bint asked, known
     cdef int slot
     cdef State* state = <State*>calloc(1, sizeof(State))
     if state == NULL:
@@ -523,13 +529,17 @@ cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, 
     state.deadline_ns = deadline_ns
     slot = epoch_enter(table_epochs(lanes.table))
     asked = _ask(lanes, request, w, &state.verify, &refuse_all)
+    known = asked and not refuse_all and (
+        state.verify == NULL or state.verify.part_count == 0
+        or (lanes.transactions != NULL and request.api_version >= VERIFY_ADDS_FROM
+            and verify_adds(state.verify, lanes.transactions)))
     epoch_leave(table_epochs(lanes.table), slot)
     if not asked:
         _drop(lanes, state)
         return LANE_CLOSE
     if refuse_all:
         return _go_on(lanes, request, out, parked, state, refuse_all, deadline_ns)
-    if state.verify == NULL or state.verify.part_count == 0:
+    if known:
         return _decode(lanes, request, out, parked, w, state)
     if not verify_submit(lanes.verify, state.verify):
         return _go_on(lanes, request, out, parked, state, ERROR_NOT_ENOUGH_REPLICAS, deadline_ns)
@@ -567,7 +577,7 @@ cdef int _handle(void* context, Request* request, Response* out, Parked* parked)
                       ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, deadline_ns)
     if w.acks < -1 or w.acks > 1:
         return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
-    if transactional and lanes.verify != NULL and atomic_load_i32(&lanes.verifies):
+    if transactional and lanes.verify != NULL and _verifies(lanes, request.api_version):
         return _verify(lanes, request, out, parked, &w, deadline_ns)
     if found == LANE_DONE:
         return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
@@ -617,7 +627,7 @@ cdef class ProduceLane(LaneHandle):
     handle_frame is the same path for a caller that has no connection: the Python lane, tests.
     """
 
-    def __cinit__(self, table, VerifyQueue verify=None):
+    def __cinit__(self, table, VerifyQueue verify=None, TransactionLane transactions=None):
         cdef Lanes* lanes
         cdef int i
         cdef DecodeQueue queue = table.decode_queue
@@ -628,6 +638,7 @@ cdef class ProduceLane(LaneHandle):
         lanes.table = found
         lanes.jobs = queue.jobs
         lanes.verify = NULL if verify is None else verify.jobs
+        lanes.transactions = NULL if transactions is None else transactions.core
         lanes.verifies = 1
         for i in range(SCRATCHES):
             inflated_init(&lanes.scratch[i])
@@ -637,9 +648,9 @@ cdef class ProduceLane(LaneHandle):
         lanes.lane.resume = _resume
         lanes.lane.abandon = _abandon
         self.lane = &lanes.lane
-        self.owner = (table, queue, verify)
+        self.owner = (table, queue, verify, transactions)
 
-    def __init__(self, table, verify=None):
+    def __init__(self, table, verify=None, transactions=None):
         pass
 
     @property

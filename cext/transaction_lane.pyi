@@ -22,6 +22,8 @@ class TransactionLane(LaneHandle):
         leader_epoch: int,
         producer_id: int,
         producer_epoch: int,
+        last_epoch: int,
+        client_version: int,
         timeout_ms: int,
         state: int,
         partitions: Sequence[tuple[str, int]],
@@ -34,7 +36,18 @@ class TransactionLane(LaneHandle):
     ) -> bool: ...
     def recall(
         self, key: bytes
-    ) -> tuple[int, list[tuple[str, int]] | None, int, int, list[int], list[int]] | None: ...
+    ) -> (
+        tuple[
+            int,
+            list[tuple[str, int]] | None,
+            int,
+            int,
+            tuple[int, int, int],
+            list[int],
+            list[int],
+        ]
+        | None
+    ): ...
     @property
     def lent(self) -> int: ...
     @property

@@ -10,18 +10,20 @@ A request is answered here when the id is lent, producer id and epoch are its ow
 is led here and online, and what is appended counts at once (not with log.durability=fsync, nor when
 another leader epoch has begun). All else goes to Python whole, with nothing changed; but for an end
 that was decided and whose markers or Complete record could not be written: Python carries it out.
-A transaction that ends here is complete when its end is answered.
+A transaction that ends here is complete when its end is answered. What producers of the second
+version leave out, other lanes ask for with their batches (`transaction_adds`).
 
     AddPartitionsToTxnRequest   transactional id, producer id, epoch, [name, [index]]    0 to 3
     AddOffsetsToTxnRequest      transactional id, producer id, epoch, group              0 to 4
-    EndTxnRequest               transactional id, producer id, epoch, committed          0 to 4
-    answers                     throttle, [name, [index, error]] or error; flexible from 3
+    EndTxnRequest               transactional id, producer id, epoch, committed          0 to 5
+    answers                     throttle, [name, [index, error]] or error, producer id and epoch
+                                (EndTxn 5); flexible from 3
     marker                      key int16 0, int16 0 abort or 1 commit; value int16 0, int32
                                 coordinator epoch
 
-From these versions on brokers ask, in another form, and ends bump the epoch. Steps of an id are under
-the lock of one shard, and so are lending and recalling: what `recall` gives, no later step passes. A
-crash loses nothing that was answered: what is here is only a copy of what is in the log; one between
+From 4 on brokers ask to add partitions, in another form; EndTxn 5 bumps the epoch. Steps of an id are
+under the lock of one shard, and so are lending and recalling: what `recall` gives, no later step
+passes. A crash loses nothing that was answered: what is here is only a copy of what is in the log; one between
 the decision and the Complete record leaves what Python finds when it loads. Limit: LENT_MAX ids.
 Next on the data path: cext/lent_transaction.pyx; broker/transactions/transactional_id.py lends.
 """
@@ -37,26 +39,23 @@ from barnabas.cext.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32,
 )
 from barnabas.cext.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_init,
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
 )
 from barnabas.cext.commit_entries cimport Entry, entry_free, entry_marker
 from barnabas.cext.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of,
 )
-from barnabas.cext.ended_transactions cimport (
-    Ended, ended_append, ended_has_room, EndedTransactions,
-)
+from barnabas.cext.ended_transactions cimport ended_append, ended_has_room, EndedTransactions
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.error_codes cimport ERROR_NONE
 from barnabas.cext.fields cimport (
     read_count, read_no_tags, read_string, write_count, write_no_tags, write_string,
 )
 from barnabas.cext.int64_map cimport (
-    Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
+    int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_resumes_nothing,
-    LaneHandle, Parked, Request, request_error, Response, response_begin, response_end,
+    LANE_CLOSE, LANE_DONE, LANE_PYTHON, lane_abandons_nothing, lane_resumes_nothing, Parked, Request, request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.lent_transaction cimport (
     Connections, connections_add, Lent, lent_free, lent_key, lent_new, lent_takes_part, lent_value,
@@ -64,10 +63,10 @@ from barnabas.cext.lent_transaction cimport (
     STATE_COMPLETE_ABORT, STATE_COMPLETE_COMMIT, STATE_ONGOING, STATE_PREPARE_ABORT,
     STATE_PREPARE_COMMIT, TxnRow, TxnRows,
 )
+from barnabas.cext.local_log cimport BUMPING_MARKER, TRUSTED
 from barnabas.cext.log cimport log_expect_transaction
 from barnabas.cext.mutex cimport (
-    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
-    pthread_mutex_unlock,
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
 from barnabas.cext.own_batch cimport (
     own_batch_append, own_batch_begin, own_batch_end, own_record_begin, own_record_end,
@@ -91,12 +90,13 @@ cdef enum:
     KEY_END = 26
     ADD_PARTITIONS_LAST = 3
     ADD_OFFSETS_LAST = 4
-    END_LAST = 4
+    END_LAST = 5
+    END_BUMPS_FROM = 5
+    BUMPS_EPOCH = 2                 # of transaction.version
+    EPOCH_MAX = 32767               # Python takes a producer to its next id below it
     VERSION_FLEXIBLE = 3
     KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
-    SHARDS = 16                     # a power of two
     LENT_MAX = 65536                # ids; each takes some 300 bytes
-    ASKED_MAX = 32                  # partitions in one request
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
 
@@ -111,8 +111,9 @@ cdef struct Asked:                  # a request
     int32_t name_bytes
     int64_t producer_id
     int16_t producer_epoch
-    uint64_t connection_id
-    AskedRow rows[ASKED_MAX]
+    uint64_t connection_id          # 0: any
+    int16_t client_version          # of transaction.version
+    AskedRow rows[ADDED_MAX]
     int32_t count
     bint committed                  # of an end
 
@@ -120,34 +121,13 @@ cdef struct Ending:                 # a partition of a transaction that ends
     Partition* p
     Entry* note                     # for the groups' coordinator; NULL: of another topic
 
-cdef struct Shard:
-    pthread_mutex_t lock
-    Int64Map ids                    # hash of the id: Lent*
-    TxnRows rows                    # as they will be: swapped for the id's own after the append
-    Buffer value                    # the memory of the last ones, used again
-    Buffer batch
-
-cdef struct Core:
-    Lane lane
-    Table* table
-    Ended* ended
-    Shard shards[SHARDS]
-    int64_t lent_count              # atomic
-    int64_t served                  # atomic
-    int32_t offsets_partitions      # atomic; of the topic that AddOffsetsToTxn adds
-    const uint8_t* topic
-    int32_t topic_bytes
-    const uint8_t* offsets_topic
-    int32_t offsets_topic_bytes
-    uint8_t hash_key[16]
-
 
 # -------------------------------------------------------------------------------- ids
 
-cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
+cdef inline int64_t _hash(const TransactionCore* core, const uint8_t* p, int64_t n) noexcept nogil:
     return <int64_t>siphash128(core.hash_key, p, n).low
 
-cdef inline Shard* _shard(Core* core, int64_t hashed) noexcept nogil:
+cdef inline Shard* _shard(TransactionCore* core, int64_t hashed) noexcept nogil:
     return &core.shards[hashed & (SHARDS - 1)]
 
 cdef Lent* _find(Shard* shard, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
@@ -169,7 +149,7 @@ cdef bint _read_partitions(Cursor* c, Asked* asked, bint flexible) noexcept nogi
     for i in range(topics):
         topic = read_string(c, flexible, False, &topic_bytes)
         partitions = read_count(c, flexible)
-        if c.bad or asked.count + partitions > ASKED_MAX:
+        if c.bad or asked.count + partitions > ADDED_MAX:
             return False
         for k in range(partitions):
             row = &asked.rows[asked.count]
@@ -190,29 +170,34 @@ cdef int32_t _java_hash(const uint8_t* p, int32_t n) noexcept nogil:
         found = 0 - found
     return 0 if found == 0x80000000u else <int32_t>found
 
-cdef bint _read_group(Core* core, Cursor* c, Asked* asked, bint flexible) noexcept nogil:
-    cdef int32_t group_bytes, hashed
+cdef int32_t _offsets_index(TransactionCore* core, const uint8_t* group, int32_t group_bytes) noexcept nogil:
+    """The partition of a group's offsets; -1: Python is to say."""
     cdef int32_t count = atomic_load_i32(&core.offsets_partitions)
+    cdef int32_t hashed = _java_hash(group, group_bytes)
+    return hashed % count if count > 0 and hashed >= 0 else -1
+
+cdef bint _read_group(TransactionCore* core, Cursor* c, Asked* asked, bint flexible) noexcept nogil:
+    cdef int32_t group_bytes
     cdef const uint8_t* group = read_string(c, flexible, False, &group_bytes)
-    if c.bad or count <= 0:
-        return False
-    hashed = _java_hash(group, group_bytes)
-    if hashed < 0:
+    if c.bad:
         return False
     asked.rows[0].topic, asked.rows[0].topic_bytes = core.offsets_topic, core.offsets_topic_bytes
-    asked.rows[0].index = hashed % count
+    asked.rows[0].index = _offsets_index(core, group, group_bytes)
     asked.count = 1
-    return True
+    return asked.rows[0].index >= 0
 
-cdef bint _read(Core* core, const Request* r, Asked* asked) noexcept nogil:
+cdef bint _read(TransactionCore* core, const Request* r, Asked* asked) noexcept nogil:
     cdef Cursor c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
     cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
     asked.name = read_string(&c, flexible, False, &asked.name_bytes)
     asked.producer_id = cursor_i64(&c)
     asked.producer_epoch = cursor_i16(&c)
     asked.connection_id = r.connection_id
+    asked.client_version = 0
     asked.count = 0
     if r.api_key == KEY_END:
+        if r.api_version >= END_BUMPS_FROM:
+            asked.client_version = BUMPS_EPOCH
         asked.committed = cursor_i8(&c) != 0
         read_no_tags(&c, flexible)
         return not c.bad and cursor_left(&c) == 0
@@ -224,13 +209,13 @@ cdef bint _read(Core* core, const Request* r, Asked* asked) noexcept nogil:
     read_no_tags(&c, flexible)
     return not c.bad and cursor_left(&c) == 0 and asked.count > 0
 
-cdef inline Partition* _led(Core* core, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
+cdef inline Partition* _led(TransactionCore* core, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
     """Inside an epoch: a partition that is led here and online, else NULL."""
     cdef int16_t error
     cdef Partition* p = partition_by_name(core.table, topic, topic_bytes, index, &error)
     return p if p != NULL and error == ERROR_NONE and p.log != NULL else NULL
 
-cdef bint _is_led_here(Core* core, Asked* asked) noexcept nogil:
+cdef bint _is_led_here(TransactionCore* core, Asked* asked) noexcept nogil:
     """Inside an epoch: finds every partition."""
     cdef AskedRow* row
     cdef int32_t i
@@ -273,7 +258,7 @@ cdef bint _merge(Shard* shard, const Lent* lent, const Asked* asked) noexcept no
             return False
     return True
 
-cdef bint _append(Core* core, Shard* shard, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
+cdef bint _append(TransactionCore* core, Shard* shard, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
     """Whether the record is in the log, and counts."""
     cdef int64_t offset
     cdef Buffer* b = &shard.batch
@@ -297,25 +282,29 @@ cdef bint _append(Core* core, Shard* shard, const Lent* lent, int8_t state, cons
         return False
     return partition_high_watermark(p) > offset
 
-cdef bint _grow(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch. False: Python is to do it."""
+cdef bint _grow(TransactionCore* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
+    """Under the shard's lock and inside an epoch. False: Python is to do it. Who leaves the adding
+    to us has begun a verification, and needs no other."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
     cdef int64_t start_ms = lent.start_ms if lent.state == STATE_ONGOING else now_ms
     cdef TxnRows before = lent.rows
+    cdef int16_t version_before = lent.client_version
     cdef int32_t i
+    lent.client_version = asked.client_version
     if not _merge(shard, lent, asked) or not _append(
             core, shard, lent, STATE_ONGOING, &shard.rows, start_ms, now_ms):
+        lent.client_version = version_before
         return False
     lent.rows, shard.rows = shard.rows, before
     lent_takes_part(lent, asked.connection_id)
     lent.state, lent.changed = STATE_ONGOING, True
     lent.start_ms, lent.update_ms = start_ms, now_ms
-    for i in range(asked.count):
+    for i in range(asked.count if asked.client_version < BUMPS_EPOCH else 0):
         log_expect_transaction(asked.rows[i].p.log, asked.producer_id, asked.producer_epoch)
     return True
 
-cdef bint _add(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
+cdef bint _add(TransactionCore* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
     if not _has_all(lent, asked):
         return _grow(core, shard, lent, asked)
     lent_takes_part(lent, asked.connection_id)
@@ -324,7 +313,7 @@ cdef bint _add(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcep
 
 # -------------------------------------------------------------------------------- the end
 
-cdef bint _find_endings(Core* core, const Lent* lent, bint committed, Ending* endings, int32_t* found) noexcept nogil:
+cdef bint _find_endings(TransactionCore* core, const Lent* lent, bint committed, Ending* endings, int32_t* found) noexcept nogil:
     """Every partition, and a note for each that groups' offsets are in. `found` of them are there
     also when it gives False."""
     cdef const TxnRow* row
@@ -347,10 +336,11 @@ cdef bint _find_endings(Core* core, const Lent* lent, bint committed, Ending* en
         found[0] = i + 1
     return True
 
-cdef bint _write_markers(Core* core, Shard* shard, const Lent* lent, bint committed, Ending* endings, int64_t now_ms) noexcept nogil:
+cdef bint _write_markers(TransactionCore* core, Shard* shard, const Lent* lent, bint committed, Ending* endings, int64_t now_ms) noexcept nogil:
     """Takes over the notes. Whether all are written."""
     cdef Buffer* b = &shard.batch
     cdef bint all_written = True
+    cdef int64_t verification = BUMPING_MARKER if lent.client_version >= BUMPS_EPOCH else TRUSTED
     cdef int64_t offset
     cdef int32_t epoch, i
     own_batch_begin(b)
@@ -371,30 +361,50 @@ cdef bint _write_markers(Core* core, Shard* shard, const Lent* lent, bint commit
         own_batch_end(
             b, 1, now_ms, ATTR_TRANSACTIONAL | ATTR_CONTROL, lent.producer_id, lent.producer_epoch)
         if endings[i].note != NULL:
-            all_written = ended_append(core.ended, core.table, endings[i].p, b, endings[i].note) == 0
+            all_written = ended_append(
+                core.ended, core.table, endings[i].p, b, endings[i].note, verification) == 0
         else:
             epoch = atomic_load_i32(&endings[i].p.leader_epoch)
-            all_written = own_batch_append(core.table, endings[i].p, b, epoch, &offset) == 0
+            all_written = own_batch_append(
+                core.table, endings[i].p, b, epoch, &offset, verification) == 0
     return all_written
 
-cdef bint _end(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch. False: Python is to do it, or to carry it out when
-    the id is prepared."""
+cdef bint _decide(TransactionCore* core, Shard* shard, Lent* lent, const Asked* asked, int64_t now_ms) noexcept nogil:
+    """The Prepare record. False: it is as it was."""
+    cdef Lent before = lent[0]
+    if asked.client_version >= BUMPS_EPOCH:
+        lent.last_epoch = lent.producer_epoch
+        lent.producer_epoch += 1
+    lent.client_version = asked.client_version
+    lent.state = STATE_PREPARE_COMMIT if asked.committed else STATE_PREPARE_ABORT
+    if not _append(core, shard, lent, lent.state, &lent.rows, lent.start_ms, now_ms):
+        lent[0] = before
+        return False
+    lent.update_ms, lent.changed = now_ms, True
+    return True
+
+cdef inline bint _may_end(TransactionCore* core, const Lent* lent, const Asked* asked) noexcept nogil:
+    if lent.state != STATE_ONGOING or core.ended == NULL or not ended_has_room(core.ended):
+        return False
+    if asked.client_version >= BUMPS_EPOCH:
+        return lent.producer_epoch < EPOCH_MAX - 1
+    return not lent_was_left_on(lent, asked.connection_id)
+
+cdef bint _end(TransactionCore* core, Shard* shard, Lent* lent, Asked* asked) noexcept nogil:
+    """Under the shard's lock and inside an epoch; the epoch to go on with is in `asked`. False: Python
+    is to do it, or to carry it out when the id is prepared."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
     cdef bint committed = asked.committed
     cdef Ending endings[PARTITIONS_MAX]
     cdef int32_t found = 0, i
-    cdef int8_t prepared = STATE_PREPARE_COMMIT if committed else STATE_PREPARE_ABORT
-    if lent.state != STATE_ONGOING or lent_was_left_on(lent, asked.connection_id) or (
-            core.ended == NULL or not ended_has_room(core.ended)):
+    if not _may_end(core, lent, asked):
         return False
-    if not _find_endings(core, lent, committed, endings, &found) or not _append(
-            core, shard, lent, prepared, &lent.rows, lent.start_ms, now_ms):
+    if not _find_endings(core, lent, committed, endings, &found) or not _decide(
+            core, shard, lent, asked, now_ms):
         for i in range(found):
             entry_free(endings[i].note)
         return False
-    lent.state, lent.update_ms, lent.changed = prepared, now_ms, True
     if not _write_markers(core, shard, lent, committed, endings, now_ms):
         return False
     shard.rows.count = 0
@@ -406,9 +416,10 @@ cdef bint _end(Core* core, Shard* shard, Lent* lent, const Asked* asked) noexcep
     lent.state = STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT
     lent.rows.count, lent.rows.names.size = 0, 0
     lent.update_ms = now_ms
+    asked.producer_epoch = lent.producer_epoch
     return True
 
-cdef bint _carry_out(Core* core, const Request* r, Asked* asked) noexcept nogil:
+cdef bint _carry_out(TransactionCore* core, Asked* asked, bint ends) noexcept nogil:
     """Inside an epoch. False: Python is to do it."""
     cdef int64_t hashed = _hash(core, asked.name, asked.name_bytes)
     cdef Shard* shard = _shard(core, hashed)
@@ -418,12 +429,38 @@ cdef bint _carry_out(Core* core, const Request* r, Asked* asked) noexcept nogil:
     lent = _find(shard, hashed, asked.name, asked.name_bytes)
     if lent != NULL and lent.producer_id == asked.producer_id and (
             lent.producer_epoch == asked.producer_epoch) and not _is_prepared(lent):
-        if r.api_key == KEY_END:
+        if ends:
             done = _end(core, shard, lent, asked)
         else:
             done = _add(core, shard, lent, asked)
     pthread_mutex_unlock(&shard.lock)
     return done
+
+
+cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch, Partition** partitions, int32_t count) noexcept nogil:
+    cdef Asked asked
+    cdef AskedRow* row
+    cdef int32_t i
+    if atomic_load_i64(&core.lent_count) == 0 or table_is_fsync(core.table) or (
+            count > ADDED_MAX or name_bytes <= 0):
+        return False
+    asked.name, asked.name_bytes = name, name_bytes
+    asked.producer_id, asked.producer_epoch = producer_id, producer_epoch
+    asked.connection_id, asked.client_version = 0, BUMPS_EPOCH
+    asked.count = count
+    for i in range(count):
+        row = &asked.rows[i]
+        row.p, row.index = partitions[i], partitions[i].index
+        row.topic = <const uint8_t*>partitions[i].topic
+        row.topic_bytes = partitions[i].topic_bytes
+    return _carry_out(core, &asked, False)
+
+
+cdef Partition* transaction_offsets_of(TransactionCore* core, const uint8_t* group, int32_t group_bytes) noexcept nogil:
+    cdef int32_t index = _offsets_index(core, group, group_bytes)
+    if index < 0:
+        return NULL
+    return _led(core, core.offsets_topic, core.offsets_topic_bytes, index)
 
 
 # -------------------------------------------------------------------------------- the lane
@@ -451,7 +488,7 @@ cdef void _write_partitions(Buffer* b, Request* r, bint flexible) noexcept nogil
         read_no_tags(&c, flexible)
         write_no_tags(b, flexible)
 
-cdef int _answer(Request* r, Response* out) noexcept nogil:
+cdef int _answer(Request* r, Response* out, const Asked* asked) noexcept nogil:
     cdef Buffer* b = &out.bytes
     cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
     response_begin(out, r.correlation_id, flexible)
@@ -461,6 +498,9 @@ cdef int _answer(Request* r, Response* out) noexcept nogil:
     else:
         buffer_i16(b, ERROR_NONE)
         request_error(r, ERROR_NONE)
+    if asked.client_version >= BUMPS_EPOCH:
+        buffer_i64(b, asked.producer_id)
+        buffer_i16(b, asked.producer_epoch)
     write_no_tags(b, flexible)
     if b.failed:
         return LANE_CLOSE
@@ -475,7 +515,7 @@ cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept n
     return api_key == KEY_ADD_OFFSETS and 0 <= api_version <= ADD_OFFSETS_LAST
 
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
-    cdef Core* core = <Core*>context
+    cdef TransactionCore* core = <TransactionCore*>context
     cdef Asked asked
     cdef bint done
     cdef int slot
@@ -484,12 +524,12 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     if not _read(core, r, &asked):
         return LANE_PYTHON
     slot = epoch_enter(table_epochs(core.table))
-    done = _is_led_here(core, &asked) and _carry_out(core, r, &asked)
+    done = _is_led_here(core, &asked) and _carry_out(core, &asked, r.api_key == KEY_END)
     epoch_leave(table_epochs(core.table), slot)
     if not done:
         return LANE_PYTHON
     atomic_add_i64(&core.served, 1)
-    return _answer(r, out)
+    return _answer(r, out, &asked)
 
 
 # -------------------------------------------------------------------------------- Python's side
@@ -515,9 +555,6 @@ cdef list _ids(const Connections* connections):
 cdef class TransactionLane(LaneHandle):
     """The lane of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups', whose
     coordinator hears of transactions by `ended`; None: ends are Python's."""
-    cdef Core* core
-    cdef bytes topic, offsets_topic
-    cdef EndedTransactions ended
 
     def __cinit__(
         self, table, str topic not None, str offsets_topic not None, EndedTransactions ended,
@@ -527,7 +564,7 @@ cdef class TransactionLane(LaneHandle):
         cdef int i
         self.topic, self.offsets_topic = topic.encode(), offsets_topic.encode()
         self.ended = ended
-        self.core = <Core*>calloc(1, sizeof(Core))
+        self.core = <TransactionCore*>calloc(1, sizeof(TransactionCore))
         if self.core == NULL:
             raise MemoryError
         self.core.table = table_of(table)
@@ -575,9 +612,9 @@ cdef class TransactionLane(LaneHandle):
 
     def lend(
         self, bytes key not None, int32_t partition, int32_t leader_epoch, int64_t producer_id,
-        int16_t producer_epoch, int32_t timeout_ms, int8_t state, partitions, int64_t start_ms,
-        int64_t update_ms, int64_t previous_producer_id, int16_t value_version, connections,
-        begun_by,
+        int16_t producer_epoch, int16_t last_epoch, int16_t client_version, int32_t timeout_ms,
+        int8_t state, partitions, int64_t start_ms, int64_t update_ms, int64_t previous_producer_id,
+        int16_t value_version, connections, begun_by,
     ) -> bool:
         """From now on steps of this id are taken here, until `recall`. `key`: of its records.
         `state`: Kafka's number of an idle one, or of Ongoing. False: there is no room, or it has too
@@ -600,6 +637,7 @@ cdef class TransactionLane(LaneHandle):
             connections_add(&lent.begun_by, connection_id)
         lent.partition, lent.leader_epoch = partition, leader_epoch
         lent.producer_id, lent.producer_epoch = producer_id, producer_epoch
+        lent.last_epoch, lent.client_version = last_epoch, client_version
         lent.previous_producer_id = previous_producer_id
         lent.timeout_ms, lent.value_version = timeout_ms, value_version
         lent.state, lent.start_ms, lent.update_ms = state, start_ms, update_ms
@@ -620,8 +658,9 @@ cdef class TransactionLane(LaneHandle):
 
     def recall(self, bytes key not None):
         """The id is Python's again. None: it was not lent. Else (its state, partitions, start ms,
-        update ms, connections with a part in the newest transaction, those that began earlier ones);
-        partitions None: nothing has changed but the connections."""
+        update ms, (producer epoch, epoch before, client's transaction.version), connections with a
+        part in the newest transaction, those that began earlier ones); partitions None: nothing has
+        changed but the connections."""
         cdef const uint8_t* name = <const uint8_t*><const char*>key + KEY_HEAD_BYTES
         cdef int32_t name_bytes = <int32_t>len(key) - KEY_HEAD_BYTES
         cdef int64_t hashed = _hash(self.core, name, name_bytes)
@@ -640,6 +679,7 @@ cdef class TransactionLane(LaneHandle):
             partitions = _partitions(&lent.rows) if lent.changed else None
             return (
                 lent.state, partitions, lent.start_ms, lent.update_ms,
+                (lent.producer_epoch, lent.last_epoch, lent.client_version),
                 _ids(&lent.connections), _ids(&lent.begun_by),
             )
         finally:

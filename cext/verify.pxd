@@ -9,6 +9,10 @@ from barnabas.cext.buffer cimport Buffer
 from barnabas.cext.job_queue cimport Job, JobQueue, Jobs
 from barnabas.cext.lane cimport Request
 from barnabas.cext.partitions cimport Partition, Table
+from barnabas.cext.transaction_lane cimport TransactionCore
+
+cdef enum:
+    VERIFY_ADDS_FROM = 12       # version of Produce: partitions are added to the transaction
 
 cdef struct VerifyPart:
     const uint8_t* records      # of the request: tells the parts apart
@@ -41,6 +45,9 @@ cdef class VerifyQueue(JobQueue):
 cdef VerifyWork* verify_new(Table* table, const Request* request, const uint8_t* transactional_id, int32_t id_bytes) noexcept nogil
 # Inside the epoch in which the partition was found. False: no memory.
 cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* records) noexcept nogil
+# Whether all of it is answered by adding the partitions to a transaction that Python has lent. Inside
+# an epoch.
+cdef bint verify_adds(VerifyWork* work, TransactionCore* transactions) noexcept nogil
 # False: the queue is full or closed.
 cdef bint verify_submit(Jobs* jobs, VerifyWork* work) noexcept nogil
 cdef bint verify_is_done(Jobs* jobs, VerifyWork* work) noexcept nogil

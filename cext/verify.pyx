@@ -1,7 +1,8 @@
 """Asking the transaction coordinator: the first batch of a transaction in a partition is verified.
 
-The network thread takes a verification of the partition's log (log_transactions.pyx), queues the
-question and parks the request. A Python thread takes it (VerifyQueue.next), asks the coordinator,
+The network thread takes a verification of the partition's log (log_transactions.pyx). Of an id that
+Python has lent it adds the partition itself (transaction_lane.pyx), where the client leaves that to
+us; else it queues the question and parks the request. A Python thread takes it (VerifyQueue.next), asks the coordinator,
 which may have to write to its log first, and answers with done() from whichever thread; the
 connection is woken and the one produce path goes on. For partitions that clients add themselves the
 coordinator has answered beforehand, with expect().
@@ -27,10 +28,11 @@ from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.partitions cimport (
     partition_again, partition_find, table_epochs, table_of, table_wake,
 )
+from barnabas.cext.transaction_lane cimport ADDED_MAX, transaction_adds
 
 cdef enum:
     ERROR_UNKNOWN_SERVER_ERROR = -1
-    VERSION_ADDS = 12           # of Produce: partitions are added to the transaction
+    RENEWED_MAX = 3             # times that a marker may come in between, before Python is asked
 
 
 cdef VerifyWork* verify_new(
@@ -70,11 +72,31 @@ cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* 
     part.name_bytes = partition.topic_bytes
     buffer_bytes(&work.names, partition.topic, partition.topic_bytes)
     part.verification = log_begin_verification(
-        partition.log, work.producer_id, work.api_version >= VERSION_ADDS)
+        partition.log, work.producer_id, work.api_version >= VERIFY_ADDS_FROM)
     if part.verification == 0:
         return False
     work.part_count += 1
     return not work.names.failed
+
+
+cdef bint verify_adds(VerifyWork* work, TransactionCore* transactions) noexcept nogil:
+    cdef Partition* partitions[ADDED_MAX]
+    cdef int32_t i
+    if work.part_count > ADDED_MAX:
+        return False
+    for i in range(work.part_count):
+        partitions[i] = partition_again(
+            work.table, work.parts[i].topic_id, work.parts[i].index, work.parts[i].generation)
+        if partitions[i] == NULL:
+            return False
+    for i in range(RENEWED_MAX):
+        if not transaction_adds(
+                transactions, work.names.data, work.id_bytes, work.producer_id,
+                <int16_t>work.producer_epoch, partitions, work.part_count):
+            return False
+        if not _renew(work):
+            return True
+    return False
 
 
 cdef bint verify_submit(Jobs* jobs, VerifyWork* work) noexcept nogil:

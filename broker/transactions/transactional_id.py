@@ -13,7 +13,6 @@ from typing import Protocol
 
 from barnabas.errors import ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced
 from barnabas.transactions.transaction import (
-    BUMPS_EPOCH,
     IDLE,
     PREPARED,
     State,
@@ -24,8 +23,9 @@ from barnabas.transactions.transaction_records import transaction_key, value_ver
 
 CONNECTIONS_KEPT = 8  # of one id, that began earlier transactions
 
+Producer = tuple[int, int, int]  # epoch, the epoch before, its transaction.version
 # State, partitions (None: nothing has changed), start ms, update ms, connections of both kinds.
-Recalled = tuple[int, list[TopicPartition] | None, int, int, list[int], list[int]]
+Recalled = tuple[int, list[TopicPartition] | None, int, int, Producer, list[int], list[int]]
 Finish = Callable[["TransactionalId", Transaction], object]
 
 
@@ -39,6 +39,8 @@ class Lane(Protocol):
         leader_epoch: int,
         producer_id: int,
         producer_epoch: int,
+        last_epoch: int,
+        client_version: int,
         timeout_ms: int,
         state: int,
         partitions: Sequence[TopicPartition],
@@ -97,14 +99,16 @@ class TransactionalId:
         `finish`: carries out an end that was decided there and could not be."""
         now = self._now
         ongoing = now.state == State.ONGOING
-        if not (ongoing or now.state in IDLE) or now.client_version >= BUMPS_EPOCH:
-            return  # such producers leave the adding to their batches
+        if not ongoing and now.state not in IDLE:
+            return
         is_lent = lane.lend(
             self.key,
             self.partition,
             leader_epoch,
             now.producer_id,
             now.producer_epoch,
+            now.last_epoch,
+            now.client_version,
             now.timeout_ms,
             int(now.state),
             sorted(now.partitions) if ongoing else (),
@@ -125,17 +129,20 @@ class TransactionalId:
             return
         recalled = lane.recall(self.key)
         assert recalled is not None, "what was lent comes back"
-        state, partitions, start_ms, update_ms, connections, begun_by = recalled
+        state, partitions, start_ms, update_ms, producer, connections, begun_by = recalled
         self.connections = deque(connections, CONNECTIONS_KEPT)
         self.begun_by = deque(begun_by, CONNECTIONS_KEPT)
         if partitions is None:
             return
+        epoch, last_epoch, client_version = producer
         self._now = self._now._replace(
+            producer_epoch=epoch,
+            last_epoch=last_epoch,
             state=State(state),
             partitions=frozenset(partitions),
             start_ms=start_ms,
             update_ms=update_ms,
-            client_version=0,
+            client_version=client_version,
         )
         if self._now.state in PREPARED and self._finish is not None:
             self._finish(self, self._now)

@@ -6,37 +6,26 @@ Python.
 
 import random
 import threading
-import time
-from contextlib import contextmanager
 
 import pytest
 from compat.support import Wire, create_topic
-from transactions.dialogue import SETTINGS, Talk
+from transactions.lane_twins import (
+    PATIENCE_S,
+    TOPICS,
+    Writer,
+    known,
+    lane_of,
+    log_of,
+    records_of,
+    started,
+)
 
-from barnabas import Broker
 from barnabas.cext.transaction_lane import TransactionLane
 from barnabas.server.coordinator_log import java_hash
-from barnabas.transactions.transaction import PREPARED
-from barnabas.transactions.transaction_records import read_transaction, transaction_value
 from barnabas.wire import request
-from barnabas.wire.batches import decode_batches
-from barnabas.wire.headers import encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-ADD, ADD_OFFSETS, END = 24, 25, 26
-TOPICS = ("a", "b", "ab")
-PATIENCE_S = 20
 ENTRIES_MAX = 256  # cext/commit_entries.pxd
-
-
-@contextmanager
-def started(place, durability):
-    settings = {"log.dirs": str(place), "log.durability": durability, **SETTINGS}
-    settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = "100000"
-    with Broker(settings) as broker:
-        for name in TOPICS:
-            create_topic(broker.bootstrap_servers, name, 40)
-        yield broker
 
 
 @pytest.fixture
@@ -52,127 +41,6 @@ def twins(tmp_path_factory):
         started(tmp_path_factory.mktemp("python"), "fsync") as python,
     ):
         yield lane, python
-
-
-def lane_of(broker) -> TransactionLane:
-    return broker.node.rooms.transactions._lane
-
-
-def known(broker, name):
-    """The id as Python has it, which is not asked to look at what was lent."""
-    return broker.node.rooms.transactions.ids[name]
-
-
-class Writer(Talk):
-    """A transactional producer whose answers are kept as bytes."""
-
-    def __init__(self, broker, name, *, init=True):
-        super().__init__(broker.bootstrap_servers, name, again=True)
-        self.txn, self.group = name, f"{name}-group"
-        self.broker = broker
-        self.coordinator(self.group, 0)
-        self.coordinator(self.txn)
-        if init:
-            assert self.init()[0] == 0
-        self.producer = self._has()
-
-    def _has(self):
-        row = self.broker.node.rooms.transactions.ids.get(self.txn)
-        return (row._now.producer_id, row._now.producer_epoch) if row is not None else (-1, -1)
-
-    def add_frame(self, rows, version, producer=None):
-        ask = request(ADD)
-        topics = [
-            ask.struct("v3AndBelowTopics")(name=name, partitions=list(indexes))
-            for name, indexes in rows
-        ]
-        producer_id, epoch = producer or self.producer
-        return encode_request(
-            ADD,
-            version,
-            7,
-            "twin",
-            ask.cls(
-                v3AndBelowTransactionalId=self.txn,
-                v3AndBelowProducerId=producer_id,
-                v3AndBelowProducerEpoch=epoch,
-                v3AndBelowTopics=topics,
-            ),
-        )
-
-    def offsets_frame(self, version, group=None, producer=None):
-        producer_id, epoch = producer or self.producer
-        return encode_request(
-            ADD_OFFSETS,
-            version,
-            7,
-            "twin",
-            request(ADD_OFFSETS).cls(
-                transactionalId=self.txn,
-                producerId=producer_id,
-                producerEpoch=epoch,
-                groupId=group or self.group,
-            ),
-        )
-
-    def end_frame(self, committed, version=3):
-        producer_id, epoch = self.producer
-        return encode_request(
-            END,
-            version,
-            7,
-            "twin",
-            request(END).cls(
-                transactionalId=self.txn,
-                producerId=producer_id,
-                producerEpoch=epoch,
-                committed=committed,
-            ),
-        )
-
-    def ask(self, frame):
-        return self.wire.call_raw(frame)
-
-    def settle(self):
-        """Until the markers are written, without a look at what is lent."""
-        deadline = time.monotonic() + PATIENCE_S
-        row = known(self.broker, self.txn)
-        while row.pending is not None or row._now.state in PREPARED:
-            assert time.monotonic() < deadline, "its end is never complete"
-            time.sleep(0.002)
-
-
-def records_of(broker, name):
-    """What the log says of an id, without the times; each value is what Python would write."""
-    journal = broker.node.rooms.transactions.journal
-    log = broker.node.rooms.replicas.log(TRANSACTION_STATE, java_hash(name) % 4)
-    assert journal.partition_of(name) == java_hash(name) % 4
-    found = []
-    for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24):
-        for record in batch.records:
-            of, row = read_transaction(record)
-            if of == name:
-                assert record.value == transaction_value(row, 2)
-                begun = row.start_ms - row.update_ms if row.start_ms >= 0 else None
-                assert begun is None or -60_000 < begun <= 0
-                found.append(
-                    (batch.codec, batch.producer_id, row._replace(start_ms=0, update_ms=0))
-                )
-    return found
-
-
-def log_of(broker, topic, index):
-    """What stands in a partition, without the times."""
-    log = broker.node.rooms.replicas.log(topic, index)
-    return [
-        (
-            (batch.base_offset, batch.last_offset, batch.magic, batch.codec, batch.leader_epoch),
-            (batch.producer_id, batch.producer_epoch, batch.base_sequence),
-            (batch.transactional, batch.control, batch.timestamp_type),
-            [(row.key, row.value, row.headers) for row in batch.records] if batch.control else [],
-        )
-        for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24)
-    ]
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -544,12 +412,12 @@ def test_nothing_is_lost_between_lending_and_looking(broker):
 
 def test_lending_has_its_limits(broker):
     lane = TransactionLane(broker.node._table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
-    given, last = (0, 0, 1, 0, 1000, 1), (5, 6, -1, 1, range(9), [7])
+    given, last = (0, 0, 1, 3, 2, 0, 1000, 1), (5, 6, -1, 1, range(9), [7])
     key = b"\0\0\0\1x"
     assert lane.recall(key) is None
     assert not lane.lend(key, *given, [("t", i) for i in range(129)], *last)
     assert lane.lend(key, *given, [("t", 1), ("s", 2), ("t", 0)], *last)
     assert not lane.lend(key, *given, [], *last)  # it is lent
     assert lane.lent == 1
-    assert lane.recall(key) == (1, None, 5, 6, list(range(1, 9)), [7])
+    assert lane.recall(key) == (1, None, 5, 6, (3, 2, 0), list(range(1, 9)), [7])
     assert lane.recall(key) is None and lane.lent == 0

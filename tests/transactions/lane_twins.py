@@ -1,0 +1,188 @@
+"""Two brokers that are told the same about transactions, and what each made of it: of one the
+network threads take what they can, the other flushes, and is all Python."""
+
+import time
+from contextlib import contextmanager
+
+from compat.support import create_topic
+from transactions.dialogue import SETTINGS, Talk
+
+from barnabas import Broker
+from barnabas.cext.transaction_lane import TransactionLane
+from barnabas.metadata.znodes import uuid_bytes
+from barnabas.server.coordinator_log import java_hash
+from barnabas.transactions.transaction import PREPARED
+from barnabas.transactions.transaction_records import read_transaction, transaction_value
+from barnabas.wire import request
+from barnabas.wire.batches import decode_batches
+from barnabas.wire.headers import encode_request
+from barnabas.wire.internal import TRANSACTION_STATE
+
+PRODUCE, ADD, ADD_OFFSETS, END, TXN_COMMIT = 0, 24, 25, 26, 28
+TOPICS = ("a", "b", "ab")
+PATIENCE_S = 20
+
+
+@contextmanager
+def started(place, durability, more=None):
+    settings = {"log.dirs": str(place), "log.durability": durability, **SETTINGS, **(more or {})}
+    settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = "100000"
+    with Broker(settings) as broker:
+        for name in TOPICS:
+            create_topic(broker.bootstrap_servers, name, 40)
+        yield broker
+
+
+def lane_of(broker) -> TransactionLane:
+    return broker.node.rooms.transactions._lane
+
+
+def known(broker, name):
+    """The id as Python has it, which is not asked to look at what was lent."""
+    return broker.node.rooms.transactions.ids[name]
+
+
+class Writer(Talk):
+    """A transactional producer whose answers are kept as bytes."""
+
+    def __init__(self, broker, name, *, init=True):
+        super().__init__(broker.bootstrap_servers, name, again=True)
+        self.txn, self.group = name, f"{name}-group"
+        self.broker = broker
+        self.coordinator(self.group, 0)
+        self.coordinator(self.txn)
+        if init:
+            assert self.init()[0] == 0
+        self.producer = self._has()
+
+    def _has(self):
+        row = self.broker.node.rooms.transactions.ids.get(self.txn)
+        return (row._now.producer_id, row._now.producer_epoch) if row is not None else (-1, -1)
+
+    def add_frame(self, rows, version, producer=None):
+        ask = request(ADD)
+        topics = [
+            ask.struct("v3AndBelowTopics")(name=name, partitions=list(indexes))
+            for name, indexes in rows
+        ]
+        producer_id, epoch = producer or self.producer
+        return encode_request(
+            ADD,
+            version,
+            7,
+            "twin",
+            ask.cls(
+                v3AndBelowTransactionalId=self.txn,
+                v3AndBelowProducerId=producer_id,
+                v3AndBelowProducerEpoch=epoch,
+                v3AndBelowTopics=topics,
+            ),
+        )
+
+    def offsets_frame(self, version, group=None, producer=None):
+        producer_id, epoch = producer or self.producer
+        return encode_request(
+            ADD_OFFSETS,
+            version,
+            7,
+            "twin",
+            request(ADD_OFFSETS).cls(
+                transactionalId=self.txn,
+                producerId=producer_id,
+                producerEpoch=epoch,
+                groupId=group or self.group,
+            ),
+        )
+
+    def end_frame(self, committed, version=3):
+        producer_id, epoch = self.producer
+        return encode_request(
+            END,
+            version,
+            7,
+            "twin",
+            request(END).cls(
+                transactionalId=self.txn,
+                producerId=producer_id,
+                producerEpoch=epoch,
+                committed=committed,
+            ),
+        )
+
+    def write(self, rows, version, state):
+        """The answer to a Produce of {index: batch}, without the topic's id."""
+        ask = request(PRODUCE)
+        data_of = ask.struct("topicData.partitionData")
+        data = [data_of(index=index, records=records) for index, records in rows.items()]
+        named = self._named(version >= 13, state)
+        topic = ask.struct("topicData")(partitionData=data, **named)
+        body = ask.cls(transactionalId=self.txn, acks=-1, timeoutMs=9000, topicData=[topic])
+        answer = self.ask(encode_request(PRODUCE, version, 7, "twin", body))
+        return answer.replace(named.get("topicId", b"-"), b"-")
+
+    def put(self, offset, version, state):
+        """The answer to a TxnOffsetCommit of partition 0, without the topic's id."""
+        ask = request(TXN_COMMIT)
+        row = ask.struct("topics.partitions")(
+            partitionIndex=0, committedOffset=offset, committedMetadata="m"
+        )
+        named = self._named(version >= 6, state)
+        topic = ask.struct("topics")(partitions=[row], **named)
+        body = ask.cls(
+            transactionalId=self.txn,
+            groupId=self.group,
+            producerId=self.producer[0],
+            producerEpoch=self.producer[1],
+            topics=[topic],
+        )
+        answer = self.ask(encode_request(TXN_COMMIT, version, 7, "twin", body))
+        return answer.replace(named.get("topicId", b"-"), b"-")
+
+    def _named(self, by_id, state):
+        if not by_id:
+            return {"name": self.topic}
+        return {"topicId": uuid_bytes(state.topics[self.topic].topic_id)}
+
+    def ask(self, frame):
+        return self.wire.call_raw(frame)
+
+    def settle(self):
+        """Until the markers are written, without a look at what is lent."""
+        deadline = time.monotonic() + PATIENCE_S
+        row = known(self.broker, self.txn)
+        while row.pending is not None or row._now.state in PREPARED:
+            assert time.monotonic() < deadline, "its end is never complete"
+            time.sleep(0.002)
+
+
+def records_of(broker, name):
+    """What the log says of an id, without the times; each value is what Python would write."""
+    journal = broker.node.rooms.transactions.journal
+    log = broker.node.rooms.replicas.log(TRANSACTION_STATE, java_hash(name) % 4)
+    assert journal.partition_of(name) == java_hash(name) % 4
+    found = []
+    for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24):
+        for record in batch.records:
+            of, row = read_transaction(record)
+            if of == name:
+                assert record.value == transaction_value(row, 2)
+                begun = row.start_ms - row.update_ms if row.start_ms >= 0 else None
+                assert begun is None or -60_000 < begun <= 0
+                found.append(
+                    (batch.codec, batch.producer_id, row._replace(start_ms=0, update_ms=0))
+                )
+    return found
+
+
+def log_of(broker, topic, index):
+    """What stands in a partition, without the times."""
+    log = broker.node.rooms.replicas.log(topic, index)
+    return [
+        (
+            (batch.base_offset, batch.last_offset, batch.magic, batch.codec, batch.leader_epoch),
+            (batch.producer_id, batch.producer_epoch, batch.base_sequence),
+            (batch.transactional, batch.control, batch.timestamp_type),
+            [(row.key, row.value, row.headers) for row in batch.records] if batch.control else [],
+        )
+        for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24)
+    ]
