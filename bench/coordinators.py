@@ -90,8 +90,8 @@ class Coordinators(Bench):
         create_topic(side.port, TXN_TOPIC, TXN_PARTITIONS)
         for name in ("warm", *_committers()):
             groups.find(side.port, name)
-        # Kafka's transactions/s still grow after half a minute of them.
-        for load, times in ((commits, 1), (measured_transactions, 3)):
+        # Kafka's transactions/s still grow after half a minute of each kind.
+        for load, times in ((commits, 1), (first_version, 2), (second_version, 2)):
             until = time.monotonic() + times * self.size.warm_s
             while time.monotonic() < until:
                 load(self, side)
@@ -130,11 +130,21 @@ def joined_consumers(bench: "Coordinators", side: Side) -> Figures:
     return consumer_members.join(side, bench.size.group_members, name, groups.TOPIC, 10)
 
 
-def measured_transactions(bench: "Coordinators", side: Side) -> Figures:
+def first_version(bench: "Coordinators", side: Side) -> Figures:
+    return measured_transactions(bench, side, transactions.Producer)
+
+
+def second_version(bench: "Coordinators", side: Side) -> Figures:
+    return measured_transactions(bench, side, transactions.SecondProducer)
+
+
+def measured_transactions(
+    bench: "Coordinators", side: Side, kind: type[transactions.Producer]
+) -> Figures:
     cpu = cpu_s(side.pid)
     *took, seconds = transactions.run(
         side.port, PRODUCERS, bench.size.seconds, TXN_TOPIC, TXN_PARTITIONS,
-        f"t{time.monotonic_ns()}",
+        f"t{time.monotonic_ns()}", kind,
     )  # fmt: skip
     cpu = cpu_s(side.pid) - cpu
     took.sort()
@@ -251,11 +261,15 @@ def all_rows() -> list[Row]:
         Row("join-consumer", "a group of 500 (consumer protocol)", "os", joined_consumers,
             ("all_assigned_s", "cpu_s"), (Bar("all_assigned_s", most=1 / 2),)),
         Row("transactions", "read-process-write transactions, 16 producers", "os",
-            measured_transactions, txn, twice),
+            first_version, txn, twice),
+        Row("transactions-2", "the same as clients of 4.x do them (KIP-890)", "os",
+            second_version, txn, twice),
         Row("commits-fsync", "10,000 offset commits/s, 64 groups, flushed", "fsync", commits,
             committed, slow),
         Row("transactions-fsync", "read-process-write transactions, 16 producers, flushed",
-            "fsync", measured_transactions, txn, twice),
+            "fsync", first_version, txn, twice),
+        Row("transactions-2-fsync", "the same as clients of 4.x do them (KIP-890), flushed",
+            "fsync", second_version, txn, twice),
         Row("compaction", "compaction of 2 GB with 1 M keys", "own", compacted,
             ("cpu_s_per_gb", "mb_per_s", "bytes_after"), (Bar("cpu_s_per_gb", most=1 / 3),),
             rounds=2),

@@ -17,6 +17,7 @@ from transactions.lane_twins import (
     started,
 )
 
+from barnabas.cext.log import LogError
 from barnabas.server.coordinator_log import java_hash
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -237,6 +238,7 @@ def test_what_network_threads_did_is_loaded_again(broker):
     assert writer.commit_offsets(writer.producer, 5, COMMIT) == [0]
     before = known(broker, "again").now
     assert len(before.partitions) == 2 and asked(broker) == 0
+    assert not known(broker, "again").connections  # epochs tell what is late
     writer.wire.close()
     broker.restart()
     writer = writer_of(broker, "again", init=False)
@@ -311,6 +313,38 @@ def test_partitions_are_added_where_the_others_are_not_verified(tmp_path, durabi
         assert found["last stable offset"] == found["high watermark"] == 2
         assert writer.produce(writer.producer, 0, version=11, settle=False)[0] == 0
         writer.wire.close()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_no_marker_ends_what_has_its_own_epoch(tmp_path, durability):
+    """It would be the marker of the transaction before, come late."""
+    setting = {"transaction.partition.verification.enable": "false"}
+    with started(tmp_path, durability, setting) as broker:
+        writer = writer_of(broker, "newer")
+        producer_id, epoch = writer.producer
+        assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
+        assert writer.produce((producer_id, epoch + 1), 0, version=11, settle=False)[0] == 0
+        finish(writer, True)
+        assert writer.fetch()["last stable offset"] == 0
+        writer.wire.close()
+
+
+def test_a_refused_commit_leaves_no_verification(broker):
+    """One that stayed would let a batch in when its transaction is over."""
+    writer = writer_of(broker, "refused")
+    told = writer.commit_offsets(writer.producer, 1, COMMIT, generationIdOrMemberEpoch=5)
+    assert told == [25]  # UNKNOWN_MEMBER_ID
+    index = java_hash(writer.group) % 4
+    assert known(broker, "refused").now.partitions == {(CONSUMER_OFFSETS, index)}
+    log = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, index)
+    newest = log.begin_verification(writer.producer[0])
+    assert newest > 1
+    for number in range(1, newest):
+        with pytest.raises(LogError):
+            log.append(bytearray(writer.batch(writer.producer, -1)), verification=number)
+    log.append(bytearray(writer.batch(writer.producer, -1)), verification=newest)
+    log.end_verification(newest)
+    writer.wire.close()
 
 
 def test_many_producers_while_others_look(broker):
