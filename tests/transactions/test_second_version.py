@@ -334,6 +334,8 @@ def test_a_refused_commit_leaves_no_verification(broker):
     writer = writer_of(broker, "refused")
     told = writer.commit_offsets(writer.producer, 1, COMMIT, generationIdOrMemberEpoch=5)
     assert told == [25]  # UNKNOWN_MEMBER_ID
+    producer_id, epoch = writer.producer
+    assert writer.commit_offsets((producer_id, epoch + 1), 1, COMMIT) == [47]
     index = java_hash(writer.group) % 4
     assert known(broker, "refused").now.partitions == {(CONSUMER_OFFSETS, index)}
     log = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, index)
