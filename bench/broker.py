@@ -51,7 +51,7 @@ class Bench:
     ) -> None:
         self.size, self.data, self.version, self.rows = size, data, version, rows
         self.generator, self.echo = data / "loadgen", data / "echo"
-        self.joinload = data / "joinload"
+        self.joinload, self.joinecho = data / "joinload", data / "joinecho"
         self.forgotten = 0
         self.save = save
         self.found: report.Found = {}
@@ -61,7 +61,7 @@ class Bench:
 
     def build(self) -> None:
         compiler = os.environ.get("CC", "cc")
-        for made in (self.generator, self.echo, self.joinload):
+        for made in (self.generator, self.echo, self.joinload, self.joinecho):
             source = str(HERE / f"{made.name}.c")
             subprocess.run([compiler, "-O2", "-o", str(made), source], check=True)
 

@@ -26,7 +26,7 @@ import consumer_members
 import groups
 import report
 import transactions
-from rows import GB, Bar, Figures, Measure, Row
+from rows import GB, Bar, Figures, Measure, Row, echoed, serving
 from sides import Ours, Side, Theirs, cpu_s, create_topic, resident_mb, wait_for_metadata
 
 from broker import Bench, parsed
@@ -118,6 +118,23 @@ def commits(bench: Bench, side: Side) -> Figures:
     files["wants"].write_bytes(answer)
     words: dict[str, object] = {**files, "each": size, "connections": CONNECTIONS, "rate": RATE}
     return bench.counted(side, "-", "ask", words | {"seconds": bench.size.seconds})
+
+
+def commits_echoed(bench: Bench, side: Side) -> Figures:
+    """The same questions to a program without a broker in it, that writes each to a file."""
+    requests, size, answer = groups.commits_of(_committers())
+    path = bench.data / "commits.request"
+    path.write_bytes(requests)
+    words: dict[str, object] = {"request": path, "each": size, "connections": CONNECTIONS}
+    words |= {"rate": RATE, "seconds": bench.size.seconds}
+    return echoed(bench, [str(8 + len(answer)), str(bench.data / "echo.log")], words)
+
+
+def join_echoed(bench: "Coordinators", side: Side) -> Figures:
+    """The same group at a program that only waits for all and answers."""
+    count = bench.size.group_members
+    with serving([str(bench.joinecho), str(count)]) as (port, _):
+        return groups.join_at(port, bench.joinload, count, "echo")
 
 
 def joined(bench: "Coordinators", side: Side) -> Figures:
@@ -256,8 +273,12 @@ def all_rows() -> list[Row]:
     twice = (Bar("transactions_per_s", least=2),)
     return [
         Row("commits", "10,000 offset commits/s, 64 groups", "os", commits, committed, slow),
+        Row("commits-echo", "no broker: such commits echoed, each written to a file", "os",
+            commits_echoed, ("p50_us", "cpu_us_per_request"), ours_only=True),
         Row("join", "a group of 500 (classic)", "os", joined, ("all_assigned_s", "cpu_s"),
             (Bar("all_assigned_s", most=1 / 2),)),
+        Row("join-echo", "no broker: such a group, waited for and answered", "os", join_echoed,
+            ("all_assigned_s",), ours_only=True),
         Row("join-consumer", "a group of 500 (consumer protocol)", "os", joined_consumers,
             ("all_assigned_s", "cpu_s"), (Bar("all_assigned_s", most=1 / 2),)),
         Row("transactions", "read-process-write transactions, 16 producers", "os",

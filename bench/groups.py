@@ -60,13 +60,17 @@ def commits_of(groups: list[str]) -> tuple[bytes, int, bytes]:
 def join(side: Side, joinload: Path, count: int, name: str) -> dict[str, float]:
     """A group of so many, by joinload.c: from the first join to all assigned."""
     find(side.port, name)
-    words = [str(joinload), str(side.port), name, str(count), str(HEARTBEAT_US)]
     cpu_before_s = cpu_s(side.pid)
+    found = join_at(side.port, joinload, count, name)
+    return found | {"cpu_s": cpu_s(side.pid) - cpu_before_s}
+
+
+def join_at(port: int, joinload: Path, count: int, name: str) -> dict[str, float]:
+    words = [str(joinload), str(port), name, str(count), str(HEARTBEAT_US)]
     ran = subprocess.run(words, capture_output=True, text=True)
     if ran.returncode:
         raise SideError(ran.stderr.strip())
-    told = json.loads(ran.stdout)
-    return {"all_assigned_s": told["all_assigned_s"], "cpu_s": cpu_s(side.pid) - cpu_before_s}
+    return {"all_assigned_s": json.loads(ran.stdout)["all_assigned_s"]}
 
 
 # ---- many groups, a member each ----

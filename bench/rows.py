@@ -5,6 +5,7 @@ warm and with the topics of TOPICS; rows of "own" start and stop brokers themsel
 against ours / Kafka's of the medians, or against our own figure where it says `own`.
 """
 
+import contextlib
 import os
 import re
 import resource
@@ -15,7 +16,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -206,17 +207,27 @@ def loopback(bench: "Bench", side: Side) -> Figures:
     """A program without a broker in it answers requests as long as those of one record."""
     path = bench.data / "echo.request"
     path.write_bytes(struct.pack(">hhih", 0, 7, 0, 5) + b"bench" + bytes(RECORD_BYTES + 100))
-    with subprocess.Popen([bench.echo], stdout=subprocess.PIPE, text=True) as server:
+    return echoed(bench, [], {"request": path, "seconds": bench.size.seconds})
+
+
+def echoed(bench: "Bench", arguments: list[str], words: dict[str, object]) -> Figures:
+    """The generator's questions to echo.c, with its CPU."""
+    with serving([str(bench.echo), *arguments]) as (port, pid):
+        cpu = cpu_s(pid)
+        found = bench.load(port, "-", "ask", words)
+        used = cpu_s(pid) - cpu
+    return found | {"cpu_us_per_request": used * 1e6 / found["requests"]}
+
+
+@contextlib.contextmanager
+def serving(command: list[str]) -> Iterator[tuple[int, int]]:
+    """Port and process id of a program that prints its port."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            port = int(server.stdout.readline())
-            words: dict[str, object] = {"request": path, "seconds": bench.size.seconds}
-            cpu = cpu_s(server.pid)
-            found = bench.load(port, "-", "ask", words)
-            used = cpu_s(server.pid) - cpu
+            yield int(server.stdout.readline()), server.pid
         finally:
             server.kill()
-    return found | {"cpu_us_per_request": used * 1e6 / found["requests"]}
 
 
 def through(acks: int) -> Measure:
