@@ -1,6 +1,7 @@
 """A walk over batches into columns, and the builder that holds both; described in columns.pyx."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from barnabas.cext.buffer cimport Buffer
 from barnabas.cext.column_table cimport Table, Wanted
 from barnabas.cext.inflate cimport Inflated
 
@@ -43,10 +44,13 @@ cdef int walk_error(int status, int64_t position) except -1
 cdef class Columns:
     cdef Table t
     cdef int32_t in_partition
+    cdef bint expected
 
 cdef class ColumnsBuilder:
     cdef Table t
     cdef Walk w
+    cdef Buffer piece           # of a file, while it is walked
+    cdef bint expected          # the table's room was asked for at once
     cdef bint busy
     cdef int32_t partition
     cdef int64_t rows           # of the last finished table, where the next may be as large

@@ -23,7 +23,8 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from barnabas.cext.buffer cimport Buffer
+from barnabas.cext.buffer cimport Buffer, buffer_free
+from barnabas.cext.column_room cimport room_give, room_take
 from barnabas.cext.column_table cimport (
     COLUMNS_FULL, COLUMNS_NO_MEMORY, Binary, Mark, Table, Wanted, table_add_body,
     table_add_message, table_add_wrapped, table_begin, table_bytes, table_cut, table_end,
@@ -257,6 +258,14 @@ cdef class ColumnBuffer:
 cdef uint8_t[8] NOTHING         # an address for buffers of no bytes
 
 
+cdef void _let_go(Table* t, bint expected) noexcept nogil:
+    """Only room that was asked for is kept: who asks for none takes none again."""
+    if expected:
+        room_give(t)
+    else:
+        table_free(t)
+
+
 cdef ColumnBuffer _buffer(Columns owner, const Buffer* b):
     cdef ColumnBuffer found = ColumnBuffer.__new__(ColumnBuffer)
     found.owner = owner
@@ -270,7 +279,7 @@ cdef class Columns:
     """Records as columns. `buffers()` has each buffer; Arrow's readers take the whole at once."""
 
     def __dealloc__(self):
-        table_free(&self.t)
+        _let_go(&self.t, self.expected)
 
     def __len__(self) -> int:
         return self.t.rows
@@ -348,7 +357,8 @@ cdef class ColumnsBuilder:
         self._begin()
 
     def __dealloc__(self):
-        table_free(&self.t)
+        _let_go(&self.t, self.expected)
+        buffer_free(&self.piece)
         inflated_free(&self.w.scratch)
         free(self.w.aborted)
         free(self.w.active)
@@ -381,7 +391,9 @@ cdef class ColumnsBuilder:
         addresses only."""
         self._enter()
         try:
-            walk_error(table_reserve(&self.t, rows, key_bytes, value_bytes), 0)
+            self.expected = True
+            if self.t.rows or not room_take(&self.t, rows, key_bytes + value_bytes):
+                walk_error(table_reserve(&self.t, rows, key_bytes, value_bytes), 0)
         finally:
             self.busy = False
 
@@ -406,10 +418,14 @@ cdef class ColumnsBuilder:
             self.busy = False
 
     cdef int _begin(self) except -1:
-        cdef int64_t values = self.value_bytes
-        if not table_begin(&self.t) or (self.rows and table_reserve(
-                &self.t, self.rows + self.rows // 8, self.key_bytes + self.key_bytes // 8,
-                values + values // 8) != RECORDS_OK):
+        self.expected = self.rows > 0
+        cdef int64_t rows = self.rows + self.rows // 8
+        cdef int64_t keys = self.key_bytes + self.key_bytes // 8
+        cdef int64_t values = self.value_bytes + self.value_bytes // 8
+        if self.rows and room_take(&self.t, rows, keys + values):
+            return 0
+        if not table_begin(&self.t) or (
+                self.rows and table_reserve(&self.t, rows, keys, values) != RECORDS_OK):
             table_free(&self.t)
             raise MemoryError("no memory for columns")
         return 0
@@ -531,6 +547,7 @@ cdef class ColumnsBuilder:
                 raise MemoryError("no memory for columns")
             found.t = self.t
             found.in_partition = self.partition
+            found.expected = self.expected
             memset(&self.t, 0, sizeof(Table))
             # A table that the limit filled is probably followed by one like it.
             self.rows = found.t.rows if self.w.stop == WALK_FULL else 0

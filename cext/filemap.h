@@ -38,6 +38,15 @@ static inline void file_read_without_ahead(int fd) {
 #endif
 }
 
+/* From its beginning to its end: what comes next is read while what came is worked on. */
+static inline void file_read_ahead(int fd) {
+#ifdef POSIX_FADV_SEQUENTIAL
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+#else
+    (void)fd;
+#endif
+}
+
 static inline void file_drop_pages(int fd, int64_t position, int64_t size) {
 #ifdef POSIX_FADV_DONTNEED
     (void)posix_fadvise(fd, position, size, POSIX_FADV_DONTNEED);
@@ -69,12 +78,16 @@ static inline void memory_wants_huge_pages(void *p, int64_t size) {
 #endif
 }
 
-/* Has the file's next part read while what comes before it is worked on. It is not put into the
-   page table as well (MADV_POPULATE_READ): a fault, which brings 16 pages along, costs less. */
-static inline void map_read_ahead(const uint8_t *map, int64_t from, int64_t to) {
-    int64_t page = sysconf(_SC_PAGESIZE);
-    from &= ~(page - 1);
-    if (to > from) (void)madvise((void *)(map + from), to - from, MADV_WILLNEED);
+/* The whole pages of a piece whose content is not needed any more: they stay, and cost nothing to
+   fill again, unless the system needs them meanwhile. */
+static inline void memory_may_be_taken(void *p, int64_t size) {
+#ifdef MADV_FREE
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1), to = ((uintptr_t)p + size) & ~(page - 1);
+    if (to > from) (void)madvise((void *)from, to - from, MADV_FREE);
+#else
+    (void)p, (void)size;
+#endif
 }
 
 static inline void unmap_file(uint8_t *p, int64_t size) { munmap(p, size); }

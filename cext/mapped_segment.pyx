@@ -1,10 +1,15 @@
-"""A segment's files mapped read-only, by one who does not own them: readers beside the broker.
+"""A segment's files by one who does not own them: readers beside the broker.
 
-The log is mapped as long as it is when it is opened; what is appended later is not seen. A file
-that somebody cuts short below the map raises SIGBUS at the next touch: every touch is made under a
-guard (mapguard.h) that lays zeros there, and afterwards the guard's count says that it happened.
-What was read since then is not given out: the columns are cut back and CutShort names the file, at
-every later read too, because the zeros stay.
+The log is as long as it is when it is opened; what is appended later is not seen. Records are read
+in pieces into the builder's room for them (pread): the copy stays in the core's own cache, where
+checksum and columns find it, which costs less than the faults of a map. A piece ends where a batch
+does; a batch that is larger than a piece is read whole. A file that somebody cuts short gives fewer
+bytes than it had: CutShort names the file then, nothing of the piece is given out, and no later read
+gives anything either.
+
+Seeking looks at a few bytes far apart, in maps. A file that is cut short below its map raises SIGBUS
+at the next touch: every touch is made under a guard (mapguard.h) that lays zeros there, and
+afterwards the guard's count says that it happened. The log is not read again then, as above.
 
 An index is believed as the broker believes it: an offset's entry where the batch it points to
 begins at or before that offset, a time's entry where the batch it names has that time. Otherwise
@@ -16,18 +21,20 @@ by compaction, keeps its bytes for who has it open. Next on the data path: broke
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EINTR, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from barnabas.cext.batch_at cimport BatchAt, batch_header_at
-from barnabas.cext.column_table cimport Mark, table_cut, table_mark
-from barnabas.cext.columns cimport ColumnsBuilder, columns_walk, walk_error
+from barnabas.cext.buffer cimport Buffer, buffer_room
+from barnabas.cext.column_table cimport table_bytes
+from barnabas.cext.columns cimport WALK_CUT_OFF, ColumnsBuilder, columns_walk, walk_error
 from barnabas.cext.endian cimport be32_load
 from barnabas.cext.index cimport (
     OffsetEntry, TimeEntry, offset_index_entry, offset_index_floor, offset_index_used,
     time_index_entry, time_index_floor, time_index_used,
 )
-from barnabas.cext.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
+from barnabas.cext.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD, RECORDS_OK
 
 import os
 
@@ -35,7 +42,11 @@ cdef extern from "filemap.h" nogil:
     int64_t file_size(int fd)
     uint8_t* map_file(int fd, int64_t size, int writable)
     void unmap_file(uint8_t* p, int64_t size)
-    void map_read_ahead(const uint8_t* map, int64_t start, int64_t end)
+    void file_read_ahead(int fd)
+
+cdef extern from "<unistd.h>" nogil:
+    int64_t pread(int fd, void* into, size_t size, int64_t at)
+    int close(int fd)
 
 cdef extern from "mapguard.h" nogil:
     void mapguard_install()
@@ -44,28 +55,32 @@ cdef extern from "mapguard.h" nogil:
     int64_t mapguard_own_count()        # losses of this thread
 
 cdef enum:
-    PIECE_BYTES = 8 * 1024 * 1024       # read ahead, and given to the walk, at once
+    PIECE_BYTES = 256 * 1024            # read at once: what a core's second cache holds
+    PIECE_BYTES_MIN = 64 * 1024
+    READ_SHORT = -1
 
 
 class CutShort(OSError):
     """The file became shorter while it was read."""
 
 
-cdef uint8_t* _mapped(object path, int64_t* size_bytes, object inode=None) except? NULL:
-    """A file as long as it is now; NULL for an empty one. Raises OSError."""
-    cdef int fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+cdef uint8_t* _map_of(object path, int fd, int64_t* size_bytes) except? NULL:
+    """An open file as long as it is now; NULL for an empty one. Raises OSError."""
     cdef uint8_t* map = NULL
+    size_bytes[0] = file_size(fd)
+    if size_bytes[0] > 0:
+        map = map_file(fd, size_bytes[0], 0)
+        if map == NULL:
+            raise OSError(f"{path}: cannot be mapped")
+    return map
+
+
+cdef uint8_t* _mapped(object path, int64_t* size_bytes) except? NULL:
+    cdef int fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if inode is not None:
-            inode.append(os.fstat(fd).st_ino)
-        size_bytes[0] = file_size(fd)
-        if size_bytes[0] > 0:
-            map = map_file(fd, size_bytes[0], 0)
-            if map == NULL:
-                raise OSError(f"{path}: cannot be mapped")
+        return _map_of(path, fd, size_bytes)
     finally:
         os.close(fd)
-    return map
 
 
 @cython.final
@@ -77,30 +92,40 @@ cdef class MappedSegment:
     cdef readonly int64_t size_bytes
     cdef readonly object inode  # tells it from a file that compaction put in its place
     cdef uint8_t* map
-    cdef int64_t ahead          # pages up to there were asked for
+    cdef int fd
     cdef int users              # calls that are reading now
-    cdef bint is_cut_short      # zeros lie in its place from some page on
+    cdef bint is_cut_short
 
     def __init__(self, str path not None, int64_t base_offset):
         if self.path is not None:
             raise ValueError("the segment is open already")
         self.path = path
         self.base_offset = base_offset
-        cdef list inode = []
         mapguard_install()
-        self.map = _mapped(path, &self.size_bytes, inode)
-        self.inode = inode[0]
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file_read_ahead(self.fd)
+        self.map = _map_of(path, self.fd, &self.size_bytes)
+        self.inode = os.fstat(self.fd).st_ino
 
-    def __dealloc__(self):
+    def __cinit__(self):
+        self.fd = -1
+
+    cdef void _close(self) noexcept:
         if self.map != NULL:
             unmap_file(self.map, self.size_bytes)
+        if self.fd >= 0:
+            close(self.fd)
+        self.map = NULL
+        self.fd = -1
+        self.size_bytes = 0
+
+    def __dealloc__(self):
+        self._close()
 
     def close(self) -> None:
-        """Gives the map back; with another thread inside a call it stays until the object goes."""
-        if self.map != NULL and not self.users:
-            unmap_file(self.map, self.size_bytes)
-            self.map = NULL
-            self.size_bytes = 0
+        """Lets the file go; with another thread inside a call that is when the object goes."""
+        if not self.users:
+            self._close()
 
     cdef object _cut_short(self):
         return CutShort(f"{self.path} became shorter while it was read")
@@ -112,88 +137,109 @@ cdef class MappedSegment:
             raise ValueError(f"bytes {start} to {start + size} of {self.size_bytes}")
         return 0
 
+    cdef int _read(self, uint8_t* into, int64_t start, int64_t size) noexcept nogil:
+        """0, READ_SHORT, or an errno."""
+        cdef int64_t got
+        while size > 0:
+            got = pread(self.fd, into, size, start)
+            if got == 0:
+                return READ_SHORT
+            if got < 0:
+                if errno == EINTR:
+                    continue
+                return errno
+            into += got
+            start += got
+            size -= got
+        return 0
+
+    cdef int _read_error(self, int code) except -1:
+        if code == READ_SHORT:
+            self.is_cut_short = True
+            raise self._cut_short()
+        if code:
+            raise OSError(code, os.strerror(code), self.path)
+        return 0
+
+    cdef int _fill(self, Buffer* piece, int64_t start, int64_t size) noexcept nogil:
+        """The file's bytes from `start` on are in `piece`, as many; those it has already stay."""
+        cdef int64_t had = piece.size
+        if size == had:
+            return 0
+        if buffer_room(piece, size - had) == NULL:
+            return ENOMEM
+        return self._read(piece.data + had, start + had, size - had)
+
+    cdef int _walk(
+        self, ColumnsBuilder builder, int64_t start, int64_t* at, int* status
+    ) noexcept nogil:
+        cdef Buffer* piece = &builder.piece
+        cdef int64_t left = self.size_bytes - start
+        # What the builder has no more room for would be read again for the next columns.
+        cdef int64_t size = builder.w.bytes_max - table_bytes(&builder.t)
+        cdef int64_t batch_bytes
+        cdef int code
+        size = min(max(size, <int64_t>PIECE_BYTES_MIN), <int64_t>PIECE_BYTES, left)
+        piece.size = 0
+        code = self._fill(piece, start, size)
+        if code:
+            return code
+        status[0] = columns_walk(&builder.t, &builder.w, piece.data, size, at)
+        if status[0] == RECORDS_OK and at[0] == 0 and builder.w.stop == WALK_CUT_OFF and size < left:
+            batch_bytes = LOG_OVERHEAD + <int64_t><int32_t>be32_load(piece.data + AT_BATCH_LENGTH)
+            if size < batch_bytes <= left:
+                code = self._fill(piece, start, batch_bytes)
+                if code:
+                    return code
+                status[0] = columns_walk(&builder.t, &builder.w, piece.data, batch_bytes, at)
+        return 0
+
     def add_to(self, ColumnsBuilder builder not None, int64_t start) -> int:
         """Walks from byte `start` as far as the builder is told to (ColumnsBuilder.add), a piece at
         a time at most: `stop` is "cut off" where the piece ends, and the end of the file too.
 
-        Raises CorruptRecords, OverflowError, CutShort: the columns are as before the call."""
-        cdef int64_t at = start
-        cdef int64_t end, losses
-        cdef int status
-        cdef Mark mark
+        Raises CorruptRecords, OverflowError, CutShort: the columns are as before the call; OSError.
+        """
+        cdef int64_t at = 0
+        cdef int code, status = RECORDS_OK
         self._check(start, 0)
         builder._enter()
         self.users += 1
         with nogil:
-            end = min(self.size_bytes, start + PIECE_BYTES)
-            losses = mapguard_own_count()
-            mark = table_mark(&builder.t)
-            if end > self.ahead:
-                map_read_ahead(self.map, max(start, self.ahead), end)
-                self.ahead = end
-            mapguard_enter(self.map, self.size_bytes, NULL, 0)
-            # A batch that the piece ends in is whole in a longer one.
-            if end < self.size_bytes:
-                end = max(end, self._batch_end(start))
-            status = columns_walk(&builder.t, &builder.w, self.map, end, &at)
-            mapguard_leave()
-            losses = mapguard_own_count() - losses
-            if losses:
-                self.is_cut_short = True
-                table_cut(&builder.t, &mark)
+            code = self._walk(builder, start, &at, &status)
         self.users -= 1
         builder.busy = False
-        if losses:
-            raise self._cut_short()
-        walk_error(status, at + builder.w.position)
-        return at
-
-    cdef int64_t _batch_end(self, int64_t start) noexcept nogil:
-        """Of the batch that begins at `start`, as its length says, within the file."""
-        cdef int64_t length
-        if self.size_bytes - start < LOG_OVERHEAD:
-            return self.size_bytes
-        length = <int32_t>be32_load(self.map + start + AT_BATCH_LENGTH)
-        if length < 0 or length > self.size_bytes - start - LOG_OVERHEAD:
-            return self.size_bytes
-        return start + LOG_OVERHEAD + length
+        self._read_error(code)
+        walk_error(status, start + at + builder.w.position)
+        return start + at
 
     def copy(self, int64_t start, int64_t size_bytes) -> bytes:
-        """Raises CutShort."""
+        """Raises CutShort, OSError."""
         cdef bytes found
-        cdef char* into
-        cdef int64_t losses
+        cdef uint8_t* into
+        cdef int code
         self._check(start, size_bytes)
         found = PyBytes_FromStringAndSize(NULL, size_bytes)
-        into = PyBytes_AS_STRING(found)
+        into = <uint8_t*>PyBytes_AS_STRING(found)
         self.users += 1
         with nogil:
-            losses = mapguard_own_count()
-            mapguard_enter(self.map, self.size_bytes, NULL, 0)
-            memcpy(into, self.map + start, size_bytes)
-            mapguard_leave()
-            losses = mapguard_own_count() - losses
-            if losses:
-                self.is_cut_short = True
+            code = self._read(into, start, size_bytes)
         self.users -= 1
-        if losses:
-            raise self._cut_short()
+        self._read_error(code)
         return found
 
     def batch_bytes(self, int64_t start) -> bytes:
-        """The batch at `start`, as far as the file has it. Raises CutShort."""
-        cdef int64_t end, losses
+        """The batch at `start`, as far as the file has it. Raises CutShort, OSError."""
+        cdef int64_t length, left = self.size_bytes - start
+        cdef bytes head
         self._check(start, 0)
-        self.users += 1
-        with nogil:
-            losses = mapguard_own_count()
-            mapguard_enter(self.map, self.size_bytes, NULL, 0)
-            end = self._batch_end(start)
-            mapguard_leave()
-            if losses != mapguard_own_count():
-                self.is_cut_short = True
-        self.users -= 1
-        return self.copy(start, end - start)
+        if left < LOG_OVERHEAD:
+            return self.copy(start, left)
+        head = self.copy(start, LOG_OVERHEAD)
+        length = <int32_t>be32_load(<const uint8_t*>PyBytes_AS_STRING(head) + AT_BATCH_LENGTH)
+        if length < 0 or length > left - LOG_OVERHEAD:
+            return self.copy(start, left)
+        return self.copy(start, LOG_OVERHEAD + length)
 
     # ---------------------------------------------------------------- seeking
 

@@ -141,6 +141,45 @@ def test_a_torn_tail_is_where_it_ends(filled):
         assert len(builder) == COUNT - 1
 
 
+def all_offsets(segment, bytes_max):
+    """As a scan reads: columns are given out when they are full."""
+    builder = ColumnsBuilder()
+    builder.only(0, 1 << 40, bytes_max=bytes_max)
+    found, at = [], 0
+    while True:
+        before, at = at, segment.add_to(builder, at)
+        if builder.stop == "full":
+            found += memoryview(builder.finish().buffers()["offsets"]).cast("q").tolist()
+        elif at in (before, segment.size_bytes):
+            found += memoryview(builder.finish().buffers()["offsets"]).cast("q").tolist()
+            return found, at
+
+
+@pytest.mark.parametrize("bytes_max", [1, 5000, 300_000, 1 << 40])
+def test_batches_of_any_size_are_read_whole(tmp_path, bytes_max):
+    """Pieces end inside batches, and some batches are larger than a piece."""
+    disk = Disk(tmp_path, segment_bytes=1 << 26)
+    log = disk.open()
+    sizes = [10, 70_000, 300_000, 5, 900_000, 1 << 18, (1 << 18) - 200, 60_000, 60_000, 3] * 2
+    for size in sizes:
+        log.append(batch(os.urandom(size)))
+    log.close()
+    path = disk.file(0, ".log")
+    assert all_offsets(MappedSegment(str(path), 0), bytes_max) == (
+        list(range(len(sizes))),
+        path.stat().st_size,
+    )
+    for cut in (3, 5, 100_000):  # the last batch, or the one that is larger than a piece
+        segment = MappedSegment(str(path), 0)
+        os.truncate(path, path.stat().st_size - cut)
+        torn = MappedSegment(str(path), 0)
+        found, at = all_offsets(torn, bytes_max)
+        assert found == list(range(len(found)))
+        assert at < torn.size_bytes
+        with pytest.raises(CutShort):
+            all_offsets(segment, bytes_max)
+
+
 def test_an_empty_segment(tmp_path):
     path = tmp_path / f"{5:020d}.log"
     path.write_bytes(b"")

@@ -72,6 +72,23 @@ def test_many_segments_and_partitions(session_broker, topic):
     assert len(list(scan(topic, bootstrap_servers=session_broker.bootstrap_servers))) == 3
 
 
+def test_a_table_comes_in_larger_pieces_than_batches_do(session_broker, topic):
+    produce(session_broker, topic, [(None, b"v" * 10_000, None)] * 500)
+    for source in ("files", "wire"):
+        found = scan(topic, bootstrap_servers=session_broker.bootstrap_servers, source=source)
+        batches = [columns.size_bytes for columns in found.batches()]
+        pieces = [columns.size_bytes for columns in found.columns()]
+        assert sum(batches) == sum(pieces)
+        assert len(batches) > len(pieces) == 2
+        said = scan(
+            topic,
+            bootstrap_servers=session_broker.bootstrap_servers,
+            source=source,
+            batch_bytes=2_000_000,
+        )
+        assert len(list(said.batches())) == len(said.columns()) > 2
+
+
 @pytest.mark.topic(configs={"message.timestamp.type": "LogAppendTime"})
 def test_times_of_appending(session_broker, topic):
     produce(session_broker, topic, several(20), codec="gzip")

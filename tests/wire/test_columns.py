@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.cext.columns import ColumnsBuilder
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.records import CorruptRecords, Record, decode_records
 from barnabas.wire import batches, compression
 from barnabas.wire.columns import add_columns, read_columns
 
@@ -247,6 +247,60 @@ def test_damage_at_every_byte_leaves_the_columns_as_they_were():
     for at in range(1, len(good)):
         with pytest.raises(CorruptRecords):
             add_columns(ColumnsBuilder(), good[:at])
+
+
+def plain(size, at=0):
+    return (at, None, b"%d" % size + b"v" * size, [])
+
+
+# What is read record by record in one go, a value and nothing else, and what interrupts it.
+RUNS = st.lists(
+    st.one_of(
+        st.builds(plain, st.sampled_from([0, 1, 13, 14, 15, 30, 60, 61, 8200]), st.just(0)),
+        st.builds(plain, st.integers(0, 70), st.integers(-1, 2**40)),
+        st.tuples(st.integers(0, 9), DATA, DATA, HEADERS),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(RUNS, min_size=1, max_size=3), st.integers(0, 50), st.integers(0, 60), st.booleans()
+)
+def test_runs_of_plain_records_and_what_interrupts_them(groups, start, count, append_time):
+    options = {"timestamp_type": 1, "append_time": 77} if append_time else {}
+    data = record_set(groups, **options)
+    builder = ColumnsBuilder()
+    builder.only(start, start + count)
+    builder.add(data)
+    assert rows_of(builder.finish()) == [r for r in expected(data, start) if r[0] < start + count]
+
+
+def add_body_as_decoded(body, count):
+    """The same rows, or the same place where it is wrong and none."""
+    builder = ColumnsBuilder()
+    try:
+        wanted = decode_records(body, count=count)
+    except CorruptRecords as error:
+        with pytest.raises(CorruptRecords) as raised:
+            builder.add_body(body, count=count, base_offset=0, base_timestamp=0)
+        assert raised.value.position == error.position
+        assert rows_of(builder.finish()) == []
+        return
+    builder.add_body(body, count=count, base_offset=0, base_timestamp=0)
+    found = [row[:4] for row in rows_of(builder.finish())]
+    assert found == [(r.offset, r.timestamp, r.key, r.value) for r in wanted if r.offset >= 0]
+
+
+def test_damage_in_a_run_of_plain_records_is_what_the_decoder_says_it_is():
+    group = [plain(size, 300 * size) for size in (3, 0, 16, 70, 5, 31, 12)]
+    body = record_set([group])[61:]
+    for at in range(len(body)):
+        add_body_as_decoded(body[:at], len(group))
+        for value in {body[at] ^ 1, body[at] ^ 2, body[at] ^ 0x80, 0, 1, 2, 0xFF}:
+            add_body_as_decoded(body[:at] + bytes([value]) + body[at + 1 :], len(group))
 
 
 def rows_of_builder(data):
