@@ -25,21 +25,6 @@ PRODUCE, COMMIT, END = 12, 5, 5  # versions
 EPOCH_LAST = 2**15 - 2
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with started(tmp_path, "os") as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def twins(tmp_path_factory):
-    with (
-        started(tmp_path_factory.mktemp("lane"), "os") as lane,
-        started(tmp_path_factory.mktemp("python"), "fsync") as python,
-    ):
-        yield lane, python
-
-
 def writer_of(broker, name, *, init=True):
     """Whose group has taken a commit, so that the next ones may be the network threads'."""
     writer = Writer(broker, name, init=init)

@@ -17,7 +17,6 @@ from transactions.lane_twins import (
     lane_of,
     log_of,
     records_of,
-    started,
 )
 
 from barnabas.cext.transaction_lane import TransactionLane
@@ -26,21 +25,6 @@ from barnabas.wire import request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 ENTRIES_MAX = 256  # cext/commit_entries.pxd
-
-
-@pytest.fixture
-def broker(tmp_path):
-    with started(tmp_path, "os") as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def twins(tmp_path_factory):
-    with (
-        started(tmp_path_factory.mktemp("lane"), "os") as lane,
-        started(tmp_path_factory.mktemp("python"), "fsync") as python,
-    ):
-        yield lane, python
 
 
 @pytest.mark.parametrize("version", range(4))
