@@ -5,8 +5,11 @@ Java 4.x speaks the second version of the protocol (KIP-890), the others the fir
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -14,9 +17,10 @@ import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
-from compat.matrix import JAVA_VERSIONS, NODE_CLIENTS
+from compat.matrix import JAVA_VERSIONS, NODE_CLIENTS, cannot_run_client, client_class
 from compat.support import CALL_TIMEOUT_S, Broker, Wire, create_topic
 
+import barnabas
 from barnabas.wire import request
 
 WRITERS = (
@@ -33,6 +37,7 @@ ROUNDS = [
     (["d1", "d2"], False),
     (["e"], True),
 ]
+TURNS = 4
 COMMITTED = [value for values, commit in ROUNDS if commit for value in values]
 Transact = Callable[..., None]
 
@@ -246,17 +251,46 @@ def test_offsets_count_when_their_transaction_commits(
 ) -> None:
     """The last round that committed is the last of all."""
     topic = written(writer)
+    assert stable_offset(broker.address, f"{topic}-group", topic) == (0, len(ROUNDS) - 1)
+
+
+def stable_offset(address: str, group: str, topic: str) -> tuple[int, int]:
+    """Error and offset of partition 0, when no transaction is about to change it."""
     ask = request(9)
-    group = ask.struct("groups")(
-        groupId=f"{topic}-group",
-        topics=[ask.struct("groups.topics")(name=topic, partitionIndexes=[0])],
-    )
+    topics = [ask.struct("groups.topics")(name=topic, partitionIndexes=[0])]
+    asked = ask.cls(groups=[ask.struct("groups")(groupId=group, topics=topics)], requireStable=True)
     deadline = time.monotonic() + CALL_TIMEOUT_S
-    with Wire(broker.address) as wire:
+    with Wire(address) as wire:
         while True:
-            told = wire.call(9, 8, ask.cls(groups=[group], requireStable=True)).groups[0]
-            row = told.topics[0].partitions[0]
+            row = wire.call(9, 8, asked).groups[0].topics[0].partitions[0]
             if row.errorCode != 88 or time.monotonic() > deadline:  # its marker is on the way
-                break
+                return row.errorCode, row.committedOffset
             time.sleep(0.05)
-    assert (row.errorCode, row.committedOffset) == (0, len(ROUNDS) - 1)
+
+
+@pytest.mark.parametrize("writer", named(("java_44", "confluent_kafka")))
+def test_transactions_that_network_threads_carry_out(tmp_path: Path, writer: str) -> None:
+    """Where an append counts at once no handler sees most of them, of the second version and of the
+    first: what such a broker makes of them, everybody reads as before."""
+    reason = cannot_run_client(writer)
+    if reason:
+        pytest.skip(reason)
+    settings = {"log.dirs": str(tmp_path), "log.durability": "os"}
+    with barnabas.Broker(settings) as broker, contextlib.ExitStack() as closed:
+        address, lane = broker.bootstrap_servers, broker.node.rooms.transactions._lane
+        create_topic(address, "t")
+        transact: Transact
+        if writer == "confluent_kafka":
+            Confluent.producer_address = address
+            transact = Confluent(address, "id").transact
+        else:
+            driven = closed.enter_context(contextlib.closing(client_class(writer)(address)))
+            transact = partial(driven.transact, transactional_id="id")
+        for turn in range(TURNS):
+            for at, (values, commit) in enumerate(ROUNDS):
+                transact("t", values, commit=commit, group="g", offset=turn * len(ROUNDS) + at)
+        assert Confluent.committed(address, "t") == COMMITTED * TURNS
+        assert stable_offset(address, "g", "t") == (0, TURNS * len(ROUNDS) - 1)
+        assert lane.served > TURNS * len(ROUNDS) - 3
+        spoken = broker.node.rooms.transactions.ids["id"].now.client_version
+        assert spoken == (2 if writer == "java_44" else 0)
