@@ -66,6 +66,7 @@ def join(side: Side, joinload: Path, count: int, name: str) -> dict[str, float]:
 
 
 def join_at(port: int, joinload: Path, count: int, name: str) -> dict[str, float]:
+    """The same at a program that may be no broker."""
     words = [str(joinload), str(port), name, str(count), str(HEARTBEAT_US)]
     ran = subprocess.run(words, capture_output=True, text=True)
     if ran.returncode:

@@ -64,7 +64,7 @@ from barnabas.cext.lane cimport (
 )
 from barnabas.cext.log cimport (
     Appended, log_append_verified, log_begin_verification, log_end_verification,
-    log_knows_transaction, log_renew_verification,
+    log_knows_transaction,
 )
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
@@ -99,7 +99,6 @@ cdef enum:
     VERSION_THROTTLE = 3
     TXN_VERSION_LAST = 6
     UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
-    RENEWED_MAX = 3                 # times that a marker may come in between, before Python is asked
     ERROR_COORDINATOR_NOT_AVAILABLE = 15
     ERROR_NOT_COORDINATOR = 16
     SHARDS = 64                     # a power of two
@@ -349,7 +348,6 @@ cdef Partition* _joins(Core* core, const Request* r, const Walk* w, int64_t* ver
     where nobody else does. Where it gives one, its log is to be told of the end of `verification`."""
     cdef BatchHeader h
     cdef Partition* p
-    cdef int32_t i
     verification[0] = UNVERIFIED
     if not w.transactional or w.version < TXN_VERSION_ADDS or core.transactions == NULL:
         return NULL
@@ -358,13 +356,10 @@ cdef Partition* _joins(Core* core, const Request* r, const Walk* w, int64_t* ver
     if p == NULL or log_knows_transaction(p.log, &h) or not _targets_are_known(core, r):
         return NULL
     verification[0] = log_begin_verification(p.log, w.producer_id, False)
-    for i in range(RENEWED_MAX):
-        if verification[0] == UNVERIFIED or not transaction_adds(
-                core.transactions, w.transactional_id, w.transactional_id_bytes, w.producer_id,
-                w.producer_epoch, &p, 1):
-            break
-        if not log_renew_verification(p.log, verification[0]):
-            return p
+    if verification[0] != UNVERIFIED and transaction_adds(
+            core.transactions, w.transactional_id, w.transactional_id_bytes, w.producer_id,
+            w.producer_epoch, &p, verification, 1):
+        return p
     log_end_verification(p.log, verification[0])
     verification[0] = UNVERIFIED
     return NULL

@@ -9,6 +9,7 @@ from libc.string cimport memset
 from barnabas.cext.buffer cimport Buffer, buffer_i8, buffer_room, buffer_uvarint
 from barnabas.cext.crc cimport crc32c
 from barnabas.cext.endian cimport be16_store, be32_store, be64_store
+from barnabas.cext.error_codes cimport ERROR_CORRUPT_MESSAGE
 from barnabas.cext.local_log cimport TRUSTED
 from barnabas.cext.log cimport Appended, log_append_verified
 from barnabas.cext.partitions cimport Partition, partition_appended, Table
@@ -18,9 +19,6 @@ from barnabas.cext.records cimport (
     AT_RECORD_COUNT, BATCH_OVERHEAD, batch_header, BatchHeader, LOG_OVERHEAD, RECORDS_OK,
 )
 from barnabas.cext.varint cimport varint_size, zigzag
-
-cdef enum:
-    CORRUPT_MESSAGE = 2
 
 cdef inline void own_batch_begin(Buffer* b) noexcept nogil:
     b.size = 0
@@ -66,7 +64,7 @@ cdef inline int own_batch_append(Table* table, Partition* p, Buffer* b, int32_t 
     cdef Appended appended
     cdef int status
     if batch_header(b.data, b.size, &header) != RECORDS_OK:
-        return CORRUPT_MESSAGE
+        return ERROR_CORRUPT_MESSAGE
     status = log_append_verified(
         p.log, b.data, b.size, &header, leader_epoch, verification, &appended)
     if status == 0:

@@ -40,8 +40,9 @@ cdef struct TransactionCore:
     uint8_t hash_key[16]
 
 # Makes partitions that are led here part of a producer's transaction, which they may be already.
-# Inside an epoch. False: Python is to do it.
-cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch, Partition** partitions, int32_t count) noexcept nogil
+# `verifications`: of their logs, begun before. When it gives True, no marker of an earlier transaction
+# has overtaken them. Inside an epoch. False: Python is to do it.
+cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch, Partition** partitions, const int64_t* verifications, int32_t count) noexcept nogil
 
 # The log of a group's offsets, if it is here; NULL: Python is to say. Inside an epoch.
 cdef Partition* transaction_offsets_of(TransactionCore* core, const uint8_t* group, int32_t group_bytes) noexcept nogil

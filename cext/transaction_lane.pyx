@@ -23,8 +23,8 @@ version leave out, other lanes ask for with their batches (`transaction_adds`).
 
 From 4 on brokers ask to add partitions, in another form; EndTxn 5 bumps the epoch. Steps of an id are
 under the lock of one shard, and so are lending and recalling: what `recall` gives, no later step
-passes. A crash loses nothing that was answered: what is here is only a copy of what is in the log; one between
-the decision and the Complete record leaves what Python finds when it loads. Limit: LENT_MAX ids.
+passes. A crash loses nothing that was answered: what is here is only a copy of what is in the log; one
+between the decision and the Complete record leaves what Python finds when it loads. Limit: LENT_MAX ids.
 Next on the data path: cext/lent_transaction.pyx; broker/transactions/transactional_id.py lends.
 """
 import os
@@ -55,7 +55,8 @@ from barnabas.cext.int64_map cimport (
     int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PYTHON, lane_abandons_nothing, lane_resumes_nothing, Parked, Request, request_error, Response, response_begin, response_end,
+    LANE_CLOSE, LANE_DONE, LANE_PYTHON, lane_abandons_nothing, lane_resumes_nothing, Parked,
+    Request, request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.lent_transaction cimport (
     Connections, connections_add, Lent, lent_free, lent_key, lent_new, lent_takes_part, lent_value,
@@ -64,7 +65,7 @@ from barnabas.cext.lent_transaction cimport (
     STATE_PREPARE_COMMIT, TxnRow, TxnRows,
 )
 from barnabas.cext.local_log cimport BUMPING_MARKER, TRUSTED
-from barnabas.cext.log cimport log_expect_transaction
+from barnabas.cext.log cimport log_expect_transaction, log_renew_verification
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
@@ -97,6 +98,7 @@ cdef enum:
     VERSION_FLEXIBLE = 3
     KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
     LENT_MAX = 65536                # ids; each takes some 300 bytes
+    RENEWED_MAX = 3                 # times that a marker may come in between, before Python is asked
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
 
@@ -437,7 +439,17 @@ cdef bint _carry_out(TransactionCore* core, Asked* asked, bint ends) noexcept no
     return done
 
 
-cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch, Partition** partitions, int32_t count) noexcept nogil:
+cdef bint _are_overtaken(Partition** partitions, const int64_t* verifications, int32_t count) noexcept nogil:
+    """Whether a marker came meanwhile; they are as if they were begun now."""
+    cdef bint overtaken = False
+    cdef int32_t i
+    for i in range(count):
+        if log_renew_verification(partitions[i].log, verifications[i]):
+            overtaken = True
+    return overtaken
+
+
+cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch, Partition** partitions, const int64_t* verifications, int32_t count) noexcept nogil:
     cdef Asked asked
     cdef AskedRow* row
     cdef int32_t i
@@ -453,7 +465,12 @@ cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t n
         row.p, row.index = partitions[i], partitions[i].index
         row.topic = <const uint8_t*>partitions[i].topic
         row.topic_bytes = partitions[i].topic_bytes
-    return _carry_out(core, &asked, False)
+    for i in range(RENEWED_MAX):
+        if not _carry_out(core, &asked, False):
+            return False
+        if not _are_overtaken(partitions, verifications, count):
+            return True
+    return False
 
 
 cdef Partition* transaction_offsets_of(TransactionCore* core, const uint8_t* group, int32_t group_bytes) noexcept nogil:

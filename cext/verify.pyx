@@ -2,9 +2,9 @@
 
 The network thread takes a verification of the partition's log (log_transactions.pyx). Of an id that
 Python has lent it adds the partition itself (transaction_lane.pyx), where the client leaves that to
-us; else it queues the question and parks the request. A Python thread takes it (VerifyQueue.next), asks the coordinator,
-which may have to write to its log first, and answers with done() from whichever thread; the
-connection is woken and the one produce path goes on. For partitions that clients add themselves the
+us; else it queues the question and parks the request. A Python thread takes it (VerifyQueue.next),
+asks the coordinator, which may have to write to its log first, and answers with done() from whichever
+thread; the connection is woken and the one produce path goes on. For partitions that clients add themselves the
 coordinator has answered beforehand, with expect().
 
 Limits: depth_max questions queued; a request that finds no place is refused and sent again.
@@ -32,7 +32,6 @@ from barnabas.cext.transaction_lane cimport ADDED_MAX, transaction_adds
 
 cdef enum:
     ERROR_UNKNOWN_SERVER_ERROR = -1
-    RENEWED_MAX = 3             # times that a marker may come in between, before Python is asked
 
 
 cdef VerifyWork* verify_new(
@@ -81,22 +80,19 @@ cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* 
 
 cdef bint verify_adds(VerifyWork* work, TransactionCore* transactions) noexcept nogil:
     cdef Partition* partitions[ADDED_MAX]
+    cdef int64_t verifications[ADDED_MAX]
     cdef int32_t i
     if work.part_count > ADDED_MAX:
         return False
     for i in range(work.part_count):
         partitions[i] = partition_again(
             work.table, work.parts[i].topic_id, work.parts[i].index, work.parts[i].generation)
-        if partitions[i] == NULL:
+        if partitions[i] == NULL or partitions[i].log == NULL:
             return False
-    for i in range(RENEWED_MAX):
-        if not transaction_adds(
-                transactions, work.names.data, work.id_bytes, work.producer_id,
-                <int16_t>work.producer_epoch, partitions, work.part_count):
-            return False
-        if not _renew(work):
-            return True
-    return False
+        verifications[i] = work.parts[i].verification
+    return transaction_adds(
+        transactions, work.names.data, work.id_bytes, work.producer_id,
+        <int16_t>work.producer_epoch, partitions, verifications, work.part_count)
 
 
 cdef bint verify_submit(Jobs* jobs, VerifyWork* work) noexcept nogil:

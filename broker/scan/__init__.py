@@ -1,4 +1,4 @@
-"""A topic's records as Arrow tables, past the broker: its files are mapped and decoded here.
+"""A topic's records as Arrow tables, past the broker: its files are read and decoded here.
 
     from barnabas.scan import scan
 

@@ -1,6 +1,7 @@
 """Two brokers that are told the same about transactions, and what each made of it: of one the
 network threads take what they can, the other flushes, and is all Python."""
 
+import threading
 import time
 from contextlib import contextmanager
 
@@ -153,6 +154,17 @@ class Writer(Talk):
         while row.pending is not None or row._now.state in PREPARED:
             assert time.monotonic() < deadline, "its end is never complete"
             time.sleep(0.002)
+
+
+def side_by_side(produce, over):
+    """Six threads, each produce(its number), until `over` is set after a while."""
+    threads = [threading.Thread(target=produce, args=(at,), daemon=True) for at in range(6)]
+    for one in threads:
+        one.start()
+    over.wait(3)
+    over.set()
+    for one in threads:
+        one.join(PATIENCE_S)
 
 
 def records_of(broker, name):

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 from transactions.lane_twins import (
-    PATIENCE_S,
     TOPICS,
     Writer,
     known,
     lane_of,
     log_of,
     records_of,
+    side_by_side,
     started,
 )
 
@@ -285,33 +285,34 @@ def test_a_partition_that_could_not_be_added_is_added_by_python(broker):
     writer.wire.close()
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_partitions_are_added_where_the_others_are_not_verified(tmp_path, durability):
+@pytest.fixture(params=["os", "fsync"])
+def unverified(tmp_path, request):
+    setting = {"transaction.partition.verification.enable": "false"}
+    with started(tmp_path, request.param, setting) as broker:
+        yield broker
+
+
+def test_partitions_are_added_where_the_others_are_not_verified(unverified):
     """transaction.partition.verification.enable is about clients that add partitions themselves."""
-    setting = {"transaction.partition.verification.enable": "false"}
-    with started(tmp_path, durability, setting) as broker:
-        writer = writer_of(broker, "unverified")
-        assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
-        assert known(broker, "unverified").now.partitions == {("a", 0)}
-        finish(writer, True)
-        found = writer.fetch()
-        assert found["last stable offset"] == found["high watermark"] == 2
-        assert writer.produce(writer.producer, 0, version=11, settle=False)[0] == 0
-        writer.wire.close()
+    writer = writer_of(unverified, "added")
+    assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
+    assert known(unverified, "added").now.partitions == {("a", 0)}
+    finish(writer, True)
+    found = writer.fetch()
+    assert found["last stable offset"] == found["high watermark"] == 2
+    assert writer.produce(writer.producer, 0, version=11, settle=False)[0] == 0
+    writer.wire.close()
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_no_marker_ends_what_has_its_own_epoch(tmp_path, durability):
+def test_no_marker_ends_what_has_its_own_epoch(unverified):
     """It would be the marker of the transaction before, come late."""
-    setting = {"transaction.partition.verification.enable": "false"}
-    with started(tmp_path, durability, setting) as broker:
-        writer = writer_of(broker, "newer")
-        producer_id, epoch = writer.producer
-        assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
-        assert writer.produce((producer_id, epoch + 1), 0, version=11, settle=False)[0] == 0
-        finish(writer, True)
-        assert writer.fetch()["last stable offset"] == 0
-        writer.wire.close()
+    writer = writer_of(unverified, "newer")
+    producer_id, epoch = writer.producer
+    assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
+    assert writer.produce((producer_id, epoch + 1), 0, version=11, settle=False)[0] == 0
+    finish(writer, True)
+    assert writer.fetch()["last stable offset"] == 0
+    writer.wire.close()
 
 
 def test_a_refused_commit_leaves_no_verification(broker):
@@ -366,12 +367,6 @@ def test_many_producers_while_others_look(broker):
         counts.append(tried)
         writer.wire.close()
 
-    threads = [threading.Thread(target=produce, args=(at,), daemon=True) for at in range(6)]
-    for one in threads:
-        one.start()
-    over.wait(3)
-    over.set()
-    for one in threads:
-        one.join(PATIENCE_S)
+    side_by_side(produce, over)
     assert failures == [] and len(counts) == 6
     assert lane_of(broker).served > sum(counts) - 60 > 100

@@ -17,6 +17,7 @@ from transactions.lane_twins import (
     lane_of,
     log_of,
     records_of,
+    side_by_side,
 )
 
 from barnabas.cext.transaction_lane import TransactionLane
@@ -322,13 +323,7 @@ def test_offsets_of_many_producers_while_others_look(broker):
         counts.append(tried)
         writer.wire.close()
 
-    threads = [threading.Thread(target=produce, args=(at,), daemon=True) for at in range(6)]
-    for one in threads:
-        one.start()
-    over.wait(3)
-    over.set()
-    for one in threads:
-        one.join(PATIENCE_S)
+    side_by_side(produce, over)
     assert failures == [] and len(counts) == 6
     assert lane_of(broker).served > sum(counts) > 100
 
