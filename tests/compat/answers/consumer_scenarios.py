@@ -4,10 +4,11 @@ Members beside the one that is asked about speak ConsumerGroupHeartbeat 1, with 
 """
 
 import time
+from itertools import count
 from typing import Any
 
 from compat.answers.asking import Asker
-from compat.support import create_topic
+from compat.support import CALL_TIMEOUT_S, create_topic
 
 from barnabas.wire import Struct, response
 from barnabas.wire.json_form import to_json
@@ -52,6 +53,19 @@ class Consumers:
         return self
 
 
+def create_assignable_topic(asker: Asker, partitions: int) -> None:
+    """Creates the scenario's topic and waits until it is given to who subscribes to it: Kafka's
+    coordinators hear of a topic later than those who ask for metadata."""
+    create_topic(asker.address, asker.topic, partitions)
+    deadline = time.monotonic() + CALL_TIMEOUT_S
+    for number in count():
+        group = Consumers(asker, f"first-{number}").join("x").leave("x")
+        if group.owned["x"]:
+            return
+        assert time.monotonic() < deadline, f"{asker.topic} is assigned to nobody"
+        time.sleep(0.05)
+
+
 def first(asker: Asker, member: str) -> dict[str, Any]:
     """A first heartbeat."""
     return {
@@ -64,8 +78,7 @@ def first(asker: Asker, member: str) -> dict[str, Any]:
 
 
 def consumer_group_heartbeat(asker: Asker) -> None:
-    create_topic(asker.address, asker.topic, 4)
-    Consumers(asker, "first").join("x").leave("x")
+    create_assignable_topic(asker, 4)
     topic_id = asker.topic_id(asker.topic)
 
     def ask(case: str, group: str = "a", **more: Any) -> Struct | None:
@@ -147,7 +160,7 @@ def _static_members(asker: Asker, ask: Any) -> None:
 
 
 def consumer_group_describe(asker: Asker) -> None:
-    create_topic(asker.address, asker.topic, 2)
+    create_assignable_topic(asker, 2)
     group = Consumers(asker, "a").join("one", rackId="r", serverAssignor="range")
     asker.ask("one member", groupIds=[group.name])
     asker.ask("operations", groupIds=[group.name], includeAuthorizedOperations=True)
