@@ -38,9 +38,10 @@ cdef extern from "filemap.h" nogil:
 
 cdef enum:
     HUGE_FROM_BYTES = 256 * 1024
-    CHUNK_BYTES = 16            # of a value, copied at once: up to 15 bytes too many
+    CHUNK_BYTES = 32            # of a value, copied at once: up to 31 bytes too many
     CHUNKED_BYTES_MAX = 512     # larger values are worth a call
     RUN_BYTES_MIN = 32          # five varints and the attributes are at most 16
+    SHORT_DELTA_MAX = 1 << 21   # more than a varint of three bytes says
 
 
 # ------------------------------------------------------------------ room
@@ -261,7 +262,7 @@ cdef inline void _binary_put_many(
 cdef int32_t _put_plain_run(
     Cursor* c, int32_t count, const BatchHeader* h, int64_t offset_min, uint64_t span,
     int64_t* offsets, int64_t* times, int32_t* value_ends, uint8_t** values_at,
-    const uint8_t* first_value, int64_t* timeless,
+    const uint8_t* first_value,
 ) noexcept nogil:
     """Takes wanted records from the cursor on that are as most are, a value and neither key nor
     headers, and says how many; what stops it is for record_next() to read.
@@ -279,11 +280,13 @@ cdef int32_t _put_plain_run(
     cdef uint32_t size, time_delta, offset_delta, value
     cdef int64_t base_offset = h.base_offset
     cdef int64_t base_time = h.base_timestamp, time_mask = -1
-    cdef int64_t offset, timestamp, no_time = 0
+    cdef int64_t offset
     cdef int32_t n = 0
     cdef bint bad = False
     if h.attributes & ATTR_APPEND_TIME:
         base_time, time_mask = h.max_timestamp, 0
+    if -SHORT_DELTA_MAX <= base_time <= SHORT_DELTA_MAX:
+        return 0                            # a record may have -1, no time, and those are counted
     while n < count and end - at >= RUN_BYTES_MIN:
         p = at
         size = short_uvarint(&p, &bad)
@@ -305,11 +308,9 @@ cdef int32_t _put_plain_run(
             <int32_t>(offset_delta >> 1) ^ -<int32_t>(offset_delta & 1)))
         if <uint64_t>offset - <uint64_t>offset_min >= span:
             break
-        timestamp = <int64_t>(<uint64_t>base_time + <uint64_t>(
-            (<int64_t>(time_delta >> 1) ^ -<int64_t>(time_delta & 1)) & time_mask))
         offsets[n] = offset
-        times[n] = timestamp
-        no_time += timestamp == -1
+        times[n] = <int64_t>(<uint64_t>base_time + <uint64_t>(
+            (<int64_t>(time_delta >> 1) ^ -<int64_t>(time_delta & 1)) & time_mask))
         into = values
         values += value_size
         if value_size > CHUNKED_BYTES_MAX:
@@ -324,7 +325,6 @@ cdef int32_t _put_plain_run(
         at = start + (size >> 1)
     c.p = at
     values_at[0] = values
-    timeless[0] += no_time
     return n
 
 
@@ -379,7 +379,7 @@ cdef int _put_records(
         if not (keyed or headed):
             plain = _put_plain_run(
                 &c, h.record_count - i, h, offset_min, span, offsets + rows, times + rows,
-                value_ends + rows, &values, first_value, &timeless)
+                value_ends + rows, &values, first_value)
             i += plain
             rows += plain
             no_key += plain

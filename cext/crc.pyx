@@ -1,9 +1,9 @@
 """CRC-32C and CRC-32, with the fastest way this processor has, chosen once at import.
 
-The ways themselves are in crc32c.h: AVX-512 carry-less folding, three-way SSE4.2, the ARM CRC
-instructions, and tables (slicing by eight) that run anywhere. The table of usable ways is filled
-while the module is imported and never written again, so brokers in one process share only
-constants. Next on the data path: cext/records.pyx.
+The ways themselves are in crc32c.h: AVX-512 carry-less folding, AVX2 folding beside the SSE4.2
+instruction, that instruction three ways at once, the ARM CRC instructions, and tables (slicing by
+eight) that run anywhere. The table of usable ways is filled while the module is imported and never
+written again, so brokers in one process share only constants. Next on the data path: cext/records.pyx.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE

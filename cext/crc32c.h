@@ -78,7 +78,16 @@ static uint32_t crc32_sliced(uint32_t crc, const uint8_t* p, size_t n) {
 static uint64_t crc_over_long, crc_over_two_long, crc_over_short, crc_over_two_short;
 
 /* 128-bit lanes: {x^(d+31), x^(d-33)} moves a lane over d bits. */
-static uint64_t crc_fold_2048[2], crc_fold_512[2], crc_fold_128[2];
+static uint64_t crc_fold_2048[2], crc_fold_1024[2], crc_fold_512[2], crc_fold_256[2];
+static uint64_t crc_fold_128[2];
+
+/* Without 512-bit registers neither unit of the processor is enough, so both work at once: a block
+ * has bytes that are folded and, behind them, three streams for the crc32 instruction. */
+#define CRC_BLOCK_STEPS 16
+#define CRC_BLOCK_FOLDED (CRC_BLOCK_STEPS * 128)
+#define CRC_BLOCK_LANE (CRC_BLOCK_STEPS * 32)
+#define CRC_BLOCK (CRC_BLOCK_FOLDED + 3 * CRC_BLOCK_LANE)
+static uint64_t crc_over_block[3]; /* one lane, two, three */
 
 /* x^n modulo the polynomial; x^0 is the top bit. */
 static uint32_t crc32c_power(long n) {
@@ -87,26 +96,38 @@ static uint32_t crc32c_power(long n) {
     return r;
 }
 
+static void crc_setup_fold(uint64_t over[2], long bits) {
+    over[0] = crc32c_power(bits + 31);
+    over[1] = crc32c_power(bits - 33);
+}
+
 static void crc_setup_x86(void) {
     crc_over_long = crc32c_power(8L * CRC_LANE_LONG - 33);
     crc_over_two_long = crc32c_power(16L * CRC_LANE_LONG - 33);
     crc_over_short = crc32c_power(8L * CRC_LANE_SHORT - 33);
     crc_over_two_short = crc32c_power(16L * CRC_LANE_SHORT - 33);
-    crc_fold_2048[0] = crc32c_power(2048 + 31);
-    crc_fold_2048[1] = crc32c_power(2048 - 33);
-    crc_fold_512[0] = crc32c_power(512 + 31);
-    crc_fold_512[1] = crc32c_power(512 - 33);
-    crc_fold_128[0] = crc32c_power(128 + 31);
-    crc_fold_128[1] = crc32c_power(128 - 33);
+    for (int i = 0; i < 3; i++)
+        crc_over_block[i] = crc32c_power(8L * (i + 1) * CRC_BLOCK_LANE - 33);
+    crc_setup_fold(crc_fold_2048, 2048);
+    crc_setup_fold(crc_fold_1024, 1024);
+    crc_setup_fold(crc_fold_512, 512);
+    crc_setup_fold(crc_fold_256, 256);
+    crc_setup_fold(crc_fold_128, 128);
 }
 
 #define CRC_SSE42 __attribute__((target("sse4.2,pclmul")))
+#define CRC_AVX2 __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
 #define CRC_AVX512 \
     __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq,pclmul,sse4.2")))
 
 static int crc32c_sse42_usable(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+static int crc32c_avx2_usable(void) {
+    return crc32c_sse42_usable() && __builtin_cpu_supports("avx2") &&
+           __builtin_cpu_supports("vpclmulqdq");
 }
 
 static int crc32c_avx512_usable(void) {
@@ -160,6 +181,62 @@ CRC_SSE42 static uint32_t crc32c_sse42(uint32_t crc, const uint8_t* p, size_t n)
     for (; n >= 3 * CRC_LANE_SHORT; p += 3 * CRC_LANE_SHORT, n -= 3 * CRC_LANE_SHORT)
         c = crc_three(c, p, CRC_LANE_SHORT, crc_over_short, crc_over_two_short);
     return ~crc_tail_sse42((uint32_t)c, p, n);
+}
+
+CRC_AVX2 static inline __m256i crc_load_256(const uint8_t* p) {
+    return _mm256_loadu_si256((const __m256i*)p);
+}
+
+CRC_AVX2 static inline __m256i crc_fold_half_by(const uint64_t over[2]) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)over));
+}
+
+CRC_AVX2 static inline __m256i crc_fold_half(__m256i lane, __m256i over, __m256i next) {
+    __m256i low = _mm256_clmulepi64_epi128(lane, over, 0x00);
+    __m256i high = _mm256_clmulepi64_epi128(lane, over, 0x11);
+    return _mm256_xor_si256(_mm256_xor_si256(low, next), high);
+}
+
+/* One block; takes and gives the inverted register. */
+CRC_AVX2 static uint64_t crc_block_avx2(uint64_t crc, const uint8_t* p) {
+    const uint8_t* q = p + CRC_BLOCK_FOLDED;
+    uint64_t c0 = 0, c1 = 0, c2 = 0;
+    __m256i over = crc_fold_half_by(crc_fold_1024);
+    __m256i a = crc_load_256(p), b = crc_load_256(p + 32);
+    __m256i c = crc_load_256(p + 64), d = crc_load_256(p + 96);
+    a = _mm256_xor_si256(a, _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)crc)));
+    for (int step = 0;;) {
+        for (int i = 0; i < 32; i += 8) {
+            c0 = _mm_crc32_u64(c0, crc_le64(q + i));
+            c1 = _mm_crc32_u64(c1, crc_le64(q + CRC_BLOCK_LANE + i));
+            c2 = _mm_crc32_u64(c2, crc_le64(q + 2 * CRC_BLOCK_LANE + i));
+        }
+        if (++step == CRC_BLOCK_STEPS) break;
+        p += 128;
+        q += 32;
+        a = crc_fold_half(a, over, crc_load_256(p));
+        b = crc_fold_half(b, over, crc_load_256(p + 32));
+        c = crc_fold_half(c, over, crc_load_256(p + 64));
+        d = crc_fold_half(d, over, crc_load_256(p + 96));
+    }
+    over = crc_fold_half_by(crc_fold_256);
+    d = crc_fold_half(crc_fold_half(crc_fold_half(a, over, b), over, c), over, d);
+    __m128i step = _mm_loadu_si128((const __m128i*)crc_fold_128);
+    __m128i x = _mm256_castsi256_si128(d);
+    __m128i y = _mm_xor_si128(
+        _mm_clmulepi64_si128(x, step, 0x00), _mm_clmulepi64_si128(x, step, 0x11));
+    x = _mm_xor_si128(y, _mm256_extracti128_si256(d, 1));
+    uint64_t folded = _mm_crc32_u64(0, (uint64_t)_mm_extract_epi64(x, 0));
+    folded = _mm_crc32_u64(folded, (uint64_t)_mm_extract_epi64(x, 1));
+    folded = crc_move(folded, crc_over_block[2]) ^ crc_move(c0, crc_over_block[1]) ^
+             crc_move(c1, crc_over_block[0]);
+    return _mm_crc32_u64(0, folded) ^ c2;
+}
+
+CRC_AVX2 static uint32_t crc32c_avx2(uint32_t crc, const uint8_t* p, size_t n) {
+    uint64_t c = (uint32_t)~crc;
+    for (; n >= CRC_BLOCK; p += CRC_BLOCK, n -= CRC_BLOCK) c = crc_block_avx2(c, p);
+    return crc32c_sse42(~(uint32_t)c, p, n);
 }
 
 CRC_AVX512 static inline __m512i crc_fold_wide(__m512i lane, __m512i over, __m512i next) {
@@ -227,7 +304,7 @@ static uint32_t crc32c_arm(uint32_t crc, const uint8_t* p, size_t n) {
 #endif
 
 /* ---------------------------------------------------------------------------------- the choice */
-#define CRC_IMPLEMENTATIONS_MAX 4
+#define CRC_IMPLEMENTATIONS_MAX 5
 
 typedef struct {
     const char* name;
@@ -242,6 +319,7 @@ static int crc_setup(crc_implementation found[CRC_IMPLEMENTATIONS_MAX]) {
 #if defined(__x86_64__)
     crc_setup_x86();
     if (crc32c_avx512_usable()) found[count++] = (crc_implementation){"avx512", crc32c_avx512};
+    if (crc32c_avx2_usable()) found[count++] = (crc_implementation){"avx2", crc32c_avx2};
     if (crc32c_sse42_usable()) found[count++] = (crc_implementation){"sse4.2", crc32c_sse42};
 #endif
 #if defined(__aarch64__) && defined(__linux__)

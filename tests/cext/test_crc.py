@@ -10,7 +10,8 @@ from barnabas.cext import crc
 
 DATA = random.Random(7).randbytes(70_000)
 # Every length up to beyond the first wide loop, and the borders of the long lanes of the others.
-LENGTHS = [*range(0, 1100), *range(6120, 6170), *range(8180, 8210), 12_288, 20_000, 65_535, 65_536]
+LENGTHS = [*range(0, 1100), *range(3570, 3600), *range(6120, 6170), *range(7160, 7180)]
+LENGTHS += [*range(8180, 8210), 12_288, 20_000, 65_535, 65_536]
 CASES = [(n, n % 64) for n in LENGTHS] + [
     (n, start) for n in range(500, 540) for start in range(16)
 ]

@@ -1,6 +1,7 @@
 """The client against a broker, and against servers that misbehave."""
 
 import random
+import re
 import socket
 import struct
 import threading
@@ -373,6 +374,12 @@ def test_first_contact_is_not_repeated():
         port = closed.getsockname()[1]
     with pytest.raises(CannotConnect, match="refused"):
         Cluster(f"127.0.0.1:{port}").topics()
+
+
+@pytest.mark.parametrize("host", ["no..host", "n\u00f6..host", "x" * 64])
+def test_a_name_that_cannot_be_one_is_said_in_one_line(host: str):
+    with pytest.raises(CannotConnect, match=f"^cannot connect to {re.escape(host)}:9092: .+"):
+        Connection(host, 9092)
 
 
 def test_any_of_several_bootstrap_servers_will_do(broker: Broker):
