@@ -13,7 +13,8 @@ Readers take turns; the table has medians.
 how long that takes is the machine's affair (`fresh memory` says it, for as many bytes). `files
 again` is the second table of a process that let the first one go, `batches` one batch at a time.
 
-Bars: files at least 10 times the records/s of the best consumer, at most 40 ns of CPU a record.
+Bars: at least 10 times the records/s of the best consumer, at most 40 ns of CPU a record; said of
+each of the three, for they differ by where the bytes end, in the cache, in kept or in fresh memory.
 """
 
 import argparse
@@ -36,6 +37,7 @@ from sides import recycle_memory
 PARTITIONS = 4
 TOPIC = "scanned"
 OURS = ("files", "files again", "batches", "wire")
+BARRED = ("files", "files again", "batches")
 READERS = (*OURS, "confluent-kafka", "aiokafka", "kafka-python")
 SHARE = {"confluent-kafka": 0.4, "aiokafka": 0.1, "kafka-python": 0.04}
 RATE_BAR, CPU_BAR_NS = 10.0, 40.0
@@ -251,11 +253,18 @@ def report(runs: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
             f"{row['cpu_ns_a_record']:10.1f} ns of CPU a record"
             f"   ({min(row['cpus']):.1f} to {max(row['cpus']):.1f})"
         )
-    if best and "files" in rows:
-        rate, cpu = rows["files"]["records_per_s"] / best, rows["files"]["cpu_ns_a_record"]
-        print(f"records/s at least {RATE_BAR:g}x: {'reached' if rate >= RATE_BAR else 'MISSED'}")
-        print(f"CPU at most {CPU_BAR_NS:g} ns: {'reached' if cpu <= CPU_BAR_NS else 'MISSED'}")
+    for name in BARRED:
+        if best and name in rows:
+            rate, cpu = rows[name]["records_per_s"] / best, rows[name]["cpu_ns_a_record"]
+            print(
+                f"{name:16}records/s at least {RATE_BAR:g}x: {said(rate >= RATE_BAR)};"
+                f" CPU at most {CPU_BAR_NS:g} ns: {said(cpu <= CPU_BAR_NS)}"
+            )
     return rows
+
+
+def said(reached: bool) -> str:
+    return "reached" if reached else "MISSED"
 
 
 def main() -> int:
