@@ -44,5 +44,7 @@ cdef Entry* entries_take(Entries* entries, Table* table, const uint8_t* topic, i
 # Drops those whose key was committed again, durably, and says how many. Not those of transactions:
 # a marker may stand between them.
 cdef int64_t entries_thin(Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes) noexcept nogil
+# Whether there are any of a group.
+cdef bint entries_have(const Entries* entries, const uint8_t* group, int64_t group_bytes) noexcept nogil
 # Drops those of a partition of the internal topic, and says how many.
 cdef int64_t entries_forget(Entries* entries, int32_t partition) noexcept nogil

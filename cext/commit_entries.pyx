@@ -144,6 +144,15 @@ cdef int64_t entries_thin(Entries* entries, Table* table, const uint8_t* topic, 
     return dropped
 
 
+cdef bint entries_have(const Entries* entries, const uint8_t* group, int64_t group_bytes) noexcept nogil:
+    cdef const Entry* at = entries.first
+    while at != NULL:
+        if at.group_bytes == group_bytes and memcmp(at + 1, group, group_bytes) == 0:
+            return True
+        at = at.next
+    return False
+
+
 cdef int64_t entries_forget(Entries* entries, int32_t partition) noexcept nogil:
     cdef int64_t before = entries.count
     cdef Entry* at = _emptied(entries)

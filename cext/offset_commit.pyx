@@ -48,8 +48,8 @@ from barnabas.cext.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
 )
 from barnabas.cext.commit_entries cimport (
-    ENTRIES_MAX, Entries, entries_add, entries_announce, entries_forget, entries_take, entries_thin,
-    Entry, entry_free, entry_new,
+    ENTRIES_MAX, Entries, entries_add, entries_announce, entries_forget, entries_have, entries_take,
+    entries_thin, Entry, entry_free, entry_new,
 )
 from barnabas.cext.ended_transactions cimport Ended, EndedTransactions
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
@@ -738,10 +738,7 @@ cdef class OffsetCommitLane(LaneHandle):
     def served(self) -> int:
         """How many requests were answered here."""
         cdef int i
-        total = 0
-        for i in range(SHARDS):
-            total += self.core.shards[i].served
-        return total
+        return sum([self.core.shards[i].served for i in range(SHARDS)])
 
     def take(self) -> list:
         """What was committed here, is durable and was not taken before, in the order of the log:
@@ -774,6 +771,19 @@ cdef class OffsetCommitLane(LaneHandle):
             entry_free(first)
         found.sort(key=_place_in_log)
         return [row for _, _, row in found]
+
+    def has_waiting(self, str group_id not None) -> bool:
+        """Whether commits of the group are here that were not taken: not durable yet, mostly."""
+        cdef bytes raw = group_id.encode()
+        cdef const uint8_t* group = <const uint8_t*><const char*>raw
+        cdef int64_t size = len(raw)
+        cdef Shard* shard = _shard(self.core, _hash(self.core, group, size))
+        cdef bint found
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            found = entries_have(&shard.entries, group, size)
+            pthread_mutex_unlock(&shard.lock)
+        return found
 
     def forget(self, int32_t partition) -> None:
         """Another node has the partition's groups now."""

@@ -161,12 +161,17 @@ class GroupAdministration:
                 if group.state != EMPTY:
                     raise NonEmptyGroup()
                 group.dismiss()  # no commit overtakes the tombstones
-                entries = self._tombstones(group_id, _all(coordinator, group_id))
+                rows = _all(coordinator, group_id)
+                entries = self._tombstones(group_id, rows)
                 entries += coordinator.tombstones_of(group)
 
                 def done(error: KafkaError | None) -> None:
                     if error is None and coordinator.groups.get(group_id) is group:
-                        if group.state == EMPTY:
+                        for topic, index in rows:
+                            coordinator.offsets.forget(group_id, topic, index)
+                        if coordinator.offsets.of(group_id):
+                            pass  # a commit was being written: it came after the deletion
+                        elif group.state == EMPTY:
                             coordinator.drop_group(group_id, partition)
                         else:  # somebody joined while it was being forgotten
                             coordinator.offsets.forget_group(group_id)
@@ -234,6 +239,8 @@ class GroupAdministration:
             if gone:
                 group.dismiss()  # and again: what was committed meanwhile is not old
                 gone = self._expired(group_id, group)
+                if coordinator.is_committing(group_id):
+                    gone = []  # or tombstones would come behind what is answered; the next look
             self._forget(group_id, group, partition, gone)
             return len(gone)
 

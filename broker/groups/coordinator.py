@@ -140,6 +140,7 @@ class Lane(CommitLane, Fresh, Protocol):
     ) -> None: ...
     def hold(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
     def release(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
+    def has_waiting(self, group_id: str) -> bool: ...
     def forget(self, partition: int) -> None: ...
 
 
@@ -191,6 +192,7 @@ class GroupCoordinator:
         self.others: list[OtherGroups] = []
         self._lane = lane
         self._by_partition: dict[int, set[str]] = {}
+        self._committing: dict[str, int] = {}  # commits of each group that are being written
         self.offsets = Offsets(lane, self.groups, self._by_partition)
         self._around = around
         self._consumers: ConsumerHeartbeats | None = None
@@ -463,6 +465,7 @@ class GroupCoordinator:
             keys = [(topic, index) for topic, index, _ in taken]
 
             def finished(error: KafkaError | None) -> None:
+                self._commits(group_id, -1)
                 if error is None:
                     self._take(group_id, partition, taken, producer)
                 if self._lane is not None:
@@ -483,7 +486,20 @@ class GroupCoordinator:
             entries = [(offset_key(group_id, t, p), offset_value(row)) for t, p, row in taken]
             if self._lane is not None:
                 self._lane.hold(group_id, keys)
+            self._commits(group_id, 1)
             self.append(partition, entries, finished, producer)
+
+    def _commits(self, group_id: str, more: int) -> None:
+        count = self._committing.pop(group_id, 0) + more
+        if count:
+            self._committing[group_id] = count
+
+    def is_committing(self, group_id: str) -> bool:
+        """Whether commits of the group are being written, or are in the log and not known here.
+        Under the lock, and after dismiss(): else the answer holds for now only."""
+        return group_id in self._committing or (
+            self._lane is not None and self._lane.has_waiting(group_id)
+        )
 
     def _admit(
         self,

@@ -4,6 +4,7 @@ after a group has changed. Damage, limits and what is not plain go to Python."""
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import pytest
@@ -229,6 +230,31 @@ def test_a_commit_waits_no_longer_than_the_timeout_and_is_not_seen_before_it_is_
             deadline = time.monotonic() + PATIENCE_S
             while fetched(broker)[0][0] == 1 and time.monotonic() < deadline:
                 time.sleep(0.05)
+        assert fetched(broker)[0][0] == 2
+
+
+def test_offsets_do_not_expire_while_a_commit_is_being_written(tmp_path):
+    settings = {"offsets.retention.minutes": "5"}
+    with started(tmp_path, settings) as broker, closing(Wire(broker.bootstrap_servers)) as wire:
+        lane, system = lane_of(broker), broker.node.system
+        assert commit(wire, [(0, 1, "", -1)]) == [0] and not lane.has_waiting("g")
+        broker.node.clock.move(6 * 60_000)
+        rule = system.fault("fdatasync", "delay", delay_ms=1000, path_contains=CONSUMER_OFFSETS)
+        with ThreadPoolExecutor(1) as other:
+            new = other.submit(commit, wire, [(0, 2, "", -1)])
+            deadline = time.monotonic() + PATIENCE_S
+            while not lane.has_waiting("g") and time.monotonic() < deadline:
+                time.sleep(0.001)
+            assert not lane.has_waiting("h")
+            assert broker.node.rooms.group_administration.expire() == 0 and not new.done()
+            assert new.result(PATIENCE_S) == [0]
+        assert system.fired(rule) == 1 and lane.served == 1
+        assert broker.node.rooms.group_administration.expire() == 0
+        assert fetched(broker)[0][0] == 2 and not lane.has_waiting("g")
+        broker.restart()
+        deadline = time.monotonic() + PATIENCE_S
+        while fetched(broker)[0][0] == -1 and time.monotonic() < deadline:
+            time.sleep(0.02)
         assert fetched(broker)[0][0] == 2
 
 

@@ -218,6 +218,55 @@ def test_pending_offsets_keep_a_group():
     assert GROUP not in rig.coordinator.groups
 
 
+@pytest.mark.parametrize("committed_first", [True, False])
+def test_a_commit_that_is_being_written_while_offsets_expire_is_kept(committed_first):
+    """Older offsets of its partition are due: what is answered is kept all the same."""
+    rig = Rig(retention_ms=10 * MINUTE, immediately=False)
+    old = rig.commit(1)
+    rig.journal.flush()
+    rig.timers.advance(11 * MINUTE)
+    if committed_first:
+        new = rig.commit(2)
+        assert rig.administration.expire() == 0
+    else:
+        assert rig.administration.expire() == 1
+        new = rig.commit(2)
+    while rig.journal.waiting:
+        rig.journal.flush()
+    assert old == new == [[None]] and rig.committed() == 2
+    assert rig.administration.expire() == 0
+    rig.crash()
+    assert rig.committed() == 2
+
+
+def test_a_commit_that_is_being_written_while_its_group_is_deleted_is_in_the_log_as_it_is_here():
+    """Of a partition that nobody knew of: it came after the deletion. Of another: before it."""
+    rig = Rig(immediately=False)
+    rig.commit(1)
+    rig.journal.flush()
+    told = [rig.commit(2), rig.commit(3, partition=1)]
+    deleted = []
+    rig.administration.delete_group(GROUP, deleted.append)
+    while rig.journal.waiting:
+        rig.journal.flush()
+    assert told == [[[None]], [[None]]] and deleted == [None]
+    assert (rig.committed(), rig.committed(1)) == (None, 3)
+    rig.crash()
+    assert (rig.committed(), rig.committed(1)) == (None, 3)
+
+
+def test_offsets_expire_though_a_commit_could_not_be_written():
+    rig = Rig(retention_ms=10 * MINUTE, immediately=False)
+    rig.commit(1)
+    rig.journal.flush()
+    rig.timers.advance(11 * MINUTE)
+    rig.commit(2)
+    rig.journal.flush(error=CoordinatorNotAvailable())
+    assert rig.administration.expire() == 1
+    rig.journal.flush()
+    assert rig.committed() is None
+
+
 def test_offsets_of_a_deleted_topic_are_forgotten():
     rig = Rig()
     rig.commit(1)
