@@ -220,8 +220,8 @@ def write(out: Path, found: dict[str, Any], about: dict[str, Any]) -> None:
         "",
         f"{about['machine']}; {about['records']:,} records of 100 bytes and"
         f" {about['records'] // 5:,} of 1 KiB; {about['repeats']} runs after {about['warm']} to"
-        f" warm up; {about['when']}. `files` reads the broker's segments, `wire` fetches, `kafka` is"
-        " spark-sql-kafka 4.2.0.",
+        f" warm up; {about['when']}. `files` reads the broker's segments, `wire` fetches, `kafka`"
+        " is spark-sql-kafka 4.2.0.",
         "",
         *lines(found),
     ]

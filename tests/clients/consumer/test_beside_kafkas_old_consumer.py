@@ -12,24 +12,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from compat.small_kafka import HEAP, small_kafka
 from compat.support import rival
 from kazoo.client import KazooClient
 
 from barnabas.client import Cluster, NewTopic, Producer, create_topics
 from barnabas.client.groups import committed_offsets
 from barnabas.clients import ConsumerConnector
-from barnabas.errors import KafkaError, TopicAlreadyExists
 
 pytestmark = pytest.mark.java
 VERSION = "1.1.1"
 PATIENCE_S = 90.0
-HEAP = ("-Xmx256M", "-XX:TieredStopAtLevel=1")
 TOPIC = "shared"
-STARTS_MAX = 3
-
-
-class SmallKafka(rival.Rival):
-    heap = HEAP
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -44,31 +38,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rival.Rival]:
     reason = rival.missing(VERSION)
     if reason:
         pytest.skip(reason)
-    for attempt in range(STARTS_MAX):
-        running = SmallKafka(VERSION, tmp_path_factory.mktemp("kafka-1.1.1"), "zookeeper")
-        try:
-            running.start()
-            break
-        except rival.RivalError:  # its ports were free, and somebody else was quicker
-            if attempt + 1 == STARTS_MAX:
-                raise
-    try:
+    with small_kafka(VERSION, tmp_path_factory.mktemp("kafka-1.1.1")) as running:
         with Cluster(running.address) as cluster:
-            until(lambda: _has_topic(cluster))
+            create_topics(cluster, [NewTopic(TOPIC, partition_count=4)])
         yield running
-    finally:
-        running.stop()
-
-
-def _has_topic(cluster: Cluster) -> bool:
-    """Kafka takes connections a little before its controller counts it among the brokers."""
-    try:
-        create_topics(cluster, [NewTopic(TOPIC, partition_count=4)])
-    except TopicAlreadyExists:
-        return True
-    except KafkaError:
-        return False
-    return True
 
 
 @pytest.fixture
