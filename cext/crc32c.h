@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "bytesio.h"
+
 #define CRC32C_POLYNOMIAL 0x82f63b78u
 #define CRC32_POLYNOMIAL 0xedb88320u
 
@@ -23,15 +25,6 @@ typedef uint32_t (*crc_function)(uint32_t crc, const uint8_t* p, size_t n);
 
 static uint32_t crc32c_table[8][256];
 static uint32_t crc32_table[8][256];
-
-static inline uint64_t crc_le64(const uint8_t* p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
-    return v;
-}
 
 /* table[k][b]: the checksum of byte b followed by k zero bytes, without the final inversion. */
 static void crc_fill_table(uint32_t table[8][256], uint32_t polynomial) {
@@ -49,7 +42,7 @@ static void crc_fill_table(uint32_t table[8][256], uint32_t polynomial) {
 static inline uint32_t crc_sliced(uint32_t table[8][256], uint32_t crc, const uint8_t* p, size_t n) {
     crc = ~crc;
     for (; n >= 8; p += 8, n -= 8) {
-        uint64_t v = crc_le64(p) ^ crc;
+        uint64_t v = le64_load(p) ^ crc;
         crc = table[7][v & 0xff] ^ table[6][(v >> 8) & 0xff] ^ table[5][(v >> 16) & 0xff] ^
               table[4][(v >> 24) & 0xff] ^ table[3][(v >> 32) & 0xff] ^ table[2][(v >> 40) & 0xff] ^
               table[1][(v >> 48) & 0xff] ^ table[0][v >> 56];
@@ -139,7 +132,7 @@ static int crc32c_avx512_usable(void) {
 /* The bytes that are left after the wide loops; takes and gives the inverted register. */
 CRC_SSE42 static inline uint32_t crc_tail_sse42(uint32_t c, const uint8_t* p, size_t n) {
     uint64_t wide = c;
-    for (; n >= 8; p += 8, n -= 8) wide = _mm_crc32_u64(wide, crc_le64(p));
+    for (; n >= 8; p += 8, n -= 8) wide = _mm_crc32_u64(wide, le64_load(p));
     c = (uint32_t)wide;
     if (n & 4) {
         uint32_t v;
@@ -167,9 +160,9 @@ CRC_SSE42 static inline uint64_t crc_three(
     uint64_t c, const uint8_t* p, size_t lane, uint64_t over, uint64_t over_two) {
     uint64_t c1 = 0, c2 = 0;
     for (size_t i = 0; i < lane; i += 8) {
-        c = _mm_crc32_u64(c, crc_le64(p + i));
-        c1 = _mm_crc32_u64(c1, crc_le64(p + lane + i));
-        c2 = _mm_crc32_u64(c2, crc_le64(p + 2 * lane + i));
+        c = _mm_crc32_u64(c, le64_load(p + i));
+        c1 = _mm_crc32_u64(c1, le64_load(p + lane + i));
+        c2 = _mm_crc32_u64(c2, le64_load(p + 2 * lane + i));
     }
     return _mm_crc32_u64(0, crc_move(c, over_two) ^ crc_move(c1, over)) ^ c2;
 }
@@ -207,9 +200,9 @@ CRC_AVX2 static uint64_t crc_block_avx2(uint64_t crc, const uint8_t* p) {
     a = _mm256_xor_si256(a, _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)crc)));
     for (int step = 0;;) {
         for (int i = 0; i < 32; i += 8) {
-            c0 = _mm_crc32_u64(c0, crc_le64(q + i));
-            c1 = _mm_crc32_u64(c1, crc_le64(q + CRC_BLOCK_LANE + i));
-            c2 = _mm_crc32_u64(c2, crc_le64(q + 2 * CRC_BLOCK_LANE + i));
+            c0 = _mm_crc32_u64(c0, le64_load(q + i));
+            c1 = _mm_crc32_u64(c1, le64_load(q + CRC_BLOCK_LANE + i));
+            c2 = _mm_crc32_u64(c2, le64_load(q + 2 * CRC_BLOCK_LANE + i));
         }
         if (++step == CRC_BLOCK_STEPS) break;
         p += 128;
@@ -296,7 +289,7 @@ static int crc32c_arm_usable(void) { return (getauxval(AT_HWCAP) & HWCAP_CRC32) 
 static uint32_t crc32c_arm(uint32_t crc, const uint8_t* p, size_t n) {
     uint32_t c = ~crc;
     for (; n >= 8; p += 8, n -= 8)
-        __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(c) : "r"(crc_le64(p)));
+        __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(c) : "r"(le64_load(p)));
     for (; n; p++, n--)
         __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(c) : "r"((uint32_t)*p));
     return ~c;
@@ -304,7 +297,7 @@ static uint32_t crc32c_arm(uint32_t crc, const uint8_t* p, size_t n) {
 #endif
 
 /* ---------------------------------------------------------------------------------- the choice */
-#define CRC_IMPLEMENTATIONS_MAX 5
+#define CRC_IMPLEMENTATIONS_MAX 4
 
 typedef struct {
     const char* name;

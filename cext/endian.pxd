@@ -1,10 +1,12 @@
-"""Big-endian loads and stores (the wire's and the disk's byte order)."""
+"""Big-endian loads and stores (the wire's and the disk's byte order), and eight bytes as a register has
+them."""
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 cdef extern from "bytesio.h" nogil:
     uint16_t be16_load(const void* p)
     uint32_t be32_load(const void* p)
     uint64_t be64_load(const void* p)
+    uint64_t le64_load(const void* p)
     void be16_store(void* p, uint16_t v)
     void be32_store(void* p, uint32_t v)
     void be64_store(void* p, uint64_t v)

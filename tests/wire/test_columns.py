@@ -3,6 +3,7 @@
 Damage leaves the columns as they were and gives CorruptRecords; Arrow's reader sees the same table.
 """
 
+import random
 import threading
 from array import array
 
@@ -249,25 +250,39 @@ def test_damage_at_every_byte_leaves_the_columns_as_they_were():
             add_columns(ColumnsBuilder(), good[:at])
 
 
-def plain(size, at=0):
-    return (at, None, b"%d" % size + b"v" * size, [])
+NOW = 1_700_000_000_000
+
+
+def plain(size, at=NOW):
+    return (at, None, random.Random(at + size).randbytes(size), [])
+
+
+def alike(size, count, step):
+    """Of one length; their deltas outgrow a byte on the way."""
+    return [plain(size, NOW + step * i) for i in range(count)]
 
 
 # What is read record by record in one go, a value and nothing else, and what interrupts it.
 RUNS = st.lists(
     st.one_of(
-        st.builds(plain, st.sampled_from([0, 1, 13, 14, 15, 30, 60, 61, 8200]), st.just(0)),
-        st.builds(plain, st.integers(0, 70), st.integers(-1, 2**40)),
-        st.tuples(st.integers(0, 9), DATA, DATA, HEADERS),
+        st.builds(
+            alike,
+            st.sampled_from([0, 1, 20, 60, 61, 100, 600, 8200]),
+            st.integers(2, 70),
+            st.sampled_from([0, 1, 40, -40, 9000]),
+        ),
+        st.builds(plain, st.sampled_from([0, 1, 13, 14, 15, 30, 60, 61, 8200])).map(lambda r: [r]),
+        st.builds(plain, st.integers(0, 70), st.integers(-1, 2**41)).map(lambda r: [r]),
+        st.tuples(st.integers(NOW, NOW + 9), DATA, DATA, HEADERS).map(lambda r: [r]),
     ),
     min_size=1,
-    max_size=40,
-)
+    max_size=12,
+).map(lambda runs: [record for run in runs for record in run])
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(RUNS, min_size=1, max_size=3), st.integers(0, 50), st.integers(0, 60), st.booleans()
+    st.lists(RUNS, min_size=1, max_size=3), st.integers(0, 50), st.integers(0, 300), st.booleans()
 )
 def test_runs_of_plain_records_and_what_interrupts_them(groups, start, count, append_time):
     options = {"timestamp_type": 1, "append_time": 77} if append_time else {}
@@ -285,17 +300,25 @@ def add_body_as_decoded(body, count):
         wanted = decode_records(body, count=count)
     except CorruptRecords as error:
         with pytest.raises(CorruptRecords) as raised:
-            builder.add_body(body, count=count, base_offset=0, base_timestamp=0)
+            builder.add_body(body, count=count, base_offset=0, base_timestamp=NOW)
         assert raised.value.position == error.position
         assert rows_of(builder.finish()) == []
         return
-    builder.add_body(body, count=count, base_offset=0, base_timestamp=0)
+    builder.add_body(body, count=count, base_offset=0, base_timestamp=NOW)
     found = [row[:4] for row in rows_of(builder.finish())]
-    assert found == [(r.offset, r.timestamp, r.key, r.value) for r in wanted if r.offset >= 0]
+    assert found == [(r.offset, NOW + r.timestamp, r.key, r.value) for r in wanted if r.offset >= 0]
 
 
-def test_damage_in_a_run_of_plain_records_is_what_the_decoder_says_it_is():
-    group = [plain(size, 300 * size) for size in (3, 0, 16, 70, 5, 31, 12)]
+@pytest.mark.parametrize(
+    "group",
+    [
+        [plain(size, NOW + 300 * size) for size in (3, 0, 16, 70, 5, 31, 12)],
+        alike(20, 9, 20),
+        alike(70, 5, 1),
+    ],
+    ids=["of several lengths", "of one length", "of one greater length"],
+)
+def test_damage_in_a_run_of_plain_records_is_what_the_decoder_says_it_is(group):
     body = record_set([group])[61:]
     for at in range(len(body)):
         add_body_as_decoded(body[:at], len(group))
