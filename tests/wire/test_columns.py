@@ -285,12 +285,25 @@ RUNS = st.lists(
     st.lists(RUNS, min_size=1, max_size=3), st.integers(0, 50), st.integers(0, 300), st.booleans()
 )
 def test_runs_of_plain_records_and_what_interrupts_them(groups, start, count, append_time):
-    options = {"timestamp_type": 1, "append_time": 77} if append_time else {}
+    options = {"timestamp_type": 1, "append_time": NOW} if append_time else {}
     data = record_set(groups, **options)
     builder = ColumnsBuilder()
     builder.only(start, start + count)
     builder.add(data)
     assert rows_of(builder.finish()) == [r for r in expected(data, start) if r[0] < start + count]
+
+
+@pytest.mark.parametrize("options", [{}, {"timestamp_type": 1, "append_time": NOW + 77}])
+@pytest.mark.parametrize("size", [0, 20, 61, 100, 600])
+@pytest.mark.parametrize("step", [0, 1, 40, -40, 9000])
+def test_long_runs_of_one_length(size, step, options):
+    data = record_set([alike(size, 300, step), alike(size + 1, 80, 1)], **options)
+    everything = expected(data)
+    assert len(everything) == 380 and rows_of_builder(data) == everything
+    builder = ColumnsBuilder()
+    builder.only(30, 270)
+    builder.add(data)
+    assert rows_of(builder.finish()) == everything[30:270]
 
 
 def add_body_as_decoded(body, count):
