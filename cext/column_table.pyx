@@ -299,8 +299,8 @@ cdef int32_t _put_alike(
 ) noexcept nogil:
     """Takes records whose first `head_bytes` are those of the one at `like` but for the numbers
     that its two deltas stand for, and says how many: they are as long, and nothing but their last
-    byte is left to be looked at. Records of one length are frequent, and cost 6 ns like this in
-    place of 9."""
+    byte is left to be looked at. Records of one length are frequent, and cost 13 ns like this in
+    place of 18, on a busy core."""
     cdef int64_t time_at = _short_bytes(like) + 1
     cdef int64_t offset_at = time_at + _short_bytes(like + time_at)
     cdef int64_t key_at = offset_at + _short_bytes(like + offset_at)
