@@ -339,6 +339,12 @@ def test_damage_in_a_run_of_plain_records_is_what_the_decoder_says_it_is(group):
             add_body_as_decoded(body[:at] + bytes([value]) + body[at + 1 :], len(group))
 
 
+def test_records_of_one_length_that_takes_three_bytes():
+    """And of one offset, which decides what is compared: a decoder takes that as it is."""
+    record = b"\xe8\x81\x01" + b"\0\0\x02\x01" + b"\xd8\x81\x01" + bytes(8300) + b"\0"
+    add_body_as_decoded(record * 4, 4)
+
+
 def rows_of_builder(data):
     builder = ColumnsBuilder()
     builder.add_batches(data)
