@@ -33,6 +33,7 @@ from barnabas.cext.records cimport (
     ATTR_APPEND_TIME, ATTR_CODEC_MASK, BATCH_BAD_COUNT, MESSAGE_BAD_NESTING, RECORD_SIZE_MIN,
     RECORDS_LEFT_OVER, RECORDS_MISSING, RECORDS_OK, BatchHeader, RecordView, record_next, short_uvarint,
 )
+from barnabas.cext.varint cimport unzigzag
 
 cdef extern from "filemap.h" nogil:
     void memory_wants_huge_pages(void* p, int64_t size)
@@ -283,10 +284,6 @@ cdef inline uint8_t* _put_value(uint8_t* into, const uint8_t* p, int64_t size) n
     return end
 
 
-cdef inline int64_t _unzigzag(uint32_t v) noexcept nogil:
-    return <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
-
-
 cdef inline int64_t _short_bytes(const uint8_t* p) noexcept nogil:
     """Of a varint, were it of two bytes at most."""
     return 2 if p[0] & 0x80 else 1
@@ -330,13 +327,13 @@ cdef int32_t _put_alike(
             break
         if at[record_bytes - 1] != 0:       # headers
             break
-        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>_unzigzag(
+        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>unzigzag(
             (<uint32_t>(word >> offset_shift) & 0x7F)
             | (<uint32_t>(word >> (offset_shift + 1)) & offset_high)))
         if <uint64_t>offset - <uint64_t>offset_min >= span:
             break
         offsets[n] = offset
-        times[n] = <int64_t>(<uint64_t>base_time + <uint64_t>(time_mask & _unzigzag(
+        times[n] = <int64_t>(<uint64_t>base_time + <uint64_t>(time_mask & unzigzag(
             (<uint32_t>(word >> time_shift) & 0x7F)
             | (<uint32_t>(word >> (time_shift + 1)) & time_high))))
         values = _put_value(values, at + head_bytes, value_bytes)
@@ -397,11 +394,11 @@ cdef int32_t _put_plain_run(
             break
         if end - p < value_size + 1 + CHUNK_BYTES or p[value_size] != 0:
             break
-        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>_unzigzag(offset_delta))
+        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>unzigzag(offset_delta))
         if <uint64_t>offset - <uint64_t>offset_min >= span:
             break
         offsets[n] = offset
-        times[n] = <int64_t>(<uint64_t>base_time + <uint64_t>(_unzigzag(time_delta) & time_mask))
+        times[n] = <int64_t>(<uint64_t>base_time + <uint64_t>(unzigzag(time_delta) & time_mask))
         values = _put_value(values, p, value_size)
         value_ends[n] = <int32_t>(values - first_value)
         n += 1

@@ -6,6 +6,7 @@ so a parser may read a whole structure and look at `bad` once. Nothing is ever r
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from barnabas.cext.endian cimport be16_load, be32_load, be64_load
+from barnabas.cext.varint cimport unzigzag
 
 cdef struct Cursor:
     const uint8_t* p
@@ -76,9 +77,9 @@ cdef inline uint64_t cursor_uvarint(Cursor* c, int bytes_max) noexcept nogil:
 cdef inline int32_t cursor_varint(Cursor* c) noexcept nogil:
     """A zigzag varint of 32 bits."""
     cdef uint32_t v = <uint32_t>cursor_uvarint(c, 5)
-    return <int32_t>((v >> 1) ^ (0 - (v & 1)))
+    return <int32_t>unzigzag(v)
 
 cdef inline int64_t cursor_varlong(Cursor* c) noexcept nogil:
     """A zigzag varint of 64 bits."""
     cdef uint64_t v = cursor_uvarint(c, 10)
-    return <int64_t>((v >> 1) ^ (0 - (v & 1)))
+    return unzigzag(v)

@@ -9,6 +9,7 @@ from barnabas.cext.cursor cimport (
     Cursor, cursor_i8, cursor_left, cursor_of, cursor_take, cursor_varint, cursor_varlong,
 )
 from barnabas.cext.endian cimport be16_load, be32_load, be32_store, be64_load, be64_store
+from barnabas.cext.varint cimport unzigzag
 
 cdef enum:  # where the fields of a batch are
     LOG_OVERHEAD = 12           # base offset and length: what the length does not count
@@ -221,8 +222,8 @@ cdef inline bint record_short(Cursor* c, RecordView* out) noexcept nogil:
         p += out.value_size
     if p[0] != 0 or p + 1 != end:           # a header count of none, at the record's very end
         return False
-    out.timestamp_delta = <int64_t>(time_delta >> 1) ^ -<int64_t>(time_delta & 1)
-    out.offset_delta = <int32_t>(offset_delta >> 1) ^ -<int32_t>(offset_delta & 1)
+    out.timestamp_delta = unzigzag(time_delta)
+    out.offset_delta = <int32_t>unzigzag(offset_delta)
     out.headers = p + 1
     out.headers_size = out.header_count = 0
     c.p = end

@@ -1,4 +1,4 @@
-"""Varints of the record format and of the flexible versions: sizes and writes.
+"""Varints of the record format and of the flexible versions: sizes, writes, and zigzag both ways.
 
 Reads are in cursor.pxd, because a read must be checked. A write needs room for the size that
 the `_size` twin gives (at most 5 bytes for 32 bits, 10 for 64). Source: formats "Primitive types".
@@ -7,6 +7,9 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef inline uint64_t zigzag(int64_t v) noexcept nogil:
     return (<uint64_t>v << 1) ^ <uint64_t>(v >> 63)
+
+cdef inline int64_t unzigzag(uint64_t v) noexcept nogil:
+    return <int64_t>(v >> 1) ^ -<int64_t>(v & 1)
 
 cdef inline int uvarint_size(uint64_t v) noexcept nogil:
     cdef int n = 1

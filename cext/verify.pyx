@@ -3,9 +3,9 @@
 The network thread takes a verification of the partition's log (log_transactions.pyx). Of an id that
 Python has lent it adds the partition itself (transaction_lane.pyx), where the client leaves that to
 us; else it queues the question and parks the request. A Python thread takes it (VerifyQueue.next),
-asks the coordinator, which may have to write to its log first, and answers with done() from whichever
-thread; the connection is woken and the one produce path goes on. For partitions that clients add themselves the
-coordinator has answered beforehand, with expect().
+asks the coordinator, which may have to write to its log first, and answers with done() from
+whichever thread; the connection is woken and the one produce path goes on. For partitions that
+clients add themselves the coordinator has answered beforehand, with expect().
 
 Limits: depth_max questions queued; a request that finds no place is refused and sent again.
 Next on the data path: cext/log_transactions.pyx; broker/transactions takes the questions.

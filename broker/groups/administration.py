@@ -167,14 +167,13 @@ class GroupAdministration:
 
                 def done(error: KafkaError | None) -> None:
                     if error is None and coordinator.groups.get(group_id) is group:
-                        for topic, index in rows:
-                            coordinator.offsets.forget(group_id, topic, index)
-                        if coordinator.offsets.of(group_id):
-                            pass  # a commit was being written: it came after the deletion
-                        elif group.state == EMPTY:
-                            coordinator.drop_group(group_id, partition)
-                        else:  # somebody joined while it was being forgotten
-                            coordinator.offsets.forget_group(group_id)
+                        coordinator.offsets.forget_all(group_id, rows)
+                        # A commit that was being written came after the deletion, and stays.
+                        if not coordinator.offsets.of(group_id):
+                            if group.state == EMPTY:
+                                coordinator.drop_group(group_id, partition)
+                            else:  # somebody joined while it was being forgotten
+                                coordinator.offsets.forget_group(group_id)
                     answer(error)
 
                 coordinator.append(partition, entries, done)
@@ -214,8 +213,7 @@ class GroupAdministration:
 
             def finished(error: KafkaError | None) -> None:
                 if error is None:
-                    for topic, index in forgotten:
-                        coordinator.offsets.forget(group_id, topic, index)
+                    coordinator.offsets.forget_all(group_id, forgotten)
                 done(outcomes if error is None else [row or error for row in outcomes])
 
             coordinator.append(partition, self._tombstones(group_id, forgotten), finished)
@@ -269,8 +267,7 @@ class GroupAdministration:
         def done(error: KafkaError | None) -> None:
             if error is not None or coordinator.groups.get(group_id) is not group:
                 return
-            for topic, index in gone:
-                coordinator.offsets.forget(group_id, topic, index)
+            coordinator.offsets.forget_all(group_id, gone)
             if whole and not coordinator.offsets.of(group_id) and _is_deserted(coordinator, group):
                 coordinator.drop_group(group_id, partition)
 
@@ -302,8 +299,7 @@ class GroupAdministration:
 
         def done(error: KafkaError | None) -> None:
             if error is None:
-                for topic, index in gone:
-                    coordinator.offsets.forget(group_id, topic, index)
+                coordinator.offsets.forget_all(group_id, gone)
 
         coordinator.append(partition, self._tombstones(group_id, gone), done)
 

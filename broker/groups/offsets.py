@@ -125,6 +125,10 @@ class Offsets:
             if not rows:
                 del self._groups[group_id]
 
+    def forget_all(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
+        for topic, partition in keys:
+            self.forget(group_id, topic, partition)
+
     def forget_group(self, group_id: str) -> None:
         """Its pending offsets too."""
         self._catch_up()

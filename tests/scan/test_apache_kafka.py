@@ -60,10 +60,14 @@ def test_rows_of_every_codec(kafka: Reached) -> None:
     assert len(found) == 300 * len(codecs) and found == consumed(kafka, topic)
     assert both(kafka, topic, batch_bytes=2000) == found
     assert both(kafka, topic, start=100, end=200) == [row for row in found if 100 <= row[1] < 200]
-    times = sorted(row[2] for row in found)
-    since = datetime.fromtimestamp(times[len(times) // 2] / 1000, UTC)
-    late = both(kafka, topic, start=since)
-    assert 0 < len(late) <= len(found) and set(late) <= set(found)
+    since = max(row[2] for row in found if row[0] == 0) + 1
+    late = both(kafka, topic, start=datetime.fromtimestamp(since / 1000, UTC))
+    assert late == [row for row in found if row[1] >= first_at(found, row[0], since)]
+    assert 0 < len(late) < len(found)
+
+
+def first_at(rows: list[tuple[int, ...]], partition: int, ms: int) -> int:
+    return min((r[1] for r in rows if r[0] == partition and r[2] >= ms), default=1 << 62)
 
 
 def test_rows_of_transactions(kafka: Reached) -> None:
