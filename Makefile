@@ -2,7 +2,7 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 
-.PHONY: dev build test lint types yellow clean
+.PHONY: dev build test lint types yellow races clean
 dev: $(PY)          ## a virtual environment with barnabas installed in place
 	$(VENV)/bin/pip install -q "setuptools>=77" wheel "Cython>=3.1"
 	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test]'
@@ -16,5 +16,7 @@ lint:               ## style
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 yellow:             ## no Python call inside nogil code of the hot modules
 	$(PY) tests/layering/yellow.py
+races:              ## ThreadSanitizer over what threads share
+	VENV=$(VENV) tests/sanitizers/run thread
 clean:
 	rm -rf build dist *.egg-info && find broker cext plugins clients \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete

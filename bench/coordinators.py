@@ -13,11 +13,13 @@ log.flush.interval.messages=1.
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +29,7 @@ import groups
 import report
 import transactions
 from rows import GB, Bar, Figures, Measure, Row, echoed, serving
-from sides import Ours, Side, Theirs, cpu_s, create_topic, resident_mb, wait_for_metadata
+from sides import Ours, Side, Theirs, apart, cpu_s, create_topic, resident_mb, wait_for_metadata
 
 from broker import Bench, parsed
 
@@ -64,6 +66,7 @@ class Size:
 
 
 WARM_JOINS = 5
+GROUPS_A_ROUND = 5
 FULL = Size(6, 20, 5, 500, 10_000, 100_000, 2 * GB, 1_000_000)
 QUICK = Size(2, 2, 1, 50, 500, 2_000, GB // 5, 50_000)
 
@@ -110,24 +113,66 @@ def _committers() -> list[str]:
     return [f"committer-{at:02d}" for at in range(CONNECTIONS)]
 
 
-def commits(bench: Bench, side: Side) -> Figures:
-    """One offset a commit, 64 groups on as many connections, by the timetable of 10,000/s."""
+def commits(bench: Bench, side: Side, rate: int = RATE) -> Figures:
+    """One offset a commit, 64 groups on as many connections, by a timetable of so many a second."""
     requests, size, answer = groups.commits_of(_committers())
     files = {"request": bench.data / "commits.request", "wants": bench.data / "commits.answer"}
     files["request"].write_bytes(requests)
     files["wants"].write_bytes(answer)
-    words: dict[str, object] = {**files, "each": size, "connections": CONNECTIONS, "rate": RATE}
+    words: dict[str, object] = {**files, "each": size, "connections": CONNECTIONS, "rate": rate}
     return bench.counted(side, "-", "ask", words | {"seconds": bench.size.seconds})
 
 
-def commits_echoed(bench: Bench, side: Side) -> Figures:
+def commits_apart(bench: Bench, side: Side) -> Figures:
+    """Half as many, that one core of Kafka keeps up with; the load is always on another core."""
+    with apart(side.pid):
+        return commits(bench, side, RATE // 2)
+
+
+def heartbeats(bench: Bench, side: Side) -> Figures:
+    """64 members of as many groups, by the timetable of 10,000/s; two seconds of it come before."""
+    name = f"beating-{time.monotonic_ns()}"
+    wanted = groups.heartbeats_of(side.port, [f"{name}-{at:02d}" for at in range(CONNECTIONS)])
+    files = {"request": bench.data / "beats.request", "wants": bench.data / "beats.answer"}
+    files["request"].write_bytes(wanted[0])
+    files["wants"].write_bytes(wanted[2])
+    words: dict[str, object] = {
+        **files,
+        "each": wanted[1],
+        "connections": CONNECTIONS,
+        "rate": RATE,
+    }
+    bench.counted(side, "-", "ask", words | {"seconds": 2})
+    return bench.counted(side, "-", "ask", words | {"seconds": bench.size.seconds})
+
+
+def commits_echoed(
+    bench: Bench,
+    side: Side,
+    rate: int = RATE,
+    placed: Callable[[int], AbstractContextManager[None]] = nullcontext,
+) -> Figures:
     """The same questions to a program without a broker in it, that writes each to a file."""
     requests, size, answer = groups.commits_of(_committers())
     path = bench.data / "commits.request"
     path.write_bytes(requests)
     words: dict[str, object] = {"request": path, "each": size, "connections": CONNECTIONS}
-    words |= {"rate": RATE, "seconds": bench.size.seconds}
-    return echoed(bench, [str(8 + len(answer)), str(bench.data / "echo.log")], words)
+    words |= {"rate": rate, "seconds": bench.size.seconds}
+    return echoed(bench, [str(8 + len(answer)), str(bench.data / "echo.log")], words, placed)
+
+
+def commits_echoed_apart(bench: Bench, side: Side) -> Figures:
+    return commits_echoed(bench, side, RATE // 2, apart)
+
+
+def several(join: Measure) -> Measure:
+    """The medians of several groups: one alone takes as long as a few turns of the scheduler."""
+
+    def measure(bench: Bench, side: Side) -> Figures:
+        found = [join(bench, side) for _ in range(GROUPS_A_ROUND)]
+        return {name: statistics.median(row[name] for row in found) for name in found[0]}
+
+    return measure
 
 
 def join_echoed(bench: "Coordinators", side: Side) -> Figures:
@@ -275,11 +320,16 @@ def all_rows() -> list[Row]:
         Row("commits", "10,000 offset commits/s, 64 groups", "os", commits, committed, slow),
         Row("commits-echo", "no broker: such commits echoed, each written to a file", "os",
             commits_echoed, ("p50_us", "cpu_us_per_request"), ours_only=True),
-        Row("join", "a group of 500 (classic)", "os", joined, ("all_assigned_s", "cpu_s"),
+        Row("commits-apart", "5,000 offset commits/s, the load on a core of its own", "os",
+            commits_apart, committed),
+        Row("commits-apart-echo", "no broker: such commits echoed, the load on a core of its own",
+            "os", commits_echoed_apart, ("p50_us", "cpu_us_per_request"), ours_only=True),
+        Row("heartbeats", "10,000 heartbeats/s, 64 members", "os", heartbeats, committed),
+        Row("join", "a group of 500 (classic)", "os", several(joined), ("all_assigned_s", "cpu_s"),
             (Bar("all_assigned_s", most=1 / 2),)),
-        Row("join-echo", "no broker: such a group, waited for and answered", "os", join_echoed,
-            ("all_assigned_s",), ours_only=True),
-        Row("join-consumer", "a group of 500 (consumer protocol)", "os", joined_consumers,
+        Row("join-echo", "no broker: such a group, waited for and answered", "os",
+            several(join_echoed), ("all_assigned_s",), ours_only=True),
+        Row("join-consumer", "a group of 500 (consumer protocol)", "os", several(joined_consumers),
             ("all_assigned_s", "cpu_s"), (Bar("all_assigned_s", most=1 / 2),)),
         Row("transactions", "read-process-write transactions, 16 producers", "os",
             first_version, txn, twice),

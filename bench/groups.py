@@ -15,7 +15,7 @@ from pathlib import Path
 from sides import Side, SideError, ask, cpu_s, text
 
 TOPIC = "groups"
-COMMIT, OFFSET_FETCH, FIND, JOIN, SYNC = 8, 9, 10, 11, 14
+COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, SYNC = 8, 9, 10, 11, 12, 14
 SESSION_MAX_MS = 1_800_000  # what both brokers let a member ask for
 NOT_READY = (14, 15, 16)
 HEARTBEAT_US = 10_000  # the first member learns with one that others have come
@@ -107,8 +107,20 @@ def each(port: int, frames: list[bytes], connections: int = 16) -> list[bytes]:
     return answers
 
 
-def join_alone(port: int, groups: list[str]) -> None:
-    """Each group gets one member, which is assigned something and is not heard of again."""
+def heartbeats_of(port: int, groups: list[str]) -> tuple[bytes, int, bytes]:
+    """What `loadgen ask` takes: a heartbeat of each group's one member, which joins first."""
+    rows = join_alone(port, groups)
+    requests = [
+        frame(HEARTBEAT, 1, text(name) + struct.pack(">i", generation) + text(member))[4:]
+        for name, (generation, member) in zip(groups, rows, strict=True)
+    ]
+    sizes = {len(request) for request in requests}
+    assert len(sizes) == 1, "names of one length make requests of one length"
+    return b"".join(requests), sizes.pop(), struct.pack(">ih", 0, 0)
+
+
+def join_alone(port: int, groups: list[str]) -> list[tuple[int, str]]:
+    """Each group gets one member, which is assigned something; (generation, id) of each."""
     subscription = struct.pack(">hi", 0, 1) + text(TOPIC) + struct.pack(">i", 0)
     rest = text("") + text("consumer") + struct.pack(">i", 1) + text("range")
     rest += struct.pack(">i", len(subscription)) + subscription
@@ -116,7 +128,7 @@ def join_alone(port: int, groups: list[str]) -> None:
     joined = each(port, [frame(JOIN, 3, text(name) + timeouts + rest) for name in groups])
     assignment = struct.pack(">hi", 0, 1) + text(TOPIC) + struct.pack(">iii", 1, 0, 0)
     given = struct.pack(">i", len(assignment)) + assignment
-    syncs = []
+    syncs, members = [], []
     for name, answer in zip(groups, joined, strict=True):
         (error, generation) = struct.unpack_from(">hi", answer, 4)
         if error:
@@ -125,12 +137,14 @@ def join_alone(port: int, groups: list[str]) -> None:
         for _ in range(3):  # protocol, leader, member
             (size,) = struct.unpack_from(">h", answer, at)
             member, at = answer[at + 2 : at + 2 + size].decode(), at + 2 + size
+        members.append((generation, member))
         head = text(name) + struct.pack(">i", generation) + text(member)
         syncs.append(frame(SYNC, 1, head + struct.pack(">i", 1) + text(member) + given))
     for name, answer in zip(groups, each(port, syncs), strict=True):
         (error,) = struct.unpack_from(">h", answer, 4)
         if error:
             raise SideError(f"a sync of {name} was refused with {error}")
+    return members
 
 
 def commit_each(port: int, groups: list[str]) -> None:

@@ -37,7 +37,7 @@ UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "grown_mb": ("resident, MB more than before", lambda value: f"{value:.0f}"),
     "loaded_mb": ("resident, MB", lambda value: f"{value:.0f}"),
     "kb_per_connection": ("resident KiB each", lambda value: f"{value:.2f}"),
-    "all_assigned_s": ("first join to all assigned, s", lambda value: f"{value:.2f}"),
+    "all_assigned_s": ("first join to all assigned, s", lambda value: f"{value:.3f}"),
     "cpu_s": ("CPU s", lambda value: f"{value:.2f}"),
     "transactions_per_s": ("transactions/s", lambda value: f"{value:,.0f}"),
     "cpu_us_per_transaction": ("CPU us a transaction", lambda value: f"{value:,.0f}"),

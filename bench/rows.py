@@ -210,9 +210,14 @@ def loopback(bench: "Bench", side: Side) -> Figures:
     return echoed(bench, [], {"request": path, "seconds": bench.size.seconds})
 
 
-def echoed(bench: "Bench", arguments: list[str], words: dict[str, object]) -> Figures:
-    """The generator's questions to echo.c, with its CPU."""
-    with serving([str(bench.echo), *arguments]) as (port, pid):
+def echoed(
+    bench: "Bench",
+    arguments: list[str],
+    words: dict[str, object],
+    placed: Callable[[int], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Figures:
+    """The generator's questions to echo.c, with its CPU; `placed` says on which cores."""
+    with serving([str(bench.echo), *arguments]) as (port, pid), placed(pid):
         cpu = cpu_s(pid)
         found = bench.load(port, "-", "ask", words)
         used = cpu_s(pid) - cpu

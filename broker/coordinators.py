@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.cext.ended_transactions import EndedTransactions
+from barnabas.cext.join_group import JoinQueue
+from barnabas.cext.membership import MembershipLane
 from barnabas.cext.offset_commit import OffsetCommitLane
 from barnabas.cext.partitions import PartitionTable
 from barnabas.cext.sys import SystemCalls
@@ -24,6 +26,7 @@ from barnabas.controller.internal_topics import dead_letters_topic, internal_top
 from barnabas.controller.topics import TopicController
 from barnabas.errors import TopicAlreadyExists
 from barnabas.groups.coordinator import GroupCoordinator, GroupSettings
+from barnabas.groups.joins import Joins
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.server.coordinator_log import CoordinatorLog
 from barnabas.server.plugins import Plugins
@@ -82,6 +85,8 @@ class Coordinators:
         entities: EntityConfigs,
         plugins: Plugins,
         lane: OffsetCommitLane | None,
+        membership: MembershipLane,
+        joins: JoinQueue,
         transaction_lane: TransactionLane,
         verify: VerifyQueue,
         next_closed: Callable[[], int | None],
@@ -97,7 +102,9 @@ class Coordinators:
             codec=config.integer("offsets.topic.compression.codec"),
             load_bytes=config.integer("offsets.load.buffer.size"),
         )
-        self.groups = self._made_groups(lane)
+        self.groups = self._made_groups(lane, membership)
+        self._joins = Joins(joins, self.groups).threads
+        self._joins.start()
         self.transaction_log = self._journal(TRANSACTION_STATE)
         self.markers = TransactionMarkers(
             replicas, system.wall_ms, self.groups.marker_written, may_wait=self._may_wait
@@ -115,7 +122,7 @@ class Coordinators:
         )
         self._transaction_lane = transaction_lane
         self.transaction_log.attach(self.transactions)
-        self._verifier = Verifier(verify, self.transactions)
+        self._verifier = Verifier(verify, self.transactions).threads
         self._verifier.start()
         self.share_log = self._journal(SHARE_GROUP_STATE)
         self.share = ShareDoor(self._made_share)
@@ -137,6 +144,7 @@ class Coordinators:
 
     def stop(self) -> None:
         self.share.stop()
+        self._joins.stop()
         self._verifier.stop()
         self.markers.stop()
         for journal in self._journals:
@@ -168,7 +176,9 @@ class Coordinators:
         self._journals.append(journal)
         return journal
 
-    def _made_groups(self, lane: OffsetCommitLane | None) -> GroupCoordinator:
+    def _made_groups(
+        self, lane: OffsetCommitLane | None, membership: MembershipLane
+    ) -> GroupCoordinator:
         groups = GroupCoordinator(
             journal=self.group_log,
             timers=self._timers,
@@ -176,6 +186,7 @@ class Coordinators:
             new_id=random_uuid,
             settings=GroupSettings.of(self._config.integer),
             lane=lane,
+            membership=membership,
             around=self._around,
         )
         self.group_log.attach(groups)

@@ -23,8 +23,10 @@ from barnabas.cext.commit import GroupCommit
 from barnabas.cext.epoch import Epochs
 from barnabas.cext.fetch import FetchLane
 from barnabas.cext.histogram import Times
+from barnabas.cext.join_group import JoinLane, JoinQueue
 from barnabas.cext.kept_answers import KeptAnswers
 from barnabas.cext.list_offsets import ListOffsetsLane
+from barnabas.cext.membership import MembershipLane
 from barnabas.cext.partitions import PartitionTable
 from barnabas.cext.produce import ProduceLane
 from barnabas.cext.pylane import PendingRequest
@@ -50,7 +52,7 @@ from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree import MetadataError, MetadataTree
 from barnabas.server.background import Background
 from barnabas.server.clock import Clock
-from barnabas.server.decode_pool import DecodePool
+from barnabas.server.decode_pool import decode_threads
 from barnabas.server.listener_changes import ListenerChanges
 from barnabas.server.listeners import advertised
 from barnabas.server.membership import Membership
@@ -89,8 +91,10 @@ from barnabas.wire.api_keys import api_keys
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
+    from barnabas.cext.decode import DecodeJob
     from barnabas.controller.controller import Controller
     from barnabas.hooks.services import Services
+    from barnabas.server.job_threads import JobThreads
     from barnabas.storage.cleanup import Cleanup
 
 log = logging.getLogger("barnabas.node")
@@ -158,7 +162,7 @@ class Node:
         self._table: PartitionTable | None = None
         self.logs: LogManager | None = None
         self._handlers: RequestHandlers | None = None
-        self._decoders: DecodePool | None = None
+        self._decoders: JobThreads[DecodeJob] | None = None
         self._fetch: FetchLane | None = None
         self._sessions: FetchSessions | None = None
         self._replicas: ReplicaManager | None = None
@@ -262,6 +266,8 @@ class Node:
         self._reactor = self._handlers = None
 
     def _close_network(self) -> None:
+        if self._coordinators is not None:
+            self._coordinators.groups.stop()  # the reactor lets all be answered that it has taken
         if self._reactor is not None:
             self._reactor.stop()
         if self._handlers is not None:
@@ -336,9 +342,11 @@ class Node:
             fetch_bytes_max=self.config.integer("fetch.max.bytes"),
         )
         self.list_offsets = ListOffsetsLane(self._table)
+        membership, joins = MembershipLane(self.system), JoinQueue()
         lanes = [produce, self._fetch, self.kept_answers, self.list_offsets, transaction_lane]
         if lane is not None:
             lanes.append(lane)
+        lanes += [membership, JoinLane(joins)]
         rows = api_keys()
         flexible_from = [-1] * (max(rows) + 1)
         for row in rows.values():
@@ -399,6 +407,8 @@ class Node:
             entities=entities,
             plugins=plugins,
             lane=lane,
+            membership=membership,
+            joins=joins,
             transaction_lane=transaction_lane,
             verify=self._verify,
             next_closed=self._reactor.next_closed,
@@ -448,7 +458,7 @@ class Node:
         dispatcher = Dispatcher(
             self.rooms, table, self._errors.count if self.metrics.is_open else None
         )
-        self._decoders = DecodePool(self._table, DECODE_THREADS, plugins.intercept)
+        self._decoders = decode_threads(self._table, DECODE_THREADS, plugins.intercept)
         self._decoders.start()
         self._handlers = RequestHandlers(
             self._reactor,

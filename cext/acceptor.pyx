@@ -67,15 +67,17 @@ cdef void accept_loop(Network* n) noexcept nogil:
 cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
     """Watches the listeners that may accept, and no others; when to look again."""
     cdef int64_t until_ns = INT64_MAX
-    cdef int64_t due_ns
+    cdef int64_t due_ns, state
     cdef Listener* listener
     cdef int i
     atomic_store_i64(&n.acceptor_waits, 1)
     atomic_fence()                  # see slot_came_free
     for i in range(<int>atomic_load_i64(&n.listener_count)):
         listener = &n.listeners[i]
-        if atomic_load_i64(&listener.removed):
+        state = atomic_load_i64(&listener.removed)
+        if state == LISTENER_REMOVED:
             _close_listener(n, listener)
+        if state != LISTENER_OPEN:  # one that is closed belongs to who may listen in its place now
             continue
         due_ns = _due_ns(n, listener, now_ns)
         if due_ns > now_ns:

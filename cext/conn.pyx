@@ -552,6 +552,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     q.connection_id = c.id
     q.thread_index = t.index
     q.listener_index = c.listener_index
+    q.peer = &c.peer
     q.received_ns = t.now_ns
     request_begins(t, c)
     t.counters.requests += 1

@@ -55,8 +55,8 @@ from barnabas.cext.fetch_request cimport (
     PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_parse, fetch_request_clear, fetch_request_free, fetch_request_init,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, Parked, Request, Response, lane_parks, request_error,
-    response_free, response_init,
+    LANE_CLOSE, LANE_DONE, lane_of, LANE_PARKED, lane_parks, Parked, Request, request_error,
+    Response, response_free, response_init,
 )
 from barnabas.cext.log cimport (
     LogSlice, log_aborted_txns, log_end_offset, log_epoch_end, log_read, log_start_offset,
@@ -65,6 +65,7 @@ from barnabas.cext.partitions cimport (
     LOCAL_THREAD, Partition, ProducePolicy, partition_commit, partition_error, partition_find, partition_find_id,
     partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
     table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
+    watch_waits,
 )
 from barnabas.cext.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
 from barnabas.cext.rewrite cimport (
@@ -298,7 +299,7 @@ cdef bint watch_all(FetchCore* core, FetchWait* w, const Request* request) noexc
     slot = epoch_enter(table_epochs(core.table))
     for i in range(w.watch_count):
         watch = &w.watches[i]
-        if not watch.linked and w.r.parts[i].absent == PART_PRESENT:
+        if not watch_waits(watch) and w.r.parts[i].absent == PART_PRESENT:
             p = find(core, &w.r.parts[i], &error)
             if p != NULL:
                 partition_watch(core.table, p, watch)
@@ -654,11 +655,8 @@ cdef class FetchLane(LaneHandle):
         self.table_owner, self.sessions_owner, self.threads = table, sessions, []
         self.rewrites = RewriteQueue(REWRITES_MAX)
         self.core.rewrites = self.rewrites.serve(table)
-        self.functions.context = &self.core
-        self.functions.takes = lane_takes
-        self.functions.handle = lane_handle
-        self.functions.resume = lane_resume
-        self.functions.abandon = lane_abandon
+        self.functions = lane_of(
+            &self.core, lane_takes, lane_handle, lane_resume, lane_abandon)
         self.lane = &self.functions
         self.owner = (table, sessions)
 

@@ -26,6 +26,15 @@ cdef inline const uint8_t* read_string(Cursor* c, bint flexible, bint nullable, 
     size_bytes[0] = <int32_t>n
     return cursor_take(c, n)
 
+cdef inline const uint8_t* read_bytes(Cursor* c, bint flexible, int32_t* size_bytes) noexcept nogil:
+    """Bytes, which may not be null."""
+    cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i32(c)
+    if n < 0 or n > cursor_left(c):
+        c.bad = True
+        n = 0
+    size_bytes[0] = <int32_t>n
+    return cursor_take(c, n)
+
 cdef inline int32_t read_count(Cursor* c, bint flexible) noexcept nogil:
     """The length of an array that may not be null; each element takes a byte at least."""
     cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i32(c)
@@ -44,6 +53,19 @@ cdef inline void write_string(Buffer* b, bint flexible, const void* p, int32_t s
         buffer_uvarint(b, <uint64_t>size_bytes + 1)
     else:
         buffer_i16(b, <int16_t>size_bytes)
+    buffer_bytes(b, p, size_bytes)
+
+cdef inline void write_null_string(Buffer* b, bint flexible) noexcept nogil:
+    if flexible:
+        buffer_uvarint(b, 0)
+    else:
+        buffer_i16(b, -1)
+
+cdef inline void write_bytes(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept nogil:
+    if flexible:
+        buffer_uvarint(b, <uint64_t>size_bytes + 1)
+    else:
+        buffer_i32(b, size_bytes)
     buffer_bytes(b, p, size_bytes)
 
 cdef inline void write_count(Buffer* b, bint flexible, int64_t count) noexcept nogil:

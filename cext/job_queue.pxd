@@ -39,6 +39,7 @@ cdef class JobQueue:
     # The next job, for its reader to finish; NULL at the deadline (-1: no end) and when closed.
     # Comes back with the lock held.
     cdef Job* wait(self, int64_t timeout_ms) noexcept nogil
+    cdef Job* take(self, int64_t timeout_ms) noexcept nogil     # as wait; the lock is given back
 
 cdef inline void jobs_init(Jobs* jobs, int32_t depth_max) noexcept nogil:
     memset(jobs, 0, sizeof(Jobs))

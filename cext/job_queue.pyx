@@ -29,6 +29,11 @@ cdef class JobQueue:
         pthread_mutex_lock(&self.jobs.lock)
         return jobs_take(self.jobs, deadline_ns)
 
+    cdef Job* take(self, int64_t timeout_ms) noexcept nogil:
+        cdef Job* job = self.wait(timeout_ms)
+        pthread_mutex_unlock(&self.jobs.lock)
+        return job
+
     @property
     def closed(self):
         return bool(self.jobs.closed)

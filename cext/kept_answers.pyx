@@ -13,8 +13,6 @@ change has overtaken is not kept.
 Nothing here decodes a request: a question that was not asked before goes to Python unread.
 Next: broker/api/k03_metadata.py says which answers may be kept, barnabas.node brings them here.
 """
-import os
-
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -22,14 +20,15 @@ from libc.string cimport memcmp, memcpy, memset
 from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i64
 from barnabas.cext.buffer cimport buffer_bytes, buffer_i32
 from barnabas.cext.lane cimport (
-    LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_resumes_nothing, LaneHandle, Parked,
-    Request, Response, response_end,
+    LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_of, lane_resumes_nothing, LaneHandle,
+    Parked, Request, Response, response_end,
 )
 from barnabas.cext.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
 )
 from barnabas.cext.offline cimport offline_marks
+from barnabas.cext.secret_hash cimport Secret, secret_hash, secret_init
 
 cdef enum:
     SLOTS = 512                 # a power of two
@@ -37,11 +36,6 @@ cdef enum:
     ANSWER_BYTES_MAX = 262144   # copied under the lock: about 20 us
     BYTES_MAX = 8388608
     FRAME_HEAD_BYTES = 8        # size and correlation id: the only bytes that differ
-
-cdef extern from "siphash.h" nogil:
-    ctypedef struct hash128:
-        unsigned long long low
-    hash128 siphash128(const uint8_t* key, const uint8_t* p, int64_t n)
 
 cdef struct Answer:             # the question's bytes and then the answer's follow it
     int64_t generation
@@ -58,7 +52,7 @@ cdef struct Kept:
     int64_t served
     int64_t forgotten           # atomic
     int16_t api_key
-    uint8_t hash_key[16]
+    Secret secret
 
 
 cdef int64_t _generation(Kept* k) noexcept nogil:
@@ -67,7 +61,7 @@ cdef int64_t _generation(Kept* k) noexcept nogil:
 
 
 cdef int64_t _slot(Kept* k, const uint8_t* question, int64_t size_bytes) noexcept nogil:
-    return <int64_t>(siphash128(k.hash_key, question, size_bytes).low & (SLOTS - 1))
+    return secret_hash(&k.secret, question, size_bytes) & (SLOTS - 1)
 
 
 cdef void _drop(Kept* k, int64_t slot) noexcept nogil:
@@ -125,14 +119,9 @@ cdef class KeptAnswers(LaneHandle):
         memset(&self.core, 0, sizeof(Kept))
         pthread_mutex_init(&self.core.lock, NULL)
         self.core.api_key = <int16_t>api_key
-        # Else clients could choose questions that push each other out.
-        cdef bytes key = os.urandom(16)
-        memcpy(self.core.hash_key, <const char*>key, 16)
-        self.functions.context = &self.core
-        self.functions.takes = _takes
-        self.functions.handle = _handle
-        self.functions.resume = lane_resumes_nothing
-        self.functions.abandon = lane_abandons_nothing
+        secret_init(&self.core.secret)      # else clients could push each other's answers out
+        self.functions = lane_of(
+            &self.core, _takes, _handle, lane_resumes_nothing, lane_abandons_nothing)
         self.lane = &self.functions
 
     def __init__(self, int api_key):

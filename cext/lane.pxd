@@ -37,6 +37,7 @@ cdef struct Request:
     uint64_t connection_id      # never used again for another connection of this reactor
     int32_t thread_index
     int32_t listener_index
+    const void* peer            # a net_peer, while its network thread handles it
     int64_t received_ns         # monotonic, when the frame was complete
     int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
     bint from_follower          # a lane found that another broker asks
@@ -75,10 +76,23 @@ cdef struct Lane:
     void* context
     bint (*takes)(void* context, int16_t api_key, int16_t api_version) noexcept nogil
     int (*handle)(void* context, Request* request, Response* out, Parked* parked) noexcept nogil
-    # DONE, SILENT, PARKED (again) or CLOSE. `expired`: the deadline has passed, answer now.
+    # As handle; PARKED: again. `expired`: the deadline has passed, answer now.
     int (*resume)(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil
     # The connection went while parked: drop the state.
     void (*abandon)(void* context, Parked* parked) noexcept nogil
+
+cdef inline Lane lane_of(
+    void* context,
+    bint (*takes)(void*, int16_t, int16_t) noexcept nogil,
+    int (*handle)(void*, Request*, Response*, Parked*) noexcept nogil,
+    int (*resume)(void*, Request*, Response*, Parked*, bint) noexcept nogil,
+    void (*abandon)(void*, Parked*) noexcept nogil,
+) noexcept nogil:
+    cdef Lane lane
+    lane.context = context
+    lane.takes, lane.handle = takes, handle
+    lane.resume, lane.abandon = resume, abandon
+    return lane
 
 # Of a lane that never parks.
 cdef inline int lane_resumes_nothing(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:

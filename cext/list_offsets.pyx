@@ -28,8 +28,8 @@ from barnabas.cext.fields cimport (
     read_count, read_no_tags, read_string, write_count, write_no_tags, write_string,
 )
 from barnabas.cext.lane cimport (
-    LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_resumes_nothing, LaneHandle, Parked,
-    Request, request_error, Response, response_begin, response_end,
+    LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_of, lane_resumes_nothing, LaneHandle,
+    Parked, Request, request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.log cimport log_end_offset, log_epoch_at, log_start_offset
 from barnabas.cext.partitions cimport (
@@ -196,11 +196,8 @@ cdef class ListOffsetsLane(LaneHandle):
         if self.core == NULL:
             raise MemoryError
         self.core.table = table_of(table)
-        self.core.lane.context = self.core
-        self.core.lane.takes = _takes
-        self.core.lane.handle = _handle
-        self.core.lane.resume = lane_resumes_nothing
-        self.core.lane.abandon = lane_abandons_nothing
+        self.core.lane = lane_of(
+            self.core, _takes, _handle, lane_resumes_nothing, lane_abandons_nothing)
         self.lane = &self.core.lane
         self.owner = table
 

@@ -239,6 +239,7 @@ cdef bint queue_push(Network* n, const Request* request, const net_peer* peer) n
     r.next = NULL
     r.request = request[0]
     r.request.data = data
+    r.request.peer = NULL
     if request.client_id != NULL:
         r.request.client_id = data + (request.client_id - request.data)
     r.peer = peer[0]

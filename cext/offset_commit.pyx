@@ -35,8 +35,6 @@ committed again are more, commits go to Python, which takes them. A crash loses 
 answered: entries are only a copy of what is in the log.
 Next on the data path: cext/partitions.pyx; broker/groups/coordinator.py is the other way.
 """
-import os
-
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
@@ -59,7 +57,7 @@ from barnabas.cext.int64_map cimport (
     Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, LaneHandle, Parked, Request, lane_parks,
+    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, lane_of, lane_parks, LaneHandle, Parked, Request,
     request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.log cimport (
@@ -80,18 +78,14 @@ from barnabas.cext.own_batch cimport (
 from barnabas.cext.partitions cimport (
     Partition, partition_again, partition_appended, partition_error, partition_find,
     partition_find_id, partition_high_watermark, partition_unwatch, partition_watch, Table,
-    table_epochs, table_of, table_system, topic_name_by_id, Watch,
+    table_epochs, table_of, table_system, topic_name_by_id, Watch, watch_waits,
 )
 from barnabas.cext.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
+from barnabas.cext.secret_hash cimport Secret, secret_hash, secret_hash_within, secret_init
 from barnabas.cext.sys cimport System
 from barnabas.cext.transaction_lane cimport (
     transaction_adds, transaction_offsets_of, TransactionCore, TransactionLane,
 )
-
-cdef extern from "siphash.h" nogil:
-    ctypedef struct hash128:
-        unsigned long long low
-    hash128 siphash128(const uint8_t* key, const uint8_t* p, int64_t n)
 
 cdef enum:
     VERSION_FIRST = 2               # 1 brings a timestamp of its own, 0 goes to the metadata tree
@@ -140,7 +134,7 @@ cdef struct Core:
     int32_t metadata_bytes_max
     const uint8_t* topic
     int32_t topic_bytes
-    uint8_t hash_key[16]
+    Secret secret
 
 cdef struct State:                  # a parked request
     Watch watch
@@ -150,10 +144,7 @@ cdef struct State:                  # a parked request
 # -------------------------------------------------------------------------------- admissions
 
 cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
-    return <int64_t>siphash128(core.hash_key, p, n).low
-
-cdef inline int64_t _member_hash(const Core* core, int64_t group_hash, const uint8_t* member, int32_t n) noexcept nogil:
-    return <int64_t>(<uint64_t>group_hash * 31 + <uint64_t>_hash(core, member, n))
+    return secret_hash(&core.secret, p, n)
 
 cdef inline Shard* _shard(Core* core, int64_t group_hash) noexcept nogil:
     return &core.shards[group_hash & (SHARDS - 1)]
@@ -168,7 +159,8 @@ cdef inline bint _is_of(const Admission* a, const uint8_t* group, int32_t group_
 
 cdef Admission* _admitted(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
     """Under the shard's lock."""
-    cdef int64_t hashed = _member_hash(core, group_hash, w.member, w.member_bytes)
+    cdef int64_t hashed = secret_hash_within(
+        &core.secret, group_hash, w.member, w.member_bytes)
     cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.members, hashed, 0)
     if a == NULL or a.generation != w.generation or a.instance_bytes != w.instance_bytes:
         return NULL
@@ -399,7 +391,7 @@ cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
 
 cdef void _drop(Core* core, State* state) noexcept nogil:
     if state != NULL:
-        if atomic_load_i32(<int32_t*>&state.watch.linked):
+        if watch_waits(&state.watch):
             partition_unwatch(core.table, &state.watch)
         free(state)
 
@@ -410,7 +402,7 @@ cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* s
         core.table, state.watch.topic_id, state.watch.index, state.watch.generation)
     cdef int16_t code = ERROR_NONE
     cdef bint waits = False
-    if p != NULL and not expired and not atomic_load_i32(<int32_t*>&state.watch.linked):
+    if p != NULL and not expired and not watch_waits(&state.watch):
         partition_watch(core.table, p, &state.watch)    # before the look, not after it
     if p == NULL:
         code = ERROR_NOT_COORDINATOR
@@ -578,7 +570,6 @@ cdef class OffsetCommitLane(LaneHandle):
         self, table, str topic not None, EndedTransactions ended not None, *,
         int metadata_bytes_max, int64_t timeout_ms, TransactionLane transactions=None,
     ):
-        cdef bytes key = os.urandom(16)     # else clients could choose groups that share a place
         cdef int i
         self.topic = topic.encode()
         self.core = <Core*>calloc(1, sizeof(Core))
@@ -592,17 +583,13 @@ cdef class OffsetCommitLane(LaneHandle):
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.metadata_bytes_max = metadata_bytes_max
         self.core.timeout_ns = timeout_ms * 1000000
-        memcpy(self.core.hash_key, <const char*>key, 16)
+        secret_init(&self.core.secret)
         for i in range(SHARDS):
             pthread_mutex_init(&self.core.shards[i].lock, NULL)
             int64_map_init(&self.core.shards[i].members)
             int64_map_init(&self.core.shards[i].groups)
             buffer_init(&self.core.shards[i].batch)
-        self.core.lane.context = self.core
-        self.core.lane.takes = _takes
-        self.core.lane.handle = _handle
-        self.core.lane.resume = _resume
-        self.core.lane.abandon = _abandon
+        self.core.lane = lane_of(self.core, _takes, _handle, _resume, _abandon)
         self.lane = &self.core.lane
         self.owner = table
 
@@ -650,7 +637,8 @@ cdef class OffsetCommitLane(LaneHandle):
         memcpy(at + len(group), <const char*>member, len(member))
         memcpy(at + len(group) + len(member), <const char*>instance, len(instance))
         a.group_hash = _hash(self.core, at, a.group_bytes)
-        a.hashed = _member_hash(self.core, a.group_hash, at + a.group_bytes, a.member_bytes)
+        a.hashed = secret_hash_within(
+            &self.core.secret, a.group_hash, at + a.group_bytes, a.member_bytes)
         shard = _shard(self.core, a.group_hash)
         with nogil:
             pthread_mutex_lock(&shard.lock)
@@ -688,8 +676,8 @@ cdef class OffsetCommitLane(LaneHandle):
         """The monotonic time of an admitted member's last commit; -1: it is not admitted."""
         cdef bytes group = group_id.encode(), member = member_id.encode()
         cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
-        cdef int64_t hashed = _member_hash(
-            self.core, group_hash, <const uint8_t*><const char*>member, <int32_t>len(member))
+        cdef int64_t hashed = secret_hash_within(
+            &self.core.secret, group_hash, <const uint8_t*><const char*>member, len(member))
         cdef Shard* shard = _shard(self.core, group_hash)
         cdef Admission* a
         cdef int64_t heard_ns = -1

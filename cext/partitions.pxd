@@ -7,6 +7,7 @@ what lives longer keeps (topic id, index, generation) and looks it up again.
 from cpython.ref cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from barnabas.cext.atomics cimport atomic_load_i32
 from barnabas.cext.commit cimport CommitItem, CommitQueue
 from barnabas.cext.condition cimport pthread_cond_t
 from barnabas.cext.counters cimport (   # what is counted when a batch is taken or refused
@@ -126,3 +127,6 @@ cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 # register first, then check again, then park.
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil
 cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil     # safe when already woken or the partition is gone
+# For its owner, who holds no lock: once it does not, nobody else looks at it any more.
+cdef inline bint watch_waits(Watch* watch) noexcept nogil:
+    return atomic_load_i32(<int32_t*>&watch.linked) != 0

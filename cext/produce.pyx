@@ -66,8 +66,8 @@ from barnabas.cext.inflate cimport (
 )
 from barnabas.cext.job_queue cimport Jobs
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_SILENT, Lane, LaneHandle, Parked, Request, lane_parks,
-    request_error, Response, response_begin, response_end, response_free, response_init, Waker,
+    LANE_CLOSE, LANE_DONE, lane_of, LANE_PARKED, lane_parks, LANE_SILENT, Lane, LaneHandle, Parked,
+    Request, request_error, Response, response_begin, response_end, response_free, response_init, Waker,
 )
 from barnabas.cext.log cimport (
     Appended, log_append, log_append_verified, log_knows_transaction, log_start_offset,
@@ -642,11 +642,7 @@ cdef class ProduceLane(LaneHandle):
         lanes.verifies = 1
         for i in range(SCRATCHES):
             inflated_init(&lanes.scratch[i])
-        lanes.lane.context = lanes
-        lanes.lane.takes = _takes
-        lanes.lane.handle = _handle
-        lanes.lane.resume = _resume
-        lanes.lane.abandon = _abandon
+        lanes.lane = lane_of(lanes, _takes, _handle, _resume, _abandon)
         self.lane = &lanes.lane
         self.owner = (table, queue, verify, transactions)
 

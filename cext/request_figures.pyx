@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
+from barnabas.cext.atomics cimport atomic_load_pointer, atomic_store_pointer
 from barnabas.cext.histogram cimport histogram_sum
 
 TIME_NAMES = ("total", "request_queue", "local", "remote", "response_queue", "response_send")
@@ -25,8 +26,9 @@ cdef void figures_free(FigureTable* f) noexcept nogil:
 
 
 cdef RequestFigures* figures_make(FigureTable* f, int32_t key) noexcept nogil:
-    f.of_key[key] = <RequestFigures*>calloc(1, sizeof(RequestFigures))
-    return f.of_key[key]
+    cdef void* made = calloc(1, sizeof(RequestFigures))
+    atomic_store_pointer(<void**>&f.of_key[key], made)      # its reader finds zeros in it
+    return <RequestFigures*>made
 
 
 cdef dict figures_dict(FigureTable** tables, int count):
@@ -47,7 +49,7 @@ cdef object _of_key(FigureTable** tables, int count, int32_t key):
     cdef bint used = False
     versions, errors = {}, {}
     for i in range(count):
-        one = tables[i].of_key[key]
+        one = <RequestFigures*>atomic_load_pointer(<void**>&tables[i].of_key[key])
         if one == NULL:
             continue
         used = True
@@ -63,7 +65,7 @@ cdef object _of_key(FigureTable** tables, int count, int32_t key):
     parts = {}
     for part in range(TIMES):
         for i in range(count):
-            one = tables[i].of_key[key]
+            one = <RequestFigures*>atomic_load_pointer(<void**>&tables[i].of_key[key])
             times[i] = &one.times[part] if one != NULL else NULL
         parts[TIME_NAMES[part]] = histogram_sum(times, count)
     return {"parked": parked, "versions": versions, "errors": errors, "times": parts}

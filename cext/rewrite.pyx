@@ -90,12 +90,6 @@ cdef void rewrite_drop(Rewrite* rewrite) noexcept nogil:
         _free(rewrite)
 
 
-cdef Rewrite* _take(RewriteQueue queue) noexcept nogil:
-    cdef Rewrite* found = <Rewrite*>queue.wait(-1)
-    pthread_mutex_unlock(&queue.jobs.lock)
-    return found
-
-
 cdef void _finish(Rewrite* rewrite) noexcept nogil:
     cdef Rewrites* rewrites = rewrite.rewrites
     cdef bint dropped
@@ -127,7 +121,7 @@ cdef class RewriteQueue(JobQueue):
         cdef Rewrite* found
         cdef RewriteJob job
         with nogil:
-            found = _take(self)
+            found = <Rewrite*>self.take(-1)
         if found == NULL:
             return None
         job = RewriteJob.__new__(RewriteJob)

@@ -57,11 +57,17 @@ static inline ssize_t net_recv(int fd, void *into, size_t n) {
     return got < 0 ? -errno : got;
 }
 static inline ssize_t net_send(int fd, const struct iovec *parts, int count, int more) {
-    struct msghdr m;
-    memset(&m, 0, sizeof m);
-    m.msg_iov = (struct iovec *)parts;
-    m.msg_iovlen = count;
-    ssize_t sent = sendmsg(fd, &m, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    int flags = MSG_NOSIGNAL | (more ? MSG_MORE : 0);
+    ssize_t sent;
+    if (count == 1) {                           /* as most have, and cheaper */
+        sent = send(fd, parts->iov_base, parts->iov_len, flags);
+    } else {
+        struct msghdr m;
+        memset(&m, 0, sizeof m);
+        m.msg_iov = (struct iovec *)parts;
+        m.msg_iovlen = count;
+        sent = sendmsg(fd, &m, flags);
+    }
     return sent < 0 ? -errno : sent;
 }
 /* Bytes that the peer has no window for; those that are on their way are not among them. */

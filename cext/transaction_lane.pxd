@@ -13,6 +13,7 @@ from barnabas.cext.lane cimport Lane, LaneHandle
 from barnabas.cext.lent_transaction cimport TxnRows
 from barnabas.cext.mutex cimport pthread_mutex_t
 from barnabas.cext.partitions cimport Partition, Table
+from barnabas.cext.secret_hash cimport Secret
 
 cdef enum:
     SHARDS = 16                     # a power of two
@@ -37,7 +38,7 @@ cdef struct TransactionCore:
     int32_t topic_bytes
     const uint8_t* offsets_topic
     int32_t offsets_topic_bytes
-    uint8_t hash_key[16]
+    Secret secret
 
 # Makes partitions that are led here part of a producer's transaction, which they may be already.
 # `verifications`: of their logs, begun before. When it gives True, no marker of an earlier transaction

@@ -27,13 +27,11 @@ passes. A crash loses nothing that was answered: what is here is only a copy of 
 between the decision and the Complete record leaves what Python finds when it loads. Limit: LENT_MAX ids.
 Next on the data path: cext/lent_transaction.pyx; broker/transactions/transactional_id.py lends.
 """
-import os
-
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp
 
 from barnabas.cext.atomics cimport (
     atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32,
@@ -55,8 +53,8 @@ from barnabas.cext.int64_map cimport (
     int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
 from barnabas.cext.lane cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PYTHON, lane_abandons_nothing, lane_resumes_nothing, Parked,
-    Request, request_error, Response, response_begin, response_end,
+    LANE_CLOSE, LANE_DONE, LANE_PYTHON, lane_abandons_nothing, lane_of, lane_resumes_nothing,
+    Parked, Request, request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.lent_transaction cimport (
     Connections, connections_add, Lent, lent_free, lent_key, lent_new, lent_takes_part, lent_value,
@@ -78,12 +76,8 @@ from barnabas.cext.partitions cimport (
     table_is_fsync, table_of, table_system,
 )
 from barnabas.cext.records cimport ATTR_CONTROL, ATTR_TRANSACTIONAL
+from barnabas.cext.secret_hash cimport secret_hash, secret_init
 from barnabas.cext.sys cimport System
-
-cdef extern from "siphash.h" nogil:
-    ctypedef struct hash128:
-        unsigned long long low
-    hash128 siphash128(const uint8_t* key, const uint8_t* p, int64_t n)
 
 cdef enum:
     KEY_ADD_PARTITIONS = 24
@@ -127,7 +121,7 @@ cdef struct Ending:                 # a partition of a transaction that ends
 # -------------------------------------------------------------------------------- ids
 
 cdef inline int64_t _hash(const TransactionCore* core, const uint8_t* p, int64_t n) noexcept nogil:
-    return <int64_t>siphash128(core.hash_key, p, n).low
+    return secret_hash(&core.secret, p, n)
 
 cdef inline Shard* _shard(TransactionCore* core, int64_t hashed) noexcept nogil:
     return &core.shards[hashed & (SHARDS - 1)]
@@ -576,7 +570,6 @@ cdef class TransactionLane(LaneHandle):
     def __cinit__(
         self, table, str topic not None, str offsets_topic not None, EndedTransactions ended,
     ):
-        cdef bytes key = os.urandom(16)     # else clients could choose ids that share a place
         cdef Shard* shard
         cdef int i
         self.topic, self.offsets_topic = topic.encode(), offsets_topic.encode()
@@ -590,7 +583,7 @@ cdef class TransactionLane(LaneHandle):
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.offsets_topic = <const uint8_t*><const char*>self.offsets_topic
         self.core.offsets_topic_bytes = <int32_t>len(self.offsets_topic)
-        memcpy(self.core.hash_key, <const char*>key, 16)
+        secret_init(&self.core.secret)
         for i in range(SHARDS):
             shard = &self.core.shards[i]
             pthread_mutex_init(&shard.lock, NULL)
@@ -598,11 +591,8 @@ cdef class TransactionLane(LaneHandle):
             buffer_init(&shard.rows.names)
             buffer_init(&shard.value)
             buffer_init(&shard.batch)
-        self.core.lane.context = self.core
-        self.core.lane.takes = _takes
-        self.core.lane.handle = _handle
-        self.core.lane.resume = lane_resumes_nothing
-        self.core.lane.abandon = lane_abandons_nothing
+        self.core.lane = lane_of(
+            self.core, _takes, _handle, lane_resumes_nothing, lane_abandons_nothing)
         self.lane = &self.core.lane
         self.owner = table
 

@@ -205,8 +205,7 @@ cdef class VerifyQueue(JobQueue):
         cdef VerifyWork* work
         cdef VerifyJob job
         with nogil:
-            work = <VerifyWork*>self.wait(timeout_ms)
-            pthread_mutex_unlock(&self.jobs.lock)
+            work = <VerifyWork*>self.take(timeout_ms)
         if work == NULL:
             return None
         job = VerifyJob.__new__(VerifyJob)

@@ -63,6 +63,7 @@ TOOLS = {
     "e2e-latency": TOOLS_PACKAGE + "EndToEndLatency",
     "topics": TOOLS_PACKAGE + "TopicCommand",
     "acls": TOOLS_PACKAGE + "AclCommand",
+    "all-groups": TOOLS_PACKAGE + "GroupsCommand",  # kafka-groups.sh; "groups" is of consumers
     "api-versions": TOOLS_PACKAGE + "BrokerApiVersionsCommand",
     "cluster": TOOLS_PACKAGE + "ClusterTool",
     "features": TOOLS_PACKAGE + "FeatureCommand",

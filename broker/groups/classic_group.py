@@ -10,7 +10,7 @@ have not joined with it yet. Next: rebalance.py, which makes the transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
@@ -45,6 +45,23 @@ class CommitLane(Protocol):
     """What of cext.offset_commit is used here: members whose commits do not come through Python."""
 
     def dismiss(self, group_id: str) -> Sequence[tuple[str, int]]: ...
+    def heard_ms(self, group_id: str, member_id: str) -> int: ...
+
+
+class Membership(Protocol):
+    """What of cext.membership is used here: generations that are answered without Python."""
+
+    def begin(
+        self,
+        group_id: str,
+        number: int,
+        protocol_type: str,
+        protocol_name: str,
+        leader: str,
+        members: Iterable[tuple[str, str | None]],
+    ) -> bool: ...
+    def assign(self, group_id: str, assignments: Mapping[str, bytes]) -> bool: ...
+    def dismiss(self, group_id: str) -> Sequence[tuple[str, int, bool]]: ...
     def heard_ms(self, group_id: str, member_id: str) -> int: ...
 
 
@@ -99,7 +116,6 @@ class Member:
         "rebalance_timeout_ms",
         "session_timeout_ms",
         "sync",
-        "timer",
     )
 
     def __init__(
@@ -125,7 +141,6 @@ class Member:
         self.join: AnswerJoin | None = None
         self.sync: AnswerSync | None = None
         self.deadline_ms = 0  # of its session, on the monotonic clock
-        self.timer: Any = None
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it said with a protocol."""
@@ -135,9 +150,10 @@ class Member:
 def in_common(protocols: Protocols) -> tuple[tuple[str, bytes], ...]:
     """The protocols as an object that members who say the same share."""
     given = tuple(protocols)
-    if sum(len(metadata) for _, metadata in given) > KEPT_BYTES_MAX:
-        return given
-    return _kept_protocols(given)
+    size_bytes = 0
+    for _, metadata in given:
+        size_bytes += len(metadata)
+    return given if size_bytes > KEPT_BYTES_MAX else _kept_protocols(given)
 
 
 @lru_cache(maxsize=KEPT)
@@ -168,6 +184,7 @@ class ClassicGroup:
 
     __slots__ = (
         "empty_since_ms",
+        "finds_no_room",
         "group_id",
         "generation",
         "instances",
@@ -176,6 +193,7 @@ class ClassicGroup:
         "lane",
         "leader",
         "members",
+        "membership",
         "new_member_added",
         "pending",
         "pending_sync",
@@ -183,6 +201,7 @@ class ClassicGroup:
         "_protocol_counts",
         "protocol_name",
         "protocol_type",
+        "session_timer",
         "state",
         "subscribed",
         "sync_timer",
@@ -208,37 +227,72 @@ class ClassicGroup:
         self.new_member_added = False
         self.empty_since_ms: int | None = None  # wall clock; None before the first generation
         self.join_timer: Any = None
+        self.session_timer: Any = None
         self.sync_timer: Any = None
         self.lane: CommitLane | None = None  # where members were admitted
+        self.membership: Membership | None = None  # where the generation was begun
+        self.finds_no_room = False  # it was not begun there
 
-    # -- commits that do not come through here --------------------------------------------------
+    # -- requests that do not come through here -------------------------------------------------
 
     def dismiss(self) -> None:
-        """Commits come through Python again: before anything changes that they depend on. What
-        the lane heard of members counts for their sessions."""
-        if self.lane is None:
-            return
-        lane, self.lane = self.lane, None
-        for member_id, heard_ms in lane.dismiss(self.group_id):
-            member = self.members.get(member_id)
-            if member is not None:
-                self._heard(member, heard_ms)
+        """Commits, syncs and heartbeats come through Python again: before anything changes that
+        they depend on. What the lanes heard of members counts for their sessions."""
+        if self.lane is not None:
+            lane, self.lane = self.lane, None
+            for member_id, heard_ms in lane.dismiss(self.group_id):
+                self._heard(member_id, heard_ms)
+        if self.membership is not None:
+            membership, self.membership = self.membership, None
+            for member_id, heard_ms, synced in membership.dismiss(self.group_id):
+                self._heard(member_id, heard_ms)
+                if synced:
+                    self.has_synced(member_id)
 
     def listen(self, member: Member) -> None:
-        """Moves a member's deadline on by what the lane heard of it."""
-        if self.lane is not None:
-            heard_ms = self.lane.heard_ms(self.group_id, member.member_id)
-            if heard_ms >= 0:
-                self._heard(member, heard_ms)
+        """Moves a member's deadline on by what the lanes heard of it."""
+        for lane in (self.lane, self.membership):
+            if lane is not None:
+                self._heard(member.member_id, lane.heard_ms(self.group_id, member.member_id))
 
-    def _heard(self, member: Member, heard_ms: int) -> None:
-        member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
+    def _heard(self, member_id: str, heard_ms: int) -> None:
+        """-1: it was not heard."""
+        member = self.members.get(member_id)
+        if member is not None and heard_ms >= 0:
+            member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
+
+    def begin_membership(self, membership: Membership) -> None:
+        """From now on members of this generation are answered there, if there is room."""
+        if self.finds_no_room:
+            return
+        assert self.membership is None and self.leader is not None
+        begun = membership.begin(
+            self.group_id,
+            self.generation,
+            self.protocol_type or "",
+            self.protocol_name or "",
+            self.leader,
+            [(member.member_id, member.instance_id) for member in self.members.values()],
+        )
+        if begun:
+            self.membership = membership
+        else:
+            self.finds_no_room = True
+
+    def assign_membership(self) -> None:
+        """The generation is stable: who waits for its assignment there has it."""
+        if self.membership is not None and not self.membership.assign(
+            self.group_id, {m.member_id: m.assignment for m in self.members.values()}
+        ):
+            self.finds_no_room = True
+            self.dismiss()
 
     # -- state ----------------------------------------------------------------------------------
 
     def move_to(self, state: str, wall_ms: int) -> None:
         assert self.state in BEFORE[state], f"{self.group_id}: {self.state} to {state}"
-        self.dismiss()
+        if state != STABLE:  # which is how a generation goes on that has begun
+            self.dismiss()
         self.previous_state, self.state = self.state, state
         self.empty_since_ms = wall_ms
 
@@ -250,6 +304,7 @@ class ClassicGroup:
         """All have joined (or nobody is left): the next generation, with its protocol."""
         self.dismiss()
         self.generation += 1
+        self.finds_no_room = False
         if self.members:
             self.protocol_name = self.select_protocol()
             self.move_to(COMPLETING, wall_ms)
@@ -403,7 +458,11 @@ class ClassicGroup:
         if protocol_type != self.protocol_type:
             return False
         everybody = len(self.members)
-        return any(self.protocol_counts.get(name) == everybody for name, _ in protocols)
+        counts = self.protocol_counts
+        for name, _ in protocols:  # a loop, for each of many that join at once
+            if counts.get(name) == everybody:
+                return True
+        return False
 
     def select_protocol(self) -> str:
         """What all support: the one that most members name first."""

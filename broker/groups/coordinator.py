@@ -52,6 +52,7 @@ from barnabas.groups.classic_group import (
     ClassicGroup,
     CommitLane,
     JoinResult,
+    Membership,
     SyncResult,
 )
 from barnabas.groups.group_records import (
@@ -66,7 +67,7 @@ from barnabas.groups.group_records import (
     read_record,
 )
 from barnabas.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
-from barnabas.groups.rebalance import Join, Rebalances, Timers
+from barnabas.groups.rebalance import Joining, Rebalances, Timers
 from barnabas.server.coordinator_log import Producer
 from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import Batch
@@ -179,6 +180,7 @@ class GroupCoordinator:
         new_id: Callable[[], str],
         settings: GroupSettings,
         lane: Lane | None = None,
+        membership: Membership | None = None,
         around: Callable[[], Surroundings] | None = None,
     ) -> None:
         """`around`: what groups of the consumer protocol need; asked for with the first of them."""
@@ -191,6 +193,7 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self.others: list[OtherGroups] = []
         self._lane = lane
+        self._stopped = False
         self._by_partition: dict[int, set[str]] = {}
         self._committing: dict[str, int] = {}  # commits of each group that are being written
         self.offsets = Offsets(lane, self.groups, self._by_partition)
@@ -205,13 +208,16 @@ class GroupCoordinator:
             store=self._store,
             initial_delay_ms=settings.initial_delay_ms,
             members_max=settings.members_max,
+            membership=membership,
         )
 
     # -- finding a group ------------------------------------------------------------------------
 
     def check(self, group_id: str) -> int:
         """The partition of a group whose requests are served here. Raises NotCoordinator,
-        CoordinatorLoadInProgress."""
+        CoordinatorLoadInProgress, CoordinatorNotAvailable."""
+        if self._stopped:
+            raise CoordinatorNotAvailable()
         partition = self.journal.partition_of(group_id)
         if partition < 0:
             raise NotCoordinator()
@@ -250,6 +256,13 @@ class GroupCoordinator:
             self._rebalances.forget(group, error)
         else:
             self.consumers.forget(group)
+
+    def stop(self) -> None:
+        """The node stops: who waits for a group is told, and nobody waits from now on."""
+        with self.lock:
+            self._stopped = True
+            for group in self.groups.values():
+                self._forget(group, CoordinatorNotAvailable())
 
     # -- groups of the consumer protocol ----------------------------------------------------------
 
@@ -309,7 +322,7 @@ class GroupCoordinator:
 
     # -- members --------------------------------------------------------------------------------
 
-    def join(self, group_id: str, asked: Join, answer: AnswerJoin) -> None:
+    def join(self, group_id: str, asked: Joining, answer: AnswerJoin) -> None:
         """JoinGroup."""
         low, high = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
         try:

@@ -4,8 +4,9 @@ Nothing here waits and nothing reads a clock of its own: timers, the journal's `
 ids are passed in, answers go out through the callables that came with the questions. Everything
 runs under the coordinator's lock; timers and `done` callbacks take it themselves.
 
-Sessions: a heartbeat only moves a member's deadline. Its one timer looks at the deadline when it
-runs and comes again if it was moved, so a heartbeat costs no timer.
+Sessions: a heartbeat only moves a member's deadline. The group's one timer looks at all of them at
+the earliest that it knows, and comes again at what is the earliest then, so that neither a member
+nor a heartbeat costs a timer.
 Next: coordinator.py above, ../server/coordinator_log.py below.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from barnabas.errors import (
     CoordinatorNotAvailable,
@@ -40,11 +41,15 @@ from barnabas.groups.classic_group import (
     ClassicGroup,
     JoinResult,
     Member,
+    Membership,
     Protocols,
     SyncResult,
     shared_bytes,
 )
 from barnabas.value_class import NamedTuple
+
+if TYPE_CHECKING:
+    from barnabas.cext.join_group import JoinJob
 
 # A member that is new to a group waits for its answer with a muted connection, so nobody would see
 # it go: it has this long from its join to its first heartbeat, whatever its session timeout is.
@@ -84,18 +89,20 @@ class Join(NamedTuple):
     can_skip_assignment: bool  # it understands that a leader need not assign
 
 
-class _Session:
-    """What the timer of a member's session calls: there is one of each member, so it is small."""
+Joining: TypeAlias = "Join | JoinJob"  # the second as it comes from the network threads
 
-    __slots__ = ("_group", "_member", "_rebalances")
 
-    def __init__(self, rebalances: Rebalances, group: ClassicGroup, member: Member) -> None:
+class _Sessions:
+    """What the timer of a group's sessions calls: most groups have one, so it is small."""
+
+    __slots__ = ("_group", "_rebalances")
+
+    def __init__(self, rebalances: Rebalances, group: ClassicGroup) -> None:
         self._rebalances = rebalances
         self._group = group
-        self._member = member
 
     def __call__(self) -> None:
-        self._rebalances.session_due(self._group, self._member)
+        self._rebalances.sessions_due(self._group)
 
 
 class Rebalances:
@@ -111,6 +118,7 @@ class Rebalances:
         store: Store,
         initial_delay_ms: int,
         members_max: int,
+        membership: Membership | None = None,
     ) -> None:
         self._lock = lock
         self._timers = timers
@@ -119,10 +127,11 @@ class Rebalances:
         self._store = store
         self._initial_delay_ms = initial_delay_ms
         self._members_max = members_max
+        self._membership = membership
 
     # -- JoinGroup ------------------------------------------------------------------------------
 
-    def join(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
+    def join(self, group: ClassicGroup, asked: Joining, answer: AnswerJoin) -> None:
         """`answer` is called once: now, or when the group's next generation begins."""
         if not self._has_room(group, asked.member_id):
             if asked.member_id:
@@ -153,7 +162,7 @@ class Rebalances:
         if member is not None:
             self._take_out(group, member)
 
-    def _join_new(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
+    def _join_new(self, group: ClassicGroup, asked: Joining, answer: AnswerJoin) -> None:
         new_id = f"{asked.instance_id or asked.client_id}-{self._new_id()}"
         if asked.instance_id is not None:
             if asked.instance_id in group.instances:
@@ -174,7 +183,7 @@ class Rebalances:
         if group.pending.pop(member_id, None) is not None:
             self._complete_if_all_joined(group)
 
-    def _join_known(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
+    def _join_known(self, group: ClassicGroup, asked: Joining, answer: AnswerJoin) -> None:
         if asked.member_id in group.pending:
             if asked.instance_id is not None:
                 answer(JoinResult(UnknownServerError(), asked.member_id))
@@ -210,7 +219,7 @@ class Rebalances:
             members=group.views() if leads else (),
         )
 
-    def _add(self, group: ClassicGroup, member_id: str, asked: Join, answer: AnswerJoin) -> None:
+    def _add(self, group: ClassicGroup, member_id: str, asked: Joining, answer: AnswerJoin) -> None:
         member = Member(
             member_id,
             asked.instance_id,
@@ -231,14 +240,14 @@ class Rebalances:
         self._rebalance_or_complete(group)
 
     def _join_again(
-        self, group: ClassicGroup, member: Member, asked: Join, answer: AnswerJoin
+        self, group: ClassicGroup, member: Member, asked: Joining, answer: AnswerJoin
     ) -> None:
         self._update(group, member, asked)
         self._await_join(group, member, answer)
         self._extend_session(group, member)
         self._rebalance_or_complete(group)
 
-    def _update(self, group: ClassicGroup, member: Member, asked: Join) -> None:
+    def _update(self, group: ClassicGroup, member: Member, asked: Joining) -> None:
         group.set_protocols(member, asked.protocols)
         member.session_timeout_ms = asked.session_timeout_ms
         member.rebalance_timeout_ms = asked.rebalance_timeout_ms
@@ -252,7 +261,7 @@ class Rebalances:
             before(JoinResult(RebalanceInProgress(), member.member_id))
 
     def _replace_static(
-        self, group: ClassicGroup, new_id: str, asked: Join, answer: AnswerJoin
+        self, group: ClassicGroup, new_id: str, asked: Joining, answer: AnswerJoin
     ) -> None:
         """A static member came back without its id: it takes its own place under a new one."""
         assert asked.instance_id is not None
@@ -279,7 +288,7 @@ class Rebalances:
         self,
         group: ClassicGroup,
         member: Member,
-        asked: Join,
+        asked: Joining,
         answer: AnswerJoin,
         old_id: str,
         old_leader: str | None,
@@ -376,7 +385,6 @@ class Rebalances:
         group.new_member_added = False
         for member in group.not_yet_joined():
             if member.instance_id is None:
-                self._stop_session(member)
                 group.remove(member.member_id)
         if group.members and not group.elect_joined_leader():
             # Static members alone, and none has come back yet: they have their place for longer.
@@ -384,6 +392,7 @@ class Rebalances:
             return
         group.begin_generation(self._wall_ms())
         if not group.members:
+            self._cancel(group, "session_timer")
             self._store(group, {}, lambda _error: None)
             return
         timeout_ms = group.rebalance_timeout_ms
@@ -397,6 +406,8 @@ class Rebalances:
             self._extend_session(group, member)
         generation = group.generation
         group.sync_timer = self._after(timeout_ms, lambda: self._sync_timed_out(group, generation))
+        if self._membership is not None:
+            group.begin_membership(self._membership)
         for answer, result in answers:
             answer(result)
 
@@ -448,6 +459,7 @@ class Rebalances:
             for member in group.members.values():
                 member.assignment = shared_bytes(assignments.get(member.member_id, b""))
             group.move_to(STABLE, self._wall_ms())
+            group.assign_membership()
             self._answer_syncs(group)
             if not group.pending_sync:
                 self._cancel(group, "sync_timer")
@@ -476,13 +488,12 @@ class Rebalances:
     def _sync_timed_out(self, group: ClassicGroup, generation: int) -> None:
         """Who joined and did not sync in time is out, and the rest begin anew."""
         group.sync_timer = None
+        group.dismiss()  # some have synced there
         late = list(group.pending_sync)
         if group.generation != generation or group.state not in (COMPLETING, STABLE) or not late:
             return
         for member_id in late:
-            member = group.remove(member_id)
-            if member is not None:
-                self._stop_session(member)
+            group.remove(member_id)
         self._prepare(group)
 
     # -- Heartbeat, LeaveGroup ------------------------------------------------------------------
@@ -497,6 +508,9 @@ class Rebalances:
         self._extend_session(group, member)
         if group.state == PREPARING:
             raise RebalanceInProgress()
+        if group.state == STABLE and group.membership is None and self._membership is not None:
+            group.begin_membership(self._membership)
+            group.assign_membership()
 
     def committed(self, group: ClassicGroup, member: Member) -> None:
         """A commit shows that a member lives, as a heartbeat does."""
@@ -530,9 +544,10 @@ class Rebalances:
         return outcomes
 
     def _take_out(self, group: ClassicGroup, member: Member) -> None:
-        self._stop_session(member)
         join = group.set_join(member, None)
         group.remove(member.member_id)
+        if not group.members:
+            self._cancel(group, "session_timer")
         sync, member.sync = member.sync, None
         if join is not None:
             join(JoinResult(UnknownMemberId()))
@@ -556,11 +571,11 @@ class Rebalances:
         """The group is no longer ours: timers stop, who waits is told."""
         self._cancel(group, "join_timer")
         self._cancel(group, "sync_timer")
+        self._cancel(group, "session_timer")
         for timer in group.pending.values():
             timer.cancel()
         group.pending = NO_TIMERS
         for member in group.members.values():
-            self._stop_session(member)
             join = group.set_join(member, None)
             sync, member.sync = member.sync, None
             if join is not None:
@@ -576,35 +591,39 @@ class Rebalances:
         session_ms = member.session_timeout_ms
         now_ms = self._timers.now_ms()
         member.deadline_ms = now_ms + (session_ms if timeout_ms is None else timeout_ms)
-        timer = member.timer
+        timer = group.session_timer
         if timer is None or timer.at_ms > member.deadline_ms:
-            self._stop_session(member)
             # Not later than a session from now, which is what the next one most likely asks for.
             after_ms = session_ms if timeout_ms is None else min(session_ms, timeout_ms)
-            member.timer = self._timers.after(after_ms, _Session(self, group, member))
+            self._look_at_sessions_in(group, after_ms)
 
-    def _stop_session(self, member: Member) -> None:
-        if member.timer is not None:
-            member.timer.cancel()
-            member.timer = None
+    def _look_at_sessions_in(self, group: ClassicGroup, delay_ms: int) -> None:
+        self._cancel(group, "session_timer")
+        group.session_timer = self._timers.after(delay_ms, _Sessions(self, group))
 
-    def session_due(self, group: ClassicGroup, member: Member) -> None:
-        """A member's timer has run."""
+    def sessions_due(self, group: ClassicGroup) -> None:
+        """The group's timer has run."""
         with self._lock:
-            self._look_at_session(group, member)
+            self._look_at_sessions(group)
 
-    def _look_at_session(self, group: ClassicGroup, member: Member) -> None:
-        member.timer = None
-        if group.members.get(member.member_id) is not member:
-            return
-        group.listen(member)
-        left_ms = member.deadline_ms - self._timers.now_ms()
-        if left_ms > 0:
-            member.timer = self._timers.after(left_ms, _Session(self, group, member))
-        elif member.is_new or (member.join is None and member.sync is None):
-            self._take_out(group, member)
-            self._after_leaving(group)
-        # Who waits for a rebalance cannot send heartbeats; its session goes on with the answer.
+    def _look_at_sessions(self, group: ClassicGroup) -> None:
+        """The earliest deadline that was known has come."""
+        group.session_timer = None
+        now_ms = self._timers.now_ms()
+        next_ms: int | None = None
+        for member in list(group.members.values()):
+            if group.members.get(member.member_id) is not member:
+                continue
+            group.listen(member)
+            if member.deadline_ms > now_ms:
+                next_ms = min(next_ms or member.deadline_ms, member.deadline_ms)
+            elif member.is_new or (member.join is None and member.sync is None):
+                self._take_out(group, member)
+                self._after_leaving(group)
+            # Who waits for a rebalance cannot send heartbeats; its session goes on with the answer.
+        timer = group.session_timer
+        if next_ms is not None and (timer is None or timer.at_ms > next_ms):
+            self._look_at_sessions_in(group, next_ms - now_ms)
 
     # -- checks and timers ----------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ to is never in memory at once, unless it is to be compressed anew.
 """
 
 import logging
-import threading
 from collections.abc import Callable
 
 from barnabas.cext.decode import DecodeJob
 from barnabas.cext.partitions import PartitionTable
+from barnabas.server.job_threads import JobThreads
 from barnabas.wire import compression
 
 UNKNOWN_SERVER_ERROR = -1
@@ -51,36 +51,18 @@ def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
             job.done(decoded, compression.compress(job.target_codec, decoded))
 
 
-class DecodePool:
-    """`thread_count` threads on one table's jobs; they end with stop() or the table's close()."""
+def decode_threads(
+    table: PartitionTable, thread_count: int = 2, intercept: Intercept | None = None
+) -> JobThreads[DecodeJob]:
+    """Threads on one table's jobs; they end with stop() or the table's close(). Requests whose
+    batches are not opened by then are answered at their own deadline."""
 
-    def __init__(
-        self, table: PartitionTable, thread_count: int = 2, intercept: Intercept | None = None
-    ) -> None:
-        assert thread_count > 0
-        self._intercept = intercept
-        self.table = table
-        self.threads = [
-            threading.Thread(target=self._run, name=f"decode-{i}", daemon=True)
-            for i in range(thread_count)
-        ]
+    def carry_out(job: DecodeJob) -> None:
+        try:
+            answer_job(job, intercept)
+        except Exception:
+            _log.exception("a batch could not be opened")
+            if not job.answered:
+                job.failed(UNKNOWN_SERVER_ERROR)
 
-    def start(self) -> None:
-        for thread in self.threads:
-            thread.start()
-
-    def stop(self) -> None:
-        """Requests whose batches are not opened yet are answered at their own deadline."""
-        self.table.decode_queue.close()
-        for thread in self.threads:
-            thread.join()
-
-    def _run(self) -> None:
-        while (job := self.table.next_decode()) is not None:
-            try:
-                answer_job(job, self._intercept)
-            except Exception:
-                _log.exception("a batch could not be opened")
-                if not job.answered:
-                    job.failed(UNKNOWN_SERVER_ERROR)
-            del job
+    return JobThreads("decode", table.decode_queue, carry_out, thread_count)

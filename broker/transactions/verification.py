@@ -16,7 +16,6 @@ This node asks its own coordinator. Next: cext/verify.pyx, where the questions w
 from __future__ import annotations
 
 import logging
-import threading
 
 from barnabas.cext.verify import VerifyJob, VerifyQueue
 from barnabas.errors import (
@@ -32,6 +31,7 @@ from barnabas.errors import (
     TransactionAbortable,
     UnknownServerError,
 )
+from barnabas.server.job_threads import JobThreads
 from barnabas.server.rounds import lending
 from barnabas.transactions.coordinator import TransactionCoordinator
 from barnabas.transactions.transaction import BUMPS_EPOCH
@@ -60,31 +60,19 @@ def told(code: int, api_version: int) -> int:
 
 
 class Verifier:
-    """Answers the questions of one broker, on one thread: none of them waits there."""
+    """Answers the questions of one broker; none of them waits here."""
 
     def __init__(self, queue: VerifyQueue, coordinator: TransactionCoordinator) -> None:
-        self._queue = queue
         self._coordinator = coordinator
-        self._thread = threading.Thread(target=self._run, name="verifier", daemon=True)
+        self.threads = JobThreads("verifier", queue, self._carry_out)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Requests that wait for an answer are answered at their own deadline."""
-        self._queue.close()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (job := self._queue.next()) is not None:
-            try:
-                with lending():
-                    self._answer(job)
-            except Exception:
-                log.exception("a question for %r failed", job.transactional_id)
-                _tell(job, UnknownServerError.code)
-            del job
+    def _carry_out(self, job: VerifyJob) -> None:
+        try:
+            with lending():
+                self._answer(job)
+        except Exception:
+            log.exception("a question for %r failed", job.transactional_id)
+            _tell(job, UnknownServerError.code)
 
     def _answer(self, job: VerifyJob) -> None:
         try:

@@ -333,19 +333,31 @@ def test_many_producers_survive_snapshot_and_expiry(tmp_path):
     disk.system.move_wall_clock(NOW - disk.system.wall_ms())
     log = disk.open()
     pids = random.Random(3).sample(range(2**40), 700)
+    minute_ms = 60_000  # the clock goes on while the test runs: far more than it takes
     for pid in pids:
         log.append(
-            batch(b"x", at=NOW + pid % 3, producer_id=pid, producer_epoch=1, base_sequence=pid % 99)
+            batch(
+                b"x",
+                at=NOW + pid % 3 * minute_ms,
+                producer_id=pid,
+                producer_epoch=1,
+                base_sequence=pid % 99,
+            )
         )
     log.close()
     assert set(parse_snapshot(disk.file(700, ".snapshot").read_bytes())) == set(pids)
     log = disk.open(clean=True)
     for pid in pids:
         again = batch(
-            b"x", at=NOW + pid % 3, producer_id=pid, producer_epoch=1, base_sequence=pid % 99
+            b"x",
+            at=NOW + pid % 3 * minute_ms,
+            producer_id=pid,
+            producer_epoch=1,
+            base_sequence=pid % 99,
         )
         assert log.append(again).duplicate
-    disk.system.move_wall_clock(86_400_001 - (disk.system.wall_ms() - NOW))
+    one_and_a_half = NOW + 86_400_000 + 3 * minute_ms // 2
+    disk.system.move_wall_clock(one_and_a_half - disk.system.wall_ms())
     gone = log.expire_producers()
     assert gone == sum(pid % 3 < 2 for pid in pids)
     left = [pid for pid in pids if pid % 3 == 2]

@@ -160,6 +160,26 @@ def test_heartbeats_keep_a_session_and_cost_no_timers():
     assert client.errors == {"MEMBER_ID_REQUIRED": 1}
 
 
+def test_each_member_has_its_own_session():
+    """One timer looks at all of them: not late for the shortest, and back for the others."""
+    rig = Rig()
+    sessions = {"c0": 9_000, "c1": 3_000, "c2": 6_000, "c3": 3_000}
+    clients = [Client(rig, name, session_ms=ms) for name, ms in sessions.items()]
+    settle(*clients)
+    keeper = clients[0]
+    members = {client.member: client.name for client in clients}
+    gone = {}
+    for _ in range(70):
+        rig.timers.advance(100)
+        rig.coordinator._rebalances.committed(rig.group, rig.group.members[keeper.member])
+        for member in members.keys() - rig.group.members.keys() - gone.keys():
+            gone[member] = rig.timers.time_ms
+    assert set(rig.group.members) == {keeper.member}
+    began = min(gone.values()) - 3_000
+    late = {members[member]: at_ms - began for member, at_ms in gone.items()}
+    assert late == {"c1": 3_000, "c3": 3_000, "c2": 6_000}
+
+
 def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out():
     rig = Rig()
     first, second = together(rig, 2)

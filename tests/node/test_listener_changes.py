@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import time
 from contextlib import closing
 
@@ -113,6 +114,36 @@ def test_a_port_that_is_taken_changes_nothing(tmp_path):
         assert code == INVALID_CONFIG and "cannot listen" in said
         assert listening(a) == before
         assert a.configs(BROKER, "1", "listeners")["listeners"].configSource == 4
+
+
+def test_who_listens_in_a_place_that_is_just_free_is_not_closed():
+    """The acceptor, awake for other connections, took the new socket for the one it had closed."""
+
+    def knock():
+        while not stopping.is_set():
+            socket.create_connection(("127.0.0.1", served.port), 10).close()
+
+    stopping = threading.Event()
+    with Served() as served:
+        others = [threading.Thread(target=knock) for _ in range(3)]
+        for other in others:
+            other.start()
+        try:
+            end, rounds = time.monotonic() + 3, 0
+            while time.monotonic() < end:
+                try:
+                    port = served.reactor.listen("OTHER", "127.0.0.1", 0)
+                except ValueError:  # no place is free yet
+                    time.sleep(0.0005)
+                    continue
+                socket.create_connection(("127.0.0.1", port), 10).close()
+                served.reactor.unlisten("OTHER")
+                rounds += 1
+            assert rounds > 100
+        finally:
+            stopping.set()
+            for other in others:
+                other.join()
 
 
 def test_a_place_is_used_again():

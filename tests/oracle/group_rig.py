@@ -199,9 +199,18 @@ class Rig:
 class Client:
     """A consumer: joins, syncs, heartbeats, one step at a time. Counts what it is told."""
 
-    def __init__(self, rig, name, instance=None, protocols=("range",), group=GROUP):
+    def __init__(
+        self,
+        rig,
+        name,
+        instance=None,
+        protocols=("range",),
+        group=GROUP,
+        session_ms=SESSION_MS,
+    ):
         self.rig = rig
         self.name = name
+        self.session_ms = session_ms
         self.instance = instance
         self.group = group
         self.protocols = [(protocol, b"") for protocol in protocols]
@@ -242,7 +251,7 @@ class Client:
             instance_id=self.instance,
             client_id=self.name,
             client_host="/127.0.0.1",
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=self.session_ms,
             rebalance_timeout_ms=REBALANCE_MS,
             protocol_type="consumer",
             protocols=self.protocols,

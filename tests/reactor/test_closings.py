@@ -46,8 +46,8 @@ def test_a_connection_that_has_closed_before_it_is_marked():
 
     def handle(pending):
         waits.wait(20)
-        pending.tell_closing()
         found.append(pending.connection_id)
+        pending.tell_closing()
         pending.silent()
 
     with Served(handle) as served:

@@ -1,5 +1,6 @@
 """The pool's threads open what the lane queues, and survive what cannot be opened."""
 
+import threading
 import uuid
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from barnabas.cext.produce import ProduceLane
 from barnabas.cext.segment import SegmentCache
 from barnabas.cext.sys import SystemCalls
 from barnabas.server import decode_pool
-from barnabas.server.decode_pool import DecodePool
+from barnabas.server.decode_pool import decode_threads
 
 
 def lane_of(folder: Path) -> tuple[PartitionTable, ProduceLane, LogHandle]:
@@ -27,8 +28,11 @@ def lane_of(folder: Path) -> tuple[PartitionTable, ProduceLane, LogHandle]:
 
 def test_pool_answers_good_and_broken_batches(tmp_path, monkeypatch):
     table, lane, log = lane_of(tmp_path)
-    pool = DecodePool(table, 2)
-    pool.start()
+    before = set(threading.enumerate())
+    threads = decode_threads(table, 2)
+    threads.start()
+    started = set(threading.enumerate()) - before
+    assert {thread.name for thread in started} == {"decode-0", "decode-1"}
     good = compressed(1, [record(b"x" * 1000)])
 
     def code(batch: bytes) -> int:
@@ -42,7 +46,7 @@ def test_pool_answers_good_and_broken_batches(tmp_path, monkeypatch):
         assert code(good) == -1
     assert code(good) == 0
     assert log.end_offset == 3
-    pool.stop()
-    assert not any(thread.is_alive() for thread in pool.threads)
+    threads.stop()
+    assert not any(thread.is_alive() for thread in started)
     table.remove_topic("orders")
     log.close()

@@ -171,8 +171,8 @@ def test_an_administrator_is_told_an_error(broker):
 def test_a_delayed_request_is_carried_out_later(broker, topic):
     for api in ("Produce", "Metadata"):
         began = time.monotonic()
-        with broker.delay(api, ms=300) as fault:
-            assert produce(broker, topic, b"v") is None
+        with broker.delay(api, ms=300, client_id="late") as fault:
+            assert produce(broker, topic, b"v", client_id="late") is None
             fault.wait(0)
         assert time.monotonic() - began >= 0.3
     assert len(broker.records(topic)) == 2

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from compat.small_kafka import HEAP, small_kafka
@@ -23,14 +24,17 @@ from barnabas.clients import ConsumerConnector
 pytestmark = pytest.mark.java
 VERSION = "1.1.1"
 PATIENCE_S = 90.0
+Seen = TypeVar("Seen")
 TOPIC = "shared"
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], Seen]) -> Seen:
+    """What it saw: asked again, a group may be in a rebalance once more."""
     deadline = time.monotonic() + PATIENCE_S
-    while not condition():
+    while not (seen := condition()):
         assert time.monotonic() < deadline, "it did not come to be"
         time.sleep(0.05)
+    return seen
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +157,12 @@ def owners(zookeeper: KazooClient, group: str) -> dict[int, str]:
     return found
 
 
+def all_owned(zookeeper: KazooClient, group: str, by: int) -> dict[int, str]:
+    """The owners, once every partition has one and they are so many; before, nothing."""
+    found = owners(zookeeper, group)
+    return found if set(found) == {0, 1, 2, 3} and len(set(found.values())) == by else {}
+
+
 def test_both_share_a_group_and_go_on_with_each_others_offsets(
     kafka: rival.Rival,
     zookeeper: KazooClient,
@@ -167,9 +177,7 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
         path = f"/consumers/{group}/offsets/{TOPIC}"
         until(lambda: zookeeper.exists(path) and len(zookeeper.get_children(path)) == 4)
         with Ours(kafka, group) as ours:
-            until(lambda: sorted(owners(zookeeper, group)) == [0, 1, 2, 3]
-                  and len(set(owners(zookeeper, group).values())) == 2)  # fmt: skip
-            shares = owners(zookeeper, group)
+            shares = until(lambda: all_owned(zookeeper, group, by=2))
             # The algorithm, whoever stands first: runs of two.
             assert shares[0] == shares[1] != shares[2] == shares[3]
             mine = {p for p, name in shares.items() if name.startswith(ours.connector.consumer_id)}
@@ -177,13 +185,11 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
             write(b"second")
             until(lambda: theirs.found | ours.found >= all_of("first", "second"))
             assert ours.found == {f"second-{p}" for p in mine}
-            described = consumer_groups(kafka, tmp_path, group)
-            assert set(described) == {0, 1, 2, 3}
+            described = until(lambda: consumer_groups(kafka, tmp_path, group))
             assert all(who.startswith(f"{group}_") for who in described.values())
             assert {p for p, who in described.items() if who == ours.connector.consumer_id} == mine
             theirs.stop()
-            until(lambda: set(owners(zookeeper, group)) == {0, 1, 2, 3}
-                  and len(set(owners(zookeeper, group).values())) == 1)  # fmt: skip
+            until(lambda: all_owned(zookeeper, group, by=1))
             write(b"third")
             until(lambda: ours.found >= all_of("third"))
             # What they had read, and committed, does not come again.
@@ -197,12 +203,13 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
 
 
 def consumer_groups(kafka: rival.Rival, folder: Path, group: str) -> dict[int, str]:
-    """kafka-consumer-groups --zookeeper --describe: the owner of each partition."""
+    """kafka-consumer-groups --zookeeper --describe: each partition's owner, once all have one."""
     command = rival.tool(VERSION, "groups", folder / "groups.log", heap=HEAP)
     command += ["--zookeeper", f"127.0.0.1:{kafka.side_port}", "--describe", "--group", group]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     rows = re.findall(rf"^{TOPIC}\s+(\d+)\s+\d+\s+\d+\s+\d+\s+(\S+)", done.stdout, re.M)
-    return {int(partition): owner for partition, owner in rows}
+    found = {int(partition): owner for partition, owner in rows}
+    return found if set(found) == {0, 1, 2, 3} else {}
 
 
 def test_their_offsets_in_kafka_and_ours(

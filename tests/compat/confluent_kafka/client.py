@@ -65,6 +65,8 @@ class Confluent(Client):
         idempotent: bool = False,
     ) -> list[int] | None:
         producer = self._producer(codec, idempotent)
+        # What waits for its topic to be known comes to the batch one by one, while the flush sends.
+        producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
         offsets: list[int] = []
 
         def delivered(error: Any, message: Any) -> None:

@@ -300,3 +300,38 @@ def test_share_groups(tool: Tool, topic: Callable[..., str], broker: Broker) -> 
     assert name not in tool("share-groups", "--describe", "--group", group).replace(group, "")
     assert "successful" in tool("share-groups", "--delete", "--group", group)
     assert group not in tool("share-groups", "--list").split()
+
+
+def test_groups_of_every_kind(tool: Tool, topic: Callable[..., str], broker: Broker) -> None:
+    """kafka-groups.sh lists each with its type, its protocol, and by filters of both."""
+    name = topic()
+    classic, shared = f"{name}-classic", f"{name}-share"
+    produce_batch(broker.address, name, [b"one"])
+    tool("console-consumer", "--topic", name, "--group", classic, "--from-beginning",
+         "--max-messages", "1", "--timeout-ms", "30000")  # fmt: skip
+    member = ShareMember(broker.address, shared).join(name)
+    rows = {row.split()[0]: row.split()[1:] for row in lines(tool("all-groups", "--list")) if row}
+    assert rows[classic] == ["Classic", "consumer"] and rows[shared] == ["Share", "share"]
+    listed = tool("all-groups", "--list", "--share")
+    assert shared in listed and classic not in listed
+    listed = tool("all-groups", "--list", "--group-type", "classic", "--protocol", "consumer")
+    assert classic in listed and shared not in listed
+    assert member.leave() == 0
+    member.close()
+
+
+def test_features(tool: Tool) -> None:
+    """kafka-features.sh shows what ApiVersions carries, by which clients choose their protocols."""
+    told = {}
+    for row in lines(tool("features", "describe")):
+        found = re.match(
+            r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+"
+            r"FinalizedVersionLevel: (\S+)\s+Epoch: (\d+)",
+            row,
+        )
+        assert found, row
+        told[found[1]] = found.groups()[1:4]
+    assert told["transaction.version"] == ("0", "2", "2")
+    assert told["group.version"] == ("0", "1", "1")
+    assert told["share.version"][2] == told["share.version"][1] != "0"
+    assert "-IV" in told["metadata.version"][2]

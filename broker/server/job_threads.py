@@ -1,0 +1,62 @@
+"""Threads that carry out the jobs network threads leave in a queue (cext/job_queue.pyx).
+
+Each takes one job after the other until the queue is closed.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+log = logging.getLogger("barnabas.jobs")
+
+Job = TypeVar("Job")
+Taken = TypeVar("Taken", covariant=True)
+
+
+class Queue(Protocol[Taken]):
+    def next(self) -> Taken | None:
+        """Waits for a job; None when the queue is closed."""
+
+    def close(self) -> None: ...
+
+
+class JobThreads(Generic[Job]):
+    """`count` threads on one queue. `carry_out` answers a job whatever happens; what it raises, or
+    the queue, is logged and ends no thread."""
+
+    def __init__(
+        self, name: str, queue: Queue[Job], carry_out: Callable[[Job], object], count: int = 1
+    ) -> None:
+        assert count > 0
+        self._name, self._queue, self._carry_out = name, queue, carry_out
+        names = [name] if count == 1 else [f"{name}-{at}" for at in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, name=each, daemon=True) for each in names
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Jobs that nobody has taken are not carried out."""
+        self._queue.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _run(self) -> None:
+        while self._carried_out():
+            pass
+
+    def _carried_out(self) -> bool:
+        """Whether there may be more. A job is let go before the next one is waited for."""
+        try:
+            job = self._queue.next()
+            if job is None:
+                return False
+            self._carry_out(job)
+        except Exception:
+            log.exception("a job of %s failed", self._name)
+        return True
