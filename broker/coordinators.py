@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from barnabas.groups.surroundings import NodeSurroundings
     from barnabas.share.service import ShareService
 
+RANDOM_TOGETHER = 64
+
 
 def coordinator_lanes(
     config: BrokerConfig, table: PartitionTable
@@ -183,7 +185,7 @@ class Coordinators:
             journal=self.group_log,
             timers=self._timers,
             wall_ms=self._system.wall_ms,
-            new_id=random_uuid,
+            new_id=RandomUuids(),
             settings=GroupSettings.of(self._config.integer),
             lane=lane,
             membership=membership,
@@ -230,8 +232,21 @@ class Coordinators:
             self._topics.create(dead_letters_topic(name))
 
 
-def random_uuid() -> str:
-    """A random (version 4) UUID, without the import of `uuid`."""
-    text = os.urandom(16).hex()
+class RandomUuids:
+    """Random UUIDs (version 4) without importing `uuid`; the system is asked for many at once."""
+
+    def __init__(self) -> None:
+        self._ready: list[str] = []
+
+    def __call__(self) -> str:
+        try:
+            return self._ready.pop()
+        except IndexError:
+            digits = os.urandom(16 * RANDOM_TOGETHER).hex()
+            self._ready += [_uuid_of(digits[at : at + 32]) for at in range(0, len(digits), 32)]
+            return self()
+
+
+def _uuid_of(text: str) -> str:
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"

@@ -23,7 +23,7 @@ from libc.string cimport memcpy
 from barnabas.cext.crc cimport crc32c
 from barnabas.cext.endian cimport be16_store, be32_store
 from barnabas.cext.job_queue cimport (
-    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_put, jobs_remove,
+    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_done, jobs_put, jobs_remove,
 )
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.partitions cimport (
@@ -133,7 +133,7 @@ cdef void _finish(Jobs* jobs, DecodeWork* work) noexcept nogil:
     if group == NULL:
         _work_free(work)
     else:
-        work.job.state = JOB_DONE
+        jobs_done(&work.job)
         group.pending -= 1
         if group.pending == 0:
             # Under the lock: the group may be freed as soon as it is given back.

@@ -1,11 +1,13 @@
 """Bounded queues of jobs that network threads hand to Python threads.
 
 What is queued begins with a Job. Its owner may be gone while a Python thread works on it; whoever
-finishes it looks under the lock. Every function but jobs_init and jobs_free wants the lock held.
+finishes it looks under the lock. Every function but jobs_init, jobs_free and jobs_is_done wants the
+lock held.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
+from barnabas.cext.atomics cimport atomic_load_i32, atomic_store_i32
 from barnabas.cext.condition cimport (
     condition_init, condition_wait_until, pthread_cond_destroy, pthread_cond_signal, pthread_cond_t,
     pthread_cond_wait,
@@ -20,7 +22,7 @@ cdef enum:  # states of a job
 
 cdef struct Job:
     Job* next
-    int state
+    int32_t state
 
 cdef struct Jobs:
     pthread_mutex_t lock
@@ -81,6 +83,13 @@ cdef inline void jobs_remove(Jobs* jobs, Job* job) noexcept nogil:
     if jobs.tail == job:
         jobs.tail = before
     jobs.depth -= 1
+
+cdef inline void jobs_done(Job* job) noexcept nogil:
+    """Whoever sees it done sees all that was written before."""
+    atomic_store_i32(&job.state, JOB_DONE)
+
+cdef inline bint jobs_is_done(const Job* job) noexcept nogil:
+    return atomic_load_i32(&job.state) == JOB_DONE
 
 cdef inline Job* jobs_take(Jobs* jobs, int64_t deadline_ns) noexcept nogil:
     """The oldest job; waits for one until the deadline (-1: no end). NULL: none, or closed."""

@@ -19,7 +19,7 @@ from sys import intern
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT16_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -34,7 +34,7 @@ from barnabas.cext.fields cimport (
     write_null_string, write_string,
 )
 from barnabas.cext.job_queue cimport (
-    Job, JOB_DONE, JOB_QUEUED, JOB_WORKING, JobQueue, Jobs, jobs_put, jobs_remove,
+    Job, JOB_QUEUED, JOB_WORKING, JobQueue, Jobs, jobs_done, jobs_is_done, jobs_put, jobs_remove,
 )
 from barnabas.cext.lane cimport (
     Lane, LANE_CLOSE, LANE_DONE, lane_of, LANE_PARKED, LANE_PYTHON, lane_parks, LaneHandle, Parked,
@@ -197,11 +197,8 @@ cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint 
     cdef Work* work = <Work*>parked.state
     cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
     cdef int outcome = LANE_DONE
-    pthread_mutex_lock(&core.jobs.lock)
-    if work.job.state != JOB_DONE:
-        outcome = LANE_PARKED
-    pthread_mutex_unlock(&core.jobs.lock)
-    if outcome == LANE_PARKED:
+    # Without the lock, for which many that are woken at once would wait.
+    if not jobs_is_done(&work.job):
         return lane_parks(parked, work, INT64_MAX)
     if work.closes or work.answer.failed:
         outcome = LANE_CLOSE
@@ -221,14 +218,15 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 
 cdef void _finish(Work* work) noexcept nogil:
     cdef Core* core = work.core
+    cdef int32_t thread_index = work.thread_index
+    cdef uint64_t connection_id = work.connection_id
     pthread_mutex_lock(&core.jobs.lock)
     core.jobs.done_count += 1
     if work.dropped:
         _free(work)
     else:
-        work.job.state = JOB_DONE
-        # Under the lock: the work may be freed as soon as it is done.
-        core.waker.wake(core.waker.context, work.thread_index, work.connection_id)
+        jobs_done(&work.job)        # from here on it may be freed
+        core.waker.wake(core.waker.context, thread_index, connection_id)
     pthread_mutex_unlock(&core.jobs.lock)
 
 
@@ -237,17 +235,19 @@ cdef void _finish(Work* work) noexcept nogil:
 cdef inline str _str(const uint8_t* p, int32_t n):
     return PyUnicode_DecodeUTF8(<char*>p, n, NULL)
 
-cdef void _write_text(Buffer* b, bint flexible, object text):
+cdef int _write_text(Buffer* b, bint flexible, object text) except -1:
     """`text`: a str, or None where it may be null. One that no version can tell fails the answer."""
-    cdef bytes raw
+    cdef Py_ssize_t size
+    cdef const char* raw
     if text is None:
         write_null_string(b, flexible)
-        return
-    raw = (<str>text).encode()
-    if len(raw) > INT16_MAX:
+        return 0
+    raw = PyUnicode_AsUTF8AndSize(text, &size)
+    if size > INT16_MAX:
         b.failed = True
     else:
-        write_string(b, flexible, <const char*>raw, <int32_t>len(raw))
+        write_string(b, flexible, raw, <int32_t>size)
+    return 0
 
 
 cdef class JoinQueue(JobQueue):
@@ -276,7 +276,7 @@ cdef class JoinQueue(JobQueue):
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class JoinJob:
     """One JoinGroup request, with the attributes of barnabas.groups.rebalance.Join. Answered by a
-    call with a JoinResult, once."""
+    call with a barnabas.groups.classic_group.JoinResult, once."""
     cdef JoinQueue queue
     cdef Work* work
     cdef readonly str group_id
@@ -341,26 +341,24 @@ cdef class JoinJob:
         cdef int16_t version = work.version
         cdef bint flexible = version >= VERSION_FLEXIBLE
         b.size = 0              # of an answer that could not be written
-        error = result.error
-        name = result.protocol_name
-        members = result.members
+        (error, member_id, generation, protocol_type, name, leader, members, skips) = result
         work.error = 0 if error is None else error.code
         if version >= VERSION_THROTTLE:
             buffer_i32(b, 0)
         buffer_i16(b, work.error)
-        buffer_i32(b, result.generation)
+        buffer_i32(b, generation)
         if version >= VERSION_TYPE:
-            _write_text(b, flexible, result.protocol_type)
+            _write_text(b, flexible, protocol_type)
         elif name is None:
             name = ""
         _write_text(b, flexible, name)
-        _write_text(b, flexible, result.leader)
+        _write_text(b, flexible, leader)
         if version >= VERSION_SKIP:
-            buffer_i8(b, bool(result.skip_assignment))
-        _write_text(b, flexible, result.member_id)
+            buffer_i8(b, bool(skips))
+        _write_text(b, flexible, member_id)
         write_count(b, flexible, len(members))
-        for member_id, instance_id, metadata in members:
-            _write_text(b, flexible, member_id)
+        for other_id, instance_id, metadata in members:
+            _write_text(b, flexible, other_id)
             if version >= VERSION_INSTANCE:
                 _write_text(b, flexible, instance_id)
             write_bytes(b, flexible, <const char*>(<bytes>metadata), <int32_t>len(metadata))

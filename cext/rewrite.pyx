@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from barnabas.cext.job_queue cimport (
-    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_put, jobs_remove,
+    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_done, jobs_put, jobs_remove,
 )
 from barnabas.cext.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from barnabas.cext.partitions cimport table_of, table_system, table_wake
@@ -96,7 +96,7 @@ cdef void _finish(Rewrite* rewrite) noexcept nogil:
     pthread_mutex_lock(&rewrites.jobs.lock)
     rewrites.jobs.done_count += 1
     dropped = rewrite.dropped
-    rewrite.job.state = JOB_DONE
+    jobs_done(&rewrite.job)
     if not dropped:
         # Under the lock: it may be dropped as soon as it is done.
         table_wake(rewrites.table, rewrite.thread_index, rewrite.connection_id)

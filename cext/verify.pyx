@@ -19,7 +19,7 @@ from libc.string cimport memcpy, memset
 from barnabas.cext.buffer cimport buffer_bytes, buffer_free, buffer_init
 from barnabas.cext.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.job_queue cimport (
-    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_put, jobs_remove,
+    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_done, jobs_put, jobs_remove,
 )
 from barnabas.cext.log cimport (
     log_begin_verification, log_end_verification, log_expect_transaction, log_renew_verification,
@@ -173,7 +173,7 @@ cdef void _finish(Jobs* jobs, VerifyWork* work) noexcept nogil:
     if work.dropped:
         _work_free(work)
     else:
-        work.job.state = JOB_DONE
+        jobs_done(&work.job)
         # Under the lock: the work may be freed as soon as it is done.
         table_wake(work.table, work.thread_index, work.connection_id)
     pthread_mutex_unlock(&jobs.lock)

@@ -10,7 +10,7 @@ have not joined with it yet. Next: rebalance.py, which makes the transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
@@ -144,7 +144,10 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it said with a protocol."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        for name, metadata in self.protocols:  # a loop: of each of many, several times a rebalance
+            if name == protocol:
+                return metadata
+        return b""
 
 
 def in_common(protocols: Protocols) -> tuple[tuple[str, bytes], ...]:
@@ -174,9 +177,16 @@ def _kept_bytes(given: bytes) -> bytes:
 def _counted(members: Iterable[Member]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for member in members:
-        for name in {name for name, _ in member.protocols}:
+        for name in _names(member.protocols):
             counts[name] = counts.get(name, 0) + 1
     return counts
+
+
+def _names(protocols: Protocols) -> Collection[str]:
+    """Each once."""
+    if len(protocols) == 1:
+        return (protocols[0][0],)
+    return {name for name, _ in protocols}
 
 
 class ClassicGroup:
@@ -374,7 +384,7 @@ class ClassicGroup:
         counts = self._protocol_counts
         if counts is None:
             return
-        for name in {name for name, _ in member.protocols}:
+        for name in _names(member.protocols):
             counts[name] = counts.get(name, 0) + by
             if counts[name] == 0:
                 del counts[name]
@@ -387,10 +397,17 @@ class ClassicGroup:
             self.pending = {}
         self.pending[member_id] = timer
 
-    def awaits_sync(self, member_id: str) -> None:
-        if isinstance(self.pending_sync, frozenset):
-            self.pending_sync = set()
-        self.pending_sync.add(member_id)
+    def end_joins(self) -> list[tuple[Member, AnswerJoin]]:
+        """Nobody waits for the others any more, and all have yet to sync; gives who waited."""
+        joined = []
+        for member in self.members.values():
+            member.is_new = False
+            if member.join is not None:
+                joined.append((member, member.join))
+                member.join = None
+        self.joined_count = 0
+        self.pending_sync = set(self.members)
+        return joined
 
     def has_synced(self, member_id: str) -> None:
         if isinstance(self.pending_sync, set):
@@ -468,6 +485,8 @@ class ClassicGroup:
         """What all support: the one that most members name first."""
         everybody = len(self.members)
         common = {name for name, count in self.protocol_counts.items() if count == everybody}
+        if len(common) == 1:
+            return common.pop()
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = next(name for name, _ in member.protocols if name in common)

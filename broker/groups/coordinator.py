@@ -332,17 +332,22 @@ class GroupCoordinator:
                 raise InvalidSessionTimeout()
             with self.lock:
                 partition = self.check(group_id)
-                if self.is_other(group_id):
-                    raise InconsistentGroupProtocol()
-                if asked.member_id and group_id not in self.groups:
-                    raise UnknownMemberId()
-                group = self._group_or_new(group_id, partition)
+                group = self.groups.get(group_id)
+                if group is None:
+                    group = self._new_group(group_id, partition, asked)
                 if group.group_type == "consumer" and group.members:
                     self.classic_members.join(group, asked, answer)
                 else:
                     self._rebalances.join(self._as_classic(group, partition), asked, answer)
         except KafkaError as error:
             answer(JoinResult(error, asked.member_id))
+
+    def _new_group(self, group_id: str, partition: int, asked: Joining) -> Group:
+        if self.is_other(group_id):
+            raise InconsistentGroupProtocol()
+        if asked.member_id:
+            raise UnknownMemberId()
+        return self._group_or_new(group_id, partition)
 
     def _as_classic(self, group: Group, partition: int) -> ClassicGroup:
         """A consumer group without members becomes what its next member speaks."""

@@ -209,17 +209,19 @@ class Rebalances:
 
     def _current(self, group: ClassicGroup, member: Member) -> JoinResult:
         """The generation as a member is told of it."""
-        leads = group.leader == member.member_id
-        return JoinResult(
-            member_id=member.member_id,
-            generation=group.generation,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol_name,
-            leader=group.leader or "",
-            members=group.views() if leads else (),
+        leader = group.leader or ""
+        return JoinResult(  # by place: of each of many
+            None,
+            member.member_id,
+            group.generation,
+            group.protocol_type,
+            group.protocol_name,
+            leader,
+            group.views() if leader == member.member_id else (),
         )
 
     def _add(self, group: ClassicGroup, member_id: str, asked: Joining, answer: AnswerJoin) -> None:
+        """Whether all have joined with it, `join` looks at the end."""
         member = Member(
             member_id,
             asked.instance_id,
@@ -235,9 +237,10 @@ class Rebalances:
             group.new_member_added = True
         group.add(member)
         member.is_new = True
-        self._await_join(group, member, answer)
+        group.set_join(member, answer)
         self._extend_session(group, member, NEW_MEMBER_TIMEOUT_MS)
-        self._rebalance_or_complete(group)
+        if group.can_rebalance:
+            self._prepare(group)
 
     def _join_again(
         self, group: ClassicGroup, member: Member, asked: Joining, answer: AnswerJoin
@@ -245,7 +248,8 @@ class Rebalances:
         self._update(group, member, asked)
         self._await_join(group, member, answer)
         self._extend_session(group, member)
-        self._rebalance_or_complete(group)
+        if group.can_rebalance:
+            self._prepare(group)
 
     def _update(self, group: ClassicGroup, member: Member, asked: Joining) -> None:
         group.set_protocols(member, asked.protocols)
@@ -325,9 +329,6 @@ class Rebalances:
 
     def rebalance(self, group: ClassicGroup) -> None:
         """Everyone joins anew, for a reason from outside."""
-        self._rebalance_or_complete(group)
-
-    def _rebalance_or_complete(self, group: ClassicGroup) -> None:
         if group.can_rebalance:
             self._prepare(group)
         else:
@@ -395,21 +396,14 @@ class Rebalances:
             self._cancel(group, "session_timer")
             self._store(group, {}, lambda _error: None)
             return
-        timeout_ms = group.rebalance_timeout_ms
-        answers = []
-        for member in group.members.values():
-            group.awaits_sync(member.member_id)
-            member.is_new = False
-            joined = group.set_join(member, None)
-            if joined is not None:
-                answers.append((joined, self._current(group, member)))
-            self._extend_session(group, member)
-        generation = group.generation
+        joined = group.end_joins()
+        self._extend_sessions(group)
+        timeout_ms, generation = group.rebalance_timeout_ms, group.generation
         group.sync_timer = self._after(timeout_ms, lambda: self._sync_timed_out(group, generation))
         if self._membership is not None:
             group.begin_membership(self._membership)
-        for answer, result in answers:
-            answer(result)
+        for member, answer in joined:  # nobody is told before all is ready for who asks next
+            answer(self._current(group, member))
 
     # -- SyncGroup ------------------------------------------------------------------------------
 
@@ -596,6 +590,16 @@ class Rebalances:
             # Not later than a session from now, which is what the next one most likely asks for.
             after_ms = session_ms if timeout_ms is None else min(session_ms, timeout_ms)
             self._look_at_sessions_in(group, after_ms)
+
+    def _extend_sessions(self, group: ClassicGroup) -> None:
+        """Of all members."""
+        now_ms = self._timers.now_ms()
+        soonest_ms = min(member.session_timeout_ms for member in group.members.values())
+        for member in group.members.values():
+            member.deadline_ms = now_ms + member.session_timeout_ms
+        timer = group.session_timer
+        if timer is None or timer.at_ms > now_ms + soonest_ms:
+            self._look_at_sessions_in(group, soonest_ms)
 
     def _look_at_sessions_in(self, group: ClassicGroup, delay_ms: int) -> None:
         self._cancel(group, "session_timer")

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol
 
+from barnabas.cext.key_hash import java_hash
 from barnabas.cext.log import TRUSTED, LogError, LogHandle
 from barnabas.cext.partitions import PartitionHandle
 from barnabas.cext.records import CorruptRecords, Record
@@ -170,7 +171,7 @@ class CoordinatorLog:
         """The partition that an id belongs to, as every Kafka client and broker counts it; -1
         while there is no topic."""
         count = self._partition_count
-        return java_hash(name) % count if count else -1
+        return id_hash(name) % count if count else -1
 
     def check(self, partition: int) -> None:
         """Raises CoordinatorLoadInProgress or NotCoordinator unless requests may be served."""
@@ -440,16 +441,7 @@ def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:
 
 
 @lru_cache(maxsize=4096)  # every request about a group or a transactional id asks for its own
-def java_hash(name: str) -> int:
+def id_hash(name: str) -> int:
     """What Java's String.hashCode gives, made positive as Kafka's Utils.abs does."""
-    found = 0
-    if name.isascii():
-        for unit in name.encode():
-            found = (31 * found + unit) & 0xFFFFFFFF
-    else:
-        raw = name.encode("utf-16-be", "surrogatepass")
-        for at in range(0, len(raw), 2):
-            found = (31 * found + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
-    if found >= 1 << 31:
-        found = (1 << 32) - found
+    found = abs(java_hash(name))
     return 0 if found == 1 << 31 else found

@@ -22,6 +22,7 @@ from groups.member_talk import (
 )
 
 from barnabas.cext.join_group import JoinQueue
+from barnabas.coordinators import RANDOM_TOGETHER, RandomUuids
 from barnabas.errors import GroupMaxSizeReached
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.wire.headers import encode_request
@@ -256,3 +257,13 @@ def test_both_ways_meet_in_one_group(broker):
         group_of(broker).dismiss()
         settle(one, two)
         assert set(group_of(broker).members) == {one.id, two.id}
+
+
+def test_each_new_member_has_a_random_uuid_of_its_own():
+    new_id = RandomUuids()
+    given = [new_id() for _ in range(3 * RANDOM_TOGETHER)]
+    assert len(set(given)) == len(given)
+    assert all(UUID.fullmatch(each.encode()) for each in given)
+    assert {each[19] for each in given} == set("89ab")
+    other = RandomUuids()
+    assert other() not in given

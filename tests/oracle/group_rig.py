@@ -14,7 +14,7 @@ from barnabas.groups.administration import GroupAdministration
 from barnabas.groups.coordinator import GroupCoordinator, GroupSettings
 from barnabas.groups.group_records import Committed
 from barnabas.groups.rebalance import Join
-from barnabas.server.coordinator_log import java_hash
+from barnabas.server.coordinator_log import id_hash
 from barnabas.wire.batches import decode_batches, encode_batch
 
 GROUP = "g"
@@ -76,7 +76,7 @@ class HandJournal:
         self.led = dict.fromkeys(range(partition_count), True)
 
     def partition_of(self, name):
-        return java_hash(name) % self.partition_count
+        return id_hash(name) % self.partition_count
 
     def check(self, partition):
         if partition not in self.led:

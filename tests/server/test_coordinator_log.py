@@ -16,7 +16,7 @@ from barnabas.errors import (
     NotCoordinator,
 )
 from barnabas.server import coordinator_log
-from barnabas.server.coordinator_log import CoordinatorLog, Producer, java_hash
+from barnabas.server.coordinator_log import CoordinatorLog, Producer, id_hash
 from barnabas.wire.batches import decode_batches, encode_batch
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -118,7 +118,7 @@ def batches_in(broker, partition, topic="__test_state"):
     ],
 )
 def test_ids_hash_as_java_does(name, hashed):
-    assert java_hash(name) == hashed
+    assert id_hash(name) == hashed
 
 
 def test_the_topic_is_made_on_first_use_and_compacted(broker, journal):
@@ -127,7 +127,7 @@ def test_the_topic_is_made_on_first_use_and_compacted(broker, journal):
         journal.check(0)
     journal.ensure()
     assert journal.partition_count == 50
-    assert journal.partition_of("g") == java_hash("g") % 50
+    assert journal.partition_of("g") == id_hash("g") % 50
     assert journal.led_partitions() == dict.fromkeys(range(50), True)
     config = broker.node.rooms.replicas.topic_config("__test_state")
     assert config.names("cleanup.policy") == ("compact",)

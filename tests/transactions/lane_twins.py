@@ -11,7 +11,7 @@ from transactions.dialogue import SETTINGS, Talk
 from barnabas import Broker
 from barnabas.cext.transaction_lane import TransactionLane
 from barnabas.metadata.znodes import uuid_bytes
-from barnabas.server.coordinator_log import java_hash
+from barnabas.server.coordinator_log import id_hash
 from barnabas.transactions.transaction import PREPARED
 from barnabas.transactions.transaction_records import read_transaction, transaction_value
 from barnabas.wire import request
@@ -170,8 +170,8 @@ def side_by_side(produce, over):
 def records_of(broker, name):
     """What the log says of an id, without the times; each value is what Python would write."""
     journal = broker.node.rooms.transactions.journal
-    log = broker.node.rooms.replicas.log(TRANSACTION_STATE, java_hash(name) % 4)
-    assert journal.partition_of(name) == java_hash(name) % 4
+    log = broker.node.rooms.replicas.log(TRANSACTION_STATE, id_hash(name) % 4)
+    assert journal.partition_of(name) == id_hash(name) % 4
     found = []
     for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24):
         for record in batch.records:

@@ -18,7 +18,7 @@ from transactions.lane_twins import (
 )
 
 from barnabas.cext.log import LogError
-from barnabas.server.coordinator_log import java_hash
+from barnabas.server.coordinator_log import id_hash
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 PRODUCE, COMMIT, END = 12, 5, 5  # versions
@@ -69,7 +69,7 @@ def test_answers_and_records_are_those_of_python(twins, produce_version, commit_
             answers.append(writer.put(8 + turn, commit_version, ids))
             finish(writer, committed)
         logs = [log_of(broker, "a", index) for index in (3, 4, 30, 39)]
-        logs.append(log_of(broker, CONSUMER_OFFSETS, java_hash(writer.group) % 4))
+        logs.append(log_of(broker, CONSUMER_OFFSETS, id_hash(writer.group) % 4))
         told.append((answers, records_of(broker, name), logs, writer.committed()))
         counts.append(
             (lane.served - before[0], commits.served - before[1], asked(broker) - before[2])
@@ -146,7 +146,7 @@ def test_random_conversations_are_told_the_same(twins, seed):
                     if answers[-1][0] == 0:
                         writer.producer = answers[-1][1:]
             writer.settle()
-        log = log_of(broker, CONSUMER_OFFSETS, java_hash(writer.group) % 4)
+        log = log_of(broker, CONSUMER_OFFSETS, id_hash(writer.group) % 4)
         told.append((answers, records_of(broker, f"random-{seed}"), log))
         assert (lane_of(broker).served > served + 10) == (broker is twins[0])
         writer.wire.close()
@@ -322,7 +322,7 @@ def test_a_refused_commit_leaves_no_verification(broker):
     assert told == [25]  # UNKNOWN_MEMBER_ID
     producer_id, epoch = writer.producer
     assert writer.commit_offsets((producer_id, epoch + 1), 1, COMMIT) == [47]
-    index = java_hash(writer.group) % 4
+    index = id_hash(writer.group) % 4
     assert known(broker, "refused").now.partitions == {(CONSUMER_OFFSETS, index)}
     log = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, index)
     newest = log.begin_verification(writer.producer[0])

@@ -21,7 +21,7 @@ from transactions.lane_twins import (
 )
 
 from barnabas.cext.transaction_lane import TransactionLane
-from barnabas.server.coordinator_log import java_hash
+from barnabas.server.coordinator_log import id_hash
 from barnabas.wire import request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -49,7 +49,7 @@ def test_answers_and_records_are_those_of_python(twins, version):
             answers.append(writer.ask(writer.end_frame(committed)))
             writer.settle()
         logs = [log_of(broker, *row) for row in (("b", 3), ("a", 7), ("ab", 39))]
-        logs.append(log_of(broker, CONSUMER_OFFSETS, java_hash(writer.group) % 4))
+        logs.append(log_of(broker, CONSUMER_OFFSETS, id_hash(writer.group) % 4))
         told.append((answers, records_of(broker, name), logs))
         served.append(lane_of(broker).served - before)
         writer.wire.close()
@@ -110,7 +110,7 @@ def test_random_conversations_are_told_the_same(twins, seed):
                 answers.append(writer.ask(writer.end_frame(chance.random() < 0.7)))
             writer.settle()
         answers.append(writers[0].committed(stable=False))
-        log = log_of(broker, CONSUMER_OFFSETS, java_hash(writers[0].group) % 4)
+        log = log_of(broker, CONSUMER_OFFSETS, id_hash(writers[0].group) % 4)
         told.append((answers, records_of(broker, name), log))
         assert (lane_of(broker).served > served + 20) == (broker is twins[0])
         for writer in writers:
