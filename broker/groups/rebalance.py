@@ -585,11 +585,9 @@ class Rebalances:
         session_ms = member.session_timeout_ms
         now_ms = self._timers.now_ms()
         member.deadline_ms = now_ms + (session_ms if timeout_ms is None else timeout_ms)
-        timer = group.session_timer
-        if timer is None or timer.at_ms > member.deadline_ms:
-            # Not later than a session from now, which is what the next one most likely asks for.
-            after_ms = session_ms if timeout_ms is None else min(session_ms, timeout_ms)
-            self._look_at_sessions_in(group, after_ms)
+        # Not later than a session from now, which is what the next one most likely asks for.
+        after_ms = session_ms if timeout_ms is None else min(session_ms, timeout_ms)
+        self._look_at_sessions_by(group, member.deadline_ms, after_ms)
 
     def _extend_sessions(self, group: ClassicGroup) -> None:
         """Of all members."""
@@ -597,13 +595,14 @@ class Rebalances:
         soonest_ms = min(member.session_timeout_ms for member in group.members.values())
         for member in group.members.values():
             member.deadline_ms = now_ms + member.session_timeout_ms
-        timer = group.session_timer
-        if timer is None or timer.at_ms > now_ms + soonest_ms:
-            self._look_at_sessions_in(group, soonest_ms)
+        self._look_at_sessions_by(group, now_ms + soonest_ms, soonest_ms)
 
-    def _look_at_sessions_in(self, group: ClassicGroup, delay_ms: int) -> None:
-        self._cancel(group, "session_timer")
-        group.session_timer = self._timers.after(delay_ms, _Sessions(self, group))
+    def _look_at_sessions_by(self, group: ClassicGroup, at_ms: int, delay_ms: int) -> None:
+        """Unless the group's timer runs by `at_ms`, it runs in `delay_ms`, which is no later."""
+        timer = group.session_timer
+        if timer is None or timer.at_ms > at_ms:
+            self._cancel(group, "session_timer")
+            group.session_timer = self._timers.after(delay_ms, _Sessions(self, group))
 
     def sessions_due(self, group: ClassicGroup) -> None:
         """The group's timer has run."""
@@ -625,9 +624,8 @@ class Rebalances:
                 self._take_out(group, member)
                 self._after_leaving(group)
             # Who waits for a rebalance cannot send heartbeats; its session goes on with the answer.
-        timer = group.session_timer
-        if next_ms is not None and (timer is None or timer.at_ms > next_ms):
-            self._look_at_sessions_in(group, next_ms - now_ms)
+        if next_ms is not None:
+            self._look_at_sessions_by(group, next_ms, next_ms - now_ms)
 
     # -- checks and timers ----------------------------------------------------------------------
 
