@@ -59,7 +59,7 @@ def names_tree(into: Path) -> str:
 
 def extensions() -> list[Extension]:
     found = []
-    headers = sorted(str(h) for h in Path("cext").glob("*.h"))
+    headers = sorted(Path("cext").rglob("*.h"))
     for name, room in ROOMS.items():
         for src in sorted(Path(room).rglob("*.pyx")):
             module = ".".join([name, *src.relative_to(room).with_suffix("").parts])
@@ -67,8 +67,8 @@ def extensions() -> list[Extension]:
                 Extension(
                     module,
                     [str(src)],
-                    include_dirs=["cext"],
-                    depends=headers,
+                    include_dirs=sorted({str(header.parent) for header in headers}),
+                    depends=[str(header) for header in headers],
                     extra_compile_args=COMPILE,
                     extra_link_args=LINK,
                 )

@@ -33,7 +33,7 @@ TOPIC = {
 
 def batches(keys: int) -> list[bytes]:
     """Each key once, in no order."""
-    from barnabas.cext.records import Record
+    from barnabas.cext.record.records import Record
     from barnabas.wire.batches import encode_batch
 
     order = list(range(keys))

@@ -171,7 +171,7 @@ def fetch(max_bytes: int, topic: str) -> Measure:
 
 def packed(bench: "Bench", side: Side) -> Figures:
     """64 KiB of records in lz4; CPU is per GB of records, not of what they were packed into."""
-    from barnabas.cext.records import Record
+    from barnabas.cext.record.records import Record
     from barnabas.wire.batches import encode_batch
     from barnabas.wire.compression import LZ4
 

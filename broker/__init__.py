@@ -6,7 +6,8 @@
         client(bootstrap_servers=broker.bootstrap_servers)
 
 The rooms below this package are described in ARCHITECTURE.md. The data path reads, in order:
-cext/reactor, broker/api/k00_produce, cext/partitions, cext/log, cext/index, cext/records.
+cext/network/reactor, broker/api/k00_produce, cext/partition/partitions, cext/log/log_handle,
+cext/log/index, cext/record/records.
 """
 
 from __future__ import annotations

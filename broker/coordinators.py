@@ -11,14 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.cext.ended_transactions import EndedTransactions
-from barnabas.cext.join_group import JoinQueue
-from barnabas.cext.membership import MembershipLane
-from barnabas.cext.offset_commit import OffsetCommitLane
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.sys import SystemCalls
-from barnabas.cext.transaction_lane import TransactionLane
-from barnabas.cext.verify import VerifyQueue
+from barnabas.cext.coordinator.ended_transactions import EndedTransactions
+from barnabas.cext.coordinator.join_group import JoinQueue
+from barnabas.cext.coordinator.membership import MembershipLane
+from barnabas.cext.coordinator.offset_commit import OffsetCommitLane
+from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.produce.transaction_check import VerifyQueue
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features

@@ -19,21 +19,21 @@ from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.kept import forgetting, keeper
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import advertised_versions, api_table
-from barnabas.cext.commit import GroupCommit
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.fetch import FetchLane
-from barnabas.cext.histogram import Times
-from barnabas.cext.join_group import JoinLane, JoinQueue
-from barnabas.cext.kept_answers import KeptAnswers
-from barnabas.cext.list_offsets import ListOffsetsLane
-from barnabas.cext.membership import MembershipLane
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.produce import ProduceLane
-from barnabas.cext.pylane import PendingRequest
-from barnabas.cext.reactor import LIMITS, Reactor
-from barnabas.cext.sessions import FetchSessions
-from barnabas.cext.sys import SystemCalls
-from barnabas.cext.verify import VerifyQueue
+from barnabas.cext.coordinator.join_group import JoinLane, JoinQueue
+from barnabas.cext.coordinator.membership import MembershipLane
+from barnabas.cext.fetch.fetch import FetchLane
+from barnabas.cext.fetch.list_offsets import ListOffsetsLane
+from barnabas.cext.fetch.sessions import FetchSessions
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.histogram import Times
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.network.reactor import LIMITS, Reactor
+from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.cext.network.response_cache import KeptAnswers
+from barnabas.cext.partition.group_commit import GroupCommit
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.produce.produce import ProduceLane
+from barnabas.cext.produce.transaction_check import VerifyQueue
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.listeners import Listener
 from barnabas.controller import config_changes
@@ -91,7 +91,7 @@ from barnabas.wire.api_keys import api_keys
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from barnabas.cext.decode import DecodeJob
+    from barnabas.cext.produce.decode import DecodeJob
     from barnabas.controller.controller import Controller
     from barnabas.hooks.services import Services
     from barnabas.server.job_threads import JobThreads
@@ -458,7 +458,7 @@ class Node:
         dispatcher = Dispatcher(
             self.rooms, table, self._errors.count if self.metrics.is_open else None
         )
-        self._decoders = decode_threads(self._table, DECODE_THREADS, plugins.intercept)
+        self._decoders = decode_threads(self._produce.decodes, DECODE_THREADS, plugins.intercept)
         self._decoders.start()
         self._handlers = RequestHandlers(
             self._reactor,

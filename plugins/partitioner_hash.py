@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas.cext.key_hash import java_hash
+from barnabas.cext.record.key_hash import java_hash
 from barnabas.hooks import hookimpl
 
 

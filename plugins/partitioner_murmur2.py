@@ -10,7 +10,7 @@ another each time, as Java's do since 2.4.
 import random
 from collections.abc import Sequence
 
-from barnabas.cext.key_hash import murmur2_partitions
+from barnabas.cext.record.key_hash import murmur2_partitions
 from barnabas.hooks import hookimpl
 
 

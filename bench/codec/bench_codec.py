@@ -25,17 +25,17 @@ from kafka.record.default_records import DefaultRecordBatch as PyBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
 from kafka.record.util import decode_varint as py_decode_varint
 
-from barnabas.cext.columns import ColumnsBuilder
-from barnabas.cext.crc import crc32c
-from barnabas.cext.index import OffsetIndex
-from barnabas.cext.records import (
+from barnabas.cext.codec.crc import crc32c
+from barnabas.cext.codec.varint import decode_varint, encode_varint
+from barnabas.cext.log.index import OffsetIndex
+from barnabas.cext.record.columns import ColumnsBuilder
+from barnabas.cext.record.records import (
     Record,
     check_crc,
     decode_records,
     encode_batch,
     parse_header,
 )
-from barnabas.cext.varint import decode_varint, encode_varint
 from barnabas.wire import by_name
 
 RECORDS = [bytes([97 + i % 26]) * 100 for i in range(595)]

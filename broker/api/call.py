@@ -9,7 +9,7 @@ from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.api.rooms import Rooms
-    from barnabas.cext.pylane import PendingRequest
+    from barnabas.cext.network.request_queue import PendingRequest
 
 
 @value_class()

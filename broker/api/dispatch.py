@@ -14,7 +14,7 @@ from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import Api
-from barnabas.cext.pylane import PendingRequest
+from barnabas.cext.network.request_queue import PendingRequest
 from barnabas.errors import KafkaError, RequestTimedOut, UnknownServerError, UnsupportedVersion
 from barnabas.metadata.tree import OutcomeUnknown, StoreUnreachable
 from barnabas.wire import MalformedMessage, Struct, request

@@ -1,4 +1,4 @@
-"""Produce (0): served in versions 3-13 on the network threads (cext/produce.pyx is next).
+"""Produce (0): served in versions 3-13 on the network threads (cext/produce/produce.pyx is next).
 
 Versions 0-2 carry message sets of the old formats; they are refused as 4.x refuses them, but
 ApiVersions says 0-13 all the same, because librdkafka stops compressing without a word when the

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
-from barnabas.cext.log import LogError, LogHandle
-from barnabas.cext.partitions import PartitionHandle
-from barnabas.cext.records import CorruptRecords
+from barnabas.cext.log.log_handle import LogError, LogHandle
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.errors import (
     FencedLeaderEpoch,
     InvalidRequest,

@@ -1,6 +1,6 @@
 """Heartbeat (12), versions 0-4: a member lives; it is told of rebalances by the error.
 
-Those of a generation that is begun there are answered by ../../cext/membership.pyx.
+Those of a generation that is begun there are answered by ../../cext/coordinator/membership.pyx.
 
 v1 throttle time; v3 static members; v4 flexible.
 """

@@ -1,6 +1,7 @@
 """SyncGroup (14), versions 0-5: the leader hands in the assignment, everybody gets their part.
 
-Answered when the leader's assignment is durable; followers mostly by ../../cext/membership.pyx.
+Answered when the leader's assignment is durable; followers mostly by
+../../cext/coordinator/membership.pyx.
 
 v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, which must be the
 group's.

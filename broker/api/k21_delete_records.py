@@ -13,7 +13,7 @@ from collections import Counter
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.k02_list_offsets import log_of, visible_end
-from barnabas.cext.log import LogError
+from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import (
     InvalidRequest,
     KafkaError,

@@ -11,7 +11,7 @@ UNKNOWN_LEADER_EPOCH); v3 replica id; v4 flexible.
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.k02_list_offsets import check_leader_epoch, log_of
-from barnabas.cext.log import LogError
+from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 

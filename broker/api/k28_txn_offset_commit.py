@@ -3,7 +3,7 @@
 The group's partition of __consumer_offsets must be part of the transaction: the coordinator of
 transactions is asked, as for produced batches. Until the marker comes the offsets stay apart, and
 who asks for stable offsets is told to wait. What is plain does not come here, once the group has
-taken a commit and the log knows the transaction: cext/offset_commit.pyx answers it.
+taken a commit and the log knows the transaction: cext/coordinator/offset_commit.pyx answers it.
 
 v2 leader epochs; v3 flexible, generation and member are checked; v4 TRANSACTION_ABORTABLE; v5 the
 partition is added to the transaction here (KIP-890), without AddOffsetsToTxn; v6 topic ids.

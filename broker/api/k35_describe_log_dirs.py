@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from barnabas.api.call import Call
-from barnabas.cext.log import LogError
+from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import KafkaStorageError
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire import Struct

@@ -6,7 +6,7 @@ A producer that wrote nothing for `producer.id.expiration.ms` may be absent.
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.k02_list_offsets import log_of
-from barnabas.cext.log import LogError, ProducerState
+from barnabas.cext.log.log_handle import LogError, ProducerState
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
 from barnabas.wire import Struct
 

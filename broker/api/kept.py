@@ -6,8 +6,8 @@ Which answers last is said by the module of their API key (`lasting`, see table.
 from collections.abc import Callable
 from functools import partial
 
-from barnabas.cext.kept_answers import KeptAnswers
-from barnabas.cext.pylane import PendingRequest
+from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.cext.network.response_cache import KeptAnswers
 from barnabas.metadata.cluster_state import ClusterState
 
 

@@ -7,7 +7,7 @@ Fetch have no `handle`: their lanes answer on the network threads.
 
 `lasting(answer)`, where a module has it, says how many error codes an answer has when it may be
 given again to the same question until cluster state changes or a log goes offline, and 0 when it
-may not (cext/kept_answers.pyx).
+may not (cext/network/response_cache.pyx).
 """
 
 from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.cli.connecting import cluster_of, connection_options, speaks_to_broker
 from barnabas.cli.encoding import Decoding, decoder_options
 from barnabas.cli.output import (

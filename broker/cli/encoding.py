@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client import Cluster
 from barnabas.client.failures import ClientError
 from barnabas.hooks.direct import ClientPlugins, caller

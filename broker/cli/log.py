@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from barnabas.cext.records import CorruptRecords
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.cli import log_files
 from barnabas.cli.log_files import Row, UnknownFile
 from barnabas.cli.log_records import FORMS, internal_topic_of, row_of

@@ -1,8 +1,8 @@
 """The files of a log directory as rows for people: Kafka's formats, ours and Kafka's own alike.
 
-    *.log, *.checkpoint (KRaft)        record batches (cext/records.pyx); CRCs are checked
-    *.index *.timeindex *.txnindex     cext/segment.pyx and cext/producers.pyx have the tables
-    *.snapshot                         producer state
+    *.log, *.checkpoint (KRaft)        record batches (cext/record/records.pyx); CRCs are checked
+    *.index *.timeindex *.txnindex     cext/log/segment.pyx and cext/log/producers.pyx have the
+    tables *.snapshot                         producer state
     the *-checkpoint files, leader-epoch-checkpoint, partition.metadata, meta.properties: text
 
 Suffixes .deleted, .cleaned and .swap are looked through. What is damaged is a row with "problem",
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from barnabas.cext.crc import crc32c
-from barnabas.cext.records import CorruptRecords
+from barnabas.cext.codec.crc import crc32c
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.wire.batches import MAGIC_AT, Batch, decode_batches
 from barnabas.wire.compression import CODEC_NAMES
 

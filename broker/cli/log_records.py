@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.cli.log_files import Row, control_kind
 from barnabas.wire import MalformedMessage, Message, Struct, by_name
 from barnabas.wire.batches import Batch

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.client.failures import (
     AnswerTooLarge,
     CannotConnect,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.client.connection import Connection
 from barnabas.client.failures import AnswerTooLarge, ConnectionLost, ProtocolViolation
 from barnabas.wire import Struct, response

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client.cluster import Cluster
 from barnabas.client.failures import ProtocolViolation, raise_for
 from barnabas.client.partitioner import partition_of
@@ -36,7 +36,7 @@ from barnabas.wire.compression import CODECS, ZSTD, UnknownCodec
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from barnabas.cext.records import Header
+    from barnabas.cext.record.records import Header
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.client.cluster import Cluster
 from barnabas.client.failures import ClientError, raise_for
 from barnabas.client.offsets import LATEST, UNCOMMITTED, list_offsets

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from barnabas.cext.log import LogError
-from barnabas.cext.records import Record
+from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.record.records import Record
 from barnabas.controller.topics import NewTopic, TopicController
 from barnabas.errors import (
     KafkaError,

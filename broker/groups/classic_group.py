@@ -42,14 +42,15 @@ KEPT_BYTES_MAX = 4096  # of each
 
 
 class CommitLane(Protocol):
-    """What of cext.offset_commit is used here: members whose commits do not come through Python."""
+    """What of cext.coordinator.offset_commit is used here: members whose commits do not come
+    through Python."""
 
     def dismiss(self, group_id: str) -> Sequence[tuple[str, int]]: ...
     def heard_ms(self, group_id: str, member_id: str) -> int: ...
 
 
 class Membership(Protocol):
-    """What of cext.membership is used here: generations that are answered without Python."""
+    """What of cext.coordinator.membership is used here: generations answered without Python."""
 
     def begin(
         self,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from barnabas.cext.wire import MalformedMessage
-from barnabas.cext.wire_struct import Struct
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.codec.wire_struct import Struct
 from barnabas.value_class import NamedTuple
 from barnabas.wire.messages import by_name
 

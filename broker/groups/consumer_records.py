@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from barnabas.cext.records import Record
-from barnabas.cext.wire_struct import Struct
+from barnabas.cext.codec.wire_struct import Struct
+from barnabas.cext.record.records import Record
 from barnabas.groups.consumer_group import ConsumerGroup, Resolved
 from barnabas.groups.consumer_member import (
     JOIN,

@@ -8,7 +8,7 @@ A change is journalled first and counts when it is durable: a commit is answered
 OffsetFetch then, an assignment is handed out then. Clock, timers, journal and random ids are
 passed in. A member whose commit was taken here, in a transaction or not, is admitted to the commit
 lane, where network threads take its next ones of both sorts, until its group changes in any way
-(cext/offset_commit.pyx).
+(cext/coordinator/offset_commit.pyx).
 Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
 Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
 imported when the first such group is met.
@@ -21,8 +21,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas.cext.records import Record
-from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.record.records import Record
 from barnabas.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
@@ -129,7 +129,8 @@ class OtherGroups(Protocol):
 
 
 class Lane(CommitLane, Fresh, Protocol):
-    """What of cext.offset_commit is used here; None where every commit comes through Python."""
+    """What of cext.coordinator.offset_commit is used here; None where every commit comes through
+    Python."""
 
     def admit(
         self,

@@ -2,7 +2,7 @@
 
 Members of a group join at once, and each waits for all the others. What comes together is carried
 out together: the rounds that joins ask for run once for all that were there.
-Next: cext/join_group.pyx, where requests wait; coordinator.py.
+Next: cext/coordinator/join_group.pyx, where requests wait; coordinator.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from barnabas.cext.join_group import JoinJob, JoinQueue
+from barnabas.cext.coordinator.join_group import JoinJob, JoinQueue
 from barnabas.errors import UnknownServerError
 from barnabas.groups.classic_group import JoinResult
 from barnabas.groups.coordinator import GroupCoordinator

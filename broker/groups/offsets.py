@@ -6,9 +6,9 @@ log, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with me
 while the group subscribes to their topic; those of an empty group expire
 `offsets.retention.minutes` after it became empty, those without members ever, after their commit.
 
-Commits that network threads took (cext/offset_commit.pyx), those of transactions among them, and
-transactions that they ended are taken over before anything is looked at or changed here: whoever
-asks finds what was answered before. Next: coordinator.py.
+Commits that network threads took (cext/coordinator/offset_commit.pyx), those of transactions among
+them, and transactions that they ended are taken over before anything is looked at or changed here:
+whoever asks finds what was answered before. Next: coordinator.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Rows = dict[str, dict[int, Committed]]  # topic, partition
 
 
 class Fresh(Protocol):
-    """What of cext.offset_commit is used here: durable commits that are not known here so far."""
+    """What of cext.coordinator.offset_commit is used here: durable commits that are not known here
+    so far."""
 
     @property
     def waiting(self) -> int: ...

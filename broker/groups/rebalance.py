@@ -49,7 +49,7 @@ from barnabas.groups.classic_group import (
 from barnabas.value_class import NamedTuple
 
 if TYPE_CHECKING:
-    from barnabas.cext.join_group import JoinJob
+    from barnabas.cext.coordinator.join_group import JoinJob
 
 # A member that is new to a group waits for its answer with a muted connection, so nobody would see
 # it go: it has this long from its join to its first heartbeat, whatever its session timeout is.

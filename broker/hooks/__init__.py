@@ -5,7 +5,7 @@ Read specs.py (the contracts), views.py (what hooks see), then for what happens 
 plugin in a process of its own). A plugin author needs the names below and barnabas.testing.
 """
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.hooks.client_specs import EventSender
 from barnabas.hooks.options import Option, Options
 from barnabas.hooks.services import Services

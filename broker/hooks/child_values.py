@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.hooks import views
 
 FRAME_BYTES_MAX = 256 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 
 
 class Services(Protocol):

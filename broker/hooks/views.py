@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from barnabas.cext.records import Record, decode_records
+from barnabas.cext.record.records import Record, decode_records
 from barnabas.value_class import NamedTuple
 from barnabas.wire import batches
 
 if TYPE_CHECKING:
-    from barnabas.cext.columns import Columns
+    from barnabas.cext.record.columns import Columns
 
 NOTHING: Mapping[str, int] = {}
 
@@ -219,8 +219,9 @@ class RecordBatch:
 
     @property
     def columns(self) -> Columns:
-        """See cext/columns.pyi: `buffers()`, or an Arrow array by pyarrow.record_batch(columns)."""
-        from barnabas.cext.columns import ColumnsBuilder
+        """See cext/record/columns.pyi: `buffers()`, or an Arrow array by
+        pyarrow.record_batch(columns)."""
+        from barnabas.cext.record.columns import ColumnsBuilder
 
         builder = ColumnsBuilder()
         builder.add_body(self.body, **self._frame())

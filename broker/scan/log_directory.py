@@ -20,7 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
-from barnabas.cext.mapped_segment import MappedSegment
+from barnabas.cext.log.mapped_segment import MappedSegment
 from barnabas.scan.failures import DamagedFiles, NoFilesHere
 from barnabas.wire.uuids import uuid_bytes
 

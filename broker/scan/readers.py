@@ -1,7 +1,7 @@
 """The two ways to a range of a partition's records: its files, or Fetch. Both give Columns.
 
-Equal rows come from both: the same walk over the same batches (cext/columns.pyx). The files' way
-knows aborted transactions from the `.txnindex` files, as the broker itself does; Fetch is told.
+Equal rows come from both: the same walk over the same batches (cext/record/columns.pyx). The files'
+way knows aborted transactions from the `.txnindex` files, as the broker itself does; Fetch is told.
 The offsets to be read lie below what readers may see: who plans them asked (plan.py).
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from barnabas.cext.columns import Columns, ColumnsBuilder
-from barnabas.cext.mapped_segment import MappedSegment
-from barnabas.cext.records import CorruptRecords
+from barnabas.cext.log.mapped_segment import MappedSegment
+from barnabas.cext.record.columns import Columns, ColumnsBuilder
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.client import EARLIEST, LATEST, Cluster, list_offsets
 from barnabas.client.failures import raise_for
 from barnabas.errors import OffsetOutOfRange

@@ -8,8 +8,8 @@ than the time sought, segment after segment, and ends at the first record that i
 from contextlib import closing
 from dataclasses import replace
 
-from barnabas.cext.columns import Columns
-from barnabas.cext.mapped_segment import MappedSegment
+from barnabas.cext.log.mapped_segment import MappedSegment
+from barnabas.cext.record.columns import Columns
 from barnabas.scan.log_directory import LogDirectory
 from barnabas.scan.readers import Limits, Range
 from barnabas.wire.columns import open_batch

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from barnabas.cext.column_stream import arrow_stream
-from barnabas.cext.columns import Columns, ColumnsBuilder
+from barnabas.cext.record.column_stream import arrow_stream
+from barnabas.cext.record.columns import Columns, ColumnsBuilder
 from barnabas.client import Cluster
 from barnabas.scan.failures import NoFilesHere
 from barnabas.scan.log_directory import LogDirectory

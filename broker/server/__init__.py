@@ -1,4 +1,5 @@
-"""Policy over cext.partitions: which partitions this node serves, and who runs beside the lanes.
+"""Policy over cext.partition.partitions: which partitions this node serves, and who runs beside the
+lanes.
 
 Read replica_manager.py, request_handlers.py, job_threads.py, decode_pool.py,
 background.py.

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from barnabas.cext.commit import GroupCommit
-from barnabas.cext.counters import COUNT_NAMES
-from barnabas.cext.fetch import FetchLane
-from barnabas.cext.partition_figures import PartitionFigures, partition_figures, topic_counts
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.sessions import FetchSessions
+from barnabas.cext.fetch.fetch import FetchLane
+from barnabas.cext.fetch.sessions import FetchSessions
+from barnabas.cext.memory.counters import COUNT_NAMES
+from barnabas.cext.partition.group_commit import GroupCommit
+from barnabas.cext.partition.partition_metrics import (
+    PartitionFigures,
+    partition_figures,
+    topic_counts,
+)
+from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server import broker_metrics as m
 from barnabas.server.replica_manager import ReplicaManager

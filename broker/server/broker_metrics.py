@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.cext.partition_figures import PartitionFigures
+from barnabas.cext.partition.partition_metrics import PartitionFigures
 from barnabas.telemetry.registry import COUNTER, GAUGE, SUMMARY, Metric, of_mbean
 
 PARTITION = ("topic", "partition")

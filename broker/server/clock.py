@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from weakref import WeakSet
 
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.sys import SystemCalls
 
 
 class Clock:

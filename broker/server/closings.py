@@ -1,8 +1,8 @@
 """Who wants to hear when a connection closes, and the thread that tells them.
 
 Most connections are nobody's business when they go: network threads keep a notice only of those
-that were marked (cext/closings.pxd). The thread begins with the first mark and ends with the
-reactor. Limit: one row a connection and listener, gone when it was told.
+that were marked (cext/network/closings.pxd). The thread begins with the first mark and ends with
+the reactor. Limit: one row a connection and listener, gone when it was told.
 """
 
 from __future__ import annotations

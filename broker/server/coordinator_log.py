@@ -13,7 +13,8 @@ thread, without locks, and must not wait. After an error the records may still h
 Loading: partitions that this node leads at the start, or leads anew, are replayed on a thread of
 their own; until then everything about them raises CoordinatorLoadInProgress. An empty partition is
 ready at once. Limits: PENDING_BYTES_MAX waiting to be written; beyond it CoordinatorNotAvailable.
-A crash between append and flush loses nothing that a `done` had told. Next: cext/partitions.pyx.
+A crash between append and flush loses nothing that a `done` had told. Next:
+cext/partition/partitions.pyx.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol
 
-from barnabas.cext.key_hash import java_hash
-from barnabas.cext.log import TRUSTED, LogError, LogHandle
-from barnabas.cext.partitions import PartitionHandle
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.key_hash import java_hash
+from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.config import TopicConfig
 from barnabas.errors import (
     CoordinatorLoadInProgress,

@@ -9,8 +9,7 @@ to is never in memory at once, unless it is to be compressed anew.
 import logging
 from collections.abc import Callable
 
-from barnabas.cext.decode import DecodeJob
-from barnabas.cext.partitions import PartitionTable
+from barnabas.cext.produce.decode import DecodeJob, DecodeQueue
 from barnabas.server.job_threads import JobThreads
 from barnabas.wire import compression
 
@@ -52,9 +51,9 @@ def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
 
 
 def decode_threads(
-    table: PartitionTable, thread_count: int = 2, intercept: Intercept | None = None
+    queue: DecodeQueue, thread_count: int = 2, intercept: Intercept | None = None
 ) -> JobThreads[DecodeJob]:
-    """Threads on one table's jobs; they end with stop() or the table's close(). Requests whose
+    """Threads on the jobs of a Produce handler; they end with stop(). Requests whose
     batches are not opened by then are answered at their own deadline."""
 
     def carry_out(job: DecodeJob) -> None:
@@ -65,4 +64,4 @@ def decode_threads(
             if not job.answered:
                 job.failed(UNKNOWN_SERVER_ERROR)
 
-    return JobThreads("decode", table.decode_queue, carry_out, thread_count)
+    return JobThreads("decode", queue, carry_out, thread_count)

@@ -1,9 +1,10 @@
 """Batches on their way through the interceptors of their topic.
 
-Produce: a decode thread has a job whose topic names `produce.interceptors` (cext/decode.pyx). The
-batch is checked as any other, then the plugins are asked, and the network thread goes on with what
-they made of it. Fetch: threads of their own take ranges of topics with `fetch.interceptors`
-(cext/rewrite.pyx); control batches and batches that are cut off at the end go by or are left out.
+Produce: a decode thread has a job whose topic names `produce.interceptors`
+(cext/produce/decode.pyx). The batch is checked as any other, then the plugins are asked, and the
+network thread goes on with what they made of it. Fetch: threads of their own take ranges of topics
+with `fetch.interceptors` (cext/fetch/interception.pyx); control batches and batches that are cut
+off at the end go by or are left out.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.cext.decode import DecodeJob
-from barnabas.cext.records import CorruptRecords
-from barnabas.cext.rewrite import RewriteJob, RewriteQueue
+from barnabas.cext.fetch.interception import RewriteJob, RewriteQueue
+from barnabas.cext.produce.decode import DecodeJob
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.config import TopicConfig
 from barnabas.errors import UnknownServerError
 from barnabas.hooks.registry import FetchRefused

@@ -1,4 +1,4 @@
-"""Threads that carry out the jobs network threads leave in a queue (cext/job_queue.pyx).
+"""Threads that carry out the jobs network threads leave in a queue (cext/memory/job_queue.pyx).
 
 Each takes one job after the other until the queue is closed.
 """

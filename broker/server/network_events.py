@@ -5,7 +5,7 @@ The network threads put events into a bounded ring; a repeating task writes them
 
 import logging
 
-from barnabas.cext.reactor import Reactor
+from barnabas.cext.network.reactor import Reactor
 
 log = logging.getLogger("barnabas.network")
 PERIOD_MS = 1000

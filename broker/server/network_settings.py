@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Iterable
 
-from barnabas.cext.reactor import LIMITS, Reactor
+from barnabas.cext.network.reactor import LIMITS, Reactor
 from barnabas.config import DynamicConfig
 from barnabas.config.connection_limits import (
     OF_A_LISTENER,

@@ -28,8 +28,8 @@ from barnabas.config.settings import BROKER_SETTINGS
 from barnabas.errors import PolicyViolation
 
 if TYPE_CHECKING:
-    from barnabas.cext.decode import DecodeJob
-    from barnabas.cext.rewrite import RewriteQueue
+    from barnabas.cext.fetch.interception import RewriteQueue
+    from barnabas.cext.produce.decode import DecodeJob
     from barnabas.hooks.plugin import Plugin
     from barnabas.hooks.registry import Registry
     from barnabas.hooks.services import Services

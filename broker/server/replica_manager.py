@@ -11,8 +11,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 
-from barnabas.cext.log import LogHandle
-from barnabas.cext.partitions import PartitionHandle, PartitionTable
+from barnabas.cext.log.log_handle import LogHandle
+from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition, Topic

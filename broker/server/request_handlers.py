@@ -8,8 +8,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from barnabas.cext.pylane import PendingRequest
-from barnabas.cext.reactor import Reactor
+from barnabas.cext.network.reactor import Reactor
+from barnabas.cext.network.request_queue import PendingRequest
 from barnabas.server.rounds import lending
 
 log = logging.getLogger("barnabas.requests")

@@ -7,7 +7,7 @@ must not call a transaction complete before all its markers are durable. One tha
 marker. A marker that a newer producer or coordinator has overtaken is not written, and not missed.
 
 After a marker is durable `on_written` hears of it: offsets that were committed in the transaction
-count, or never were, from then on. Next: cext/log_transactions.pyx.
+count, or never were, from then on. Next: cext/log/log_transactions.pyx.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from barnabas.cext.log import BUMPING_MARKER, TRUSTED, LogError
-from barnabas.cext.partitions import PartitionHandle
-from barnabas.cext.records import Record
+from barnabas.cext.log.log_handle import BUMPING_MARKER, TRUSTED, LogError
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.records import Record
 from barnabas.errors import (
     InvalidProducerEpoch,
     KafkaError,

@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from barnabas.cext.log import LogError
-from barnabas.cext.partitions import PartitionHandle
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.config import TopicConfig
 from barnabas.errors import InvalidConfig, KafkaError, KafkaStorageError, error_of
 from barnabas.metadata.cluster_state import ClusterState

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.errors import KafkaError
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.wire.batches import Batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.watches import Watches
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.partition.purgatory import Watches
 from barnabas.config import DynamicConfig
 from barnabas.errors import KafkaError, NotCoordinator, UnsupportedVersion
 from barnabas.groups.coordinator import GroupCoordinator

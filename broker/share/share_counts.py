@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.cext.histogram import Times
+from barnabas.cext.memory.histogram import Times
 
 if TYPE_CHECKING:
     from barnabas.share.share_partition import Acknowledgement

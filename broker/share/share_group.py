@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.groups.group_records import Entry
 from barnabas.groups.target_assignment import NOTHING, Assignment
 from barnabas.share.waiting import Timer

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from barnabas.cext.partitions import PartitionHandle
+from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.errors import (
     KafkaError,
     UnknownTopicOrPartition,

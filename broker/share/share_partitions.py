@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from barnabas.cext.committed_reads import read_committed
-from barnabas.cext.log import LogError, LogHandle
-from barnabas.cext.partitions import PartitionHandle
-from barnabas.cext.records import CorruptRecords
+from barnabas.cext.log.committed_reads import read_committed
+from barnabas.cext.log.log_handle import LogError, LogHandle
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,

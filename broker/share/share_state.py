@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Protocol
 
-from barnabas.cext.records import Record
-from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.record.records import Record
 from barnabas.errors import (
     FencedLeaderEpoch,
     FencedStateEpoch,

@@ -1,9 +1,9 @@
 """Share fetches that found nothing: they wait here, without a thread each.
 
-One thread looks at those whose partition moved (cext/watches.pyx) or whose records came back
-(`look`); the broker's timers end those that waited long enough. A fetch is looked at by one thread
-at a time and answered once. Limit: a connection has one request at a time, so there are at most as
-many as connections.
+One thread looks at those whose partition moved (cext/partition/purgatory.pyx) or whose records came
+back (`look`); the broker's timers end those that waited long enough. A fetch is looked at by one
+thread at a time and answered once. Limit: a connection has one request at a time, so there are at
+most as many as connections.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from barnabas.cext.watches import Watches
+from barnabas.cext.partition.purgatory import Watches
 from barnabas.share.sessions import Place
 
 log = logging.getLogger("barnabas.share")

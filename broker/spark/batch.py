@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.cext.columns import Columns
+from barnabas.cext.record.columns import Columns
 from barnabas.client import Cluster
 from barnabas.scan.failures import OutOfRange
 from barnabas.scan.log_directory import LogDirectory

@@ -24,7 +24,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client import (
     EARLIEST,
     LATEST,

@@ -1,4 +1,5 @@
-"""Policy over cext.log: directories, checkpoints, opening and recovery, flush and retention.
+"""Policy over cext.log.log_handle: directories, checkpoints, opening and recovery, flush and
+retention.
 
 Read log_dirs.py, checkpoints.py, log_manager.py, retention.py.
 """

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from barnabas.cext.log import LogError
+from barnabas.cext.log.log_handle import LogError
 from barnabas.storage import checkpoints as files
 from barnabas.storage.checkpoints import TopicPartition
 from barnabas.storage.log_manager import LogManager, PartitionLog

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from barnabas.cext.log import LogError, SegmentInfo
+from barnabas.cext.log.log_handle import LogError, SegmentInfo
 from barnabas.config import TopicConfig
 from barnabas.hooks.views import LogView, SegmentView
 from barnabas.storage import partition_dirs

@@ -5,9 +5,10 @@
     |                    |                       |  visible yet, or the active segment
 
 A pass learns the keys of the dirty part as far as the map holds and then writes all segments
-below anew, in groups that stay below segment.bytes (cext/compact.pyx, cext/replacement.pyx).
-Each group is put in place by itself: a pass that is stopped, or a crash, has cleaned less than
-the whole and nothing wrongly. Next: log_cleaner.py, which decides when.
+below anew, in groups that stay below segment.bytes (cext/log/cleaner/compact.pyx,
+cext/log/cleaner/replacement.pyx). Each group is put in place by itself: a pass that is stopped, or
+a crash, has cleaned less than the whole and nothing wrongly. Next: log_cleaner.py, which decides
+when.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
-from barnabas.cext.compact import Cleaning, Learning
-from barnabas.cext.log import SegmentInfo
-from barnabas.cext.offset_map import OffsetMap
-from barnabas.cext.replacement import replace_segments
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.cleaner.compact import Cleaning, Learning
+from barnabas.cext.log.cleaner.offset_map import OffsetMap
+from barnabas.cext.log.cleaner.replacement import replace_segments
+from barnabas.cext.log.log_handle import SegmentInfo
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import TopicConfig
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.value_class import NamedTuple
@@ -28,7 +29,7 @@ from barnabas.wire.compression import compress, decompress
 
 IO_BYTES = 256 << 10
 TURN_BYTES = 4 << 20  # between two looks at the rate and at the stop
-_ABORTED = struct.Struct(">hqqqq")  # an entry of a .txnindex: cext/txn_index.pyx
+_ABORTED = struct.Struct(">hqqqq")  # an entry of a .txnindex: cext/log/txn_index.pyx
 OFFSET_SPAN_MAX = 2**31 - 1
 
 Pace = Callable[[int], bool]  # told of bytes read and written; False: stop here

@@ -2,15 +2,15 @@
 
 With log.durability=fsync acks=all and every reader ask for a flush themselves; this is for records
 that nobody waits for, and for log.durability=os. flush.messages counts records and is looked at by
-each append (cext/partitions.pyx). The age of a log's unflushed records is counted from the last
-look that saw none, so that it is right to one log.flush.scheduler.interval.ms.
+each append (cext/partition/partitions.pyx). The age of a log's unflushed records is counted from
+the last look that saw none, so that it is right to one log.flush.scheduler.interval.ms.
 """
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from barnabas.cext.log import LogError
+from barnabas.cext.log.log_handle import LogError
 from barnabas.config import TopicConfig
 from barnabas.storage.log_manager import LogManager, PartitionLog
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from barnabas.cext.compact import Uncleanable
-from barnabas.cext.log import LogError
-from barnabas.cext.offset_map import OffsetMap
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.cleaner.compact import Uncleanable
+from barnabas.cext.log.cleaner.offset_map import OffsetMap
+from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.storage import checkpoints as files
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition

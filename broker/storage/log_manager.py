@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from barnabas.cext.damage import Damage, corrupt_ranges, take_damage
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.log import LogError, LogHandle, LogSettings, SegmentInfo
-from barnabas.cext.segment import SegmentCache
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.damage import Damage, corrupt_ranges, take_damage
+from barnabas.cext.log.log_handle import LogError, LogHandle, LogSettings, SegmentInfo
+from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.storage import checkpoints as files
 from barnabas.storage import partition_dirs

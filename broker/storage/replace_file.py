@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from barnabas.cext.sys import sync_filesystem
+from barnabas.cext.memory.sys import sync_filesystem
 
 MANY = 16
 

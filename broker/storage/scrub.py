@@ -3,7 +3,7 @@
 A round reads every sealed segment once, oldest first in each log, and begins ROUND_MS after the
 round before it began; what damage it meets is told by damage_log.py. A turn reads in pieces of
 PIECE_BYTES at most what the rate allows since the last turn, and stops between pieces when the
-broker does. How a piece is read is in cext/scrub.pyx. A start begins with a round of its own.
+broker does. How a piece is read is in cext/log/scrub.pyx. A start begins with a round of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from barnabas.cext.log import LogError
-from barnabas.cext.scrub import scrub_segment
+from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.log.scrub import scrub_segment
 from barnabas.storage.log_manager import LogManager
 
 FIRST_MS = 60_000  # a start is busy enough

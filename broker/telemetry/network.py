@@ -1,9 +1,9 @@
 """Requests, connections and threads of the network, as the reactor counts them.
 
-Everything is counted on the network threads (`cext.request_figures`); error codes in answers of the
-Python lane come from `request_errors`. A fetch counts as Fetch and as FetchConsumer or
-FetchFollower, as in Kafka. Idle shares and rates are those of the last minute, quantiles those of
-the last five.
+Everything is counted on the network threads (`cext.network.request_metrics`); error codes in
+answers of the Python lane come from `request_errors`. A fetch counts as Fetch and as FetchConsumer
+or FetchFollower, as in Kafka. Idle shares and rates are those of the last minute, quantiles those
+of the last five.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from barnabas.cext.reactor import Reactor
+from barnabas.cext.network.reactor import Reactor
 from barnabas.errors import name_of
 from barnabas.telemetry.recent import RecentRate, RecentTimes
 from barnabas.telemetry.registry import (

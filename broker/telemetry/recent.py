@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from barnabas.cext.histogram import bucket_bounds_ns
+from barnabas.cext.memory.histogram import bucket_bounds_ns
 from barnabas.telemetry.registry import QUANTILES, Summary
 
 T = TypeVar("T")

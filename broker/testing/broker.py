@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet, finalize
 
-from barnabas.cext.sys import SystemCalls, keep_for_ever
+from barnabas.cext.memory.sys import SystemCalls, keep_for_ever
 from barnabas.config import BrokerConfig
 from barnabas.controller.topics import NewTopic
 from barnabas.errors import KafkaError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from barnabas.api.rooms import Rooms
-    from barnabas.cext.sys import Call
+    from barnabas.cext.memory.sys import Call
     from barnabas.metadata.tree import MetadataTree
 
 # What Kafka's defaults cost a test and give it nothing: threads, fifty partitions of an internal

@@ -26,9 +26,9 @@ from barnabas.wire import Struct, request, response
 from barnabas.wire.headers import decode_response_header, encode_response
 
 if TYPE_CHECKING:
-    from barnabas.cext.pylane import PendingRequest
-    from barnabas.cext.reactor import Reactor
-    from barnabas.cext.sys import Call, SystemCalls
+    from barnabas.cext.memory.sys import Call, SystemCalls
+    from barnabas.cext.network.reactor import Reactor
+    from barnabas.cext.network.request_queue import PendingRequest
     from barnabas.server.request_handlers import RequestHandlers
 
 PRODUCE, FETCH, METADATA = 0, 1, 3

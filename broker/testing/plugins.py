@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client.cluster import Cluster
 from barnabas.client.producer import Producer
 from barnabas.hooks.views import RecordBatch

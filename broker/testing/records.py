@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from barnabas.cext.log import LogHandle
+from barnabas.cext.log.log_handle import LogHandle
 from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import decode_batches
 

@@ -30,7 +30,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,

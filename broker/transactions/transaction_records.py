@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.transactions.transaction import State, TopicPartition, Transaction
 from barnabas.wire import Struct
 from barnabas.wire.internal import TRANSACTION_STATE, read_key, record_type

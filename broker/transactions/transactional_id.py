@@ -1,8 +1,9 @@
 """One transactional id of a coordinator: what is durable of it, what is under way, who has it.
 
-Between two steps an id may be lent to the network threads (cext/transaction_lane.pyx), which then
-begin its transactions, let them grow and end them. Whoever looks at `now` recalls it first, so that
-nobody sees, or goes on from, what is not true any more. All of it is under the coordinator's lock.
+Between two steps an id may be lent to the network threads (cext/coordinator/transactions.pyx),
+which then begin its transactions, let them grow and end them. Whoever looks at `now` recalls it
+first, so that nobody sees, or goes on from, what is not true any more. All of it is under the
+coordinator's lock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Finish = Callable[["TransactionalId", Transaction], object]
 
 
 class Lane(Protocol):
-    """What of cext.transaction_lane is used here."""
+    """What of cext.coordinator.transactions is used here."""
 
     def lend(
         self,

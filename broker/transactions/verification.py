@@ -10,14 +10,15 @@ adds the partition when that one is complete. Its marker may come to the partiti
 the question was asked; the log would take the answer for one about the transaction that is over. So
 the question is asked again then: renewed first, that no other marker is missed.
 
-This node asks its own coordinator. Next: cext/verify.pyx, where the questions wait.
+This node asks its own coordinator. Next: cext/produce/transaction_check.pyx, where the questions
+wait.
 """
 
 from __future__ import annotations
 
 import logging
 
-from barnabas.cext.verify import VerifyJob, VerifyQueue
+from barnabas.cext.produce.transaction_check import VerifyJob, VerifyQueue
 from barnabas.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,

@@ -11,14 +11,14 @@ Memory is bounded by the bytes given plus, per batch opened, size_max and its re
 
 from collections.abc import Iterable, Iterator
 
-from barnabas.cext.messageset import (
+from barnabas.cext.record.messageset import (
     decode_message_set,
     decode_wrapped,
     encode_message_set,
     encode_wrapper,
     parse_message,
 )
-from barnabas.cext.records import (
+from barnabas.cext.record.records import (
     BatchInfo,
     CorruptRecords,
     Record,
@@ -28,7 +28,7 @@ from barnabas.cext.records import (
     parse_header,
     seal_batch,
 )
-from barnabas.cext.records import (
+from barnabas.cext.record.records import (
     encode_batch as encode_plain_batch,
 )
 from barnabas.value_class import field, value_class

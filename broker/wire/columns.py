@@ -1,10 +1,11 @@
-"""A record set as columns, whatever its magic and codecs: cext.columns with the batches opened.
+"""A record set as columns, whatever its magic and codecs: cext.record.columns with the batches
+opened.
 
 Plain, lz4 and snappy batches never become Python objects; those of gzip and zstd are inflated here
 and walked the same way. `partial_tail`: see decode_batches.
 """
 
-from barnabas.cext.columns import Columns, ColumnsBuilder
+from barnabas.cext.record.columns import Columns, ColumnsBuilder
 from barnabas.wire import batches
 from barnabas.wire.compression import Buffer
 

@@ -14,7 +14,7 @@ every byte given must belong to the compressed data: a tail is damage. The packa
 first use, because a broker that only passes batches on should not pay for them at its start.
 
 These functions run on Python threads; the packages give the GIL away while they work. The network
-threads have decoders of their own for lz4 and snappy: cext/inflate.
+threads have decoders of their own for lz4 and snappy: cext/codec/inflate.
 """
 
 import struct
@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable
 from typing import TypeAlias
 
-from barnabas.cext.inflate import hash32
+from barnabas.cext.codec.inflate import hash32
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -13,9 +13,9 @@ back under the right correlation id.
 
 from functools import cache
 
-from barnabas.cext.wire import MalformedMessage, Program
-from barnabas.cext.wire import encode as encode_pair
-from barnabas.cext.wire_struct import Struct
+from barnabas.cext.codec.wire import MalformedMessage, Program
+from barnabas.cext.codec.wire import encode as encode_pair
+from barnabas.cext.codec.wire_struct import Struct
 from barnabas.wire.api_keys import API_VERSIONS, CONTROLLED_SHUTDOWN, api_key
 from barnabas.wire.messages import Buffer, by_name, request, response
 

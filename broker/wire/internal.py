@@ -23,8 +23,8 @@ use.
 import struct
 from functools import cache
 
-from barnabas.cext.wire import MalformedMessage
-from barnabas.cext.wire_struct import Struct
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.codec.wire_struct import Struct
 from barnabas.value_class import NamedTuple
 from barnabas.wire.messages import Buffer, Message, by_name
 

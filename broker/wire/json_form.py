@@ -7,7 +7,7 @@ import base64
 import binascii
 from typing import Any
 
-from barnabas.cext.wire_struct import Struct
+from barnabas.cext.codec.wire_struct import Struct
 from barnabas.wire.messages import Message, below
 from barnabas.wire.schema import Field, within
 

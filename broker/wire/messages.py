@@ -16,8 +16,8 @@ from os import register_at_fork
 from threading import RLock
 from typing import Any
 
-from barnabas.cext.wire import KINDS, Program
-from barnabas.cext.wire_struct import Struct, struct_class
+from barnabas.cext.codec.wire import KINDS, Program
+from barnabas.cext.codec.wire_struct import Struct, struct_class
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire.api_keys import api_key
 from barnabas.wire.schema import Field, Schema, places, schema_of, within

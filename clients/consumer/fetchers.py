@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from barnabas.cext.records import CorruptRecords
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.client.cluster import Broker, Cluster
 from barnabas.client.connection import Connection
 from barnabas.client.failures import ClientError, ProtocolViolation, raise_for

@@ -1,8 +1,8 @@
 """What comes back: Message, MessageAndOffset, MessageSet, and a stream's MessageAndMetadata.
 
 Bytes stay as the broker sent them until somebody iterates; then a batch is decoded whole by
-cext/records. A message of today's format has no checksum of its own (its batch has, and it was
-checked), so the old Message.checksum is not here.
+cext/record/records. A message of today's format has no checksum of its own (its batch has, and it
+was checked), so the old Message.checksum is not here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.clients.error_mapping import ErrorMapping, InvalidMessageException
 from barnabas.wire.batches import Batch, decode_batches
 from barnabas.wire.compression import Buffer
 
 if TYPE_CHECKING:
-    from barnabas.cext.records import Header
+    from barnabas.cext.record.records import Header
 
 BATCH_BYTES_MAX = 256 * 1024 * 1024  # what one batch may inflate to
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, repeat
 
-from barnabas.cext.records import CorruptRecords
+from barnabas.cext.record.records import CorruptRecords
 from barnabas.clients.consumer.chunks import Chunk, ChunkQueue, PartitionInfo, QueueEmpty
 from barnabas.clients.consumer.decoders import Column
 from barnabas.clients.consumer.messages import (

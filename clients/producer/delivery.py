@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client.cluster import Topic
 from barnabas.client.connection import API_VERSIONS, Connection
 from barnabas.client.failures import ClientError, ConnectionLost, NotSpokenByBroker, raise_for

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client.cluster import Topic
 from barnabas.client.failures import ClientError
 from barnabas.clients.producer.config import ProducerConfig

@@ -9,7 +9,7 @@ from typing import Any
 from compat.support import Wire
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.wire import Struct, request
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.json_form import from_json

@@ -7,7 +7,7 @@ from contextlib import closing
 from api.admin_calls import admin_on
 from compat.support import Wire
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.wire import request
 from barnabas.wire.batches import encode_batch
 

@@ -6,7 +6,7 @@ import zlib
 import crc32c as oracle
 import pytest
 
-from barnabas.cext import crc
+from barnabas.cext.codec import crc
 
 DATA = random.Random(7).randbytes(70_000)
 # Every length up to beyond the first wide loop, and the borders of the long lanes of the others.

@@ -11,7 +11,7 @@ import pytest
 from crc32c import crc32c
 
 HERE = Path(__file__).parent
-HEADERS = HERE.parent.parent / "cext"
+HEADERS = HERE.parent.parent / "cext" / "codec"
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from barnabas.cext.epoch import Epochs, EpochStress
+from barnabas.cext.memory.epoch import Epochs, EpochStress
 
 
 def run_readers(*, readers: int, replacements: int, protected: bool = True):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.cext.index import IndexFull, OffsetIndex, TimeIndex
+from barnabas.cext.log.index import IndexFull, OffsetIndex, TimeIndex
 
 
 def offset_bytes(entries) -> bytes:

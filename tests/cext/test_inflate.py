@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import inflate as oracle
 
-from barnabas.cext import inflate
+from barnabas.cext.codec import inflate
 from barnabas.wire import compression
 
 ROOM = 1 << 20

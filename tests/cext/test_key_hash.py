@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import key_hash as oracle
 
-from barnabas.cext import key_hash
+from barnabas.cext.record import key_hash
 
 
 @given(st.binary(max_size=70))

@@ -8,8 +8,8 @@ import pytest
 from oracle.disk import index_of, parse_log, parse_snapshot, parse_transactions
 from oracle.log_builder import NOW, Disk, batch
 
-from barnabas.cext.log import LogError
-from barnabas.cext.records import Record, encode_batch, parse_header
+from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.record.records import Record, encode_batch, parse_header
 
 
 def fill(log, count, *, size=60, start=0):

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from oracle.disk import parse_log
 from oracle.log_builder import NOW, Disk, batch
 
-from barnabas.cext.log import LogError
+from barnabas.cext.log.log_handle import LogError
 
 
 class LogModel(RuleBasedStateMachine):

@@ -14,7 +14,7 @@ COUNT = 200
 OURS = """
 import faulthandler, mmap, os, signal, sys, tempfile
 {before}
-from barnabas.cext.segment import SegmentCache
+from barnabas.cext.log.segment import SegmentCache
 cache = SegmentCache()
 with tempfile.TemporaryFile() as file:
     file.truncate(8192)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import records as oracle
 
-from barnabas.cext import messageset as m
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.record import messageset as m
+from barnabas.cext.record.records import CorruptRecords, Record
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 DATA = st.one_of(st.none(), st.binary(max_size=60))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cext.offset_map import OffsetMap
+from barnabas.cext.log.cleaner.offset_map import OffsetMap
 
 SECRET = bytes(range(16))
 # Of the authors' test vectors (vectors_sip128, key 00..0f, input 00, 01, 02, ...), by its length.
@@ -18,7 +18,7 @@ VECTORS = {
 
 
 def test_the_hash_is_siphash_of_128_bits(tmp_path):
-    header = Path(__file__).parent.parent.parent / "cext"
+    header = Path(__file__).parent.parent.parent / "cext" / "memory"
     source = tmp_path / "sip.c"
     source.write_text(
         '#include "siphash.h"\n'

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 from oracle import records as oracle
 
-from barnabas.cext import messageset as m
-from barnabas.cext import records as r
+from barnabas.cext.record import messageset as m
+from barnabas.cext.record import records as r
 
 NOW = 1_700_000_000_000
 RECORDS = [

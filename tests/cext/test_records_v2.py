@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import records as oracle
 
-from barnabas.cext import records as r
+from barnabas.cext.record import records as r
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.one_of(st.just(-1), st.integers(1_700_000_000_000, 1_700_000_100_000), I64)

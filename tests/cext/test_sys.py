@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.sys import SystemCalls
 
 
 def test_clocks_move_for_one_table_only():

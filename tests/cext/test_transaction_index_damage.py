@@ -10,7 +10,7 @@ import pytest
 from oracle.disk import parse_transactions
 from oracle.log_builder import NOW, Disk, batch
 
-from barnabas.cext.records import Record, encode_batch
+from barnabas.cext.record.records import Record, encode_batch
 
 ENTRY_BYTES = 34
 PRODUCERS = range(1, 5)

@@ -8,8 +8,8 @@ import pytest
 from cli.conftest import Ran, run_command
 
 from barnabas import Broker
-from barnabas.cext.crc import crc32c
-from barnabas.cext.records import Record
+from barnabas.cext.codec.crc import crc32c
+from barnabas.cext.record.records import Record
 from barnabas.storage.checkpoints import write_leader_epochs, write_offsets
 from barnabas.wire.batches import encode_batch
 

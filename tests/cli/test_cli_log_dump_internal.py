@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import Ran, run_command
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.wire import by_name
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.internal import (

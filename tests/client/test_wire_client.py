@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client import (
     EARLIEST,
     LATEST,

@@ -4,7 +4,7 @@ of them."""
 import pytest
 from oracle.log_builder import batch
 
-from barnabas.cext.log_files import tidy
+from barnabas.cext.log.log_files import tidy
 
 NEW, OLD = batch(b"new"), batch(b"old")
 STEM = "00000000000000000000"

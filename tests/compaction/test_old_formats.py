@@ -15,10 +15,10 @@ from oracle.compaction import Row, rows_of
 from oracle.log_builder import NOW, Disk
 from oracle.old_compaction import cleaned, entries, latest_of
 
-from barnabas.cext.compact import Cleaning, Learning, Uncleanable
-from barnabas.cext.offset_map import OffsetMap
-from barnabas.cext.records import Record
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.cleaner.compact import Cleaning, Learning, Uncleanable
+from barnabas.cext.log.cleaner.offset_map import OffsetMap
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.record.records import Record
 from barnabas.wire.batches import decode_batches, encode_batch
 from barnabas.wire.compression import compress, decompress
 

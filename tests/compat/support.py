@@ -21,7 +21,7 @@ from types import ModuleType
 
 import crc32c
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.wire import Struct, request, response
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.headers import decode_response_header, encode_request

@@ -30,7 +30,7 @@ def compiled(name: str, into: Path) -> ModuleType:
     extension = Extension(
         name,
         [str(source)],
-        include_dirs=[str(ROOT / "cext")],
+        include_dirs=[str(folder) for folder in (ROOT / "cext").iterdir() if folder.is_dir()],
         extra_compile_args=["-O1", *setup["COMPILE"][1:]],
         extra_link_args=setup["LINK"],
     )

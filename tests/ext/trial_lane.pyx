@@ -12,32 +12,17 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from barnabas.cext.atomics cimport atomic_add_i64, atomic_load_i64
-from barnabas.cext.buffer cimport buffer_bytes
-from barnabas.cext.cursor cimport Cursor, cursor_i32, cursor_i64, cursor_left, cursor_of
-from barnabas.cext.lane cimport (
-    LANE_CLOSE,
-    LANE_DONE,
-    LANE_PARKED,
-    LANE_PYTHON,
-    LANE_SILENT,
-    Lane,
-    LaneHandle,
-    Parked,
-    Request,
-    Response,
-    Waker,
-    response_add_slice,
-    response_begin,
-    response_end,
+from barnabas.cext.codec.buffer cimport buffer_bytes
+from barnabas.cext.codec.cursor cimport Cursor, cursor_i32, cursor_i64, cursor_left, cursor_of
+from barnabas.cext.log.log cimport LogSlice
+from barnabas.cext.log.segment cimport (
+    Segment, SegmentCache, segment_new, segment_release, segment_retain,
 )
-from barnabas.cext.log cimport LogSlice
-from barnabas.cext.segment cimport (
-    Segment,
-    SegmentCache,
-    segment_new,
-    segment_release,
-    segment_retain,
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.memory.waker cimport Waker
+from barnabas.cext.network.handler cimport (
+    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_PYTHON, LANE_SILENT, Lane, LaneHandle, Parked, Request,
+    Response, response_add_slice, response_begin, response_end,
 )
 
 

@@ -10,7 +10,7 @@ from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
-ENTRIES_MAX = 256  # of one shard: cext/commit_entries.pxd
+ENTRIES_MAX = 256  # of one shard: cext/coordinator/commit_entries.pxd
 PATIENCE_S = 30
 
 

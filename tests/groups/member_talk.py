@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from compat.support import Wire
 
 from barnabas import Broker
-from barnabas.cext.membership import MembershipLane
+from barnabas.cext.coordinator.membership import MembershipLane
 from barnabas.wire import request, response
 from barnabas.wire.headers import decode_response_header, encode_request
 

@@ -291,7 +291,7 @@ def test_offsets_are_deleted_unless_members_subscribe_to_their_topic():
 
 
 def test_records_of_the_future_are_passed_over():
-    from barnabas.cext.records import Record
+    from barnabas.cext.record.records import Record
     from barnabas.wire.batches import encode_batch
 
     rig = Rig()

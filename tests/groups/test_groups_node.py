@@ -9,7 +9,7 @@ from compat.support import Wire, create_topic
 from durability.broker_process import BrokerProcess, free_port
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.errors import CoordinatorLoadInProgress
 from barnabas.groups.group_records import Committed, offset_key, offset_value
 from barnabas.wire import request

@@ -21,7 +21,7 @@ from groups.member_talk import (
     through_python,
 )
 
-from barnabas.cext.join_group import JoinQueue
+from barnabas.cext.coordinator.join_group import JoinQueue
 from barnabas.coordinators import RANDOM_TOGETHER, RandomUuids
 from barnabas.errors import GroupMaxSizeReached
 from barnabas.groups.coordinator import GroupCoordinator

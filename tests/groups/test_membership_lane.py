@@ -26,8 +26,8 @@ from groups.member_talk import (
     sync_body,
 )
 
-from barnabas.cext.membership import MembershipLane
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.coordinator.membership import MembershipLane
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.groups.classic_group import PREPARING, STABLE
 from barnabas.wire import request
 from barnabas.wire.headers import encode_request

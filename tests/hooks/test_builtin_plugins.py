@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from durability.broker_process import BrokerProcess, free_port
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.errors import InvalidRecord, KafkaError
 from barnabas.hooks import LogView, SegmentView
 from barnabas.plugins.retention_consumed import RetentionConsumed

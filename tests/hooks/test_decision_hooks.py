@@ -8,7 +8,7 @@ import pytest
 from installed_plugins import install
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.controller.config_changes import Change
 from barnabas.errors import InvalidConfig, PolicyViolation
 from barnabas.hooks import hookimpl

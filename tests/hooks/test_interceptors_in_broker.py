@@ -12,7 +12,7 @@ from installed_plugins import install
 from kafka import KafkaConsumer, KafkaProducer
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.controller.config_changes import Change
 from barnabas.errors import InvalidConfig, InvalidRecord
 from barnabas.hooks import hookimpl
@@ -258,11 +258,11 @@ def test_interceptors_come_and_go_with_the_topics_setting(broker, produce, topic
 
 def test_a_topic_without_interceptors_makes_no_job(broker, judged, produce, topic):
     produce(topic, [b"a"])
-    done = broker.node._table.decode_queue.counters()["done"]
+    done = broker.node._produce.decodes.counters()["done"]
     produce(topic, [b"b"] * 10)
-    assert broker.node._table.decode_queue.counters()["done"] == done
+    assert broker.node._produce.decodes.counters()["done"] == done
     produce(judged, [b"b"])
-    assert broker.node._table.decode_queue.counters()["done"] == done + 1
+    assert broker.node._produce.decodes.counters()["done"] == done + 1
 
 
 @pytest.mark.parametrize("word", [b"raise", b"hang", b"rubbish"])
@@ -419,7 +419,7 @@ def test_a_client_that_goes_while_a_plugin_looks_is_forgotten(broker, produce, k
         connection.close()
     time.sleep(0.2)
     slow.go_on.set()
-    queue = broker.node._table.decode_queue if kind == "produce" else broker.node._fetch.rewrites
+    queue = broker.node._produce.decodes if kind == "produce" else broker.node._fetch.rewrites
     end = time.monotonic() + 20
     while time.monotonic() < end and (queue.counters()["depth"] or queue.counters()["done"] < 2):
         time.sleep(0.01)

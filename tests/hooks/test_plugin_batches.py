@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.hooks.child_values import decode, encode
 from barnabas.hooks.registry import FetchRefused, Registry
 from barnabas.hooks.specs import hookimpl

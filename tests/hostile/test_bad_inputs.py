@@ -11,8 +11,8 @@ import pytest
 from hostile.raw import connect, error_of, framed, is_closed
 from node.test_settings import metadata
 
-from barnabas.cext.crc import crc32c
-from barnabas.cext.records import Record, encode_batch
+from barnabas.cext.codec.crc import crc32c
+from barnabas.cext.record.records import Record, encode_batch
 from barnabas.wire import request
 
 RECEIVE_S = 1.0

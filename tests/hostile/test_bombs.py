@@ -13,7 +13,7 @@ from hostile.raw import Growth, error_of
 from hostile.test_bad_inputs import compressed
 from node.test_settings import create
 
-from barnabas.cext.records import Record, encode_records
+from barnabas.cext.record.records import Record, encode_records
 from barnabas.wire import compression
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.compression import GZIP_HEADER, XERIAL_HEADER

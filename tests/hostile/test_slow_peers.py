@@ -20,7 +20,7 @@ from compat.support import Wire
 from hostile.raw import Growth, connect, error_of, is_closed
 from node.test_settings import create, metadata
 
-from barnabas.cext.records import Record, encode_batch
+from barnabas.cext.record.records import Record, encode_batch
 from barnabas.wire import request
 from barnabas.wire.headers import encode_request
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from oracle import produce as wire
 
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.log import LogHandle
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.produce import ProduceLane
-from barnabas.cext.segment import SegmentCache
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.log_handle import LogHandle
+from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.produce.produce import ProduceLane
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Broker:
         """The ProduceResponse, None, or with wait=False a request that is parked."""
         answer = self.lane.handle_frame(wire.produce_frame(parts, version, **options))
         while wait and answer is not None and not isinstance(answer, bytes):
-            job = self.table.next_decode(0)
+            job = self.lane.decodes.next(0)
             if job is not None:
                 decode(job)
             answer = answer.resume(20)

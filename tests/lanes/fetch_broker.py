@@ -7,13 +7,13 @@ from typing import Any
 
 from oracle.fetch_scenarios import Runner, Step
 
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.fetch import FetchLane, ParkedFetch
-from barnabas.cext.log import LogHandle
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.segment import SegmentCache
-from barnabas.cext.sessions import FetchSessions
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.fetch.fetch import FetchLane, ParkedFetch
+from barnabas.cext.fetch.sessions import FetchSessions
+from barnabas.cext.log.log_handle import LogHandle
+from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.wire import response
 from barnabas.wire.headers import decode_response_header, encode_request
 

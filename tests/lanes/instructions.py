@@ -27,7 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RECORDED = HERE / "instructions.json"
-COUNTED = "__pyx_f_8barnabas_4cext_4conn_conn_event"
+COUNTED = "__pyx_f_8barnabas_4cext_7network_10connection_conn_event"
 SHORT, LONG = 200, 1200
 START_TIMEOUT_S = 120
 SERVE = """

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.log import LogHandle
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.segment import SegmentCache
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.log_handle import LogHandle
+from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
 
 
 @pytest.mark.parametrize("handle_first", [True, False])

@@ -8,7 +8,7 @@ import pytest
 from lanes.fetch_broker import FetchBroker, decoded
 from oracle.fetch_scenarios import batch, part, step
 
-from barnabas.cext.fetch import ParkedFetch
+from barnabas.cext.fetch.fetch import ParkedFetch
 
 BATCH = batch(1000)
 WANTED = step("s", topics=[("t", [part(0, 0), part(1, 0)])])

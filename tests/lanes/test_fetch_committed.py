@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from lanes.fetch_broker import FetchBroker, decoded
 from oracle.fetch_scenarios import part, step
 
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.fetch import ParkedFetch
-from barnabas.cext.log import BUMPING_MARKER, LogError, LogHandle, LogSettings
-from barnabas.cext.records import Record, encode_batch
-from barnabas.cext.segment import SegmentCache
-from barnabas.cext.sys import SystemCalls
-from barnabas.cext.verify import VerifyQueue
+from barnabas.cext.fetch.fetch import ParkedFetch
+from barnabas.cext.log.log_handle import BUMPING_MARKER, LogError, LogHandle, LogSettings
+from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.produce.transaction_check import VerifyQueue
+from barnabas.cext.record.records import Record, encode_batch
 from barnabas.wire.batches import decode_batches
 
 SMALL = LogSettings(segment_bytes=700, index_interval_bytes=80, segment_index_bytes=4096)
 TRANSACTIONAL, CONTROL = 0x10, 0x20
-EXPECTED_MAX = 256  # of one log: cext/log_transactions.pyx
+EXPECTED_MAX = 256  # of one log: cext/log/log_transactions.pyx
 
 
 def data(producer, sequence, count=1, *, transactional=True, epoch=0):

@@ -8,8 +8,8 @@ import pytest
 from lanes.fetch_broker import FetchBroker
 from oracle.fetch_scenarios import batch, part, step
 
-from barnabas.cext.fetch import ParkedFetch
-from barnabas.cext.wire import MalformedMessage
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.fetch.fetch import ParkedFetch
 from barnabas.wire import request
 from barnabas.wire.headers import decode_request_header, encode_request
 

@@ -10,7 +10,7 @@ import pytest
 from lanes.fetch_broker import FetchBroker, decoded
 from oracle.fetch_scenarios import batch, part, step
 
-from barnabas.cext.fetch import ParkedFetch
+from barnabas.cext.fetch.fetch import ParkedFetch
 
 LONG_MS = 20_000
 BATCH = batch(100)

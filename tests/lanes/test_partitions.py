@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.produce import batch, partitions_of, produce_answer, produce_frame
 
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
 
 
 def table_of(durability: str = "os", **options) -> PartitionTable:

@@ -6,14 +6,14 @@ import struct
 import pytest
 from oracle.produce import batch, compressed, produce_answer, produce_frame, record
 
-from barnabas.cext.produce import MalformedProduce
+from barnabas.cext.produce.produce import MalformedProduce
 
 
 def answered(broker, frame: bytes) -> bool:
     try:
         answer = broker.lane.handle_frame(frame)
         while answer is not None and not isinstance(answer, bytes):
-            job = broker.table.next_decode(0)
+            job = broker.lane.decodes.next(0)
             if job is not None:
                 job.failed(87)
             answer = answer.resume(5)

@@ -7,7 +7,7 @@ import pytest
 import snappy
 from oracle.produce import NOW_MS, TOPICS, partitions_of, produce_answer, produce_frame, record
 
-from barnabas.cext.records import Record, encode_records, seal_batch
+from barnabas.cext.record.records import Record, encode_records, seal_batch
 from barnabas.wire.compression import XERIAL_HEADER
 
 DAY = 86_400_000
@@ -28,7 +28,7 @@ def sealed(body: bytes, count: int, base: int, payload: bytes = b"opened by the 
 def verdict(broker, topic: str, batch: bytes, answer) -> tuple:
     """The partition's answer when `answer` did the job."""
     parked = broker.lane.handle_frame(produce_frame([(topic, 0, batch)]))
-    job = broker.table.next_decode(0)
+    job = broker.lane.decodes.next(0)
     answer(job)
     told = partitions_of(produce_answer(parked.resume()))[0]
     named = [(row.batchIndex, row.batchIndexErrorMessage) for row in told.recordErrors]

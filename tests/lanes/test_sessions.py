@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.sessions import EPOCH_LAST, EVICTION_MS, Place, Sessions
 
-from barnabas.cext.sessions import FetchSessions
+from barnabas.cext.fetch.sessions import FetchSessions
 
 NAMES = [b"a", b"b" * 249, b"c"]
 IDS = [bytes([n]) * 16 for n in (1, 2, 3)]

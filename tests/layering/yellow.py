@@ -40,8 +40,14 @@ def c_functions(text: str) -> dict[str, tuple[int, str]]:
 
 
 def c_name(module: str, leaf: str) -> str:
-    """What Cython calls the cdef function `leaf` of barnabas.cext.`module`."""
-    return f"__pyx_f_8barnabas_4cext_{len(module)}{module}_{leaf}"
+    """What Cython calls the cdef function `leaf` of barnabas.cext.`module` ("log.segment")."""
+    parts = "".join(f"_{len(part)}{part}" for part in module.split("."))
+    return f"__pyx_f_8barnabas_4cext{parts}_{leaf}"
+
+
+def module_of(source: Path) -> str:
+    """The name of a source of cext below barnabas.cext."""
+    return ".".join(source.relative_to(ROOT / "cext").with_suffix("").parts)
 
 
 BLOCK = re.compile(r"= PyEval_SaveThread\(\);\n(.*?)__Pyx_FastGIL_Forget\(\);", re.S)
@@ -84,8 +90,8 @@ def generate_c(into: Path) -> None:
 def check_all(folder: Path) -> tuple[int, list[str]]:
     """(number of nogil functions and blocks, what is wrong) of the C files below `folder`."""
     nogil = set()
-    for source in sorted((ROOT / "cext").glob("*.p[yx][xd]")):
-        nogil |= {c_name(source.stem, leaf) for leaf in nogil_names(source.read_text())}
+    for source in sorted((ROOT / "cext").rglob("*.p[yx][xd]")):
+        nogil |= {c_name(module_of(source), leaf) for leaf in nogil_names(source.read_text())}
     seen, wrong = set(), []
     for c_file in sorted(folder.rglob("*.c")):
         found, problems = findings(c_file.stem, nogil, c_file.read_text())

@@ -7,7 +7,7 @@ import pytest
 from compat.support import Wire, create_topic
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches, encode_batch
 

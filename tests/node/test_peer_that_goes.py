@@ -7,7 +7,7 @@ import pytest
 from hostile.raw import produce_body
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.wire import compression
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.headers import encode_request

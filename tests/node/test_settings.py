@@ -9,7 +9,7 @@ import pytest
 from compat.support import Wire
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.config import ConfigError
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches, encode_batch

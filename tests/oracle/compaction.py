@@ -1,4 +1,4 @@
-"""Compaction in plain Python, on decoded batches: what cext.compact is compared with.
+"""Compaction in plain Python, on decoded batches: what cext.log.cleaner.compact is compared with.
 
 `passes` is one pass over a whole log as Kafka's cleaner defines it: which records stay, what
 becomes of batches that lost theirs, and when tombstones and markers go.

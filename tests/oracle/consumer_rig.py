@@ -10,7 +10,7 @@ from collections import Counter
 from oracle.group_rig import GROUP, Rig
 from oracle.group_rig import SESSION_MS as CLASSIC_SESSION_MS
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.errors import KafkaError
 from barnabas.groups.consumer_heartbeats import ConsumerSettings, Heartbeat, Timeouts
 from barnabas.groups.consumer_protocol import assignment_bytes, assignment_of

@@ -1,4 +1,4 @@
-"""The files of a partition in plain Python: what cext.log is compared with.
+"""The files of a partition in plain Python: what cext.log.log_handle is compared with.
 
 A batch is (base offset, last offset, position, size, largest timestamp). Damage is a ValueError.
 """

@@ -8,7 +8,7 @@ import heapq
 import itertools
 from collections import Counter
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.errors import NotCoordinator
 from barnabas.groups.administration import GroupAdministration
 from barnabas.groups.coordinator import GroupCoordinator, GroupSettings

@@ -1,4 +1,4 @@
-"""The plain-Python twin of cext/key_hash."""
+"""The plain-Python twin of cext/record/key_hash."""
 
 SEED = 0x9747B28C
 MULTIPLIER = 0x5BD1E995

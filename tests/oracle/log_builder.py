@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.log import LogHandle, LogSettings
-from barnabas.cext.records import Record, encode_batch
-from barnabas.cext.segment import SegmentCache
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.log_handle import LogHandle, LogSettings
+from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.record.records import Record, encode_batch
 
 NOW = 1_700_000_000_000
 

@@ -1,4 +1,4 @@
-"""A slow, obvious codec of protocol messages over dicts, to compare barnabas.cext.wire with.
+"""A slow, obvious codec of protocol messages over dicts, to compare barnabas.cext.codec.wire with.
 
 It reads the schema text by itself and shares no code with barnabas.wire. A struct is a dict of the
 fields that the version carries; the key "" holds its unknown tagged fields as [(tag, bytes)].

@@ -1,4 +1,5 @@
-"""Compaction of message formats 0 and 1 in plain Python: what cext.compact is compared with.
+"""Compaction of message formats 0 and 1 in plain Python: what cext.log.cleaner.compact is compared
+with.
 
 A log is a list of entries; an entry has its own offset and timestamp and, when it is a wrapper, the
 messages inside with theirs. `cleaned` is the rule of Kafka 4 (Cleaner, MemoryRecords.filterTo).

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from barnabas.cext.crc import crc32c
-from barnabas.cext.records import Record, encode_batch, encode_records, seal_batch
+from barnabas.cext.codec.crc import crc32c
+from barnabas.cext.record.records import Record, encode_batch, encode_records, seal_batch
 from barnabas.wire import compression
 from barnabas.wire.headers import decode_response_header, encode_request
 from barnabas.wire.messages import request, response

@@ -24,8 +24,8 @@ def test_wheel_has_types_and_binaries_and_no_sources():
     names = zipfile.ZipFile(wheel).namelist()
     assert "barnabas/py.typed" in names
     compiled = {n for n in names if n.endswith(".so")}
-    assert {Path(n).name.split(".")[0] for n in compiled} == {
-        p.stem for p in (ROOT / "cext").glob("*.pyx")
+    assert {n.split(".")[0] for n in compiled} == {
+        f"barnabas/{p.relative_to(ROOT).with_suffix('')}" for p in (ROOT / "cext").rglob("*.pyx")
     }
     assert not [n for n in names if n.endswith((".c", ".pyx"))]
     assert not [n for n in names if n.split("/")[0] in ("broker", "cext", "tests", "clients")]
@@ -35,7 +35,7 @@ def test_wheel_has_types_and_binaries_and_no_sources():
 def test_sdist_can_be_built_from():
     [sdist] = DIST.glob("*.tar.gz")
     names = {n.split("/", 1)[1] for n in tarfile.open(sdist).getnames() if "/" in n}
-    wanted = {p.relative_to(ROOT).as_posix() for p in (ROOT / "cext").glob("*.p[yx][xd]*")}
+    wanted = {p.relative_to(ROOT).as_posix() for p in (ROOT / "cext").rglob("*.p[yx][xd]*")}
     assert wanted <= names
     assert {"setup.py", "LICENSE", "tests/run", "etc/server.properties"} <= names
     assert not [n for n in names if n.endswith((".so", ".c"))]
@@ -47,7 +47,7 @@ def test_tests_run_against_the_installed_wheel():
 
 
 def test_works_from_another_directory(tmp_path):
-    script = "import barnabas.cext.varint as v; print(v.encode_varint(-1).hex())"
+    script = "import barnabas.cext.codec.varint as v; print(v.encode_varint(-1).hex())"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
     )
@@ -69,5 +69,5 @@ def test_another_system_is_told_in_one_line(tmp_path):
 
 
 def test_every_compiled_module_has_a_stub():
-    missing = [p.name for p in (ROOT / "cext").glob("*.pyx") if not p.with_suffix(".pyi").exists()]
+    missing = [p.name for p in (ROOT / "cext").rglob("*.pyx") if not p.with_suffix(".pyi").exists()]
     assert missing == []

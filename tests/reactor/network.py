@@ -6,9 +6,9 @@ import struct
 import threading
 import time
 
-from barnabas.cext.pylane import PendingRequest
-from barnabas.cext.reactor import Reactor
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.network.reactor import Reactor
+from barnabas.cext.network.request_queue import PendingRequest
 
 FLEXIBLE_FROM = [-1] * 18 + [3]  # ApiVersions has a tagged section from version 3 on
 PING = 18

@@ -8,9 +8,9 @@ import threading
 import pytest
 from reactor.network import Served, answer_to, echo, is_closed, receive, request, response
 
-from barnabas.cext.pylane import PendingRequest
-from barnabas.cext.reactor import Reactor
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.network.reactor import Reactor
+from barnabas.cext.network.request_queue import PendingRequest
 
 
 def test_pipelined_requests_are_answered_in_order():

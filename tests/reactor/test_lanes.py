@@ -9,7 +9,7 @@ import pytest
 from ext.compiled import compiled
 from reactor.network import Served, is_closed, receive, request, response
 
-from barnabas.cext.segment import SegmentCache
+from barnabas.cext.log.segment import SegmentCache
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import time
 import pytest
 from reactor.network import PING, Served, answer_to, request, response
 
-from barnabas.cext.histogram import bucket_bounds_ns
+from barnabas.cext.memory.histogram import bucket_bounds_ns
 
 STEP_S = 0.08
 STEP_NS = int(STEP_S * 1e9)

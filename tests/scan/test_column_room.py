@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from barnabas.cext.column_room import room_kept_bytes
-from barnabas.cext.columns import ColumnsBuilder
-from barnabas.cext.records import Record
+from barnabas.cext.record.column_room import room_kept_bytes
+from barnabas.cext.record.columns import ColumnsBuilder
+from barnabas.cext.record.records import Record
 from barnabas.wire.batches import encode_batch
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -5,7 +5,7 @@ import os
 import pytest
 from oracle.log_builder import NOW, batch
 
-from barnabas.cext.columns import ColumnsBuilder
+from barnabas.cext.record.columns import ColumnsBuilder
 from barnabas.scan.failures import NoFilesHere
 from barnabas.scan.log_directory import ABORTED_ENTRY, LogDirectory
 

@@ -6,8 +6,8 @@ import os
 import pytest
 from oracle.log_builder import NOW, Disk, batch
 
-from barnabas.cext.columns import ColumnsBuilder
-from barnabas.cext.mapped_segment import CutShort, MappedSegment
+from barnabas.cext.log.mapped_segment import CutShort, MappedSegment
+from barnabas.cext.record.columns import ColumnsBuilder
 from barnabas.wire.batches import decode_batches
 
 COUNT = 300

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.server.background import Background
 from barnabas.server.clock import Clock
 

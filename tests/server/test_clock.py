@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.server.clock import Clock
 
 

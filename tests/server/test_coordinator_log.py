@@ -6,8 +6,8 @@ import time
 import pytest
 
 from barnabas import Broker
-from barnabas.cext.log import TRUSTED
-from barnabas.cext.records import Record
+from barnabas.cext.log.log_handle import TRUSTED
+from barnabas.cext.record.records import Record
 from barnabas.controller.internal_topics import internal_topic
 from barnabas.errors import (
     CoordinatorLoadInProgress,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from oracle.produce import NOW_MS, compressed, partitions_of, produce_answer, produce_frame, record
 
-from barnabas.cext.epoch import Epochs
-from barnabas.cext.log import LogHandle
-from barnabas.cext.partitions import PartitionTable
-from barnabas.cext.produce import ProduceLane
-from barnabas.cext.segment import SegmentCache
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.log.log_handle import LogHandle
+from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.produce.produce import ProduceLane
 from barnabas.server import decode_pool
 from barnabas.server.decode_pool import decode_threads
 
@@ -29,7 +29,7 @@ def lane_of(folder: Path) -> tuple[PartitionTable, ProduceLane, LogHandle]:
 def test_pool_answers_good_and_broken_batches(tmp_path, monkeypatch):
     table, lane, log = lane_of(tmp_path)
     before = set(threading.enumerate())
-    threads = decode_threads(table, 2)
+    threads = decode_threads(lane.decodes, 2)
     threads.start()
     started = set(threading.enumerate()) - before
     assert {thread.name for thread in started} == {"decode-0", "decode-1"}

@@ -2,7 +2,7 @@
 
 import threading
 
-from barnabas.cext.sys import SystemCalls
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.server.clock import Clock
 from barnabas.server.timers import COMPACT_FROM, Timers
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from barnabas import Broker
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.client import Cluster
 from barnabas.client.groups import committed_offsets, describe_group
 from barnabas.hooks import LogView, SegmentView

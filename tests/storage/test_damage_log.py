@@ -4,8 +4,8 @@ import logging
 
 from oracle.log_builder import Disk, batch
 
-from barnabas.cext.damage import corrupt_ranges, take_damage
-from barnabas.cext.scrub import scrub_segment
+from barnabas.cext.log.damage import corrupt_ranges, take_damage
+from barnabas.cext.log.scrub import scrub_segment
 from barnabas.storage.damage_log import LINES_MAX, write_damage
 
 

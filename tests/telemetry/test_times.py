@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cext.histogram import BUCKETS, Times, bucket_bounds_ns, bucket_of
+from barnabas.cext.memory.histogram import BUCKETS, Times, bucket_bounds_ns, bucket_of
 from barnabas.telemetry.recent import (
     NS_PER_MS,
     NS_PER_S,

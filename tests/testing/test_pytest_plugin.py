@@ -120,7 +120,7 @@ def test_nothing_is_imported_before_a_test_asks(tmp_path):
 import sys
 def test_none():
     assert "barnabas.testing.pytest_plugin" in sys.modules
-    for name in ("barnabas.node", "barnabas.cext.reactor", "barnabas.testing.broker"):
+    for name in ("barnabas.node", "barnabas.cext.network.reactor", "barnabas.testing.broker"):
         assert name not in sys.modules, name
 """,
     )

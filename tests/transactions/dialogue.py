@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from compat.support import Broker, Wire, create_topic  # noqa: E402
 from transactions import late_cases, offset_cases  # noqa: E402
 
-from barnabas.cext.records import Record  # noqa: E402
+from barnabas.cext.record.records import Record  # noqa: E402
 from barnabas.wire import request  # noqa: E402
 from barnabas.wire.batches import decode_batches, encode_batch  # noqa: E402
 

@@ -9,7 +9,7 @@ from compat.support import create_topic
 from transactions.dialogue import SETTINGS, Talk
 
 from barnabas import Broker
-from barnabas.cext.transaction_lane import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionLane
 from barnabas.metadata.znodes import uuid_bytes
 from barnabas.server.coordinator_log import id_hash
 from barnabas.transactions.transaction import PREPARED

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.errors import CoordinatorNotAvailable, KafkaError
 from barnabas.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from barnabas.transactions.transaction import State, Transaction

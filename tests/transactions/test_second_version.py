@@ -17,7 +17,7 @@ from transactions.lane_twins import (
     started,
 )
 
-from barnabas.cext.log import LogError
+from barnabas.cext.log.log_handle import LogError
 from barnabas.server.coordinator_log import id_hash
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 

@@ -20,12 +20,12 @@ from transactions.lane_twins import (
     side_by_side,
 )
 
-from barnabas.cext.transaction_lane import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionLane
 from barnabas.server.coordinator_log import id_hash
 from barnabas.wire import request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
-ENTRIES_MAX = 256  # cext/commit_entries.pxd
+ENTRIES_MAX = 256  # cext/coordinator/commit_entries.pxd
 
 
 @pytest.mark.parametrize("version", range(4))

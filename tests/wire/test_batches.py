@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cext.records import CorruptRecords, Record
+from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.wire import batches, compression
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "batches.jsonl.gz"
@@ -274,7 +274,7 @@ def test_unknown_codecs_are_refused():
 
 
 def test_a_wrapper_inside_a_wrapper_is_refused():
-    from barnabas.cext.messageset import encode_wrapper
+    from barnabas.cext.record.messageset import encode_wrapper
 
     inner = batches.encode_batch(FEW, magic=1, codec=compression.GZIP)
     content = compression.compress(compression.GZIP, inner, magic=1)

@@ -1,4 +1,5 @@
-"""Columns say what the records say: cext.columns against decode_batches, all codecs and magics.
+"""Columns say what the records say: cext.record.columns against decode_batches, all codecs and
+magics.
 
 Damage leaves the columns as they were and gives CorruptRecords; Arrow's reader sees the same table.
 """
@@ -11,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.cext.columns import ColumnsBuilder
-from barnabas.cext.records import CorruptRecords, Record, decode_records
+from barnabas.cext.record.columns import ColumnsBuilder
+from barnabas.cext.record.records import CorruptRecords, Record, decode_records
 from barnabas.wire import batches, compression
 from barnabas.wire.columns import add_columns, read_columns
 

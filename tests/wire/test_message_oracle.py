@@ -1,4 +1,5 @@
-"""barnabas.cext.wire against the plain-Python codec of tests/oracle/messages.py, both ways."""
+"""barnabas.cext.codec.wire against the plain-Python codec of tests/oracle/messages.py, both
+ways."""
 
 import random
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.clients import (
     FailedToSend,
     InvalidConfig,

@@ -15,7 +15,7 @@ from compat.answers.share_scenarios import SHARE_SCENARIOS
 from compat.answers.transaction_scenarios import TRANSACTION_SCENARIOS
 from compat.support import CALL_TIMEOUT_S, create_topic
 
-from barnabas.cext.records import Record
+from barnabas.cext.record.records import Record
 from barnabas.wire.batches import encode_batch
 
 START = 1_700_000_000_000  # the first record's timestamp; each next is 10 later

@@ -1,6 +1,0 @@
-from collections.abc import Iterator
-from typing import Any
-
-from barnabas.cext.columns import Columns
-
-def arrow_stream(batches: Iterator[Columns]) -> Any: ...

@@ -1,0 +1,1 @@
+"""Group and transaction coordinators' hot requests, handled on network threads."""

@@ -1,0 +1,23 @@
+"""Transactions that network threads have ended, as the groups' coordinator is to hear of them.
+
+The TransactionLane writes markers to partitions of __consumer_offsets and notes them here; the
+OffsetCommitLane gives them to Python among the commits, in the order of each partition's log.
+"""
+from libc.stdint cimport int64_t
+
+from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.coordinator.commit_entries cimport Entries, Entry
+from barnabas.cext.memory.mutex cimport pthread_mutex_t
+from barnabas.cext.partition.partitions cimport Partition, Table
+
+cdef struct Ended:
+    pthread_mutex_t lock            # from before a marker is appended until it is noted, and counts
+    Entries entries
+
+# Whether Python has come for most of them.
+cdef bint ended_has_room(Ended* ended) noexcept nogil
+# Appends a marker's batch and notes it; takes over the entry. Inside an epoch. 0 or Kafka's code.
+cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry, int64_t verification) noexcept nogil
+
+cdef class EndedTransactions:
+    cdef Ended ended

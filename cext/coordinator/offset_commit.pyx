@@ -1,0 +1,786 @@
+"""The OffsetCommit lane: commits that need no thought are journalled on the network thread.
+
+Who may commit to a group is Python's to say (barnabas.groups.coordinator). After it has taken a
+commit the hard way it admits that member, in that generation, here; the member's next commits are
+then read, appended to __consumer_offsets and answered without the GIL, until the group changes in
+any way and Python dismisses its admissions. Whatever is not plain goes to Python, which has not
+been told anything so far: a request that is damaged, a member that is not admitted, a retention
+time, metadata that is not ASCII or too long, a partition that is not there, a log that is offline.
+
+    OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
+                          [name | topic id from 10, [index, offset, leader epoch (6+), metadata]]
+    TxnOffsetCommitRequest transactionalId, groupId, producerId, epoch, generation, memberId,
+                          instanceId (these three 3+), [name | topic id from 6, [index, offset,
+                          leader epoch (2+), metadata]]
+    record key            int16 1, string group, string topic, int32 partition
+    record value          int16 3, int64 offset, int32 leader epoch, string metadata, int64 ms
+
+Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
+the log takes it, under its lock, when the producer's transaction is open there or expected
+(log_transactions.pyx), so that a marker comes after it. From version 5 on they become part of it
+here, where Python has lent the transaction (transactions.pyx). Else Python asks the coordinator.
+
+Durability: a commit is answered when the high watermark has passed its record; with log.durability
+fsync the request is parked on a watch of the partition until then. One request is one batch.
+
+What was committed waits here for Python, as entries with the offset of their record, and `take`
+gives those that are durable, in the order of the log. Admissions, appends and entries of a group
+are under the lock of one shard, so that what `dismiss` has returned from, no later commit passes.
+A commit that goes through Python `hold`s its keys meanwhile: nobody overtakes it in the log. Who
+has seen a marker become durable finds all that its transaction committed: entries are counted
+before their batch is in the log.
+
+Limits: ADMISSIONS_MAX; ENTRIES_MAX a shard (commit_entries.pyx): where those of keys that were not
+committed again are more, commits go to Python, which takes them. A crash loses nothing that was
+answered: entries are only a copy of what is in the log.
+Next on the data path: cext/partition/partitions.pyx; broker/groups/coordinator.py is the other way.
+"""
+cimport cython
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from barnabas.cext.codec.buffer cimport (
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
+)
+from barnabas.cext.codec.error_codes cimport ERROR_NONE
+from barnabas.cext.codec.fields cimport write_count, write_no_tags, write_string
+from barnabas.cext.coordinator.commit_entries cimport (
+    ENTRIES_MAX, Entries, entries_add, entries_announce, entries_forget, entries_have, entries_take,
+    entries_thin, Entry, entry_free, entry_new,
+)
+from barnabas.cext.coordinator.coordinator_batch cimport (
+    own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
+)
+from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
+from barnabas.cext.coordinator.offset_commit_request cimport (
+    commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
+    KEY_TXN_OFFSET_COMMIT, TXN_VERSION_ADDS, Walk,
+)
+from barnabas.cext.coordinator.transactions cimport (
+    transaction_adds, transaction_offsets_of, TransactionCore, TransactionLane,
+)
+from barnabas.cext.log.log cimport Appended, log_append_verified
+from barnabas.cext.log.log_transactions cimport (
+    log_begin_verification, log_end_verification, log_knows_transaction,
+)
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
+from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.memory.int64_map cimport (
+    Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
+)
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_hash_within, secret_init
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.network.handler cimport (
+    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, lane_of, lane_parks, LaneHandle, Parked, Request,
+    request_error, Response, response_begin, response_end,
+)
+from barnabas.cext.partition.partitions cimport (
+    Partition, partition_again, partition_appended, partition_error, partition_find,
+    partition_find_id, partition_high_watermark, partition_unwatch, partition_watch, Table,
+    table_epochs, table_of, table_system, topic_name_by_id, Watch, watch_waits,
+)
+from barnabas.cext.record.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
+
+cdef enum:
+    VERSION_FIRST = 2               # 1 brings a timestamp of its own, 0 goes to the metadata tree
+    VERSION_LAST = 10
+    VERSION_THROTTLE = 3
+    TXN_VERSION_LAST = 6
+    UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
+    ERROR_COORDINATOR_NOT_AVAILABLE = 15
+    ERROR_NOT_COORDINATOR = 16
+    SHARDS = 64                     # a power of two
+    ADMISSIONS_MAX = 65536          # members; each takes some 200 bytes
+    HOLDS = 256                     # counters that keys of commits in Python's hands fall upon
+    SCRATCH_KEEP_BYTES = 65536
+    OFFSET_KEY_VERSION = 1
+    OFFSET_VALUE_VERSION = 3
+
+cdef struct Admission:              # the bytes of group, member and instance follow
+    Admission* next_in_group
+    int64_t hashed                  # of group and member
+    int64_t group_hash
+    int32_t partition               # of __consumer_offsets
+    int32_t generation
+    int32_t group_bytes
+    int32_t member_bytes
+    int32_t instance_bytes          # -1: none
+    int64_t heard_ns
+
+cdef struct Shard:
+    pthread_mutex_t lock
+    Int64Map members                # hash of group and member: Admission*
+    Int64Map groups                 # hash of group: the first Admission*
+    Entries entries
+    Buffer batch                    # the memory of the last one, used again
+    uint32_t held[HOLDS]
+    int64_t served
+
+cdef struct Core:
+    Lane lane
+    Table* table
+    TransactionCore* transactions
+    Ended* ended
+    Shard shards[SHARDS]
+    int64_t admission_count         # atomic
+    int64_t entry_count             # atomic: of all shards
+    int64_t timeout_ns
+    int32_t metadata_bytes_max
+    const uint8_t* topic
+    int32_t topic_bytes
+    Secret secret
+
+cdef struct State:                  # a parked request
+    Watch watch
+    int64_t required                # the high watermark that answers it
+
+
+# -------------------------------------------------------------------------------- admissions
+
+cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
+    return secret_hash(&core.secret, p, n)
+
+cdef inline Shard* _shard(Core* core, int64_t group_hash) noexcept nogil:
+    return &core.shards[group_hash & (SHARDS - 1)]
+
+cdef inline const uint8_t* _group_of(const Admission* a) noexcept nogil:
+    return <const uint8_t*>(a + 1)
+
+cdef inline bint _is_of(const Admission* a, const uint8_t* group, int32_t group_bytes, const uint8_t* member, int32_t member_bytes) noexcept nogil:
+    return a.group_bytes == group_bytes and a.member_bytes == member_bytes and (
+        memcmp(_group_of(a), group, group_bytes) == 0) and (
+        memcmp(_group_of(a) + group_bytes, member, member_bytes) == 0)
+
+cdef Admission* _admitted(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
+    """Under the shard's lock."""
+    cdef int64_t hashed = secret_hash_within(
+        &core.secret, group_hash, w.member, w.member_bytes)
+    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.members, hashed, 0)
+    if a == NULL or a.generation != w.generation or a.instance_bytes != w.instance_bytes:
+        return NULL
+    if not _is_of(a, w.group, w.group_bytes, w.member, w.member_bytes):
+        return NULL
+    if w.instance_bytes > 0 and memcmp(
+            _group_of(a) + a.group_bytes + a.member_bytes, w.instance, w.instance_bytes) != 0:
+        return NULL
+    return a
+
+cdef void _drop_group(Core* core, Shard* shard, int64_t group_hash) noexcept nogil:
+    """Under the shard's lock."""
+    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.groups, group_hash, 0)
+    cdef Admission* following
+    int64_map_remove(&shard.groups, group_hash)
+    while a != NULL:
+        following = a.next_in_group
+        int64_map_remove(&shard.members, a.hashed)
+        free(a)
+        atomic_add_i64(&core.admission_count, -1)
+        a = following
+
+cdef bint _admit(Core* core, Shard* shard, Admission* made) noexcept nogil:
+    """Under the shard's lock; takes over `made` when it gives True."""
+    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.members, made.hashed, 0)
+    cdef const uint8_t* group = _group_of(made)
+    if a != NULL and (a.instance_bytes != made.instance_bytes or not _is_of(
+            a, group, made.group_bytes, group + made.group_bytes, made.member_bytes)):
+        _drop_group(core, shard, a.group_hash)
+        a = NULL
+    if a != NULL:
+        a.generation, a.partition, a.heard_ns = made.generation, made.partition, made.heard_ns
+        return False
+    if atomic_load_i64(&core.admission_count) >= ADMISSIONS_MAX:
+        return False
+    if not int64_map_put(&shard.members, made.hashed, <int64_t><intptr_t>made):
+        return False
+    made.next_in_group = <Admission*><intptr_t>int64_map_get(&shard.groups, made.group_hash, 0)
+    if not int64_map_put(&shard.groups, made.group_hash, <int64_t><intptr_t>made):
+        int64_map_remove(&shard.members, made.hashed)
+        return False
+    atomic_add_i64(&core.admission_count, 1)
+    return True
+
+
+# -------------------------------------------------------------------------------- keys in Python's hands
+
+cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
+    """A counter that every key of one hash shares: a held key may hold others back, into Python."""
+    cdef uint64_t hashed = <uint64_t>_hash(core, topic, topic_bytes) + <uint32_t>index
+    return &shard.held[hashed & (HOLDS - 1)]
+
+
+# -------------------------------------------------------------------------------- the batch
+
+cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms) noexcept nogil:
+    cdef int32_t key_bytes = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
+    cdef int32_t value_bytes = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
+    own_record_begin(b, delta, key_bytes, value_bytes)
+    buffer_i16(b, OFFSET_KEY_VERSION)
+    write_string(b, False, w.group, w.group_bytes)
+    write_string(b, False, w.topic, w.topic_bytes)
+    buffer_i32(b, w.index)
+    own_record_value(b, value_bytes)
+    buffer_i16(b, OFFSET_VALUE_VERSION)
+    buffer_i64(b, w.committed_offset)
+    buffer_i32(b, w.leader_epoch)
+    write_string(b, False, w.metadata, w.metadata_bytes)
+    buffer_i64(b, now_ms)
+    own_record_end(b)
+
+cdef inline Partition* _target(Table* table, Walk* w) noexcept nogil:
+    """The partition that is read, and its topic's name; NULL unless this node knows it."""
+    cdef int16_t error
+    cdef Partition* p
+    if not w.by_id:
+        return partition_find(table, w.topic, w.topic_bytes, w.index)
+    p = partition_find_id(table, w.topic_id, w.index, &error)
+    w.topic = <const uint8_t*>topic_name_by_id(table, w.topic_id, &w.topic_bytes)
+    return p if w.topic != NULL else NULL
+
+cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t partition) noexcept nogil:
+    """The batch, in the shard's buffer, and an entry for each row; NULL: not for here."""
+    cdef Buffer* b = &shard.batch
+    cdef System* system = table_system(core.table)
+    cdef int64_t now_ms = system.wall_ms(system)
+    cdef int64_t topics, partitions, i, k
+    cdef int32_t count = 0
+    cdef Entry* first = NULL
+    cdef Entry* last = NULL
+    cdef Entry* made
+    own_batch_begin(b)
+    topics = commit_begin(w, r)
+    for i in range(topics):
+        partitions = commit_topic(w)
+        for k in range(partitions):
+            commit_row(w)
+            made = NULL
+            if _target(core.table, w) != NULL and (
+                    _held(core, shard, w.topic, w.topic_bytes, w.index)[0] == 0):
+                made = entry_new(w, partition, now_ms)
+            if made == NULL:
+                entry_free(first)
+                return NULL
+            if last == NULL:
+                first = made
+            else:
+                last.next = made
+            last = made
+            _write_record(b, w, count, now_ms)
+            count += 1
+        commit_tags(w)
+    if b.failed:
+        entry_free(first)
+        buffer_free(b)
+        return NULL
+    if w.transactional:
+        own_batch_end(b, count, now_ms, ATTR_TRANSACTIONAL, w.producer_id, w.producer_epoch)
+    else:
+        own_batch_end(b, count, now_ms)
+    return first
+
+cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nogil:
+    atomic_add_i64(&core.entry_count, count)
+    entries_announce(&shard.entries, count)
+
+cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
+    """Under the shard's lock and inside an epoch. NULL: nothing was appended."""
+    cdef BatchHeader header
+    cdef Entry* entry
+    cdef Entry* at
+    cdef Partition* p = partition_find(core.table, core.topic, core.topic_bytes, a.partition)
+    cdef int64_t count = 0
+    if p == NULL or partition_error(core.table, p) != ERROR_NONE:
+        return NULL
+    entry = _build(core, shard, r, w, a.partition)
+    if entry == NULL:
+        return NULL
+    _announce(core, shard, w.rows)
+    if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK or log_append_verified(
+            p.log, shard.batch.data, shard.batch.size, &header,
+            atomic_load_i32(&p.leader_epoch), verification, appended) != ERROR_NONE:
+        _announce(core, shard, -w.rows)
+        entry_free(entry)
+        return NULL
+    at = entry
+    while at != NULL:
+        at.log_offset = appended.first_offset + count
+        count += 1
+        if at.next == NULL:
+            break
+        at = at.next
+    entries_add(&shard.entries, entry, at)
+    shard.served += 1
+    a.heard_ns = r.received_ns
+    if shard.batch.capacity > SCRATCH_KEEP_BYTES:
+        buffer_free(&shard.batch)
+    return p
+
+
+# -------------------------------------------------------------------------------- transactions
+
+cdef bint _targets_are_known(Core* core, const Request* r) noexcept nogil:
+    cdef Walk w
+    cdef int64_t topics = commit_begin(&w, r), partitions, i, k
+    for i in range(topics):
+        partitions = commit_topic(&w)
+        for k in range(partitions):
+            commit_row(&w)
+            if _target(core.table, &w) == NULL:
+                return False
+        commit_tags(&w)
+    return True
+
+cdef Partition* _joins(Core* core, const Request* r, const Walk* w, int64_t* verification) noexcept nogil:
+    """Inside an epoch and without a shard's lock: makes the group's partition part of the transaction,
+    where nobody else does. Where it gives one, its log is to be told of the end of `verification`."""
+    cdef BatchHeader h
+    cdef Partition* p
+    verification[0] = UNVERIFIED
+    if not w.transactional or w.version < TXN_VERSION_ADDS or core.transactions == NULL:
+        return NULL
+    p = transaction_offsets_of(core.transactions, w.group, w.group_bytes)
+    h.producer_id, h.producer_epoch = w.producer_id, w.producer_epoch
+    if p == NULL or log_knows_transaction(p.log, &h) or not _targets_are_known(core, r):
+        return NULL
+    verification[0] = log_begin_verification(p.log, w.producer_id, False)
+    if verification[0] != UNVERIFIED and transaction_adds(
+            core.transactions, w.transactional_id, w.transactional_id_bytes, w.producer_id,
+            w.producer_epoch, &p, verification, 1):
+        return p
+    log_end_verification(p.log, verification[0])
+    verification[0] = UNVERIFIED
+    return NULL
+
+
+# -------------------------------------------------------------------------------- the answer
+
+cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
+    cdef Walk w
+    cdef Buffer* b = &out.bytes
+    cdef int64_t topics, partitions, i, k
+    topics = commit_begin(&w, r)
+    response_begin(out, r.correlation_id, w.flexible)
+    if w.transactional or w.version >= VERSION_THROTTLE:
+        buffer_i32(b, 0)
+    write_count(b, w.flexible, topics)
+    for i in range(topics):
+        partitions = commit_topic(&w)
+        if w.by_id:
+            buffer_bytes(b, w.topic_id, 16)
+        else:
+            write_string(b, w.flexible, w.topic, w.topic_bytes)
+        write_count(b, w.flexible, partitions)
+        for k in range(partitions):
+            commit_row(&w)
+            buffer_i32(b, w.index)
+            buffer_i16(b, code)
+            write_no_tags(b, w.flexible)
+            request_error(r, code)
+        commit_tags(&w)
+        write_no_tags(b, w.flexible)
+    write_no_tags(b, w.flexible)
+    if b.failed:
+        return LANE_CLOSE
+    response_end(out)
+    return LANE_DONE
+
+cdef void _drop(Core* core, State* state) noexcept nogil:
+    if state != NULL:
+        if watch_waits(&state.watch):
+            partition_unwatch(core.table, &state.watch)
+        free(state)
+
+cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* state, bint expired) noexcept nogil:
+    """Answers when the commit is durable, or will not be; parks it else. Takes over the state."""
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Partition* p = partition_again(
+        core.table, state.watch.topic_id, state.watch.index, state.watch.generation)
+    cdef int16_t code = ERROR_NONE
+    cdef bint waits = False
+    if p != NULL and not expired and not watch_waits(&state.watch):
+        partition_watch(core.table, p, &state.watch)    # before the look, not after it
+    if p == NULL:
+        code = ERROR_NOT_COORDINATOR
+    elif partition_high_watermark(p) < state.required:
+        if partition_error(core.table, p) != ERROR_NONE:
+            code = ERROR_NOT_COORDINATOR
+        elif expired:
+            code = ERROR_COORDINATOR_NOT_AVAILABLE
+        else:
+            waits = True
+    epoch_leave(table_epochs(core.table), slot)
+    if waits:
+        return lane_parks(parked, state, r.received_ns + core.timeout_ns)
+    _drop(core, state)
+    return _answer(r, out, code)
+
+
+# -------------------------------------------------------------------------------- the lane
+
+cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+    if api_key == KEY_TXN_OFFSET_COMMIT:
+        return 0 <= api_version <= TXN_VERSION_LAST
+    return api_key == KEY_OFFSET_COMMIT and VERSION_FIRST <= api_version <= VERSION_LAST
+
+cdef State* _state(const Request* r, const Partition* p, int64_t required) noexcept nogil:
+    cdef State* state = <State*>calloc(1, sizeof(State))
+    if state != NULL:
+        memcpy(state.watch.topic_id, p.topic_id, 16)
+        state.watch.index = p.index
+        state.watch.generation = p.generation
+        state.watch.thread_index = r.thread_index
+        state.watch.connection_id = r.connection_id
+        state.required = required
+    return state
+
+cdef bint _has_room(Core* core, Shard* shard, int64_t rows) noexcept nogil:
+    """Under the shard's lock and inside an epoch. Groups commit the same keys again and again: what
+    was overtaken makes room, and Python need not come for it."""
+    if shard.entries.count + rows > ENTRIES_MAX:
+        atomic_add_i64(&core.entry_count, -entries_thin(
+            &shard.entries, core.table, core.topic, core.topic_bytes))
+    return shard.entries.count + rows <= ENTRIES_MAX
+
+cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
+    cdef Core* core = <Core*>context
+    cdef Walk w
+    cdef Appended appended
+    cdef Shard* shard
+    cdef Admission* a
+    cdef State* state = NULL
+    cdef Partition* p = NULL
+    cdef Partition* joined
+    cdef int64_t group_hash, verification
+    cdef bint visible = False
+    cdef int slot
+    if atomic_load_i64(&core.admission_count) == 0 or not commit_is_plain(&w, r, core.metadata_bytes_max):
+        return LANE_PYTHON
+    group_hash = _hash(core, w.group, w.group_bytes)
+    shard = _shard(core, group_hash)
+    slot = epoch_enter(table_epochs(core.table))
+    joined = _joins(core, r, &w, &verification)
+    pthread_mutex_lock(&shard.lock)
+    a = _admitted(core, shard, group_hash, &w)
+    if a != NULL and _has_room(core, shard, w.rows):
+        p = _append(core, shard, a, r, &w, verification, &appended)
+    pthread_mutex_unlock(&shard.lock)
+    if joined != NULL:
+        log_end_verification(joined.log, verification)
+    if p != NULL:
+        partition_appended(core.table, p, True)
+        visible = partition_high_watermark(p) > appended.last_offset
+        if not visible:
+            state = _state(r, p, appended.last_offset + 1)
+    epoch_leave(table_epochs(core.table), slot)
+    if p == NULL:
+        return LANE_PYTHON
+    if visible:
+        return _answer(r, out, ERROR_NONE)
+    if state == NULL:
+        return LANE_CLOSE               # no memory to wait with: it cannot be told whether it is durable
+    return _settle(core, r, out, parked, state, False)
+
+cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
+    cdef State* state = <State*>parked.state
+    parked.state = NULL
+    return _settle(<Core*>context, r, out, parked, state, expired)
+
+cdef void _abandon(void* context, Parked* parked) noexcept nogil:
+    _drop(<Core*>context, <State*>parked.state)
+    parked.state = NULL
+
+
+# -------------------------------------------------------------------------------- Python's side
+
+cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
+    """Under the shard's lock: what was admitted and committed in one partition."""
+    cdef int64_t i = 0
+    cdef Admission* a
+    atomic_add_i64(&core.entry_count, -entries_forget(&shard.entries, partition))
+    while i < shard.groups.capacity:
+        a = <Admission*><intptr_t>shard.groups.values[i] if shard.groups.used[i] else NULL
+        if a != NULL and a.partition == partition:
+            _drop_group(core, shard, a.group_hash)
+            i = 0                       # what follows in its run has moved up
+        else:
+            i += 1
+
+
+cdef void _lock_all(Core* core) noexcept nogil:
+    cdef int i
+    pthread_mutex_lock(&core.ended.lock)
+    for i in range(SHARDS):
+        pthread_mutex_lock(&core.shards[i].lock)
+
+cdef void _unlock_all(Core* core) noexcept nogil:
+    cdef int i
+    for i in range(SHARDS):
+        pthread_mutex_unlock(&core.shards[i].lock)
+    pthread_mutex_unlock(&core.ended.lock)
+
+cdef Entry* _take_some(Core* core, Entries* entries, Entry* before) noexcept nogil:
+    """The durable ones, with `before` behind them."""
+    cdef int64_t taken = 0
+    cdef Entry* first
+    if entries.first == NULL:
+        return before
+    first = entries_take(entries, core.table, core.topic, core.topic_bytes, &taken, before)
+    if entries != &core.ended.entries:
+        atomic_add_i64(&core.entry_count, -taken)
+    return first
+
+cdef Entry* _take(Core* core) noexcept nogil:
+    """Of all shards at one moment. Markers first: what stands before one in its log is durable when
+    the marker is."""
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Entry* first
+    cdef int i
+    _lock_all(core)
+    first = _take_some(core, &core.ended.entries, NULL)
+    for i in range(SHARDS):
+        first = _take_some(core, &core.shards[i].entries, first)
+    _unlock_all(core)
+    epoch_leave(table_epochs(core.table), slot)
+    return first
+
+
+def _place_in_log(row):
+    return row[0], row[1]
+
+
+cdef str _text(const uint8_t* p, int32_t n):
+    return PyUnicode_DecodeUTF8(<char*>p, n, NULL)
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class OffsetCommitLane(LaneHandle):
+    """The OffsetCommit lane of one broker. `topic` is the internal topic that commits go to; `ended`
+    are transactions that network threads have ended in it; `transactions` those that they begin."""
+    cdef Core* core
+    cdef bytes topic
+    cdef EndedTransactions ended
+    cdef TransactionLane transactions
+
+    def __cinit__(
+        self, table, str topic not None, EndedTransactions ended not None, *,
+        int metadata_bytes_max, int64_t timeout_ms, TransactionLane transactions=None,
+    ):
+        cdef int i
+        self.topic = topic.encode()
+        self.core = <Core*>calloc(1, sizeof(Core))
+        if self.core == NULL:
+            raise MemoryError
+        self.core.table = table_of(table)
+        self.ended, self.core.ended = ended, &ended.ended
+        self.transactions = transactions
+        self.core.transactions = NULL if transactions is None else transactions.core
+        self.core.topic = <const uint8_t*><const char*>self.topic
+        self.core.topic_bytes = <int32_t>len(self.topic)
+        self.core.metadata_bytes_max = metadata_bytes_max
+        self.core.timeout_ns = timeout_ms * 1000000
+        secret_init(&self.core.secret)
+        for i in range(SHARDS):
+            pthread_mutex_init(&self.core.shards[i].lock, NULL)
+            int64_map_init(&self.core.shards[i].members)
+            int64_map_init(&self.core.shards[i].groups)
+            buffer_init(&self.core.shards[i].batch)
+        self.core.lane = lane_of(self.core, _takes, _handle, _resume, _abandon)
+        self.lane = &self.core.lane
+        self.owner = table
+
+    def __init__(self, table, topic, ended, *, metadata_bytes_max, timeout_ms, transactions=None):
+        pass
+
+    def __dealloc__(self):
+        cdef Shard* shard
+        cdef int i
+        cdef int64_t k
+        if self.core == NULL:
+            return
+        for i in range(SHARDS):
+            shard = &self.core.shards[i]
+            for k in range(shard.members.capacity):
+                if shard.members.used[k]:
+                    free(<void*><intptr_t>shard.members.values[k])
+            int64_map_free(&shard.members)
+            int64_map_free(&shard.groups)
+            entry_free(shard.entries.first)
+            buffer_free(&shard.batch)
+            pthread_mutex_destroy(&shard.lock)
+        free(self.core)
+
+    def admit(self, str group_id not None, int32_t partition, str member_id not None, instance_id,
+              int32_t generation) -> None:
+        """From now on this member's commits in this generation are taken here, if there is room.
+        Only while nothing that it depends on can change: under the coordinator's lock."""
+        cdef bytes group = group_id.encode(), member = member_id.encode()
+        cdef bytes instance = b"" if instance_id is None else instance_id.encode()
+        cdef int64_t size = len(group) + len(member) + len(instance)
+        cdef System* system = table_system(self.core.table)
+        cdef Shard* shard
+        cdef uint8_t* at
+        cdef bint taken
+        cdef Admission* a = <Admission*>calloc(1, sizeof(Admission) + size)
+        if a == NULL:
+            raise MemoryError
+        a.partition, a.generation = partition, generation
+        a.group_bytes, a.member_bytes = <int32_t>len(group), <int32_t>len(member)
+        a.instance_bytes = -1 if instance_id is None else <int32_t>len(instance)
+        a.heard_ns = system.monotonic_ns(system)
+        at = <uint8_t*>(a + 1)
+        memcpy(at, <const char*>group, len(group))
+        memcpy(at + len(group), <const char*>member, len(member))
+        memcpy(at + len(group) + len(member), <const char*>instance, len(instance))
+        a.group_hash = _hash(self.core, at, a.group_bytes)
+        a.hashed = secret_hash_within(
+            &self.core.secret, a.group_hash, at + a.group_bytes, a.member_bytes)
+        shard = _shard(self.core, a.group_hash)
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            taken = _admit(self.core, shard, a)
+            pthread_mutex_unlock(&shard.lock)
+            if not taken:               # one that was there says the same now, or there is no room
+                free(a)
+
+    def dismiss(self, str group_id not None) -> list:
+        """The group's commits go to Python from now on. (member id, monotonic ms of its last
+        commit) of those that were admitted."""
+        cdef bytes group = group_id.encode()
+        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
+        cdef Shard* shard = _shard(self.core, group_hash)
+        cdef Admission* a
+        cdef Admission* first
+        found = []
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            first = a = <Admission*><intptr_t>int64_map_get(&shard.groups, group_hash, 0)
+            int64_map_remove(&shard.groups, group_hash)
+            while a != NULL:
+                int64_map_remove(&shard.members, a.hashed)
+                atomic_add_i64(&self.core.admission_count, -1)
+                a = a.next_in_group
+            pthread_mutex_unlock(&shard.lock)
+        while first != NULL:
+            a = first
+            first = first.next_in_group
+            found.append((_text(_group_of(a) + a.group_bytes, a.member_bytes), a.heard_ns // 1000000))
+            free(a)
+        return found
+
+    def heard_ms(self, str group_id not None, str member_id not None) -> int:
+        """The monotonic time of an admitted member's last commit; -1: it is not admitted."""
+        cdef bytes group = group_id.encode(), member = member_id.encode()
+        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
+        cdef int64_t hashed = secret_hash_within(
+            &self.core.secret, group_hash, <const uint8_t*><const char*>member, len(member))
+        cdef Shard* shard = _shard(self.core, group_hash)
+        cdef Admission* a
+        cdef int64_t heard_ns = -1
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            a = <Admission*><intptr_t>int64_map_get(&shard.members, hashed, 0)
+            if a != NULL:
+                heard_ns = a.heard_ns
+            pthread_mutex_unlock(&shard.lock)
+        return heard_ns // 1000000 if heard_ns >= 0 else -1
+
+    def hold(self, str group_id not None, keys not None) -> None:
+        """Commits of these (topic, partition) go to Python until `release` of the same."""
+        self._hold(group_id, keys, 1)
+
+    def release(self, str group_id not None, keys not None) -> None:
+        self._hold(group_id, keys, -1)
+
+    cdef int _hold(self, str group_id, keys, int by) except -1:
+        cdef bytes group = group_id.encode(), raw
+        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
+        cdef Shard* shard = _shard(self.core, group_hash)
+        cdef uint32_t* counter
+        cdef int32_t index
+        for topic, index in keys:
+            raw = topic.encode()
+            counter = _held(
+                self.core, shard, <const uint8_t*><const char*>raw, <int32_t>len(raw), index)
+            with nogil:
+                pthread_mutex_lock(&shard.lock)
+                counter[0] = counter[0] + by
+                pthread_mutex_unlock(&shard.lock)
+        return 0
+
+    @property
+    def waiting(self) -> int:
+        """What was not taken yet, durable or not."""
+        return atomic_load_i64(&self.core.entry_count) + atomic_load_i64(
+            &self.core.ended.entries.count)
+
+    @property
+    def admitted(self) -> int:
+        return atomic_load_i64(&self.core.admission_count)
+
+    @property
+    def served(self) -> int:
+        """How many requests were answered here."""
+        cdef int i
+        return sum([self.core.shards[i].served for i in range(SHARDS)])
+
+    def take(self) -> list:
+        """What was committed here, is durable and was not taken before, in the order of the log:
+        (group, topic, partition, offset, leader epoch, metadata, ms, producer id of the transaction
+        it waits for, else -1). The end of a producer's transaction stands between, without a group:
+        ("", "", partition of the log, 1 if it was committed, -1, "", 0, producer id). One thread at
+        a time."""
+        cdef Entry* first
+        cdef Entry* entry
+        cdef const uint8_t* at
+        found = []
+        with nogil:
+            first = entry = _take(self.core)
+        try:
+            while entry != NULL:
+                at = <const uint8_t*>(entry + 1)
+                found.append((
+                    entry.partition, entry.log_offset,
+                    (
+                        _text(at, entry.group_bytes),
+                        _text(at + entry.group_bytes, entry.topic_bytes),
+                        entry.index if entry.group_bytes else entry.partition,
+                        entry.committed_offset, entry.leader_epoch,
+                        _text(at + entry.group_bytes + entry.topic_bytes, entry.metadata_bytes),
+                        entry.commit_ms, entry.producer_id,
+                    ),
+                ))
+                entry = entry.next
+        finally:
+            entry_free(first)
+        found.sort(key=_place_in_log)
+        return [row for _, _, row in found]
+
+    def has_waiting(self, str group_id not None) -> bool:
+        """Whether commits of the group are here that were not taken: not durable yet, mostly."""
+        cdef bytes raw = group_id.encode()
+        cdef const uint8_t* group = <const uint8_t*><const char*>raw
+        cdef int64_t size = len(raw)
+        cdef Shard* shard = _shard(self.core, _hash(self.core, group, size))
+        cdef bint found
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            found = entries_have(&shard.entries, group, size)
+            pthread_mutex_unlock(&shard.lock)
+        return found
+
+    def forget(self, int32_t partition) -> None:
+        """Another node has the partition's groups now."""
+        cdef int i
+        with nogil:
+            pthread_mutex_lock(&self.core.ended.lock)
+            entries_forget(&self.core.ended.entries, partition)
+            pthread_mutex_unlock(&self.core.ended.lock)
+            for i in range(SHARDS):
+                pthread_mutex_lock(&self.core.shards[i].lock)
+                _forget(self.core, &self.core.shards[i], partition)
+                pthread_mutex_unlock(&self.core.shards[i].lock)

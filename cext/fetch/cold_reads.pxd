@@ -1,0 +1,52 @@
+"""Threads that bring ranges of files into the page cache before a network thread sends them."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from barnabas.cext.log.log cimport LogSlice
+from barnabas.cext.log.segment cimport Segment
+from barnabas.cext.memory.condition cimport pthread_cond_t
+from barnabas.cext.memory.mutex cimport pthread_mutex_t
+from barnabas.cext.partition.partitions cimport Table
+
+cdef struct ColdWait:           # one waiting request; counted, because it may be abandoned
+    int32_t holders
+    int32_t ranges_left         # 0: everything was read
+    int32_t thread_index
+    uint64_t connection_id
+
+cdef struct ColdJob:
+    ColdJob* next
+    ColdWait* wait
+    Segment* segment            # held
+    int64_t position
+    int64_t size_bytes
+    bint verify                 # check it too (crc_check.pyx)
+
+cdef struct ColdReads:
+    Table* table                # whose system is read with and whose waker is told
+    pthread_mutex_t lock
+    pthread_cond_t work
+    ColdJob* head
+    ColdJob* tail
+    int32_t depth
+    int32_t depth_max
+    int32_t threads             # running; without one nothing is taken
+    bint closed
+    int64_t ranges_read         # counters, under the lock
+    int64_t bytes_read
+    int64_t refused             # the queue was full
+
+cdef ColdReads* cold_reads_new(Table* table, int32_t depth_max) noexcept nogil
+cdef void cold_reads_free(ColdReads* c) noexcept nogil          # its threads have ended
+cdef bint slice_is_cold(Table* table, const LogSlice* slice) noexcept nogil
+cdef ColdWait* cold_wait_new(int32_t thread_index, uint64_t connection_id) noexcept nogil
+cdef void cold_wait_release(ColdWait* wait) noexcept nogil
+cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil
+# False when the queue is full: the caller sends the range as it is. When the last range of `wait`
+# was read (or the threads stop), its connection is woken.
+cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil
+# The maker of a wait holds one range itself until all are asked for; gives whether all are read.
+cdef bint cold_asked_all(ColdWait* wait) noexcept nogil
+# A thread that is about to call cold_run; ranges are taken from then on.
+cdef void cold_expect_thread(ColdReads* c) noexcept nogil
+cdef void cold_run(ColdReads* c) noexcept nogil                 # a thread's life, until cold_close
+cdef void cold_close(ColdReads* c) noexcept nogil

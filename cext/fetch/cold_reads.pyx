@@ -1,0 +1,183 @@
+"""Reads of old data: a page that is not in memory would make sendfile wait for the disk, and with
+it every connection of the network thread. So the lane asks first whether the beginning of a range
+is in the page cache; if not, a thread of this pool reads it (into a scratch buffer: what counts is
+that the pages are there), the request parked meanwhile, and its connection is woken.
+
+A file is read on from its beginning to its end mostly, and the kernel reads ahead then: looking at
+the first PROBE_BYTES tells old from new at the cost of one call. The whole range is read, in
+pieces, once that part is missing. A page can be lost again before it is sent: then sendfile waits,
+no more. Limit: `depth_max` ranges; beyond it ranges are sent as they are (and counted).
+Next: fetch.pyx.
+"""
+from libc.stdlib cimport calloc, free, malloc
+
+from barnabas.cext.log.crc_check cimport slice_is_verified, slice_verify
+from barnabas.cext.log.segment cimport segment_fd, segment_release, segment_retain
+from barnabas.cext.memory.atomics cimport atomic_add_i32, atomic_load_i32
+from barnabas.cext.memory.condition cimport (
+    condition_init, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_signal,
+    pthread_cond_wait,
+)
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.partition.partitions cimport table_system, table_wake
+
+cdef enum:
+    PROBE_BYTES = 262144        # what one turn of a connection sends
+    PIECE_BYTES = 262144
+
+cdef ColdReads* cold_reads_new(Table* table, int32_t depth_max) noexcept nogil:
+    cdef ColdReads* c = <ColdReads*>calloc(1, sizeof(ColdReads))
+    if c == NULL:
+        return NULL
+    c.table = table
+    c.depth_max = depth_max
+    pthread_mutex_init(&c.lock, NULL)
+    condition_init(&c.work)
+    return c
+
+cdef void cold_reads_free(ColdReads* c) noexcept nogil:
+    if c == NULL:
+        return
+    pthread_cond_destroy(&c.work)
+    pthread_mutex_destroy(&c.lock)
+    free(c)
+
+cdef bint slice_is_cold(Table* table, const LogSlice* slice) noexcept nogil:
+    cdef System* system = table_system(table)
+    cdef int fd = segment_fd(slice.segment, system)
+    cdef int64_t size_bytes = slice.size_bytes
+    if size_bytes > PROBE_BYTES:
+        size_bytes = PROBE_BYTES
+    return fd >= 0 and system.is_cached(system, fd, slice.position, size_bytes) == 0
+
+cdef ColdWait* cold_wait_new(int32_t thread_index, uint64_t connection_id) noexcept nogil:
+    cdef ColdWait* wait = <ColdWait*>malloc(sizeof(ColdWait))
+    if wait != NULL:
+        wait.holders = 1
+        wait.ranges_left = 1    # the maker's own, given back by cold_asked_all
+        wait.thread_index = thread_index
+        wait.connection_id = connection_id
+    return wait
+
+cdef void cold_wait_release(ColdWait* wait) noexcept nogil:
+    if wait != NULL and atomic_add_i32(&wait.holders, -1) == 0:
+        free(wait)
+
+cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil:
+    return atomic_load_i32(&wait.ranges_left) == 0
+
+cdef bint cold_asked_all(ColdWait* wait) noexcept nogil:
+    return atomic_add_i32(&wait.ranges_left, -1) == 0
+
+cdef void push_job(ColdReads* c, ColdJob* job) noexcept nogil:
+    """Under the lock."""
+    job.next = NULL
+    if c.tail != NULL:
+        c.tail.next = job
+    else:
+        c.head = job
+    c.tail = job
+    c.depth += 1
+    pthread_cond_signal(&c.work)
+
+cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil:
+    cdef ColdJob* job = <ColdJob*>malloc(sizeof(ColdJob))
+    cdef bint taken
+    if job == NULL:
+        return False
+    job.wait = wait
+    job.segment = slice.segment
+    job.position = slice.position
+    job.size_bytes = slice.size_bytes
+    job.verify = not slice_is_verified(slice)
+    pthread_mutex_lock(&c.lock)
+    taken = c.threads > 0 and not c.closed and c.depth < c.depth_max
+    if taken:
+        segment_retain(job.segment)
+        atomic_add_i32(&wait.holders, 1)
+        atomic_add_i32(&wait.ranges_left, 1)
+        push_job(c, job)
+    else:
+        c.refused += 1
+    pthread_mutex_unlock(&c.lock)
+    if not taken:
+        free(job)
+    return taken
+
+cdef int64_t read_through(ColdReads* c, const ColdJob* job, void* scratch) noexcept nogil:
+    """How many bytes were read; an error or an early end is left for sendfile to meet."""
+    cdef System* system = table_system(c.table)
+    cdef int fd = segment_fd(job.segment, system)
+    cdef int64_t done = 0, piece
+    cdef ssize_t got
+    while fd >= 0 and done < job.size_bytes:
+        piece = job.size_bytes - done
+        if piece > PIECE_BYTES:
+            piece = PIECE_BYTES
+        got = system.pread(system, fd, scratch, piece, job.position + done)
+        if got <= 0:
+            break
+        done += got
+    return done
+
+cdef void end_job(ColdReads* c, ColdJob* job) noexcept nogil:
+    segment_release(job.segment)
+    if atomic_add_i32(&job.wait.ranges_left, -1) == 0:
+        table_wake(c.table, job.wait.thread_index, job.wait.connection_id)
+    cold_wait_release(job.wait)
+    free(job)
+
+cdef ColdJob* next_job(ColdReads* c) noexcept nogil:
+    """Under the lock. NULL when the pool is closed and nothing is left."""
+    cdef ColdJob* job
+    while c.head == NULL:
+        if c.closed:
+            return NULL
+        pthread_cond_wait(&c.work, &c.lock)
+    job = c.head
+    c.head = job.next
+    if c.head == NULL:
+        c.tail = NULL
+    c.depth -= 1
+    return job
+
+cdef void cold_run(ColdReads* c) noexcept nogil:
+    cdef void* scratch = malloc(PIECE_BYTES)
+    cdef ColdJob* job
+    cdef int64_t bytes_read
+    cdef bint ended
+    pthread_mutex_lock(&c.lock)
+    while scratch != NULL:
+        job = next_job(c)
+        if job == NULL:
+            break
+        pthread_mutex_unlock(&c.lock)
+        bytes_read = read_through(c, job, scratch)
+        ended = not job.verify or slice_verify(
+            job.segment, table_system(c.table), job.position + job.size_bytes) != 0
+        if ended:
+            end_job(c, job)
+        pthread_mutex_lock(&c.lock)
+        if not ended:
+            job.position += job.size_bytes      # it was read: what is left is the check
+            job.size_bytes = 0
+            push_job(c, job)
+        c.ranges_read += 1
+        c.bytes_read += bytes_read
+    c.threads -= 1
+    pthread_mutex_unlock(&c.lock)
+    free(scratch)
+
+cdef void cold_expect_thread(ColdReads* c) noexcept nogil:
+    pthread_mutex_lock(&c.lock)
+    c.threads += 1
+    pthread_mutex_unlock(&c.lock)
+
+cdef void cold_close(ColdReads* c) noexcept nogil:
+    pthread_mutex_lock(&c.lock)
+    c.closed = True
+    pthread_cond_broadcast(&c.work)
+    pthread_mutex_unlock(&c.lock)

@@ -1,0 +1,41 @@
+"""The Fetch lane for the reactor and for Python: FetchLane is a LaneHandle."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from barnabas.cext.fetch.cold_reads cimport ColdReads, ColdWait
+from barnabas.cext.fetch.interception cimport RewriteQueue, Rewrites
+from barnabas.cext.fetch.request cimport FetchRequest
+from barnabas.cext.fetch.sessions cimport SessionCache, SessionUse
+from barnabas.cext.memory.waker cimport Waker
+from barnabas.cext.network.handler cimport Lane, LaneHandle, Response
+from barnabas.cext.partition.partitions cimport Table, Watch
+
+cdef struct FetchCore:
+    Table* table
+    SessionCache* sessions
+    ColdReads* cold
+    Rewrites* rewrites          # ranges that plugins look at
+    int32_t fetch_bytes_max     # fetch.max.bytes; live
+    int64_t requests            # counters: atomic
+    int64_t bytes_out           # of records
+    int64_t waits               # requests that had to wait for records
+    int64_t expired             # of those, answered at their deadline
+    int64_t cold_waits
+
+cdef struct FetchWait:          # a request in work; what Parked.state points at
+    FetchRequest r
+    SessionUse use
+    Watch* watches              # one a partition; NULL until the request had to wait
+    int32_t watch_count
+    ColdWait* cold              # waiting for the disk: slices are chosen, nothing is looked at again
+    bint rewrites               # waiting for plugins, after that
+    int64_t deadline_ns
+
+cdef class FetchLane(LaneHandle):
+    cdef FetchCore core
+    cdef Lane functions
+    cdef object table_owner
+    cdef object sessions_owner
+    cdef readonly RewriteQueue rewrites
+    cdef list threads
+    cdef void bind(self, Waker* waker)
+    cdef object answer_of(self, int status, Response* out)

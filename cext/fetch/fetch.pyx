@@ -1,0 +1,774 @@
+"""The Fetch lane: answers a consumer's Fetch on the network thread, without the GIL.
+
+    parse (fetch_request) -> session (sessions) -> look at each partition -> records enough, or an
+    error, or no time to wait?  yes: warm cold ranges (cold_reads), answer (fetch_answer)
+                                no:  watch the partitions, look once more, park until woken
+
+What Kafka does and this does too:
+- maxBytes of the request, of each partition and fetch.max.bytes bound the answer, in the request's
+  order; the first batch of the first partition with records is given whole whatever its size.
+- an error of any partition that exists, a diverging epoch, or maxWaitMs 0 is answered at once.
+  A partition nobody knows is told in the answer and does not hurry it, unless there is no other.
+- an offset beyond the high watermark but not beyond the log's end is no error: it is empty.
+
+Under fsync durability the high watermark is what is on disk. A fetch that stands at it with more
+appended behind asks for a commit and, when it may wait, waits: it is woken when the watermark
+moves. With maxWaitMs 0 it answers at once and the next fetch sees the records.
+
+A reader of committed records stops at the last stable offset, and is told the aborted transactions
+that reach into what it is given (cext/log/log_transactions.pyx).
+
+Replicas are not served yet. A replica id >= 0 is answered as Kafka answers a replica that is not
+assigned: UNKNOWN_LEADER_EPOCH where the request names an epoch, else NOT_LEADER_OR_FOLLOWER.
+
+Rules of the wait: watches are registered, then the partitions are looked at again, then the request
+parks. Nothing here keeps a Partition pointer: each look enters an epoch of its own. Slices hold
+their segments; they are given back when a request goes on waiting.
+"""
+import threading
+
+cimport cython
+from libc.stdint cimport int16_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+from barnabas.cext.codec.cursor cimport (
+    Cursor, cursor_i16, cursor_i32, cursor_of, cursor_take, cursor_uvarint,
+)
+from barnabas.cext.codec.endian cimport be32_load
+from barnabas.cext.fetch.cold_reads cimport (
+    cold_ask, cold_asked_all, cold_close, cold_expect_thread, cold_reads_free, cold_reads_new,
+    cold_run, cold_wait_is_over, cold_wait_new, cold_wait_release, slice_is_cold,
+)
+from barnabas.cext.fetch.interception cimport (
+    Rewrite, RewriteQueue, rewrite_ask, rewrite_drop, rewrite_is_done,
+)
+from barnabas.cext.fetch.request cimport (
+    FETCH_FLEXIBLE_FROM, FETCH_NO_MEMORY, FETCH_OK, FETCH_VERSION_MAX, FETCH_VERSION_MIN,
+    PART_OF_UNKNOWN_ID, PART_PRESENT, PART_UNKNOWN, FetchPartition, fetch_parse,
+    fetch_request_clear, fetch_request_free, fetch_request_init,
+)
+from barnabas.cext.fetch.response cimport fetch_answer, fetch_answer_frame_bytes
+from barnabas.cext.fetch.sessions cimport FetchSessions, session_begin, session_drop, session_finish
+from barnabas.cext.log.log cimport (
+    LogSlice, log_end_offset, log_epoch_end, log_read, log_start_offset,
+)
+from barnabas.cext.log.log_transactions cimport log_aborted_txns
+from barnabas.cext.log.segment cimport segment_fd, segment_release
+from barnabas.cext.memory.atomics cimport (
+    atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_load_pointer, atomic_store_i32,
+)
+from barnabas.cext.memory.counters cimport (
+    COUNT_BYTES_OUT, COUNT_FETCHES, COUNT_FETCHES_FAILED, count, fetch_error_is_expected,
+)
+from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.memory.waker cimport Waker
+from barnabas.cext.network.handler cimport (
+    LANE_CLOSE, LANE_DONE, lane_of, LANE_PARKED, lane_parks, Parked, Request, request_error,
+    Response, response_free, response_init,
+)
+from barnabas.cext.partition.partitions cimport (
+    LOCAL_THREAD, Partition, partition_commit, partition_error, partition_find, partition_find_id,
+    partition_high_watermark, partition_unwatch, partition_visible_end, partition_watch,
+    table_bind_waker, table_epochs, table_local_wakes, table_of, table_system, table_wait_local,
+    watch_waits,
+)
+from barnabas.cext.partition.topics cimport ProducePolicy
+from barnabas.cext.record.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.log.crc_check cimport slice_end, slice_is_verified, slice_settle, slice_verify
+
+cdef enum:
+    UNKNOWN_SERVER_ERROR = -1
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    MESSAGE_TOO_LARGE = 10
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNKNOWN_TOPIC_ID = 100
+    FETCH_KEY = 1
+    INT32_LAST = 0x7FFFFFFF
+    NOT_COUNTED = -2            # no thread index
+    ABORTED_ANSWER_BYTES = 17   # of an aborted transaction in the answer
+    REQUEST_TIMED_OUT = 7
+    REWRITES_MAX = 1024         # ranges that wait for plugins
+
+cdef int64_t COLD_WAIT_NS = 30000000000     # then the range is sent, read or not
+cdef int64_t REWRITE_WAIT_NS = 30000000000  # then a range that plugins still hold is an error
+cdef int64_t NS_PER_MS = 1000000
+
+cdef struct Budget:             # what one look found, and what is left of the limits
+    int64_t bytes_left
+    int64_t bytes_found
+    bint hurry                  # an error or a divergence: answer now
+    bint wanted                 # some partition exists
+
+# ---- one partition (inside an epoch)
+
+cdef inline int16_t refuse(FetchPartition* part, int16_t error, const Partition* p) noexcept nogil:
+    """An error's answer says nothing of the log, but who leads when that is the matter."""
+    part.error = error
+    part.high_watermark = -1
+    part.last_stable_offset = -1
+    part.log_start_offset = -1
+    if p != NULL and (error == NOT_LEADER_OR_FOLLOWER or error == FENCED_LEADER_EPOCH):
+        part.leader_id = atomic_load_i32(&p.leader_id)
+        part.leader_now_epoch = atomic_load_i32(&p.leader_epoch)
+    return error
+
+cdef Partition* find(FetchCore* core, FetchPartition* part, int16_t* error) noexcept nogil:
+    cdef Partition* p
+    if part.key.topic == NULL:
+        return partition_find_id(core.table, part.key.topic_id, part.key.index, error)
+    p = partition_find(core.table, part.key.topic, part.key.topic_bytes, part.key.index)
+    error[0] = UNKNOWN_TOPIC_OR_PARTITION if p == NULL else 0
+    return p
+
+cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPartition* part, const Partition* p) noexcept nogil:
+    """In Kafka's order: storage, the epochs, who leads, who asks."""
+    cdef int16_t error = partition_error(core.table, p)
+    cdef int32_t epoch = atomic_load_i32(&p.leader_epoch)
+    if error != 0 and error != NOT_LEADER_OR_FOLLOWER:
+        return error
+    if part.leader_epoch >= 0 and part.leader_epoch != epoch:
+        return FENCED_LEADER_EPOCH if part.leader_epoch < epoch else UNKNOWN_LEADER_EPOCH
+    if error != 0:
+        return error
+    if r.replica_id >= 0:
+        return UNKNOWN_LEADER_EPOCH if part.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
+    return 0
+
+cdef int16_t check_divergence(FetchPartition* part, Partition* p, int64_t log_start) noexcept nogil:
+    """Whether the log that was read so far is a prefix of this one (KIP-595)."""
+    cdef int32_t epoch
+    cdef int64_t end
+    log_epoch_end(p.log, part.last_fetched_epoch, &epoch, &end)
+    if epoch < 0 or part.offset < log_start:  # newer than all epochs there are, or too old
+        return OFFSET_OUT_OF_RANGE
+    if epoch < part.last_fetched_epoch or end < part.offset:
+        part.diverging = True
+        part.diverging_epoch = epoch
+        part.diverging_end = end
+    return 0
+
+cdef void drop_partial_batch(FetchCore* core, LogSlice* slice) noexcept nogil:
+    """A slice that the limit cut inside its first batch is of no use: it is left out."""
+    cdef System* system = table_system(core.table)
+    cdef uint8_t head[LOG_OVERHEAD]
+    cdef ssize_t got = 0
+    if slice.size_bytes >= LOG_OVERHEAD:
+        got = system.pread(
+            system, segment_fd(slice.segment, system), head, LOG_OVERHEAD, slice.position)
+    if got == LOG_OVERHEAD and (
+            LOG_OVERHEAD + <int64_t><int32_t>be32_load(head + AT_BATCH_LENGTH) <= slice.size_bytes):
+        return
+    segment_release(slice.segment)
+    memset(slice, 0, sizeof(LogSlice))
+
+cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, int64_t limit, int64_t log_end, bint committed_only, Budget* budget) noexcept nogil:
+    cdef int64_t size_max = budget.bytes_left
+    cdef bint whole_first = budget.bytes_found == 0
+    cdef int error
+    if part.bytes_max < size_max:
+        size_max = part.bytes_max
+    if part.offset >= limit:
+        if log_end > part.high_watermark:
+            partition_commit(core.table, p)
+        return 0
+    if size_max < 0:
+        return UNKNOWN_SERVER_ERROR
+    if size_max == 0 and not whole_first:
+        return 0
+    error = log_read(p.log, part.offset, size_max, limit, whole_first, &part.slice)
+    if error == 0 and not whole_first and 0 < size_max <= part.slice.size_bytes:
+        drop_partial_batch(core, &part.slice)
+    if error == 0 and committed_only and part.slice.size_bytes > 0:
+        error = log_aborted_txns(p.log, part.offset, limit, &part.slice, &part.aborted)
+        if error != 0:
+            segment_release(part.slice.segment)
+            memset(&part.slice, 0, sizeof(LogSlice))
+    return <int16_t>error
+
+cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget, int32_t counted_by) noexcept nogil:
+    """counted_by: a thread index when this is the first look at the partition, else NOT_COUNTED."""
+    cdef int16_t error
+    cdef Partition* p = find(core, part, &error)
+    if p == NULL:
+        return refuse(part, error, NULL)
+    error = look_into(core, r, part, p, budget)
+    if counted_by != NOT_COUNTED:
+        count(p.counters, counted_by, COUNT_FETCHES, 1)
+        if error != 0 and not fetch_error_is_expected(error):
+            count(p.counters, counted_by, COUNT_FETCHES_FAILED, 1)
+    return error
+
+cdef int16_t look_into(FetchCore* core, const FetchRequest* r, FetchPartition* part, Partition* p, Budget* budget) noexcept nogil:
+    cdef int16_t error
+    cdef int64_t log_start, log_end
+    error = check_leader(core, r, part, p)
+    if error != 0:
+        return refuse(part, error, p)
+    log_start = log_start_offset(p.log)
+    log_end = log_end_offset(p.log)
+    if part.last_fetched_epoch >= 0:
+        error = check_divergence(part, p, log_start)
+        if error != 0:
+            return refuse(part, error, NULL)
+    part.high_watermark = partition_high_watermark(p)
+    part.last_stable_offset = partition_visible_end(core.table, p, True)
+    part.log_start_offset = log_start
+    if part.diverging:
+        return 0
+    if part.offset < log_start or part.offset > log_end:
+        return refuse(part, OFFSET_OUT_OF_RANGE, NULL)
+    error = read_records(
+        core, part, p, part.last_stable_offset if r.isolation == 1 else part.high_watermark,
+        log_end, r.isolation == 1, budget)
+    part.intercepted = part.slice.size_bytes > 0 and fetch_is_intercepted(p)
+    return refuse(part, error, NULL) if error != 0 else 0
+
+cdef inline bint fetch_is_intercepted(Partition* p) noexcept nogil:
+    return (<ProducePolicy*>atomic_load_pointer(<void**>&p.policy)).fetch_intercepted
+
+# ---- all partitions
+
+cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget, int32_t thread_index) noexcept nogil:
+    """What a partition is that does not exist is settled the first time, as in Kafka."""
+    cdef FetchPartition* part
+    cdef int32_t i
+    cdef int slot
+    cdef int64_t frame_bytes = fetch_answer_frame_bytes(r)
+    memset(budget, 0, sizeof(Budget))
+    budget.bytes_left = r.max_bytes
+    if budget.bytes_left > atomic_load_i32(&core.fetch_bytes_max):
+        budget.bytes_left = atomic_load_i32(&core.fetch_bytes_max)
+    if budget.bytes_left < 0:
+        budget.bytes_left = 0
+    if budget.bytes_left > INT32_LAST - frame_bytes:
+        budget.bytes_left = INT32_LAST - frame_bytes
+    slot = epoch_enter(table_epochs(core.table))
+    for i in range(r.part_count):
+        part = &r.parts[i]
+        if part.absent != PART_PRESENT:
+            continue
+        look_at(core, r, part, budget, thread_index if first_time else NOT_COUNTED)
+        if first_time and part.error != 0:
+            if part.error == UNKNOWN_TOPIC_ID:
+                part.absent = PART_OF_UNKNOWN_ID
+            elif part.error == UNKNOWN_TOPIC_OR_PARTITION:
+                part.absent = PART_UNKNOWN
+        if part.slice.size_bytes > INT32_LAST - frame_bytes:
+            segment_release(part.slice.segment)
+            memset(&part.slice, 0, sizeof(LogSlice))
+            refuse(part, MESSAGE_TOO_LARGE, NULL)
+        if part.absent == PART_PRESENT:
+            budget.wanted = True
+            budget.hurry = budget.hurry or part.error != 0 or part.diverging
+        budget.bytes_found += part.slice.size_bytes
+        if part.slice.size_bytes > 0:
+            budget.bytes_left -= part.slice.size_bytes + part.aborted.count * ABORTED_ANSWER_BYTES
+            if budget.bytes_left < 0:
+                budget.bytes_left = 0
+    epoch_leave(table_epochs(core.table), slot)
+
+cdef bint is_enough(FetchCore* core, const FetchRequest* r, const Budget* found) noexcept nogil:
+    cdef int64_t bytes_min = r.min_bytes
+    if bytes_min > r.max_bytes:
+        bytes_min = r.max_bytes
+    if bytes_min > atomic_load_i32(&core.fetch_bytes_max):
+        bytes_min = atomic_load_i32(&core.fetch_bytes_max)
+    return r.max_wait_ms <= 0 or not found.wanted or found.hurry or found.bytes_found >= bytes_min
+
+# ---- waiting
+
+cdef bint watch_all(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
+    """A watch on every partition that has none (any more)."""
+    cdef Partition* p
+    cdef Watch* watch
+    cdef int16_t error
+    cdef int32_t i
+    cdef int slot
+    if w.watches == NULL:
+        w.watches = <Watch*>calloc(w.r.part_count, sizeof(Watch))
+        if w.watches == NULL:
+            return False
+        w.watch_count = w.r.part_count
+        for i in range(w.watch_count):
+            w.watches[i].thread_index = request.thread_index
+            w.watches[i].connection_id = request.connection_id
+    slot = epoch_enter(table_epochs(core.table))
+    for i in range(w.watch_count):
+        watch = &w.watches[i]
+        if not watch_waits(watch) and w.r.parts[i].absent == PART_PRESENT:
+            p = find(core, &w.r.parts[i], &error)
+            if p != NULL:
+                partition_watch(core.table, p, watch)
+    epoch_leave(table_epochs(core.table), slot)
+    return True
+
+cdef void unwatch_all(FetchCore* core, FetchWait* w) noexcept nogil:
+    cdef int32_t i
+    for i in range(w.watch_count):
+        if w.r.parts[i].absent == PART_PRESENT:
+            partition_unwatch(core.table, &w.watches[i])
+    free(w.watches)
+    w.watches = NULL
+    w.watch_count = 0
+
+cdef void wait_free(FetchCore* core, FetchWait* w) noexcept nogil:
+    unwatch_all(core, w)
+    session_drop(core.sessions, &w.use)
+    cold_wait_release(w.cold)
+    fetch_request_free(&w.r)
+    free(w)
+
+cdef inline int64_t now_ns(FetchCore* core) noexcept nogil:
+    cdef System* system = table_system(core.table)
+    return system.monotonic_ns(system)
+
+# ---- answering
+
+cdef void settle_records(FetchRequest* r) noexcept nogil:
+    """Only verified bytes are sent."""
+    cdef int16_t error
+    cdef int32_t i
+    for i in range(r.part_count):
+        error = slice_settle(&r.parts[i].slice)
+        if error != 0:
+            refuse(&r.parts[i], error, NULL)
+
+cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error) noexcept nogil:
+    """Errors of the partitions that are answered, and bytes by topic."""
+    cdef FetchPartition* part
+    cdef Partition* p
+    cdef int16_t absent
+    cdef int32_t i
+    cdef int slot
+    if error != 0 or w.r.part_count == 0:
+        request_error(request, error)
+        return
+    slot = epoch_enter(table_epochs(core.table))
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        request_error(request, part.error)
+        if part.slice.size_bytes:
+            p = find(core, part, &absent)
+            if p != NULL:
+                count(p.counters, request.thread_index, COUNT_BYTES_OUT, part.slice.size_bytes)
+    epoch_leave(table_epochs(core.table), slot)
+
+cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error, Response* out) noexcept nogil:
+    """Ends the request."""
+    cdef int32_t session_id = 0
+    cdef bint written
+    if error != 0:
+        w.r.part_count = 0
+    else:
+        settle_records(&w.r)
+        error = session_finish(
+            core.sessions, &w.r, now_ns(core) // NS_PER_MS, &w.use, &session_id)
+    count_answer(core, w, request, error)
+    written = fetch_answer(&w.r, request.correlation_id, error, session_id, out)
+    atomic_add_i64(&core.requests, 1)
+    if out.slice_bytes:
+        atomic_add_i64(&core.bytes_out, out.slice_bytes)
+    wait_free(core, w)
+    return LANE_DONE if written else LANE_CLOSE
+
+cdef bint hand_to_plugins(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
+    """Whether some range goes through plugins first. They see what is verified only; a range that
+    there is no room for is an error, and the consumer asks again."""
+    cdef FetchPartition* part
+    cdef Partition* p
+    cdef int16_t error
+    cdef int32_t i
+    cdef int slot
+    cdef bint asked = False
+    for i in range(w.r.part_count):
+        asked |= w.r.parts[i].intercepted
+    if not asked:
+        return False
+    settle_records(&w.r)
+    asked = False
+    slot = epoch_enter(table_epochs(core.table))
+    for i in range(w.r.part_count):
+        part = &w.r.parts[i]
+        if not part.intercepted or part.slice.size_bytes == 0:
+            continue
+        p = find(core, part, &error)
+        if p != NULL:
+            part.rewrite = rewrite_ask(
+                core.rewrites, request.thread_index, request.connection_id, p, &part.slice)
+        if part.rewrite == NULL:
+            refuse_records(part, REQUEST_TIMED_OUT)
+        asked |= part.rewrite != NULL
+    epoch_leave(table_epochs(core.table), slot)
+    return asked
+
+cdef void refuse_records(FetchPartition* part, int16_t error) noexcept nogil:
+    rewrite_drop(part.rewrite)
+    part.rewrite = NULL
+    if part.slice.segment != NULL:
+        segment_release(part.slice.segment)
+    memset(&part.slice, 0, sizeof(LogSlice))
+    refuse(part, error, NULL)
+
+cdef bint plugins_are_done(FetchWait* w) noexcept nogil:
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        if w.r.parts[i].rewrite != NULL and not rewrite_is_done(w.r.parts[i].rewrite):
+            return False
+    return True
+
+cdef int take_rewritten(FetchCore* core, FetchWait* w, const Request* request, Response* out) noexcept nogil:
+    """The plugins are done, or have had their time: the answer with what they made."""
+    cdef Rewrite* rewrite
+    cdef int64_t left = INT32_LAST - fetch_answer_frame_bytes(&w.r)
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        rewrite = w.r.parts[i].rewrite
+        if rewrite == NULL:
+            left -= w.r.parts[i].slice.size_bytes
+        elif not rewrite_is_done(rewrite):
+            refuse_records(&w.r.parts[i], REQUEST_TIMED_OUT)
+        elif rewrite.error != 0:
+            refuse_records(&w.r.parts[i], rewrite.error)
+        elif rewrite.made_bytes > left:
+            refuse_records(&w.r.parts[i], MESSAGE_TOO_LARGE)
+        else:
+            left -= rewrite.made_bytes
+    return answer(core, w, request, 0, out)
+
+cdef int finish(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+    """The records are in memory: through plugins, where a topic has such, and out."""
+    if not hand_to_plugins(core, w, request):
+        return answer(core, w, request, 0, out)
+    w.rewrites = True
+    return lane_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
+
+cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
+    """Whether some range must be read from the disk first; then w.cold is the wait for it."""
+    cdef ColdWait* wait = NULL
+    cdef LogSlice* slice
+    cdef int32_t i
+    for i in range(w.r.part_count):
+        slice = &w.r.parts[i].slice
+        if slice.size_bytes == 0 or (
+            slice_is_verified(slice) and not slice_is_cold(core.table, slice)
+        ):
+            continue
+        if wait == NULL:
+            wait = cold_wait_new(request.thread_index, request.connection_id)
+            if wait == NULL:
+                return False
+        if not cold_ask(core.cold, wait, slice) and not slice_is_verified(slice):
+            slice_verify(slice.segment, table_system(core.table), slice_end(slice))
+    if wait == NULL:
+        return False
+    if cold_asked_all(wait):  # refused, or read already
+        cold_wait_release(wait)
+        return False
+    w.cold = wait
+    atomic_add_i64(&core.cold_waits, 1)
+    return True
+
+cdef int settle(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
+    """The records are chosen: answer, as soon as they are in memory."""
+    unwatch_all(core, w)
+    if not warm(core, w, request):
+        return finish(core, w, request, out, parked)
+    return lane_parks(parked, w, now_ns(core) + COLD_WAIT_NS)
+
+cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked, bint first_time, bint expired) noexcept nogil:
+    cdef Budget found
+    look(core, &w.r, first_time, &found, request.thread_index)
+    if expired or is_enough(core, &w.r, &found):
+        return settle(core, w, request, out, parked)
+    fetch_request_clear(&w.r)
+    if not watch_all(core, w, request):
+        wait_free(core, w)
+        return LANE_CLOSE
+    look(core, &w.r, False, &found, request.thread_index)
+    if is_enough(core, &w.r, &found):
+        return settle(core, w, request, out, parked)
+    fetch_request_clear(&w.r)
+    return lane_parks(parked, w, w.deadline_ns)
+
+# ---- the lane
+
+cdef bint lane_takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+    return api_key == FETCH_KEY and FETCH_VERSION_MIN <= api_version <= FETCH_VERSION_MAX
+
+cdef int lane_handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
+    cdef FetchCore* core = <FetchCore*>context
+    cdef FetchWait* w = <FetchWait*>malloc(sizeof(FetchWait))
+    cdef int status
+    if w == NULL:
+        return LANE_CLOSE
+    memset(w, 0, sizeof(FetchWait))
+    fetch_request_init(&w.r)
+    status = fetch_parse(
+        &w.r, request.data + request.body_at, request.size_bytes - request.body_at, request.api_version)
+    if status == FETCH_OK:
+        status = session_begin(core.sessions, &w.r, request.received_ns // NS_PER_MS, &w.use)
+        if status > 0:
+            return answer(core, w, request, <int16_t>status, out)
+    if status < 0:
+        wait_free(core, w)
+        return LANE_CLOSE
+    request.from_follower = w.r.replica_id >= 0
+    w.deadline_ns = request.received_ns + w.r.max_wait_ms * NS_PER_MS
+    status = look_or_wait(core, w, request, out, parked, True, False)
+    if status == LANE_PARKED:
+        atomic_add_i64(&core.waits, 1)
+    return status
+
+cdef int lane_resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
+    cdef FetchCore* core = <FetchCore*>context
+    cdef FetchWait* w = <FetchWait*>parked.state
+    if w.rewrites:
+        if not expired and not plugins_are_done(w):
+            return LANE_PARKED
+        return take_rewritten(core, w, request, out)
+    if w.cold != NULL:
+        if not expired and not cold_wait_is_over(w.cold):
+            return LANE_PARKED
+        return finish(core, w, request, out, parked)
+    if expired:
+        atomic_add_i64(&core.expired, 1)
+    return look_or_wait(core, w, request, out, parked, False, expired)
+
+cdef void lane_abandon(void* context, Parked* parked) noexcept nogil:
+    wait_free(<FetchCore*>context, <FetchWait*>parked.state)
+    parked.state = NULL
+
+# ---- Python
+
+cdef int read_header(Request* request) noexcept nogil:
+    """Fills the request from its frame's header, as the reactor does; -1: malformed."""
+    cdef Cursor c = cursor_of(request.data, request.size_bytes)
+    cdef int64_t tags, i
+    request.api_key = cursor_i16(&c)
+    request.api_version = cursor_i16(&c)
+    request.correlation_id = cursor_i32(&c)
+    request.client_id_bytes = cursor_i16(&c)
+    request.client_id = NULL
+    if request.client_id_bytes > 0:
+        request.client_id = cursor_take(&c, request.client_id_bytes)
+    if request.api_version >= FETCH_FLEXIBLE_FROM:
+        tags = <int64_t>cursor_uvarint(&c, 5)
+        for i in range(tags):
+            cursor_uvarint(&c, 5)
+            cursor_take(&c, <int64_t>cursor_uvarint(&c, 5))
+            if c.bad:
+                break
+    request.body_at = c.p - request.data
+    return -1 if c.bad else 0
+
+cdef bytes whole_response(Response* out, System* system):
+    """The answer's bytes with its slices read in; the response is spent."""
+    cdef bytes whole
+    cdef char* at
+    cdef int32_t i
+    cdef int64_t done = 0, got
+    cdef LogSlice slice
+    parts = []
+    try:
+        for i in range(out.slice_count):
+            slice = out.slices[i].slice
+            parts.append((<char*>out.bytes.data)[done:out.slices[i].after_byte])
+            done = out.slices[i].after_byte
+            whole = PyBytes_FromStringAndSize(NULL, slice.size_bytes)
+            at = PyBytes_AS_STRING(whole)
+            with nogil:
+                got = system.pread(
+                    system, segment_fd(slice.segment, system), at, slice.size_bytes, slice.position)
+            if got != slice.size_bytes:
+                raise OSError(-got if got < 0 else 0, "a slice could not be read whole")
+            parts.append(whole)
+        parts.append((<char*>out.bytes.data)[done:out.bytes.size])
+    finally:
+        response_free(out)
+    return b"".join(parts)
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class ParkedFetch:
+    """A request that waits. Its frame is kept here, because the request points into it."""
+    cdef FetchLane lane
+    cdef bytes frame
+    cdef Request request
+    cdef Parked parked
+
+    def __dealloc__(self):
+        if self.parked.state != NULL:
+            lane_abandon(&self.lane.core, &self.parked)
+
+    @property
+    def deadline_ns(self):
+        return self.parked.deadline_ns
+
+    def resume(self, *, bint expired=False):
+        """The answer's frame, or None when the request waits on."""
+        cdef Response out
+        cdef int status
+        if self.parked.state == NULL:
+            raise ValueError("the request has been answered")
+        response_init(&out)
+        with nogil:
+            status = lane_resume(&self.lane.core, &self.request, &out, &self.parked, expired)
+        if status == LANE_PARKED:
+            return None
+        self.parked.state = NULL
+        return self.lane.answer_of(status, &out)
+
+    def wait(self):
+        """The answer's frame, after the wait that the request asks for at most. Without the GIL."""
+        cdef Table* table = self.lane.core.table
+        cdef int64_t wakes, deadline_ns
+        cdef bint expired = False
+        while True:
+            wakes = table_local_wakes(table)
+            done = self.resume(expired=expired)
+            if done is not None:
+                return done
+            deadline_ns = self.parked.deadline_ns
+            with nogil:
+                expired = not table_wait_local(table, wakes, deadline_ns)
+
+    def abandon(self):
+        """The client has gone."""
+        if self.parked.state != NULL:
+            lane_abandon(&self.lane.core, &self.parked)
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class FetchLane(LaneHandle):
+    """The lane of one broker. `table` and `sessions` are kept while it lives."""
+
+    def __cinit__(self, table, FetchSessions sessions, *, int fetch_bytes_max, int cold_depth_max=256):
+        memset(&self.core, 0, sizeof(FetchCore))
+        self.core.table = table_of(table)
+        self.core.sessions = sessions.cache
+        self.core.fetch_bytes_max = fetch_bytes_max
+        self.core.cold = cold_reads_new(self.core.table, cold_depth_max)
+        if self.core.cold == NULL:
+            raise MemoryError
+        self.table_owner, self.sessions_owner, self.threads = table, sessions, []
+        self.rewrites = RewriteQueue(REWRITES_MAX)
+        self.core.rewrites = self.rewrites.serve(table)
+        self.functions = lane_of(
+            &self.core, lane_takes, lane_handle, lane_resume, lane_abandon)
+        self.lane = &self.functions
+        self.owner = (table, sessions)
+
+    def __init__(self, *_args, **_named):
+        pass
+
+    def __dealloc__(self):
+        cold_reads_free(self.core.cold)
+
+    cdef void bind(self, Waker* waker):
+        table_bind_waker(self.core.table, waker)
+
+    def start(self, int thread_count=2):
+        """Threads that read old data into memory. Without them nothing waits for the disk apart."""
+        for _ in range(thread_count):
+            thread = threading.Thread(target=self.read_cold_ranges, name="cold-reads", daemon=True)
+            self.threads.append(thread)
+            cold_expect_thread(self.core.cold)
+            thread.start()
+
+    def stop(self):
+        """Ends the threads; ranges asked for are read first. After the reactor, before the table."""
+        self.rewrites.close()
+        cold_close(self.core.cold)
+        for thread in self.threads:
+            thread.join()
+        self.threads.clear()
+
+    def read_cold_ranges(self):
+        """A thread's life."""
+        with nogil:
+            cold_run(self.core.cold)
+
+    @property
+    def fetch_bytes_max(self):
+        return self.core.fetch_bytes_max
+
+    @fetch_bytes_max.setter
+    def fetch_bytes_max(self, int value):
+        atomic_store_i32(&self.core.fetch_bytes_max, value)
+
+    @property
+    def counters(self):
+        """How many requests, bytes of records, waits; of the waits: expired, for the disk."""
+        cdef ColdReads* cold = self.core.cold
+        return {
+            "requests": atomic_load_i64(&self.core.requests),
+            "bytes_out": atomic_load_i64(&self.core.bytes_out),
+            "waits": atomic_load_i64(&self.core.waits),
+            "expired": atomic_load_i64(&self.core.expired),
+            "cold_waits": atomic_load_i64(&self.core.cold_waits),
+            "cold_bytes_read": cold.bytes_read,
+            "cold_refused": cold.refused,
+        }
+
+    cdef object answer_of(self, int status, Response* out):
+        if status != LANE_DONE:
+            response_free(out)
+            raise MalformedMessage("a Fetch request that cannot be read; its connection is closed")
+        return whole_response(out, table_system(self.core.table))
+
+    def handle_frame(self, bytes frame not None):
+        """One request, header and body without the size, as tests and the Python lane send it.
+
+        Gives the answer with its size in front, or a ParkedFetch. Raises MalformedMessage where a
+        connection would be closed."""
+        cdef ParkedFetch waiting = ParkedFetch.__new__(ParkedFetch)
+        cdef System* system = table_system(self.core.table)
+        cdef Response out
+        cdef int status
+        waiting.lane, waiting.frame = self, frame
+        waiting.request.data = <uint8_t*>PyBytes_AS_STRING(frame)
+        waiting.request.size_bytes = len(frame)
+        waiting.request.thread_index = LOCAL_THREAD
+        waiting.request.received_ns = system.monotonic_ns(system)
+        response_init(&out)
+        status = read_header(&waiting.request)
+        if status < 0 or not lane_takes(NULL, waiting.request.api_key, waiting.request.api_version):
+            raise MalformedMessage("not a Fetch request of a version this lane takes")
+        with nogil:
+            status = lane_handle(&self.core, &waiting.request, &out, &waiting.parked)
+        if status == LANE_PARKED:
+            return waiting
+        return self.answer_of(status, &out)
+
+    def measure(self, bytes frame not None, int64_t rounds):
+        """Handles one request over and over and drops the answers: (bytes of the last answer)."""
+        cdef Request request
+        cdef Response out
+        cdef Parked parked
+        cdef int64_t i, size_bytes = 0
+        cdef int status = LANE_DONE
+        memset(&request, 0, sizeof(Request))
+        request.data = <uint8_t*>PyBytes_AS_STRING(frame)
+        request.size_bytes = len(frame)
+        request.thread_index = LOCAL_THREAD
+        if read_header(&request) < 0:
+            raise MalformedMessage("the header cannot be read")
+        with nogil:
+            for i in range(rounds):
+                response_init(&out)
+                status = lane_handle(&self.core, &request, &out, &parked)
+                size_bytes = out.bytes.size + out.slice_bytes
+                response_free(&out)
+                if status == LANE_PARKED:
+                    lane_abandon(&self.core, &parked)
+                if status != LANE_DONE:
+                    break
+        if status != LANE_DONE:
+            raise ValueError(f"the request was not answered at once ({status})")
+        return size_bytes

@@ -1,0 +1,201 @@
+"""Fetched records that plugins look at: a queue from network threads to Python threads.
+
+A fetch has chosen its ranges; those of topics with fetch.interceptors become jobs, and the request
+is parked. A Python thread takes one (RewriteQueue.next), reads the range, asks the plugins, and
+gives what is to be sent in its place, or an error. Each job that is done wakes the connection,
+which answers when none is left. Nothing on disk changes.
+
+Limits: depth_max jobs; one that does not fit is answered with an error that consumers try again.
+What a job makes may be GROWTH times as large as its range, or GROWN_BYTES when that is more.
+A job holds its segment, so that retention may go on. Next: fetch.pyx; the threads are
+broker/server/fetch_interceptors.py.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from barnabas.cext.log.segment cimport segment_fd, segment_release, segment_retain
+from barnabas.cext.memory.job_queue cimport (
+    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_done, jobs_put, jobs_remove,
+)
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.partition.partitions cimport table_of, table_system, table_wake
+
+cdef enum:
+    ERROR_UNKNOWN_SERVER_ERROR = -1
+    GROWTH = 4
+    GROWN_BYTES = 1 << 20
+
+
+cdef Rewrite* rewrite_ask(
+    Rewrites* rewrites, int32_t thread_index, uint64_t connection_id, const Partition* p,
+    const LogSlice* slice,
+) noexcept nogil:
+    cdef Rewrite* made
+    if p.topic_bytes > REWRITE_NAME_BYTES_MAX:
+        return NULL
+    made = <Rewrite*>calloc(1, sizeof(Rewrite))
+    if made == NULL:
+        return NULL
+    made.rewrites = rewrites
+    made.thread_index = thread_index
+    made.connection_id = connection_id
+    made.segment = slice.segment
+    made.position = slice.position
+    made.size_bytes = slice.size_bytes
+    made.topic_bytes = p.topic_bytes
+    made.partition = p.index
+    memcpy(made.topic, p.topic, p.topic_bytes)
+    pthread_mutex_lock(&rewrites.jobs.lock)
+    if not jobs_put(rewrites.jobs, &made.job):
+        pthread_mutex_unlock(&rewrites.jobs.lock)
+        free(made)
+        return NULL
+    segment_retain(made.segment)
+    pthread_mutex_unlock(&rewrites.jobs.lock)
+    return made
+
+
+cdef bint rewrite_is_done(Rewrite* rewrite) noexcept nogil:
+    cdef bint done
+    pthread_mutex_lock(&rewrite.rewrites.jobs.lock)
+    done = rewrite.job.state == JOB_DONE
+    pthread_mutex_unlock(&rewrite.rewrites.jobs.lock)
+    return done
+
+
+cdef void _free(Rewrite* rewrite) noexcept nogil:
+    segment_release(rewrite.segment)
+    free(rewrite.made)
+    free(rewrite)
+
+
+cdef void rewrite_drop(Rewrite* rewrite) noexcept nogil:
+    cdef Rewrites* rewrites
+    cdef bint works
+    if rewrite == NULL:
+        return
+    rewrites = rewrite.rewrites
+    pthread_mutex_lock(&rewrites.jobs.lock)
+    works = rewrite.job.state == JOB_WORKING
+    if works:
+        rewrite.dropped = True
+    elif rewrite.job.state == JOB_QUEUED:
+        jobs_remove(rewrites.jobs, &rewrite.job)
+    pthread_mutex_unlock(&rewrites.jobs.lock)
+    if not works:
+        _free(rewrite)
+
+
+cdef void _finish(Rewrite* rewrite) noexcept nogil:
+    cdef Rewrites* rewrites = rewrite.rewrites
+    cdef bint dropped
+    pthread_mutex_lock(&rewrites.jobs.lock)
+    rewrites.jobs.done_count += 1
+    dropped = rewrite.dropped
+    jobs_done(&rewrite.job)
+    if not dropped:
+        # Under the lock: it may be dropped as soon as it is done.
+        table_wake(rewrites.table, rewrite.thread_index, rewrite.connection_id)
+    pthread_mutex_unlock(&rewrites.jobs.lock)
+    if dropped:
+        _free(rewrite)
+
+
+@cython.no_gc_clear         # whoever deallocates jobs needs what it refers to
+cdef class RewriteQueue(JobQueue):
+    """The ranges of one broker that wait for its plugins."""
+
+    cdef Rewrites* serve(self, table) except NULL:
+        """For the lane of a table, before it runs."""
+        self.table_owner = table
+        self.rewrites.table = table_of(table)
+        self.rewrites.jobs = self.jobs
+        return &self.rewrites
+
+    def next(self):
+        """The next RewriteJob; None when the queue is closed."""
+        cdef Rewrite* found
+        cdef RewriteJob job
+        with nogil:
+            found = <Rewrite*>self.take(-1)
+        if found == NULL:
+            return None
+        job = RewriteJob.__new__(RewriteJob)
+        job.queue = self
+        job.rewrite = found
+        job.topic = PyBytes_FromStringAndSize(
+            <const char*>found.topic, found.topic_bytes).decode("utf-8", "replace")
+        job.partition = found.partition
+        job.size_bytes = found.size_bytes
+        return job
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class RewriteJob:
+    """One range. Answer with done() or failed(), once; dropped without, it has failed."""
+    cdef RewriteQueue queue
+    cdef Rewrite* rewrite
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly int64_t size_bytes
+
+    def __init__(self):
+        raise TypeError("jobs come from a RewriteQueue")
+
+    def __dealloc__(self):
+        if self.rewrite != NULL:
+            self.rewrite.error = ERROR_UNKNOWN_SERVER_ERROR
+            _finish(self.rewrite)
+
+    cdef Rewrite* _unanswered(self) except NULL:
+        if self.rewrite == NULL:
+            raise RuntimeError("the job is answered already")
+        return self.rewrite
+
+    def read(self):
+        """The bytes of the range. Raises OSError."""
+        cdef Rewrite* rewrite = self._unanswered()
+        cdef System* system = table_system(self.queue.rewrites.table)
+        cdef bytes whole = PyBytes_FromStringAndSize(NULL, rewrite.size_bytes)
+        cdef char* at = PyBytes_AS_STRING(whole)
+        cdef int64_t done = 0
+        cdef ssize_t got = 0
+        cdef int fd
+        with nogil:
+            fd = segment_fd(rewrite.segment, system)
+            while fd >= 0 and done < rewrite.size_bytes:
+                got = system.pread(
+                    system, fd, at + done, rewrite.size_bytes - done, rewrite.position + done)
+                if got <= 0:
+                    break
+                done += got
+        if done != rewrite.size_bytes:
+            raise OSError(-got if got < 0 else 0, "a range could not be read whole")
+        return whole
+
+    def done(self, bytes records not None):
+        """What is sent in the place of the range."""
+        cdef Rewrite* rewrite = self._unanswered()
+        cdef int64_t size = len(records)
+        if size > GROWTH * rewrite.size_bytes and size > GROWN_BYTES:
+            raise ValueError(f"{size} bytes in the place of {rewrite.size_bytes}")
+        rewrite.made = <uint8_t*>malloc(size if size else 1)
+        if rewrite.made == NULL:
+            raise MemoryError
+        memcpy(rewrite.made, PyBytes_AS_STRING(records), size)
+        rewrite.made_bytes = size
+        self.rewrite = NULL
+        with nogil:
+            _finish(rewrite)
+
+    def failed(self, int code):
+        """The consumer gets this Kafka error code for the partition."""
+        cdef Rewrite* rewrite = self._unanswered()
+        rewrite.error = <int16_t>(code if code else ERROR_UNKNOWN_SERVER_ERROR)
+        self.rewrite = NULL
+        with nogil:
+            _finish(rewrite)

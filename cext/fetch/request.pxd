@@ -1,0 +1,106 @@
+"""One Fetch request while it is in work: what was asked of each partition, and what was found."""
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.fetch.interception cimport Rewrite
+from barnabas.cext.log.log cimport LogSlice
+from barnabas.cext.log.txn_index cimport AbortedTxns
+
+cdef enum:
+    FETCH_VERSION_MIN = 4
+    FETCH_VERSION_MAX = 18
+    FETCH_FLEXIBLE_FROM = 12
+    FETCH_IDS_FROM = 13         # topics are named by id
+    FETCH_SESSIONS_FROM = 7
+    # More partitions than brokers serve; one takes about 200 bytes here while its request waits.
+    FETCH_PARTITIONS_MAX = 262144
+
+cdef enum:  # what fetch_parse answers
+    FETCH_OK = 0
+    FETCH_MALFORMED = -1
+    FETCH_NO_MEMORY = -2
+
+cdef struct FetchKey:           # which partition; `topic` is NULL where topics are named by id
+    const uint8_t* topic
+    int32_t topic_bytes
+    int32_t index
+    uint8_t topic_id[16]
+
+cdef enum:  # whether a partition exists, in the order in which Kafka answers them
+    PART_PRESENT = 0
+    PART_OF_UNKNOWN_ID = 1
+    PART_UNKNOWN = 2
+    PART_ORDERS = 3
+
+cdef struct FetchPartition:
+    FetchKey key
+    int64_t offset
+    int32_t leader_epoch        # -1: not checked
+    int32_t last_fetched_epoch  # -1: not checked
+    int32_t bytes_max
+    # what was found
+    int16_t error
+    int absent                  # one of the above
+    bint diverging
+    bint told                   # stands in the answer
+    int32_t diverging_epoch
+    int64_t diverging_end
+    int32_t leader_id           # with leader_now_epoch: who leads, where the version can say so
+    int32_t leader_now_epoch
+    int64_t high_watermark
+    int64_t last_stable_offset
+    int64_t log_start_offset
+    AbortedTxns aborted         # for readers of committed records
+    LogSlice slice              # size 0: no records; else a reference is held
+    Rewrite* rewrite            # plugins look at the records before they are sent (interception.pxd)
+    bint intercepted            # the topic's policy says so
+    void* entry                 # the session's entry of this partition (sessions.pxd), or NULL
+
+cdef struct FetchRequest:
+    int16_t version
+    int8_t isolation
+    int32_t replica_id
+    int32_t max_wait_ms
+    int32_t min_bytes
+    int32_t max_bytes
+    int32_t session_id
+    int32_t session_epoch
+    FetchPartition* parts
+    int32_t part_count
+    int32_t part_capacity
+    FetchKey* forgotten
+    int32_t forgotten_count
+    int32_t forgotten_capacity
+    Buffer names                # names copied out of a session, where the request has none itself
+
+cdef inline bint fetch_same_topic(const FetchKey* a, const FetchKey* b) noexcept nogil:
+    if a.topic == NULL or b.topic == NULL:
+        return a.topic == b.topic and memcmp(a.topic_id, b.topic_id, 16) == 0
+    return a.topic_bytes == b.topic_bytes and (
+        a.topic == b.topic or memcmp(a.topic, b.topic, a.topic_bytes) == 0
+    )
+
+cdef inline uint64_t fetch_key_hash(const FetchKey* key, uint64_t seed) noexcept nogil:
+    """FNV-1a from a secret seed, so that nobody can choose keys that share a place, and a mix."""
+    cdef uint64_t h = seed ^ 0xCBF29CE484222325u
+    cdef const uint8_t* p = key.topic if key.topic != NULL else &key.topic_id[0]
+    cdef int32_t n = key.topic_bytes if key.topic != NULL else 16
+    cdef int32_t i
+    for i in range(n):
+        h = (h ^ p[i]) * 0x100000001B3u
+    h ^= (<uint64_t><uint32_t>key.index + 1) * 0x9E3779B97F4A7C15u
+    h = (h ^ (h >> 33)) * 0xFF51AFD7ED558CCDu
+    h = (h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53u
+    return h ^ (h >> 33)
+
+cdef void fetch_request_init(FetchRequest* r) noexcept nogil
+# Gives back every slice and all memory.
+cdef void fetch_request_free(FetchRequest* r) noexcept nogil
+# Gives back the slices and forgets what was found, save that a partition is absent.
+cdef void fetch_request_clear(FetchRequest* r) noexcept nogil
+cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, int16_t version) noexcept nogil
+# One more partition at the end, with nothing found; NULL when memory ran out.
+cdef FetchPartition* fetch_add(FetchRequest* r) noexcept nogil
+# A partition asked for twice is asked for once: its first place, its last words. False: no memory.
+cdef bint fetch_merge_twins(FetchRequest* r, uint64_t seed) noexcept nogil

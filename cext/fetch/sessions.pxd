@@ -1,0 +1,93 @@
+"""Incremental fetch sessions (KIP-227): the cache of one broker, shared by its threads."""
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from barnabas.cext.fetch.request cimport FetchRequest
+from barnabas.cext.memory.mutex cimport pthread_mutex_t
+
+cdef enum:
+    SESSION_NONE = 0
+    SESSION_EPOCH_FIRST = 0     # asks for a new session
+    SESSION_EPOCH_FINAL = -1    # closes a session, asks for none
+    SESSION_EVICTION_MS = 120000
+    SESSION_TOPIC_BYTES_MAX = 249   # no topic has a longer name
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+cdef struct SessionEntry:       # one partition of a session; the name follows the struct
+    SessionEntry* next_in_place # of the same hash
+    SessionEntry* next          # in the order in which answers are made
+    SessionEntry* previous
+    uint64_t hash
+    int64_t offset
+    int64_t high_watermark      # as last told; -1: tell it again
+    int64_t log_start_offset
+    int32_t index
+    int32_t leader_epoch
+    int32_t last_fetched_epoch
+    int32_t bytes_max
+    int32_t topic_bytes         # 0: by id
+    uint8_t topic_id[16]
+
+cdef struct Session:
+    Session* next_in_place
+    Session* older              # the list of sessions by last use
+    Session* newer
+    int32_t id
+    int32_t epoch               # what the next request must say
+    int32_t holders             # the cache, and requests that look at the session
+    bint by_id
+    bint privileged             # a follower's
+    bint closed
+    bint evictable_by_privileged    # as of the last touch, as in Kafka
+    bint evictable_by_all
+    int64_t created_ms
+    int64_t last_used_ms
+    int32_t size_at_touch
+    uint64_t changes            # of the entries' set: while it stands, pointers to entries hold
+    pthread_mutex_t lock        # of what follows
+    SessionEntry** places
+    int32_t place_count
+    int32_t entry_count
+    int64_t memory_bytes
+    SessionEntry* first
+    SessionEntry* last
+
+cdef struct SessionCache:
+    pthread_mutex_t lock        # taken before no other lock but a session's own is never held with it
+    Session** places
+    int32_t place_count
+    int32_t session_count
+    int32_t slots_max
+    int64_t memory_bytes        # atomic: of all sessions
+    int64_t memory_bytes_max
+    Session* oldest
+    Session* newest
+    uint64_t seed
+    uint64_t random
+    int64_t evicted             # counters: atomic
+    int64_t refused
+
+cdef struct SessionUse:         # what one request has to do with a session
+    Session* session            # held until session_finish or session_drop; NULL: none
+    uint64_t changes
+    int32_t epoch               # the session's after this request
+    bint create                 # a full request: a session is made with the answer
+
+cdef SessionCache* session_cache_new(int32_t slots_max, int64_t memory_bytes_max, uint64_t seed) noexcept nogil
+cdef void session_cache_free(SessionCache* cache) noexcept nogil
+cdef void session_cache_set_slots(SessionCache* cache, int32_t slots_max) noexcept nogil
+
+# Reads the request's session fields. 0: r's partitions are those to fetch (of the whole session for
+# an incremental request; r's own names still point into the frame). Else the error that is the
+# whole answer; FETCH_NO_MEMORY (-2) when memory ran out.
+cdef int session_begin(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use) noexcept nogil
+# When the answers of r's partitions are known: marks what is told, moves partitions with records to
+# the end of their session's order, makes the session of a full request. Gives the error of the
+# whole answer and sets the session id to answer.
+cdef int16_t session_finish(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use, int32_t* session_id) noexcept nogil
+cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil
+
+cdef class FetchSessions:
+    """Python's owner of one SessionCache."""
+    cdef SessionCache* cache

@@ -1,1 +1,0 @@
-"""Nothing here is for Python: see fetch_request.pxd."""

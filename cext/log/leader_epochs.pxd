@@ -1,0 +1,26 @@
+"""A log's leader epochs for cext.log.log_handle; described in leader_epochs.pyx. A mutex of its own guards
+them: readers ask for an epoch's end while the log is appended to."""
+from libc.stdint cimport int32_t, int64_t
+
+from barnabas.cext.memory.mutex cimport pthread_mutex_t
+
+cdef struct EpochEntry:
+    int32_t epoch
+    int64_t start_offset
+
+cdef struct LeaderEpochs:
+    pthread_mutex_t lock
+    EpochEntry* entries         # epochs and start offsets grow strictly
+    int64_t count
+    int64_t capacity
+    int64_t changes             # counts up with every change: whether the checkpoint is stale
+
+cdef void leader_epochs_init(LeaderEpochs* e) noexcept nogil
+cdef void leader_epochs_free(LeaderEpochs* e) noexcept nogil
+cdef int32_t leader_epochs_latest(LeaderEpochs* e) noexcept nogil     # -1: none
+# From start_offset on records are of `epoch`. False without memory.
+cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil
+cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept nogil
+cdef void leader_epochs_cut_start(LeaderEpochs* e, int64_t start_offset) noexcept nogil
+cdef void leader_epochs_end_of(LeaderEpochs* e, int32_t epoch, int64_t log_end, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
+cdef int32_t leader_epochs_at(LeaderEpochs* e, int64_t offset) noexcept nogil    # -1: none

@@ -1,0 +1,129 @@
+"""Which leader epoch began at which offset of a log (KIP-101): a sorted array in memory.
+
+Invariants: epochs and start offsets grow strictly; an epoch without records is replaced by the
+next one that begins at the same offset. The checkpoint file is written by broker/storage from
+LogHandle.leader_epochs(). After a crash the file may be older than the log: recovery adds the
+epochs it meets in batches, and cuts those at or beyond the log's end.
+
+Memory: 16 bytes an entry. Next on the data path: cext/log/recover.pyx.
+"""
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove, memset
+
+from barnabas.cext.memory.atomics cimport atomic_add_i64
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+
+
+cdef void leader_epochs_init(LeaderEpochs* e) noexcept nogil:
+    memset(e, 0, sizeof(LeaderEpochs))
+    pthread_mutex_init(&e.lock, NULL)
+
+
+cdef void leader_epochs_free(LeaderEpochs* e) noexcept nogil:
+    free(e.entries)
+    e.entries = NULL
+    pthread_mutex_destroy(&e.lock)
+
+
+cdef int32_t leader_epochs_latest(LeaderEpochs* e) noexcept nogil:
+    cdef int32_t latest
+    pthread_mutex_lock(&e.lock)
+    latest = e.entries[e.count - 1].epoch if e.count else -1
+    pthread_mutex_unlock(&e.lock)
+    return latest
+
+
+cdef bint _push(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil:
+    cdef EpochEntry* grown
+    if e.count == e.capacity:
+        grown = <EpochEntry*>realloc(e.entries, (e.capacity * 2 + 4) * sizeof(EpochEntry))
+        if grown == NULL:
+            return False
+        e.entries = grown
+        e.capacity = e.capacity * 2 + 4
+    e.entries[e.count].epoch = epoch
+    e.entries[e.count].start_offset = start_offset
+    e.count += 1
+    return True
+
+
+cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil:
+    """Entries of the same or later epochs, or that begin there or later, give way."""
+    cdef bint done = True
+    cdef EpochEntry* last
+    pthread_mutex_lock(&e.lock)
+    last = &e.entries[e.count - 1] if e.count else NULL
+    if epoch >= 0 and (last == NULL or last.epoch != epoch or start_offset < last.start_offset):
+        while e.count and (e.entries[e.count - 1].epoch >= epoch
+                           or e.entries[e.count - 1].start_offset >= start_offset):
+            e.count -= 1
+        done = _push(e, epoch, start_offset)
+        atomic_add_i64(&e.changes, 1)
+    pthread_mutex_unlock(&e.lock)
+    return done
+
+
+cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept nogil:
+    """Drops what begins at end_offset or later."""
+    pthread_mutex_lock(&e.lock)
+    while e.count and e.entries[e.count - 1].start_offset >= end_offset:
+        e.count -= 1
+        atomic_add_i64(&e.changes, 1)
+    pthread_mutex_unlock(&e.lock)
+
+
+cdef void leader_epochs_cut_start(LeaderEpochs* e, int64_t start_offset) noexcept nogil:
+    """Drops what ended by start_offset; the epoch that holds it begins there from now on."""
+    cdef int64_t drop = 0
+    pthread_mutex_lock(&e.lock)
+    while drop + 1 < e.count and e.entries[drop + 1].start_offset <= start_offset:
+        drop += 1
+    if e.count and e.entries[drop].start_offset < start_offset:
+        e.entries[drop].start_offset = start_offset
+        atomic_add_i64(&e.changes, 1)
+    if drop:
+        memmove(e.entries, e.entries + drop, (e.count - drop) * sizeof(EpochEntry))
+        e.count -= drop
+        atomic_add_i64(&e.changes, 1)
+    pthread_mutex_unlock(&e.lock)
+
+
+cdef void leader_epochs_end_of(
+    LeaderEpochs* e, int32_t epoch, int64_t log_end, int32_t* found_epoch, int64_t* end_offset
+) noexcept nogil:
+    """The end of the largest epoch at or below `epoch`; the latest ends at the log's end. -1 and -1
+    for an epoch above every known one."""
+    cdef int64_t i
+    found_epoch[0] = -1
+    end_offset[0] = -1
+    pthread_mutex_lock(&e.lock)
+    if e.count and epoch == e.entries[e.count - 1].epoch:
+        found_epoch[0] = epoch
+        end_offset[0] = log_end
+    elif e.count and 0 <= epoch < e.entries[e.count - 1].epoch:
+        if epoch < e.entries[0].epoch:
+            # Older than all that is kept: such a replica shares nothing beyond the log's start.
+            found_epoch[0] = epoch
+            end_offset[0] = e.entries[0].start_offset
+        else:
+            i = e.count - 1
+            while e.entries[i].epoch > epoch:
+                i -= 1
+            found_epoch[0] = e.entries[i].epoch
+            end_offset[0] = e.entries[i + 1].start_offset
+    pthread_mutex_unlock(&e.lock)
+
+
+cdef int32_t leader_epochs_at(LeaderEpochs* e, int64_t offset) noexcept nogil:
+    cdef int32_t found = -1
+    cdef int64_t i
+    pthread_mutex_lock(&e.lock)
+    for i in range(e.count):
+        if e.entries[i].start_offset > offset:
+            break
+        found = e.entries[i].epoch
+    pthread_mutex_unlock(&e.lock)
+    return found

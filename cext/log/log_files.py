@@ -1,0 +1,175 @@
+"""Names and fates of the files in a partition's directory, for the opening of a log.
+
+    B.log .index .timeindex .txnindex   a segment; B is its base offset in 20 digits
+    OFFSET.snapshot                     producer state
+    *.deleted                           dropped by retention, compaction, truncation: unlinked
+    *.cleaned                           a compaction's unfinished output: unlinked
+    *.swap                              finished output: takes the place of what it covers, when
+                                        its .log is there, which is renamed last
+
+A crash at any step of this leaves names that the next opening treats the same way.
+Next on the data path: cext/log/log_handle.pyx.
+"""
+
+import os
+import struct
+from collections.abc import Callable
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+# What may follow the offset in a name: the suffix, and whether it is a .swap.
+_ENDINGS = {
+    suffix + swap: (suffix, bool(swap))
+    for suffix in (*SUFFIXES, ".snapshot")
+    for swap in ("", ".swap")
+}
+
+
+def path_of(directory: str, base_offset: int, suffix: str) -> str:
+    return os.path.join(directory, f"{base_offset:020d}{suffix}")
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return path_of(directory, offset, ".snapshot")
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _names(directory: str) -> list[tuple[int, str, bool]]:
+    """(offset, suffix, whether it is a .swap) of each file of a log."""
+    return _parsed(os.listdir(directory))
+
+
+def _parsed(listed: list[str]) -> list[tuple[int, str, bool]]:
+    found = []
+    for name in listed:
+        ending = _ENDINGS.get(name[20:])
+        if ending is not None and name[:20].isascii() and name[:20].isdigit():
+            found.append((int(name[:20]), *ending))
+    return found
+
+
+def _end_offset(path: str, base_offset: int) -> int:
+    """The end offset of a segment file, by its headers; what is torn does not count."""
+    end_offset, position = base_offset, 0
+    with open(path, "rb") as file:
+        while len(header := os.pread(file.fileno(), 27, position)) >= 17:
+            offset, length = struct.unpack_from(">qi", header)
+            if length < 14:
+                break
+            if header[16] == 2:
+                if len(header) < 27:
+                    break
+                offset += struct.unpack_from(">i", header, 23)[0]
+            end_offset = offset + 1
+            position += 12 + length
+    return end_offset
+
+
+def _finish_swaps(directory: str) -> None:
+    """Output whose .log is there takes the place of what it covers. A file of its own name is old
+    as long as an old .log is beside it, since that one is renamed last; else it is output already.
+    """
+    names = _names(directory)
+    swapped = sorted(base for base, suffix, swap in names if swap and suffix == ".log")
+    plain = {base for base, suffix, swap in names if not swap and suffix == ".log"}
+    if swapped:
+        last = path_of(directory, swapped[-1], ".log.swap")
+        end_offset = max(_end_offset(last, swapped[-1]), swapped[-1] + 1)
+        for base, suffix, swap in names:
+            covered = swapped[0] <= base < end_offset and (base in plain or base not in swapped)
+            if not swap and suffix != ".snapshot" and covered:
+                _unlink(path_of(directory, base, suffix))
+    for base, suffix, swap in names:
+        if swap:
+            final = path_of(directory, base, suffix)
+            if base in swapped:
+                os.rename(final + ".swap", final)
+            else:
+                _unlink(final + ".swap")
+
+
+def unlink_deleted(directory: str) -> int:
+    """Unlinks what was dropped; how many files."""
+    names = [name for name in os.listdir(directory) if name.endswith(".deleted")]
+    for name in names:
+        _unlink(os.path.join(directory, name))
+    return len(names)
+
+
+def tidy(directory: str) -> list[int]:
+    """Clears away what a crash left; the base offsets of the segments, ascending. Mostly there is
+    nothing to clear: the directory is listed once then, for there may be thousands of them."""
+    listed = os.listdir(directory)
+    left = [name for name in listed if name.endswith((".deleted", ".cleaned"))]
+    for name in left:
+        _unlink(os.path.join(directory, name))
+    if any(name.endswith(".swap") for name in listed):
+        _finish_swaps(directory)
+        listed = os.listdir(directory)
+    names = _parsed(listed)
+    bases = {base for base, suffix, _ in names if suffix == ".log"}
+    for base, suffix, _ in names:
+        if suffix in SUFFIXES and base not in bases:
+            _unlink(path_of(directory, base, suffix))
+    return sorted(bases)
+
+
+def indexes_are_whole(directory: str, base_offset: int) -> bool:
+    """Whether both indexes are there and hold whole entries. A segment without bytes needs none."""
+    try:
+        if os.path.getsize(path_of(directory, base_offset, ".log")) == 0:
+            return True
+        offsets = os.path.getsize(path_of(directory, base_offset, ".index"))
+        times = os.path.getsize(path_of(directory, base_offset, ".timeindex"))
+    except FileNotFoundError:
+        return False
+    return offsets % 8 == 0 and times % 12 == 0
+
+
+def snapshots(directory: str) -> list[int]:
+    """The offsets of the producer snapshots, newest first."""
+    return sorted(
+        (at for at, suffix, _ in _names(directory) if suffix == ".snapshot"), reverse=True
+    )
+
+
+def newest_snapshot(
+    directory: str, offset: int, is_whole: Callable[[bytes], bool], keeps_above: bool = False
+) -> tuple[int, bytes]:
+    """(offset, content) of the newest whole producer snapshot at or below `offset`, (0, b"")
+    without one. Damaged ones are removed, and so are those above unless they are kept."""
+    for at in snapshots(directory):
+        if at > offset and keeps_above:
+            continue
+        path = snapshot_path(directory, at)
+        with open(path, "rb") as file:
+            content = file.read()
+        if at <= offset and is_whole(content):
+            return at, content
+        os.unlink(path)
+    return 0, b""
+
+
+def drop_snapshots(directory: str, below: int | None = None) -> None:
+    for at in snapshots(directory):
+        if below is None or at < below:
+            _unlink(snapshot_path(directory, at))
+
+
+def drop(directory: str, bases: list[int]) -> None:
+    """Removes segments and the snapshots that go with them, the last segment first."""
+    for base in reversed(bases):
+        for suffix in (*SUFFIXES, ".snapshot"):
+            _unlink(path_of(directory, base, suffix))
+
+
+def unlink_unfinished(directory: str) -> None:
+    """Removes what a compaction wrote and did not put into the log."""
+    for name in os.listdir(directory):
+        if name.endswith((".cleaned", ".swap")):
+            _unlink(os.path.join(directory, name))

@@ -1,0 +1,805 @@
+"""Python's owner of a log: open with recovery, append, read, flush, roll, truncate, delete, close.
+
+The log itself is cext/log/log.pyx; what happens to its files at the opening is decided in
+cext/log/log_files.py. Every method that touches the disk gives up the GIL. A failure that the wire has
+a code for is a LogError with that code; broker/errors.py names it.
+
+Opening: leftovers of a crash are tidied; after an unclean stop every segment from the recovery
+point on is recovered (cext/log/recover.pyx), else the end is found in the last one. Missing and damaged
+indexes are rebuilt either way. Producer state: the newest whole snapshot and the batches after it.
+
+Next on the data path: cext/log/log.pyx.
+"""
+cimport cython
+import os
+from collections import namedtuple
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from barnabas.cext.log.leader_epochs cimport (
+    EpochEntry, leader_epochs_assign, leader_epochs_cut_end, leader_epochs_cut_start,
+    leader_epochs_latest,
+)
+from barnabas.cext.log.log_transactions cimport (
+    log_begin_verification, log_end_verification, log_transactions_restored,
+)
+from barnabas.cext.log.log cimport (
+    Appended, BUMPING_MARKER as LOG_BUMPING_MARKER, LOG_TIME_COMPRESSED, Log, LogConfig, LogMarks,
+    LogSlice, SegmentList, TRUSTED as LOG_TRUSTED, log_append, log_append_verified, log_end_offset,
+    log_epoch_end, log_first_open_offset, log_flush, log_flushed_offset, log_free, log_is_offline,
+    log_new, log_new_active, log_offset_for_time, log_offset_of_max_time, log_publish, log_read,
+    log_roll, log_start_offset, log_write_snapshot, segment_list_of,
+)
+from barnabas.cext.log.producers cimport (
+    Producer, Producers, producers_expire, producers_free, producers_init, snapshot_read,
+)
+from barnabas.cext.log.recover cimport (
+    SegmentFacts, segment_indexes_agree, segment_measure, segment_recover, segment_reindex,
+    segment_reindex_aborts,
+)
+from barnabas.cext.log.segment cimport (
+    Segment, SegmentCache, segment_fd, segment_indexes_fit, segment_load_times, segment_new,
+    segment_open_active, segment_open_indexes, segment_open_sealed, segment_release, segment_seal,
+)
+from barnabas.cext.log.truncation cimport (
+    log_begin_truncation, log_cut_to, log_delete_before, log_end_truncation, log_replace_all,
+    log_restore_producers,
+)
+from barnabas.cext.log.txn_index cimport txn_index_agrees
+from barnabas.cext.memory.atomics cimport atomic_store_i64
+from barnabas.cext.memory.epoch cimport Epochs, epoch_enter, epoch_leave, epoch_wait
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.memory.sys cimport SystemCalls, read_whole
+from barnabas.cext.record.batch_at cimport SEGMENT_CORRUPT
+from barnabas.cext.record.records cimport BatchHeader, RECORDS_OK, batch_header
+
+from barnabas.cext.log import log_files
+
+cdef enum:
+    STORAGE_ERROR = 56
+    CORRUPT_MESSAGE = 2
+
+TRUSTED = LOG_TRUSTED
+BUMPING_MARKER = LOG_BUMPING_MARKER
+
+LogSettings = namedtuple(
+    "LogSettings",
+    "segment_bytes segment_ms segment_jitter_ms index_interval_bytes segment_index_bytes "
+    "producer_id_expiration_ms preallocate flush_messages",
+    defaults=(1 << 30, 604_800_000, 0, 4096, 10_485_760, 86_400_000, False, 0x7FFFFFFFFFFFFFFF))
+AppendResult = namedtuple("AppendResult", "first_offset last_offset log_start_offset duplicate")
+SegmentInfo = namedtuple(
+    "SegmentInfo", "base_offset size_bytes flushed_bytes largest_timestamp active")
+ProducerState = namedtuple(
+    "ProducerState",
+    "producer_id epoch last_sequence last_timestamp coordinator_epoch txn_first_offset last_offset")
+Recovered = namedtuple(
+    "Recovered", "segments_walked batches records cut_bytes segments_dropped messages")
+
+
+class LogError(Exception):
+    """`code` is Kafka's error code."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+cdef LogConfig _config(object settings) except *:
+    cdef LogConfig config
+    config.segment_bytes = settings.segment_bytes
+    config.segment_ms = settings.segment_ms
+    config.segment_jitter_ms = settings.segment_jitter_ms
+    config.index_interval_bytes = settings.index_interval_bytes
+    config.segment_index_bytes = settings.segment_index_bytes
+    config.producer_id_expiration_ms = settings.producer_id_expiration_ms
+    config.preallocate = settings.preallocate
+    config.flush_messages = settings.flush_messages
+    if not 14 <= config.segment_bytes <= 0x7FFFFFFF:
+        raise ValueError("segment_bytes lies between 14 and 2^31-1: positions are int32")
+    if config.segment_index_bytes < 24:
+        raise ValueError("segment_index_bytes must hold two entries of the time index")
+    return config
+
+
+cdef object _os_error(int status, str what):
+    return OSError(-status, f"{what}: {os.strerror(-status)}")
+
+
+cdef Log* _open_log(LogHandle handle) except NULL:
+    if handle.log == NULL:
+        raise LogError(STORAGE_ERROR, f"{handle.directory} is closed")
+    return handle.log
+
+
+# ---------------------------------------------------------------------------- opening, step by step
+
+cdef int _push_segment(Log* log, Segment* segment) except -1:
+    """Before the log is shared."""
+    cdef SegmentList* grown = segment_list_of(log.segments.count + 1)
+    if grown == NULL:
+        raise MemoryError
+    memcpy(grown.items, log.segments.items, log.segments.count * sizeof(Segment*))
+    grown.items[log.segments.count] = segment
+    free(log.segments)
+    log.segments = grown
+    return 0
+
+
+cdef Segment* _existing(Log* log, int64_t base_offset, bint reindex) except NULL:
+    """A segment on disk as an active one; with reindex its indexes are opened empty. Of one that
+    needs no index yet they wait for the next append: a node has thousands of small partitions."""
+    cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
+    cdef int64_t needs_none_bytes
+    cdef int status
+    if segment == NULL:
+        raise MemoryError
+    with nogil:
+        status = segment_open_active(segment, log.system, False, 0)
+        needs_none_bytes = 0 if reindex else log.config.index_interval_bytes
+        if status == 0 and segment.size_bytes > needs_none_bytes:
+            status = segment_open_indexes(
+                segment, log.system, log.config.segment_index_bytes, reindex)
+    if status < 0:
+        segment_release(segment)
+        raise _os_error(status, f"segment {base_offset}")
+    return segment
+
+
+cdef Segment* _with_true_indexes(Log* log, int64_t base_offset, dict whole) except NULL:
+    """As `_existing`; opened for a rebuild, and noted in `whole`, when an index does not agree."""
+    cdef Segment* segment = _existing(log, base_offset, not whole[base_offset])
+    cdef int agree
+    if not whole[base_offset]:
+        return segment
+    with nogil:
+        agree = segment_indexes_agree(segment, log.system)
+    if agree == 1:
+        return segment
+    segment_release(segment)
+    if agree < 0:
+        raise _os_error(agree, f"segment {base_offset}")
+    whole[base_offset] = False
+    return _existing(log, base_offset, True)
+
+
+cdef bint _opens_sealed(Log* log, int64_t base_offset) except -1:
+    """Takes in a sealed segment whose indexes are as its broker left them; else nothing is done."""
+    cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
+    cdef int status
+    cdef bint fit = False
+    if segment == NULL:
+        raise MemoryError
+    with nogil:
+        status = segment_open_sealed(segment, log.system)
+        if status == 0 and segment_indexes_fit(segment):
+            status = segment_indexes_agree(segment, log.system)
+            fit = status == 1
+        if fit:
+            status = segment_load_times(segment, log.system, segment.size_bytes)
+    if status < 0 or not fit:
+        segment_release(segment)
+        if status < 0 and status != SEGMENT_CORRUPT:
+            raise _os_error(status, f"segment {base_offset}")
+        return False
+    _push_segment(log, segment)
+    return True
+
+
+cdef int _load_sealed(Log* log, int64_t base_offset, dict whole) except -1:
+    """A segment that needs no recovery. Its indexes are mended when they were left as by a crash,
+    rebuilt when they are not `whole`."""
+    if whole[base_offset] and _opens_sealed(log, base_offset):
+        return 0
+    cdef Segment* segment = _with_true_indexes(log, base_offset, whole)
+    cdef bint rebuild = not whole[base_offset]
+    cdef int status = 0
+    _push_segment(log, segment)
+    with nogil:
+        if rebuild:
+            status = segment_reindex(segment, log.system, log.config.index_interval_bytes)
+        if status == 0:
+            status = segment_load_times(segment, log.system, segment.size_bytes)
+        segment.flushed_bytes = segment.size_bytes
+        segment_seal(segment, log.system)
+    if status < 0:
+        raise _os_error(status, f"segment {base_offset}")
+    return 0
+
+
+def _is_whole_snapshot(bytes content) -> bool:
+    cdef Producers probe
+    producers_init(&probe)
+    cdef int status = snapshot_read(&probe, <const uint8_t*>PyBytes_AS_STRING(content), len(content), 0, 1)
+    producers_free(&probe)
+    return status == 0
+
+
+cdef int _rebuild_producers(LogHandle handle, int64_t offset, bint keeps_above=False) except -1:
+    """Before the log is shared."""
+    cdef Log* log = handle.log
+    cdef bytes content  # holds the bytes that `snapshot` points into
+    cdef int64_t at
+    cdef int status
+    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot, keeps_above)
+    cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
+    cdef int64_t snapshot_bytes = len(content)
+    with nogil:
+        status = log_restore_producers(log, at, snapshot, snapshot_bytes, offset)
+    if status < 0:
+        raise _os_error(status, f"producer state of {handle.directory}")
+    return 0
+
+
+cdef list _mend_aborts(LogHandle handle):
+    """Transaction indexes, of the segments so far, that are not true are made anew; messages."""
+    cdef Log* log = handle.log
+    cdef Segment* segment
+    cdef int64_t i
+    cdef int status
+    mended = []
+    for i in range(log.segments.count):
+        segment = log.segments.items[i]
+        with nogil:
+            status = txn_index_agrees(segment, log.system)
+        if status == 0:
+            mended.append(f"segment {segment.base_offset}: transaction index rebuilt")
+            _rebuild_producers(handle, segment.base_offset, True)
+            with nogil:
+                status = segment_reindex_aborts(segment, log.system, &log.producers)
+        if status < 0:
+            raise _os_error(status, f"transaction index of segment {segment.base_offset}")
+    return mended
+
+
+cdef object _recover_segments(LogHandle handle, list bases):
+    """Recovers segments in order; those behind a cut are dropped. (facts, end offset)"""
+    cdef Log* log = handle.log
+    cdef Segment* segment
+    cdef SegmentFacts facts
+    cdef int64_t end_offset = bases[0], batches = 0, records = 0, cut_bytes = 0
+    cdef int64_t snapshot_at
+    cdef int status
+    walked, dropped, messages = 0, 0, []
+    _rebuild_producers(handle, bases[0])
+    for i, base in enumerate(bases):
+        if i and (cut_bytes or base < end_offset):
+            log_files.drop(handle.directory, bases[i:])
+            dropped = len(bases) - i
+            messages.append(f"{dropped} segments from {base} on lie behind the damage: dropped")
+            break
+        if i:
+            segment = log.segments.items[log.segments.count - 1]
+            snapshot_at = base
+            with nogil:
+                segment_seal(segment, log.system)
+                status = log_write_snapshot(log, snapshot_at)
+            if status < 0:
+                raise _os_error(status, f"snapshot {base}")
+        segment = _existing(log, base, True)
+        _push_segment(log, segment)
+        with nogil:
+            status = segment_recover(
+                segment, log.system, &log.producers, &log.leader_epochs,
+                log.config.index_interval_bytes, &facts)
+        if status < 0:
+            raise _os_error(status, f"recovery of segment {base}")
+        walked += 1
+        batches += facts.batches
+        records += facts.records
+        cut_bytes += facts.cut_bytes
+        end_offset = facts.end_offset
+        if facts.cut_bytes:
+            messages.append(
+                f"segment {base}: {facts.cut_bytes} bytes after offset {end_offset} are no batch")
+    log_transactions_restored(log)
+    return Recovered(walked, batches, records, cut_bytes, dropped, messages), end_offset
+
+
+cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
+    """The last segment of a log that was closed cleanly; None when it was not clean after all."""
+    cdef Log* log = handle.log
+    cdef Segment* segment = _with_true_indexes(log, base_offset, whole)
+    cdef bint rebuild = not whole[base_offset]
+    cdef int64_t end_offset = 0, valid_bytes = 0
+    cdef int status = 0
+    with nogil:
+        if rebuild:
+            status = segment_reindex(segment, log.system, log.config.index_interval_bytes)
+        if status == 0:
+            status = segment_measure(segment, log.system, &end_offset, &valid_bytes)
+        if status == 0 and valid_bytes == segment.size_bytes:
+            status = segment_load_times(segment, log.system, segment.size_bytes)
+    if status < 0 or valid_bytes != segment.size_bytes:
+        segment_release(segment)
+        if status < 0:
+            raise _os_error(status, f"segment {base_offset}")
+        return None
+    segment.flushed_bytes = segment.size_bytes
+    _push_segment(log, segment)
+    return end_offset
+
+
+cdef int _begin(LogHandle handle, int64_t offset) except -1:
+    """An empty log that begins at `offset`."""
+    cdef Log* log = handle.log
+    cdef int status
+    cdef Segment* segment
+    with nogil:
+        segment = log_new_active(log, offset, &status)
+    if segment == NULL:
+        raise _os_error(status, f"segment {offset}")
+    _push_segment(log, segment)
+    return 0
+
+
+cdef int _set_marks(Log* log, int64_t end_offset, int64_t flushed_offset, int64_t flushed_base) except -1:
+    cdef LogMarks marks
+    cdef Segment* active = log.segments.items[log.segments.count - 1]
+    marks.end_offset = end_offset
+    marks.end_base = active.base_offset
+    marks.end_position = active.size_bytes
+    marks.flushed_offset = flushed_offset
+    marks.flushed_base = flushed_base
+    marks.flushed_position = (
+        active.size_bytes if flushed_base == marks.end_base and flushed_offset >= end_offset else 0)
+    log_publish(log, &marks)
+    return 0
+
+
+cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
+    cdef Log* log = handle.log
+    cdef int64_t end_offset, start_offset = log.start_offset
+    bases = log_files.tidy(handle.directory)
+    handle.recovered = Recovered(0, 0, 0, 0, 0, [])
+    if not bases:
+        log_files.drop_snapshots(handle.directory)
+        _begin(handle, start_offset)
+        _set_marks(log, start_offset, start_offset, start_offset)
+        return 0
+    log.start_offset = max(start_offset, bases[0])
+    unclean = [] if clean else [
+        b for i, b in enumerate(bases) if i + 1 == len(bases) or bases[i + 1] > recovery_point]
+    sealed = bases[:len(bases) - max(len(unclean), 1)]
+    whole = {b: log_files.indexes_are_whole(handle.directory, b) for b in bases}
+    for base in sealed:
+        _load_sealed(log, base, whole)
+    end = None if unclean else _open_end(handle, bases[len(bases) - 1], whole)
+    mended = _mend_aborts(handle)
+    rebuilt = [f"segment {b}: indexes rebuilt" for b in bases if not whole[b] and b not in unclean]
+    if end is None:
+        unclean = unclean or bases[len(bases) - 1:]
+        handle.recovered, end = _recover_segments(handle, unclean)
+        _set_marks(log, end, min(unclean[0], end), unclean[0])
+    else:
+        _set_marks(log, end, end, bases[len(bases) - 1])
+        _rebuild_producers(handle, end)
+    end_offset = end
+    handle.recovered.messages.extend(rebuilt + mended)
+    leader_epochs_cut_end(&log.leader_epochs, end_offset)
+    leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
+    if end_offset < log.start_offset:
+        handle.recovered.messages.append(
+            f"the log ends at {end_offset}, before its start {log.start_offset}: begun anew there")
+        _start_anew(handle, log.start_offset)
+    return 0
+
+
+# ------------------------------------------------------------------------ truncation and deletion
+
+cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
+    """Drops everything; the log begins and ends at `offset`."""
+    cdef Log* log = handle.log
+    cdef SegmentList* empty = segment_list_of(1)
+    cdef int status
+    if empty == NULL:
+        raise MemoryError
+    log_files.drop_snapshots(handle.directory)
+    with nogil:
+        log_begin_truncation(log)
+        status = log_replace_all(log, empty, offset)
+        log_end_truncation(log, status)
+        if status < 0:
+            free(empty)
+    handle.holds_deleted = True
+    if status < 0:
+        raise LogError(STORAGE_ERROR, str(_os_error(status, f"segment {offset}")))
+    return 0
+
+
+cdef int _truncate(LogHandle handle, int64_t offset) except -1:
+    cdef Log* log = handle.log
+    cdef bytes content  # holds the bytes that `snapshot` points into
+    cdef int64_t at
+    cdef int status
+    # Snapshots beyond the new end go first: left behind by a crash they would be believed.
+    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot)
+    cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
+    cdef int64_t snapshot_bytes = len(content)
+    with nogil:
+        log_begin_truncation(log)
+        status = log_cut_to(log, offset)
+        if status == 0:
+            status = log_restore_producers(log, at, snapshot, snapshot_bytes, offset)
+        log_end_truncation(log, status)
+    handle.holds_deleted = True
+    if status < 0:
+        raise LogError(STORAGE_ERROR, str(_os_error(status, f"truncation to {offset}")))
+    return 0
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+cdef bytes _slice_bytes(Log* log, LogSlice* slice):
+    """Copies a slice and releases it."""
+    cdef bytes content = PyBytes_FromStringAndSize(NULL, slice.size_bytes)
+    cdef char* into = PyBytes_AS_STRING(content)
+    cdef int64_t got
+    cdef int fd
+    with nogil:
+        fd = segment_fd(slice.segment, log.system)
+        got = fd
+        if fd >= 0:
+            got = read_whole(log.system, fd, into, slice.size_bytes, slice.position)
+        segment_release(slice.segment)
+    if got < 0:
+        raise LogError(STORAGE_ERROR, str(_os_error(<int>got, "read")))
+    return content[:got]
+
+
+# The collector may not clear what the Log still points into: __dealloc__ needs it whole.
+@cython.no_gc_clear
+cdef class LogHandle:
+    @classmethod
+    def open(cls, directory, *, SystemCalls system not None, Epochs epochs not None,
+             SegmentCache cache not None, settings=LogSettings(), int64_t recovery_point=0,
+             int64_t log_start_offset=0, bint clean=False, leader_epochs=(), uint64_t seed=1):
+        """Opens the log in an existing directory. `clean`: it was closed cleanly, so nothing is
+        recovered; else every segment from recovery_point on is. `recovered` tells what was found.
+        leader_epochs: (epoch, start offset) pairs of the checkpoint. Raises OSError or LogError."""
+        cdef LogHandle handle = LogHandle.__new__(LogHandle)
+        cdef LogConfig config = _config(settings)
+        cdef bytes path = os.fsencode(directory)
+        cdef int status
+        if len(path) > 3000:
+            raise ValueError("the path is longer than 3000 bytes")
+        handle.directory = os.fsdecode(path)
+        handle.system, handle.epochs, handle.cache = system, epochs, cache
+        handle.log = log_new(
+            &system.table, epochs.domain, cache.pool, PyBytes_AS_STRING(path), &config, seed)
+        if handle.log == NULL:
+            raise MemoryError
+        handle.log.start_offset = log_start_offset
+        for epoch, start in leader_epochs:
+            leader_epochs_assign(&handle.log.leader_epochs, epoch, start)
+        _load(handle, recovery_point, clean)
+        with nogil:
+            status = log_flush(handle.log)  # of what recovery changed
+        if status != 0:
+            raise LogError(status, f"{handle.directory} cannot be flushed")
+        return handle
+
+    def __dealloc__(self):
+        if self.log != NULL:
+            epoch_wait(self.log.epochs)
+            log_free(self.log)
+            self.log = NULL
+
+    def close(self, *, bint clean=True) -> None:
+        """clean: flushed, a producer snapshot at the end, indexes cut to what they hold. Returns
+        when no thread is inside the log any more. Raises LogError, closed all the same."""
+        cdef Log* log = _open_log(self)
+        cdef int status = 0
+        with nogil:
+            if clean:
+                status = log_flush(log)
+            pthread_mutex_lock(&log.lock)
+            log.closed = 1
+            if clean and status == 0:
+                if log_write_snapshot(log, log.marks.end_offset) < 0:
+                    status = STORAGE_ERROR
+                if segment_seal(log.segments.items[log.segments.count - 1], log.system) < 0:
+                    status = STORAGE_ERROR
+            pthread_mutex_unlock(&log.lock)
+            self.log = NULL
+            epoch_wait(log.epochs)
+            log_free(log)
+        if status != 0:
+            raise LogError(status, f"{self.directory} was not closed cleanly")
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def append(self, batch not None, *, int32_t leader_epoch=0, int64_t verification=LOG_TRUSTED):
+        """Appends one batch v2, a bytearray or other writable buffer: offset and epoch are stamped
+        into it. Bytes are copied first. verification: of begin_verification, for records of a
+        transaction; or BUMPING_MARKER, for a marker whose epoch is above its transaction's. Raises
+        LogError with the code a producer is answered."""
+        cdef Log* log = _open_log(self)
+        cdef Py_buffer view
+        cdef BatchHeader header
+        cdef Appended appended
+        cdef int status
+        PyObject_GetBuffer(bytearray(batch) if isinstance(batch, bytes) else batch, &view,
+                           PyBUF_WRITABLE)
+        try:
+            with nogil:
+                status = batch_header(<const uint8_t*>view.buf, view.len, &header)
+                if status != RECORDS_OK:
+                    status = CORRUPT_MESSAGE
+                else:
+                    status = log_append_verified(
+                        log, <uint8_t*>view.buf, view.len, &header, leader_epoch, verification,
+                        &appended)
+        finally:
+            PyBuffer_Release(&view)
+        if status != 0:
+            raise LogError(status, f"append to {self.directory}")
+        return AppendResult(appended.first_offset, appended.last_offset,
+                            appended.log_start_offset, bool(appended.duplicate))
+
+    def begin_verification(self, int64_t producer_id) -> int:
+        """To be taken before the coordinator is asked whether this partition belongs to the
+        producer's transaction; a marker that comes before the append overtakes it."""
+        cdef int64_t number = log_begin_verification(_open_log(self), producer_id, False)
+        if number == 0:
+            raise MemoryError
+        return number
+
+    def end_verification(self, int64_t number) -> None:
+        log_end_verification(_open_log(self), number)
+
+    def read(self, int64_t offset, int64_t size_max=1048576, *, limit_offset=None,
+             bint whole_first=True) -> bytes:
+        """The batches from the one that holds `offset` on, below limit_offset (the log's end)."""
+        cdef Log* log = _open_log(self)
+        cdef LogSlice slice
+        cdef int64_t limit = 0x7FFFFFFFFFFFFFFF if limit_offset is None else limit_offset
+        cdef int status, slot
+        with nogil:
+            slot = epoch_enter(log.epochs)
+            status = log_read(log, offset, size_max, limit, whole_first, &slice)
+            epoch_leave(log.epochs, slot)
+        if status != 0:
+            raise LogError(status, f"read of {self.directory} at {offset}")
+        return _slice_bytes(log, &slice) if slice.segment != NULL else b""
+
+    def offset_for_time(self, int64_t timestamp_ms, *, limit_offset=None, bint largest=False):
+        """(offset, timestamp, leader epoch, compressed) of the first record at or after a time, or
+        (largest) of the first with the largest time; None without one. compressed: the record is
+        inside the batch at that offset, whose largest timestamp is given."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t limit = 0x7FFFFFFFFFFFFFFF if limit_offset is None else limit_offset
+        cdef int64_t offset, found_ms
+        cdef int32_t epoch
+        cdef int status, slot
+        with nogil:
+            slot = epoch_enter(log.epochs)
+            if largest:
+                status = log_offset_of_max_time(log, limit, &offset, &found_ms, &epoch)
+            else:
+                status = log_offset_for_time(log, timestamp_ms, limit, &offset, &found_ms, &epoch)
+            epoch_leave(log.epochs, slot)
+        if status > 0:
+            raise LogError(status, f"search by time in {self.directory}")
+        return None if offset < 0 else (offset, found_ms, epoch, status == LOG_TIME_COMPRESSED)
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        cdef Log* log = _open_log(self)
+        cdef int status
+        with nogil:
+            status = log_flush(log)
+        if status != 0:
+            raise LogError(status, f"flush of {self.directory}")
+
+    def roll(self) -> int:
+        """Begins a new segment, unless the active one is empty; the active one's base offset."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t base_offset
+        cdef int status
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            status = -5 if log.offline else log_roll(log)
+            base_offset = log.marks.end_base
+            pthread_mutex_unlock(&log.lock)
+        if status < 0:
+            raise LogError(STORAGE_ERROR, str(_os_error(status, "roll")))
+        return base_offset
+
+    def truncate_to(self, int64_t offset) -> None:
+        """The log ends at `offset` afterwards, if it was longer; a batch across it goes whole.
+        Files of whole segments are renamed to .deleted, for unlink_deleted() later."""
+        cdef Log* log = _open_log(self)
+        if offset < log.segments.items[0].base_offset:
+            _start_anew(self, offset)
+        elif offset < log_end_offset(log):
+            _truncate(self, offset)
+
+    def truncate_fully_and_start_at(self, int64_t offset) -> None:
+        _open_log(self)
+        _start_anew(self, offset)
+
+    def advance_log_start(self, int64_t offset) -> int:
+        """The start never falls back and never passes the end; where it is now."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t start_offset
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            start_offset = max(log.start_offset, min(offset, log.marks.end_offset))
+            atomic_store_i64(&log.start_offset, start_offset)
+            leader_epochs_cut_start(&log.leader_epochs, start_offset)
+            pthread_mutex_unlock(&log.lock)
+        return start_offset
+
+    def delete_segments_before(self, int64_t offset) -> list[int]:
+        """Takes out the segments that lie wholly below `offset`, never the active one, and renames
+        their files to .deleted; their base offsets, for unlink_deleted() later."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t dropped
+        before = [info.base_offset for info in self.segments()]
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            dropped = log_delete_before(log, offset)
+            pthread_mutex_unlock(&log.lock)
+        if dropped < 0:
+            raise LogError(STORAGE_ERROR, str(_os_error(<int>dropped, "deletion")))
+        self.holds_deleted = self.holds_deleted or dropped > 0
+        log_files.drop_snapshots(self.directory, below=log_start_offset(log))
+        return before[:dropped]
+
+    def unlink_deleted(self) -> int:
+        """Unlinks all .deleted files of the directory; how many."""
+        self.holds_deleted = False
+        return log_files.unlink_deleted(self.directory)
+
+    def assign_epoch(self, int32_t epoch) -> None:
+        """On becoming leader: records from the log's end on are of `epoch`."""
+        cdef Log* log = _open_log(self)
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            if epoch > leader_epochs_latest(&log.leader_epochs):
+                leader_epochs_assign(&log.leader_epochs, epoch, log.marks.end_offset)
+            pthread_mutex_unlock(&log.lock)
+
+    def set_config(self, settings) -> None:
+        cdef Log* log = _open_log(self)
+        cdef LogConfig config = _config(settings)
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            log.config = config
+            pthread_mutex_unlock(&log.lock)
+
+    def expire_producers(self) -> int:
+        cdef Log* log = _open_log(self)
+        cdef int64_t gone
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            gone = producers_expire(&log.producers, log.system.wall_ms(log.system),
+                                    log.config.producer_id_expiration_ms)
+            pthread_mutex_unlock(&log.lock)
+        return gone
+
+    # -- what there is ----------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int: return log_start_offset(_open_log(self))
+    @property
+    def end_offset(self) -> int: return log_end_offset(_open_log(self))
+    @property
+    def flushed_offset(self) -> int: return log_flushed_offset(_open_log(self))
+    @property
+    def first_open_offset(self) -> int: return log_first_open_offset(_open_log(self))
+    @property
+    def offline(self) -> bool: return log_is_offline(_open_log(self))
+
+    def segments(self) -> list:
+        cdef Log* log = _open_log(self)
+        cdef SegmentList* segments
+        cdef Segment* s
+        cdef int64_t i
+        cdef int slot = epoch_enter(log.epochs)
+        segments = log.segments
+        found = []
+        for i in range(segments.count):
+            s = segments.items[i]
+            found.append(SegmentInfo(
+                s.base_offset, s.size_bytes, s.flushed_bytes, s.max_timestamp, bool(s.active)))
+        epoch_leave(log.epochs, slot)
+        return found
+
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) of each: what the checkpoint file holds."""
+        cdef Log* log = _open_log(self)
+        cdef int64_t i
+        cdef EpochEntry* copy
+        cdef int64_t count
+        with nogil:
+            pthread_mutex_lock(&log.leader_epochs.lock)
+            count = log.leader_epochs.count
+            copy = <EpochEntry*>malloc((count + 1) * sizeof(EpochEntry))
+            if copy != NULL and count:
+                memcpy(copy, log.leader_epochs.entries, count * sizeof(EpochEntry))
+            pthread_mutex_unlock(&log.leader_epochs.lock)
+        if copy == NULL:
+            raise MemoryError
+        found = [(copy[i].epoch, copy[i].start_offset) for i in range(count)]
+        free(copy)
+        return found
+
+    def epoch_end(self, int32_t epoch) -> tuple[int, int]:
+        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1): not known."""
+        cdef int32_t found_epoch
+        cdef int64_t end_offset
+        log_epoch_end(_open_log(self), epoch, &found_epoch, &end_offset)
+        return found_epoch, end_offset
+
+    def producers(self) -> list:
+        """A ProducerState of each that the log remembers; last_sequence and last_offset are those of
+        its last batch of data, -1: none is known."""
+        cdef Log* log = _open_log(self)
+        cdef Producer* copy
+        cdef Producer* p
+        cdef int64_t i, count
+        cdef int32_t sequence
+        cdef int64_t last_offset
+        with nogil:
+            pthread_mutex_lock(&log.lock)
+            count = log.producers.count
+            copy = <Producer*>malloc((count + 1) * sizeof(Producer))
+            if copy != NULL and count:
+                memcpy(copy, log.producers.entries, count * sizeof(Producer))
+            pthread_mutex_unlock(&log.lock)
+        if copy == NULL:
+            raise MemoryError
+        try:
+            found = []
+            for i in range(count):
+                p = &copy[i]
+                sequence, last_offset = -1, -1
+                if p.batch_count:
+                    sequence = p.batches[p.batch_count - 1].last_sequence
+                    last_offset = p.batches[p.batch_count - 1].last_offset
+                found.append(ProducerState(
+                    p.producer_id, p.epoch, sequence, p.last_timestamp, p.coordinator_epoch,
+                    p.txn_first_offset, last_offset))
+            return found
+        finally:
+            free(copy)
+
+    def counters(self) -> dict[str, int]:
+        cdef Log* log = _open_log(self)
+        return {"appended_batches": log.appended_batches, "appended_bytes": log.appended_bytes,
+                "flushes": log.flushes, "failed_writes": log.failed_writes,
+                "producers": log.producers.count, "leader_epoch_changes": log.leader_epochs.changes}
+
+    def time_appends(self, batch not None, int64_t count, *, int32_t leader_epoch=0) -> int:
+        """Nanoseconds for appending the same batch `count` times without touching Python: what
+        bench/ measures the hot path with."""
+        cdef Log* log = _open_log(self)
+        cdef bytearray owned = bytearray(batch)
+        cdef Py_buffer view
+        cdef BatchHeader header
+        cdef Appended appended
+        cdef int64_t begun_ns, ended_ns, i
+        cdef int status = 0
+        PyObject_GetBuffer(owned, &view, PyBUF_WRITABLE)
+        with nogil:
+            begun_ns = log.system.monotonic_ns(log.system)
+            for i in range(count):
+                if batch_header(<const uint8_t*>view.buf, view.len, &header) != RECORDS_OK:
+                    status = CORRUPT_MESSAGE
+                else:
+                    status = log_append(
+                        log, <uint8_t*>view.buf, view.len, &header, leader_epoch, &appended)
+                if status != 0:
+                    break
+            ended_ns = log.system.monotonic_ns(log.system)
+        PyBuffer_Release(&view)
+        if status != 0:
+            raise LogError(status, f"append to {self.directory}")
+        return ended_ns - begun_ns

@@ -1,0 +1,176 @@
+"""Transactions in one log: the last stable offset, aborted ones for readers, verification of writers.
+
+Readers of committed records see as far as the earliest transaction that is open, or whose marker
+the high watermark has not passed yet. That offset is published by writers under the log's lock, and
+read without it: whoever reads the high watermark first and this second never sees too far, for a
+transaction is noted here before its batch can be below the high watermark.
+
+A transactional batch of a client is appended when its producer has a transaction open in this log.
+The first batch of one has not: then the coordinator is asked whether the partition belongs to it,
+and while it thinks a marker may come and end that transaction. A verification, taken before asking
+and checked at the append, is overtaken by such a marker, so that no batch is left behind that no
+marker will ever follow. A coordinator on this node gives the answer before anybody asks, when it
+adds the partition to a transaction; that one goes with the marker. Verifications are the log's
+memory, 48 bytes each, as many as there are requests waiting, and EXPECTED_MAX answered ones; they
+are found by walking the list.
+
+Next on the data path: cext/log/txn_index.pyx.
+"""
+from libc.stdint cimport INT64_MAX, int16_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from barnabas.cext.log.log cimport (
+    SegmentList, Verification, log_expects_transaction, log_note_transactions, segment_list_floor,
+)
+from barnabas.cext.log.open_txns cimport open_txns_settle
+from barnabas.cext.log.producers cimport producer_in_transaction, producers_find
+from barnabas.cext.log.segment cimport (
+    Segment, segment_offset_above, segment_release, segment_retain,
+)
+from barnabas.cext.log.txn_index cimport txn_index_collect
+from barnabas.cext.memory.atomics cimport atomic_load_i64, atomic_load_pointer
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+
+cdef enum:                      # Kafka error codes
+    STORAGE_ERROR = 56
+cdef enum:
+    EXPECTED_MAX = 256          # each append of a new transaction walks them
+
+
+cdef int64_t log_first_unstable_offset(Log* log) noexcept nogil:
+    return atomic_load_i64(&log.first_unstable_offset)
+
+
+cdef void log_high_watermark_moved(Log* log, int64_t high_watermark) noexcept nogil:
+    if not atomic_load_i64(&log.unsettled):
+        return
+    pthread_mutex_lock(&log.lock)
+    if open_txns_settle(&log.producers.open, high_watermark):
+        log_note_transactions(log)
+    pthread_mutex_unlock(&log.lock)
+
+
+cdef void log_transactions_restored(Log* log) noexcept nogil:
+    open_txns_settle(&log.producers.open, INT64_MAX)
+    log_note_transactions(log)
+
+
+cdef int _collect(
+    Log* log, const SegmentList* segments, int64_t offset, int64_t limit_offset, AbortedTxns* found
+) noexcept nogil:
+    cdef Segment* segment
+    cdef int64_t i = max(segment_list_floor(segments, offset), <int64_t>0)
+    cdef int status
+    while i < segments.count:
+        segment = segments.items[i]
+        segment_retain(segment)
+        status = txn_index_collect(segment, log.system, offset, limit_offset, found)
+        segment_release(segment)
+        if status != 0:
+            return 0 if status == 1 else STORAGE_ERROR
+        i += 1
+    return 0
+
+
+cdef bint _has_aborts(const SegmentList* segments, int64_t offset) noexcept nogil:
+    """Whether some segment may hold a marker that aborts what lies at or above `offset`."""
+    cdef int64_t i = max(segment_list_floor(segments, offset), <int64_t>0)
+    cdef Segment* segment
+    while i < segments.count:
+        segment = segments.items[i]
+        if atomic_load_i64(&segment.aborted_count) < 0 or (
+                atomic_load_i64(&segment.aborted_last_offset) >= offset):
+            return True
+        i += 1
+    return False
+
+
+cdef int log_aborted_txns(
+    Log* log, int64_t offset, int64_t limit_offset, const LogSlice* slice, AbortedTxns* found
+) noexcept nogil:
+    cdef const SegmentList* segments = <const SegmentList*>atomic_load_pointer(
+        <void**>&log.segments)
+    cdef int64_t i = segment_list_floor(segments, slice.segment.base_offset) + 1
+    cdef int64_t above = limit_offset
+    if not _has_aborts(segments, offset):
+        return 0
+    if 0 < i < segments.count:
+        above = min(above, segments.items[i].base_offset)
+    above = min(above, segment_offset_above(
+        slice.segment, log.system, slice.position + slice.size_bytes, above))
+    return _collect(log, segments, offset, above, found)
+
+
+# ------------------------------------------------------------------------------------ verification
+
+cdef bint log_knows_transaction(Log* log, const BatchHeader* h) noexcept nogil:
+    cdef bint found
+    pthread_mutex_lock(&log.lock)
+    found = producer_in_transaction(producers_find(&log.producers, h.producer_id), h) or (
+        log_expects_transaction(log, h.producer_id, h.producer_epoch))
+    pthread_mutex_unlock(&log.lock)
+    return found
+
+
+cdef bint log_expect_transaction(Log* log, int64_t producer_id, int16_t epoch) noexcept nogil:
+    cdef Verification* made = <Verification*>calloc(1, sizeof(Verification))
+    cdef bint expected
+    if made == NULL:
+        return False
+    made.producer_id, made.epoch, made.answered = producer_id, epoch, True
+    pthread_mutex_lock(&log.lock)
+    expected = log_expects_transaction(log, producer_id, epoch)
+    if not expected and log.answered_count < EXPECTED_MAX:
+        log.answered_count += 1
+        log.verification_number += 1
+        made.number = log.verification_number       # nobody's, and no request's 0
+        made.next = log.verifications
+        log.verifications = made
+        made = NULL
+        expected = True
+    pthread_mutex_unlock(&log.lock)
+    free(made)
+    return expected
+
+
+cdef int64_t log_begin_verification(Log* log, int64_t producer_id, bint from_zero) noexcept nogil:
+    cdef Verification* made = <Verification*>calloc(1, sizeof(Verification))
+    if made == NULL:
+        return 0
+    made.producer_id = producer_id
+    made.from_zero = from_zero
+    pthread_mutex_lock(&log.lock)
+    log.verification_number += 1
+    made.number = log.verification_number
+    made.next = log.verifications
+    log.verifications = made
+    pthread_mutex_unlock(&log.lock)
+    return made.number
+
+
+cdef bint log_renew_verification(Log* log, int64_t number) noexcept nogil:
+    cdef Verification* at
+    cdef bint overtaken
+    pthread_mutex_lock(&log.lock)
+    at = log.verifications
+    while at != NULL and at.number != number:
+        at = at.next
+    overtaken = at != NULL and at.overtaken
+    if overtaken:
+        at.overtaken = False
+    pthread_mutex_unlock(&log.lock)
+    return overtaken
+
+
+cdef void log_end_verification(Log* log, int64_t number) noexcept nogil:
+    cdef Verification** at
+    cdef Verification* found
+    pthread_mutex_lock(&log.lock)
+    at = &log.verifications
+    while at[0] != NULL and at[0].number != number:
+        at = &at[0].next
+    found = at[0]
+    if found != NULL:
+        at[0] = found.next
+    pthread_mutex_unlock(&log.lock)
+    free(found)

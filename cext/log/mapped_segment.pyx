@@ -1,0 +1,352 @@
+"""A segment's files by one who does not own them: readers beside the broker.
+
+The log is as long as it is when it is opened; what is appended later is not seen. Records are read
+in pieces into the builder's room for them (pread): the copy stays in the core's own cache, where
+checksum and columns find it, which costs less than the faults of a map. A piece ends where a batch
+does; a batch that is larger than a piece is read whole. A file that somebody cuts short gives fewer
+bytes than it had: CutShort names the file then, nothing of the piece is given out, and no later read
+gives anything either.
+
+Seeking looks at a few bytes far apart, in maps. A file that is cut short below its map raises SIGBUS
+at the next touch: every touch is made under a guard (mapguard.h) that lays zeros there, and
+afterwards the guard's count says that it happened. The log is not read again then, as above.
+
+An index is believed as the broker believes it: an offset's entry where the batch it points to
+begins at or before that offset, a time's entry where the batch it names has that time. Otherwise
+the search begins at the segment's start, and finds the same more slowly. They are mapped for one
+search, because the broker may cut or delete them any time.
+
+Nothing here is held longer than a call but the map itself: a segment that is deleted, or swapped
+by compaction, keeps its bytes for who has it open. Next on the data path: broker/scan/files.py.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EINTR, ENOMEM, errno
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from barnabas.cext.codec.buffer cimport Buffer, buffer_room
+from barnabas.cext.codec.endian cimport be32_load
+from barnabas.cext.log.index cimport (
+    OffsetEntry, TimeEntry, offset_index_entry, offset_index_floor, offset_index_used,
+    time_index_entry, time_index_floor, time_index_used,
+)
+from barnabas.cext.record.batch_at cimport BatchAt, batch_header_at
+from barnabas.cext.record.column_table cimport table_bytes
+from barnabas.cext.record.columns cimport WALK_CUT_OFF, ColumnsBuilder, columns_walk, walk_error
+from barnabas.cext.record.records cimport AT_BATCH_LENGTH, LOG_OVERHEAD, RECORDS_OK
+
+import os
+
+cdef extern from "filemap.h" nogil:
+    int64_t file_size(int fd)
+    uint8_t* map_file(int fd, int64_t size, int writable)
+    void unmap_file(uint8_t* p, int64_t size)
+    void file_read_ahead(int fd)
+
+cdef extern from "<unistd.h>" nogil:
+    int64_t pread(int fd, void* into, size_t size, int64_t at)
+    int close(int fd)
+
+cdef extern from "mapguard.h" nogil:
+    void mapguard_install()
+    void mapguard_enter(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes)
+    void mapguard_leave()
+    int64_t mapguard_own_count()        # losses of this thread
+
+cdef enum:
+    PIECE_BYTES = 256 * 1024            # read at once: what a core's second cache holds
+    PIECE_BYTES_MIN = 64 * 1024
+    READ_SHORT = -1
+
+
+class CutShort(OSError):
+    """The file became shorter while it was read."""
+
+
+cdef uint8_t* _map_of(object path, int fd, int64_t* size_bytes) except? NULL:
+    """An open file as long as it is now; NULL for an empty one. Raises OSError."""
+    cdef uint8_t* map = NULL
+    size_bytes[0] = file_size(fd)
+    if size_bytes[0] > 0:
+        map = map_file(fd, size_bytes[0], 0)
+        if map == NULL:
+            raise OSError(f"{path}: cannot be mapped")
+    return map
+
+
+cdef uint8_t* _mapped(object path, int64_t* size_bytes) except? NULL:
+    cdef int fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _map_of(path, fd, size_bytes)
+    finally:
+        os.close(fd)
+
+
+@cython.final
+cdef class MappedSegment:
+    """path: of the `.log`; its indexes are beside it. Raises OSError."""
+
+    cdef readonly str path
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t size_bytes
+    cdef readonly object inode  # tells it from a file that compaction put in its place
+    cdef uint8_t* map
+    cdef int fd
+    cdef int users              # calls that are reading now
+    cdef bint is_cut_short
+
+    def __init__(self, str path not None, int64_t base_offset):
+        if self.path is not None:
+            raise ValueError("the segment is open already")
+        self.path = path
+        self.base_offset = base_offset
+        mapguard_install()
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file_read_ahead(self.fd)
+        self.map = _map_of(path, self.fd, &self.size_bytes)
+        self.inode = os.fstat(self.fd).st_ino
+
+    def __cinit__(self):
+        self.fd = -1
+
+    cdef void _close(self) noexcept:
+        if self.map != NULL:
+            unmap_file(self.map, self.size_bytes)
+        if self.fd >= 0:
+            close(self.fd)
+        self.map = NULL
+        self.fd = -1
+        self.size_bytes = 0
+
+    def __dealloc__(self):
+        self._close()
+
+    def close(self) -> None:
+        """Lets the file go; with another thread inside a call that is when the object goes."""
+        if not self.users:
+            self._close()
+
+    cdef object _cut_short(self):
+        return CutShort(f"{self.path} became shorter while it was read")
+
+    cdef int _check(self, int64_t start, int64_t size) except -1:
+        if self.is_cut_short:
+            raise self._cut_short()
+        if not (0 <= start <= self.size_bytes and 0 <= size <= self.size_bytes - start):
+            raise ValueError(f"bytes {start} to {start + size} of {self.size_bytes}")
+        return 0
+
+    cdef int _read(self, uint8_t* into, int64_t start, int64_t size) noexcept nogil:
+        """0, READ_SHORT, or an errno."""
+        cdef int64_t got
+        while size > 0:
+            got = pread(self.fd, into, size, start)
+            if got == 0:
+                return READ_SHORT
+            if got < 0:
+                if errno == EINTR:
+                    continue
+                return errno
+            into += got
+            start += got
+            size -= got
+        return 0
+
+    cdef int _read_error(self, int code) except -1:
+        if code == READ_SHORT:
+            self.is_cut_short = True
+            raise self._cut_short()
+        if code:
+            raise OSError(code, os.strerror(code), self.path)
+        return 0
+
+    cdef int _fill(self, Buffer* piece, int64_t start, int64_t size) noexcept nogil:
+        """The file's bytes from `start` on are in `piece`, as many; those it has already stay."""
+        cdef int64_t had = piece.size
+        if size == had:
+            return 0
+        if buffer_room(piece, size - had) == NULL:
+            return ENOMEM
+        return self._read(piece.data + had, start + had, size - had)
+
+    cdef int _walk(
+        self, ColumnsBuilder builder, int64_t start, int64_t* at, int* status
+    ) noexcept nogil:
+        cdef Buffer* piece = &builder.piece
+        cdef int64_t left = self.size_bytes - start
+        # What the builder has no more room for would be read again for the next columns.
+        cdef int64_t size = builder.w.bytes_max - table_bytes(&builder.t)
+        cdef int64_t batch_bytes
+        cdef int code
+        size = min(max(size, <int64_t>PIECE_BYTES_MIN), <int64_t>PIECE_BYTES, left)
+        piece.size = 0
+        code = self._fill(piece, start, size)
+        if code:
+            return code
+        status[0] = columns_walk(&builder.t, &builder.w, piece.data, size, at)
+        if status[0] == RECORDS_OK and at[0] == 0 and builder.w.stop == WALK_CUT_OFF and size < left:
+            batch_bytes = LOG_OVERHEAD + <int64_t><int32_t>be32_load(piece.data + AT_BATCH_LENGTH)
+            if size < batch_bytes <= left:
+                code = self._fill(piece, start, batch_bytes)
+                if code:
+                    return code
+                status[0] = columns_walk(&builder.t, &builder.w, piece.data, batch_bytes, at)
+        return 0
+
+    def add_to(self, ColumnsBuilder builder not None, int64_t start) -> int:
+        """Walks from byte `start` as far as the builder is told to (ColumnsBuilder.add), a piece at
+        a time at most: `stop` is "cut off" where the piece ends, and the end of the file too.
+
+        Raises CorruptRecords, OverflowError, CutShort: the columns are as before the call; OSError.
+        """
+        cdef int64_t at = 0
+        cdef int code, status = RECORDS_OK
+        self._check(start, 0)
+        builder._enter()
+        self.users += 1
+        with nogil:
+            code = self._walk(builder, start, &at, &status)
+        self.users -= 1
+        builder.busy = False
+        self._read_error(code)
+        walk_error(status, start + at + builder.w.position)
+        return start + at
+
+    def copy(self, int64_t start, int64_t size_bytes) -> bytes:
+        """Raises CutShort, OSError."""
+        cdef bytes found
+        cdef uint8_t* into
+        cdef int code
+        self._check(start, size_bytes)
+        found = PyBytes_FromStringAndSize(NULL, size_bytes)
+        into = <uint8_t*>PyBytes_AS_STRING(found)
+        self.users += 1
+        with nogil:
+            code = self._read(into, start, size_bytes)
+        self.users -= 1
+        self._read_error(code)
+        return found
+
+    def batch_bytes(self, int64_t start) -> bytes:
+        """The batch at `start`, as far as the file has it. Raises CutShort, OSError."""
+        cdef int64_t length, left = self.size_bytes - start
+        cdef bytes head
+        self._check(start, 0)
+        if left < LOG_OVERHEAD:
+            return self.copy(start, left)
+        head = self.copy(start, LOG_OVERHEAD)
+        length = <int32_t>be32_load(<const uint8_t*>PyBytes_AS_STRING(head) + AT_BATCH_LENGTH)
+        if length < 0 or length > left - LOG_OVERHEAD:
+            return self.copy(start, left)
+        return self.copy(start, LOG_OVERHEAD + length)
+
+    # ---------------------------------------------------------------- seeking
+
+    cdef int64_t _batch_with(self, int64_t start, int64_t offset, BatchAt* found) noexcept nogil:
+        """The first batch from `start` on that ends at or after an offset; -1 when there is none."""
+        cdef int64_t at = start
+        while at < self.size_bytes:
+            if batch_header_at(
+                    self.map + at, self.size_bytes - at, self.size_bytes - at, found) != 1:
+                return -1
+            if found.last_offset >= offset:
+                return at
+            at += found.size_bytes
+        return -1
+
+    cdef int64_t _start_by(
+        self, const uint8_t* index, int64_t index_bytes, int64_t offset
+    ) noexcept nogil:
+        """Where to begin for an offset, by an offset index."""
+        cdef int64_t used = offset_index_used(index, index_bytes)
+        cdef int64_t relative = min(offset - self.base_offset, <int64_t>INT32_MAX)
+        cdef int64_t slot
+        cdef OffsetEntry entry
+        cdef BatchAt found
+        if relative <= 0:
+            return 0
+        slot = offset_index_floor(index, used, <int32_t>relative)
+        if slot < 0:
+            return 0
+        entry = offset_index_entry(index, slot)
+        if not 0 < entry.position < self.size_bytes:
+            return 0
+        if batch_header_at(
+                self.map + entry.position, self.size_bytes - entry.position,
+                self.size_bytes - entry.position, &found) != 1 or found.base_offset > offset:
+            return 0
+        return entry.position
+
+    cdef int64_t _position_of(self, int64_t offset) except -1:
+        cdef int64_t index_bytes = 0, found = 0, losses
+        cdef uint8_t* index = NULL
+        if offset <= self.base_offset:
+            return 0
+        try:
+            index = _mapped(self.path.removesuffix(".log") + ".index", &index_bytes)
+        except FileNotFoundError:
+            return 0
+        if index == NULL or self.map == NULL:
+            if index != NULL:
+                unmap_file(index, index_bytes)
+            return 0
+        self.users += 1
+        with nogil:
+            losses = mapguard_own_count()
+            mapguard_enter(self.map, self.size_bytes, index, index_bytes)
+            found = self._start_by(index, index_bytes, offset)
+            mapguard_leave()
+            losses = mapguard_own_count() - losses
+            unmap_file(index, index_bytes)
+        self.users -= 1
+        return 0 if losses else found       # the index's or the log's: who reads on will learn it
+
+    def position_of(self, int64_t offset) -> int:
+        """A byte where a batch begins, at or before the one that holds the offset."""
+        return self._position_of(offset)
+
+    def position_before(self, int64_t timestamp) -> int:
+        """A byte where a batch begins, such that all records before it are earlier than this."""
+        cdef int64_t index_bytes = 0, losses, slot
+        cdef uint8_t* index = NULL
+        cdef TimeEntry entry
+        try:
+            index = _mapped(self.path.removesuffix(".log") + ".timeindex", &index_bytes)
+        except FileNotFoundError:
+            return 0
+        if index == NULL:
+            return 0
+        memset(&entry, 0, sizeof(TimeEntry))
+        with nogil:
+            losses = mapguard_own_count()
+            mapguard_enter(index, index_bytes, NULL, 0)
+            # Records later than an entry's time stand after its offset.
+            slot = time_index_floor(index, time_index_used(index, index_bytes), timestamp - 1)
+            if slot >= 0:
+                entry = time_index_entry(index, slot)
+            mapguard_leave()
+            losses = mapguard_own_count() - losses
+            unmap_file(index, index_bytes)
+        if losses or slot < 0:
+            return 0
+        return max(self._batch_of(entry.relative_offset, entry.timestamp), <int64_t>0)
+
+    cdef int64_t _batch_of(self, int32_t relative_offset, int64_t timestamp) except? -2:
+        """Where the batch that a time's entry names begins; -1 when it has another time."""
+        cdef int64_t offset = self.base_offset + relative_offset
+        cdef int64_t at = self._position_of(offset)
+        cdef int64_t losses
+        cdef BatchAt found
+        memset(&found, 0, sizeof(BatchAt))
+        self.users += 1
+        with nogil:
+            losses = mapguard_own_count()
+            mapguard_enter(self.map, self.size_bytes, NULL, 0)
+            at = self._batch_with(at, offset, &found)
+            mapguard_leave()
+            losses = mapguard_own_count() - losses
+        self.users -= 1
+        if losses or at < 0 or found.max_timestamp != timestamp:
+            return -1
+        return at

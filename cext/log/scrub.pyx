@@ -1,0 +1,87 @@
+"""The scrub: sealed segments are read again now and then, so that damage is met while a good copy
+still exists, and not by the consumer who needs the bytes.
+
+A turn checks some batches of one segment as a first read does (crc_check.pyx), through a descriptor
+of its own without read-ahead, and drops from the page cache what was not in it before: the records
+that consumers read stay where they are. What is in the page cache is checked there, and not on the
+disk. Bad bytes are told (damage.pyx) and from then on answered CORRUPT_MESSAGE, also in a segment
+that this process wrote. Which segment, when and how fast is decided in broker/storage/scrub.py.
+"""
+from libc.stdint cimport int64_t
+
+from barnabas.cext.log.crc_check cimport verify_batches
+from barnabas.cext.log.log cimport Log, SegmentList, segment_list_floor
+from barnabas.cext.log.log_handle cimport LogHandle
+from barnabas.cext.log.recover cimport BatchReader, reader_free, reader_init
+from barnabas.cext.log.segment cimport Segment, segment_open_log, segment_release, segment_retain
+from barnabas.cext.memory.atomics cimport atomic_load_i32, atomic_load_i64, atomic_store_i64
+from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.memory.sys cimport System
+
+cdef extern from "filemap.h" nogil:
+    void file_read_without_ahead(int fd)
+    void file_drop_pages(int fd, int64_t position, int64_t size_bytes)
+
+
+cdef Segment* _sealed(Log* log, int64_t base_offset) noexcept nogil:
+    """Retained; NULL when there is no such segment, or records are still appended to it."""
+    cdef SegmentList* segments
+    cdef Segment* found = NULL
+    cdef int64_t i
+    cdef int slot = epoch_enter(log.epochs)
+    segments = log.segments
+    i = segment_list_floor(segments, base_offset)
+    if i >= 0 and segments.items[i].base_offset == base_offset and not atomic_load_i32(
+        &segments.items[i].active
+    ):
+        found = segments.items[i]
+        segment_retain(found)
+    epoch_leave(log.epochs, slot)
+    return found
+
+
+cdef int64_t _turn(
+    System* system, Segment* segment, int64_t position, int64_t bytes_max
+) noexcept nogil:
+    """Where it got to, or -errno."""
+    cdef BatchReader reader
+    cdef int64_t begun = position
+    cdef int64_t size_bytes = atomic_load_i64(&segment.size_bytes)
+    cdef int64_t end = min(size_bytes, position + bytes_max)
+    cdef int64_t corrupt_to
+    cdef bint cached
+    cdef int status
+    cdef int fd = segment_open_log(segment, system)
+    if fd < 0:
+        return fd
+    file_read_without_ahead(fd)
+    cached = position >= end or system.is_cached(system, fd, position, end - position) != 0
+    reader_init(&reader, system, fd, size_bytes)
+    status = verify_batches(&reader, segment, &position, end)
+    if not cached:
+        file_drop_pages(fd, begun, max(position, reader.buffer_at + reader.filled) - begun)
+    reader_free(&reader)
+    system.close(system, fd)
+    corrupt_to = segment.corrupt_to if atomic_load_i64(&segment.corrupt_from) >= 0 else 0
+    if corrupt_to > atomic_load_i64(&segment.foreign_bytes):
+        # Its own bytes are no longer believed: they are looked through before they are served.
+        atomic_store_i64(&segment.foreign_bytes, size_bytes)
+    return status if status < 0 else position
+
+
+def scrub_segment(LogHandle handle not None, int64_t base_offset, int64_t position, int64_t bytes_max):
+    """Checks the batches of a sealed segment from `position` on, about bytes_max of them, without
+    the GIL. (where the next turn begins, whether the segment is through); through as well when it
+    is gone or cannot be read, which its readers are told."""
+    cdef Segment* segment
+    cdef int64_t reached = -1, size_bytes = 0
+    if handle.log == NULL:
+        return position, True
+    # With the GIL still, which who closes the log takes first; from then on the segment is held.
+    segment = _sealed(handle.log, base_offset)
+    if segment != NULL:
+        with nogil:
+            size_bytes = atomic_load_i64(&segment.size_bytes)
+            reached = _turn(&handle.system.table, segment, position, bytes_max)
+            segment_release(segment)
+    return max(reached, position), reached < 0 or reached >= size_bytes

@@ -1,0 +1,1 @@
+"""Listeners, network threads, connections, and the queue of requests that Python handles."""

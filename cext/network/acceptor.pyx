@@ -1,0 +1,183 @@
+"""The acceptor: takes new connections off the listeners and gives each to the thread with fewest.
+
+A listener that may not accept (too many connections, too many a second, no descriptors) is not
+watched: clients wait in its backlog, as in Kafka. Only an address that has its share already is
+closed at once. Next on the data path: cext/network/connection.pyx.
+"""
+from libc.errno cimport ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport memset
+
+from barnabas.cext.memory.atomics cimport (
+    atomic_add_i64, atomic_fence, atomic_load_i32, atomic_load_i64, atomic_store_i64,
+)
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.network.network_state cimport *
+from barnabas.cext.network.sockets cimport (
+    EPOLL_CTL_MOD, EPOLLIN, close, epoll_event, epoll_wait, net_accept, net_epoll, net_hush,
+    net_peer,
+)
+
+cdef enum:
+    ACCEPT_TURN = 64
+    ACCEPT_REST_MS = 100            # when descriptors or memory ran out
+
+cdef int64_t CONNECTION_BURST_NS = 10000000000  # as Kafka: the rate is a mean over ten seconds
+
+
+cdef void accept_loop(Network* n) noexcept nogil:
+    """A listener that may not accept is not watched: who connects waits in its backlog."""
+    cdef System* system = n.system
+    cdef epoll_event events[LISTENERS_MAX + 1]
+    cdef int64_t now_ns = system.monotonic_ns(system)
+    cdef int64_t until_ns
+    cdef int timeout_ms
+    cdef int count
+    cdef int i
+    while atomic_load_i64(&n.state) == STATE_RUNNING:
+        until_ns = _open_gates(n, now_ns)
+        timeout_ms = -1
+        if until_ns != INT64_MAX:
+            timeout_ms = <int>min((max(until_ns - now_ns, 0) + 999999) // 1000000, 3600000)
+        count = epoll_wait(n.acceptor_epoll_fd, events, LISTENERS_MAX + 1, timeout_ms)
+        now_ns = system.monotonic_ns(system)
+        for i in range(count):
+            if events[i].data.ptr == NULL:
+                net_hush(n.acceptor_event_fd)
+                continue
+            _accept_some(n, <int>(<Listener*>events[i].data.ptr - n.listeners), now_ns)
+    for i in range(<int>atomic_load_i64(&n.listener_count)):
+        if n.listeners[i].fd >= 0:
+            close(n.listeners[i].fd)
+            n.listeners[i].fd = -1
+
+
+cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
+    """Watches the listeners that may accept, and no others; when to look again."""
+    cdef int64_t until_ns = INT64_MAX
+    cdef int64_t due_ns, state
+    cdef Listener* listener
+    cdef int i
+    atomic_store_i64(&n.acceptor_waits, 1)
+    atomic_fence()                  # see slot_came_free
+    for i in range(<int>atomic_load_i64(&n.listener_count)):
+        listener = &n.listeners[i]
+        state = atomic_load_i64(&listener.removed)
+        if state == LISTENER_REMOVED:
+            _close_listener(n, listener)
+        if state != LISTENER_OPEN:  # one that is closed belongs to who may listen in its place now
+            continue
+        due_ns = _due_ns(n, listener, now_ns)
+        if due_ns > now_ns:
+            until_ns = min(until_ns, due_ns)
+            if listener.closed_since_ns == 0:
+                listener.closed_since_ns = now_ns
+                net_epoll(n.acceptor_epoll_fd, EPOLL_CTL_MOD, listener.fd, 0, listener)
+        elif listener.closed_since_ns:
+            atomic_add_i64(&listener.blocked_ns, now_ns - listener.closed_since_ns)
+            listener.closed_since_ns = 0
+            net_epoll(n.acceptor_epoll_fd, EPOLL_CTL_MOD, listener.fd, EPOLLIN, listener)
+    return until_ns
+
+
+cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
+    """Here and nowhere else, so that no connection of it comes after its threads were told."""
+    cdef Mail mail
+    cdef int i
+    if listener.fd < 0:
+        return
+    close(listener.fd)
+    listener.fd = -1
+    listener.closed_since_ns = 0
+    memset(&mail, 0, sizeof(Mail))
+    mail.kind = MAIL_LIMITS         # conn_settle closes what has no request in work
+    for i in range(atomic_load_i32(&n.made_count)):
+        if atomic_load_i64(&n.threads[i].state) != THREAD_ENDED:
+            inbox_post(n.threads[i], &mail)
+    atomic_store_i64(&listener.removed, LISTENER_CLOSED)
+
+
+cdef int64_t _due_ns(Network* n, Listener* listener, int64_t now_ns) noexcept nogil:
+    """When the listener may accept; INT64_MAX: when a connection goes, or a limit changes."""
+    cdef int64_t due_ns = max(
+        n.rest_until_ns,
+        _rate_due_ns(n.rate_due_ns, atomic_load_i64(&n.limits[LIMIT_CONNECTION_RATE])),
+        _rate_due_ns(listener.rate_due_ns, atomic_load_i64(&listener.connection_rate)),
+    )
+    if atomic_load_i64(&n.connection_count) >= atomic_load_i64(&n.limits[LIMIT_CONNECTIONS]):
+        return INT64_MAX
+    if atomic_load_i64(&listener.connection_count) >= atomic_load_i64(&listener.connections_max):
+        return INT64_MAX
+    return due_ns
+
+
+cdef inline int64_t _rate_due_ns(int64_t paid_ns, int64_t rate) noexcept nogil:
+    if rate >= LISTENER_LIMIT_NONE:
+        return 0
+    return paid_ns - CONNECTION_BURST_NS if rate > 0 else INT64_MAX
+
+
+cdef inline int64_t _paid_ns(int64_t paid_ns, int64_t rate, int64_t now_ns) noexcept nogil:
+    """One connection more: each is worth 1/rate seconds from the one before on, or from now."""
+    return max(paid_ns, now_ns) + 1000000000 // max(rate, 1) if rate < LISTENER_LIMIT_NONE else 0
+
+
+cdef void _accept_some(Network* n, int index, int64_t now_ns) noexcept nogil:
+    cdef Listener* listener = &n.listeners[index]
+    cdef net_peer peer
+    cdef int turn
+    cdef int fd
+    for turn in range(ACCEPT_TURN):
+        if listener.fd < 0 or _due_ns(n, listener, now_ns) > now_ns:
+            return
+        fd = net_accept(listener.fd, &peer)
+        if fd == -EINTR or fd == -ECONNABORTED:
+            continue
+        if fd == -EMFILE or fd == -ENFILE or fd == -ENOBUFS or fd == -ENOMEM:
+            memset(&peer, 0, sizeof(net_peer))
+            atomic_add_i64(&n.refused[WHY_ACCEPT_FAILED], 1)
+            ring_note(n, WHY_ACCEPT_FAILED, index, &peer, -fd, now_ns)
+            n.rest_until_ns = now_ns + ACCEPT_REST_MS * <int64_t>1000000
+            return
+        if fd < 0:
+            return
+        n.rate_due_ns = _paid_ns(n.rate_due_ns, atomic_load_i64(&n.limits[LIMIT_CONNECTION_RATE]), now_ns)
+        listener.rate_due_ns = _paid_ns(
+            listener.rate_due_ns, atomic_load_i64(&listener.connection_rate), now_ns)
+        _welcome(n, index, fd, &peer, now_ns)
+
+
+cdef void _welcome(Network* n, int index, int fd, const net_peer* peer, int64_t now_ns) noexcept nogil:
+    cdef Listener* listener = &n.listeners[index]
+    cdef NetThread* fewest
+    cdef Mail mail
+    cdef int i
+    if not address_enter(n, peer, atomic_load_i64(&n.limits[LIMIT_CONNECTIONS_PER_IP])):
+        close(fd)
+        atomic_add_i64(&n.refused[WHY_MAX_CONNECTIONS_PER_IP], 1)
+        ring_note(n, WHY_MAX_CONNECTIONS_PER_IP, index, peer, atomic_load_i64(&n.connection_count), now_ns)
+        return
+    memset(&mail, 0, sizeof(Mail))
+    mail.kind = MAIL_CONNECTION
+    mail.fd = fd
+    mail.listener_index = index
+    mail.connection_id = atomic_add_i64(&n.last_connection_id, 1)
+    mail.peer = peer[0]
+    listener.connections_total += 1
+    atomic_add_i64(&n.connection_count, 1)
+    atomic_add_i64(&listener.connection_count, 1)
+    pthread_mutex_lock(&n.accept_lock)      # or the thread could end before the mail is there
+    fewest = n.threads[0]
+    for i in range(1, n.thread_count):
+        if atomic_load_i64(&n.threads[i].connection_count) < atomic_load_i64(&fewest.connection_count):
+            fewest = n.threads[i]
+    atomic_add_i64(&fewest.connection_count, 1)
+    if not inbox_post(fewest, &mail):
+        close(fd)
+        address_leave(n, peer)
+        atomic_add_i64(&n.connection_count, -1)
+        atomic_add_i64(&listener.connection_count, -1)
+        atomic_add_i64(&fewest.connection_count, -1)
+        atomic_add_i64(&n.refused[WHY_MEMORY], 1)
+    pthread_mutex_unlock(&n.accept_lock)

@@ -1,0 +1,772 @@
+"""One connection on its network thread: frames are cut, given to the lanes, and answered in order.
+
+Bytes are received into the thread's scratch buffer and served from there. A connection owns a
+buffer only while a frame is partial or a request parked; it grows with the bytes received. One
+request is in work at a time and nothing is read meanwhile, so what a connection holds is bounded:
+one frame, what one receive brought after it, and the answers to what one receive brought.
+
+    frame     int32 size, then `size` bytes: the request header and the body
+    header    int16 key, int16 version, int32 correlation id
+              nullable string client id (all but ControlledShutdown v0)
+              tagged section (flexible versions)
+
+Next on the data path: the lanes (cext/network/handler.pxd), or cext/network/request_queue.pyx for what Python answers.
+"""
+from libc.errno cimport EAGAIN, EINTR
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+from barnabas.cext.codec.buffer cimport Buffer, buffer_free
+from barnabas.cext.codec.cursor cimport (
+    Cursor, cursor_i16, cursor_i32, cursor_left, cursor_of, cursor_take, cursor_uvarint,
+)
+from barnabas.cext.codec.endian cimport be32_load
+from barnabas.cext.log.segment cimport segment_fd, segment_release
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_cas_i64, atomic_load_i64
+from barnabas.cext.memory.sys cimport System, iovec
+from barnabas.cext.network.closings cimport closings_put
+from barnabas.cext.network.connection_metrics cimport (
+    answers_dropped, answers_left, answers_sent, count_parked, read_clock, request_begins,
+    request_done, request_done_by_python, request_parks, work_begins,
+)
+from barnabas.cext.network.connection_table cimport (
+    paused_add, paused_remove, table_add, table_remove, timer_move, timer_not_after,
+)
+from barnabas.cext.network.handler cimport (
+    LANE_DONE, LANE_PARKED, LANE_PYTHON, LANE_SILENT, Lane, Request, Response, ResponseSlice,
+    response_append as _append, response_free, response_init, response_reset as _response_reset,
+)
+from barnabas.cext.network.network_state cimport *
+from barnabas.cext.network.send_buffer cimport send_buffer_stalled
+from barnabas.cext.network.sockets cimport (
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
+    close, net_epoll, net_prepare, net_recv, net_send, net_unread,
+)
+
+cdef enum:
+    FRAME_WHOLE = -1
+    FRAME_PARTIAL = -2
+    HEADER_BYTES_MIN = 8
+    # A request up to this size is copied before a lane sees it: if it parks, the copy stays put.
+    # A larger one stays in the scratch buffer, which the connection then takes along.
+    SMALL_REQUEST_BYTES = 16384
+    GATHER_BYTES = 65536            # answers that go out together
+    TURN_BYTES = 262144             # sent to one connection before others have their turn
+    RECEIVE_TURNS = 4
+    SLICE_SENDFILE_MIN = 4096
+    PARTS_MAX = 32
+    CONTROLLED_SHUTDOWN = 7
+    RETRY_NS = 1000000
+    _FILE_ERROR = -100000           # beyond every errno
+
+
+# ------------------------------------------------------------------ opening and closing
+
+cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t connection_id,
+                    const net_peer* peer) noexcept nogil:
+    cdef Connection* c = <Connection*>calloc(1, sizeof(Connection))
+    if c != NULL:
+        c.id = connection_id
+        c.fd = fd
+        c.listener_index = listener_index
+        c.peer = peer[0]
+        c.active_ns = t.now_ns
+        c.timer_ns = INT64_MAX
+        c.armed = EPOLLIN | EPOLLRDHUP
+        response_init(&c.out)
+        net_prepare(fd, atomic_load_i64(&t.network.limits[LIMIT_SEND_BUFFER_BYTES]))
+    if c == NULL or not table_add(t, c):
+        free(c)
+        close(fd)
+        _uncount(t, listener_index, peer, WHY_MEMORY)
+        return
+    t.counters.connections[listener_index] += 1
+    if net_epoll(t.epoll_fd, EPOLL_CTL_ADD, fd, c.armed, c) < 0:
+        conn_close(t, c, WHY_MEMORY, 0)
+        return
+    conn_settle(t, c)
+
+
+cdef void _uncount(NetThread* t, int32_t listener_index, const net_peer* peer, int why) noexcept nogil:
+    t.counters.closed[why] += 1
+    atomic_add_i64(&t.connection_count, -1)
+    atomic_add_i64(&t.network.listeners[listener_index].connection_count, -1)
+    atomic_add_i64(&t.network.connection_count, -1)
+    address_leave(t.network, peer)
+    slot_came_free(t.network)
+
+
+cdef bint _worth_noting(int why) noexcept nogil:
+    return why not in (WHY_PEER, WHY_HANDLER, WHY_IDLE, WHY_STOP)
+
+
+cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexcept nogil:
+    """Everything but the struct itself goes now; the struct at the end of the turn."""
+    if c.fd < 0:
+        return
+    # A forked child may hold a copy of the descriptor, which would keep it in our epoll for ever.
+    net_epoll(t.epoll_fd, EPOLL_CTL_DEL, c.fd, 0, NULL)
+    close(c.fd)
+    c.fd = -1
+    if c.work == WORK_PARKED:
+        count_parked(t, c, -1)
+        c.lane.abandon(c.lane.context, &c.parked)
+    c.work = WORK_NONE
+    _release_block(t, c)
+    _release_input(t, c)
+    _give_overdraft_back(t, c)
+    response_free(&c.out)
+    if c.paused:
+        paused_remove(t, c)
+    table_remove(t, c)
+    if c.farewell != NULL:
+        closings_put(&t.network.closings, c.farewell)
+    t.counters.connections[c.listener_index] -= 1
+    if _worth_noting(why):
+        ring_note(t.network, why, c.listener_index, &c.peer, detail, t.now_ns)
+    _uncount(t, c.listener_index, &c.peer, why)
+    c.next_paused = t.dead
+    t.dead = c
+
+
+cdef void _release_block(NetThread* t, Connection* c) noexcept nogil:
+    if c.block != NULL:
+        budget_give(t.network, c.block_bytes)
+        free(c.block)
+        c.block = NULL
+
+
+cdef void _release_input(NetThread* t, Connection* c) noexcept nogil:
+    if c.input == NULL:
+        return
+    budget_give(t.network, c.input_capacity)
+    if c.input_capacity == SCRATCH_BYTES and t.spare_scratch_count < SPARE_SCRATCH_MAX:
+        t.spare_scratch[t.spare_scratch_count] = c.input
+        t.spare_scratch_count += 1
+    else:
+        free(c.input)
+    c.input = NULL
+    c.input_at = c.input_end = c.input_capacity = 0
+
+
+cdef void _give_overdraft_back(NetThread* t, Connection* c) noexcept nogil:
+    if atomic_load_i64(&t.network.overdraft_id) == <int64_t>c.id:
+        atomic_cas_i64(&t.network.overdraft_id, <int64_t>c.id, 0)
+        room_came_free(t.network)
+
+
+# ------------------------------------------------------------------ what happens to a connection
+
+cdef inline bint _out_pending(Connection* c) noexcept nogil:
+    return c.out.bytes.size > 0
+
+
+cdef inline bint _ready(Connection* c) noexcept nogil:
+    """Whether the next request may be looked at: nothing in work, every answer sent."""
+    return c.fd >= 0 and c.work == WORK_NONE and not _out_pending(c)
+
+
+cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogil:
+    if c.fd < 0:
+        return
+    if events & EPOLLOUT and _out_pending(c):
+        _flush(t, c)
+        _go_on(t, c)
+        if c.fd < 0:
+            return
+    if events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+        if _ready(c) and not c.paused and not t.draining:
+            _receive(t, c)
+        elif events & (EPOLLHUP | EPOLLERR):
+            conn_close(t, c, WHY_PEER, 0)
+        elif (events & EPOLLRDHUP and not (c.work == WORK_PARKED and c.parked.unfinished)
+                and c.input_at == c.input_end and net_unread(c.fd) == 0):
+            conn_close(t, c, WHY_PEER, 0)
+        elif events & EPOLLRDHUP:
+            # What it sent before it went (acks=0, perhaps) is carried out, and read in its turn.
+            c.half_closed = True
+            c.in_fired = True
+        else:
+            c.in_fired = True
+    conn_settle(t, c)
+
+
+cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:
+    cdef uint32_t want
+    if c.fd < 0:
+        return
+    if _ready(c) and (
+            t.draining or atomic_load_i64(&t.network.listeners[c.listener_index].removed)):
+        conn_close(t, c, WHY_STOP, 0)
+        return
+    want = 0 if c.half_closed else EPOLLRDHUP
+    if _ready(c) and not c.paused:
+        want |= EPOLLIN
+        c.in_fired = False
+    elif not c.in_fired and not c.paused:
+        # Disarmed only when it fires: most answers are there before the peer sends again.
+        want |= c.armed & EPOLLIN
+    if _out_pending(c):
+        want |= EPOLLOUT
+    if want != c.armed:
+        c.armed = want
+        net_epoll(t.epoll_fd, EPOLL_CTL_MOD, c.fd, want, c)
+    timer_not_after(t, c, _deadline_ns(t, c))
+
+
+cdef inline int64_t _after(NetThread* t, int64_t since_ns, int limit) noexcept nogil:
+    cdef int64_t ms = atomic_load_i64(&t.network.limits[limit])
+    return INT64_MAX if ms <= 0 or ms > INT64_MAX // 4000000 else since_ns + ms * 1000000
+
+
+cdef int64_t _deadline_ns(NetThread* t, Connection* c) noexcept nogil:
+    cdef int64_t due = INT64_MAX
+    if _out_pending(c):
+        due = _after(t, c.progress_ns, LIMIT_SEND_MS)
+    if c.work == WORK_PARKED:
+        return due if due < c.parked.deadline_ns else c.parked.deadline_ns
+    if not _ready(c) or c.paused:
+        return due
+    if c.frame_began_ns:
+        return _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS)
+    return _after(t, c.active_ns, LIMIT_IDLE_MS)
+
+
+cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil:
+    if _deadline_ns(t, c) <= t.now_ns:
+        if _out_pending(c) and _after(t, c.progress_ns, LIMIT_SEND_MS) <= t.now_ns:
+            conn_close(t, c, WHY_SEND_TIMEOUT, c.out.bytes.size + c.out.slice_bytes)
+        elif c.work == WORK_PARKED:
+            conn_resume(t, c, True)
+        elif c.frame_began_ns:
+            conn_close(t, c, WHY_RECEIVE_TIMEOUT, c.input_end - c.input_at)
+        else:
+            conn_close(t, c, WHY_IDLE, 0)
+    if c.fd >= 0:
+        timer_move(t, c, _deadline_ns(t, c))
+
+
+cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
+    cdef int outcome
+    if c.fd < 0 or c.work != WORK_PARKED:
+        return
+    outcome = c.lane.resume(c.lane.context, &c.request, &t.response, &c.parked, expired)
+    if outcome == LANE_PARKED:
+        _response_reset(&t.response)
+        if c.parked.deadline_ns <= t.now_ns:
+            c.parked.deadline_ns = t.now_ns + RETRY_NS
+        conn_settle(t, c)
+        return
+    read_clock(t)
+    count_parked(t, c, -1)
+    c.work = WORK_NONE
+    c.active_ns = t.now_ns
+    _outcome(t, c, c.lane, outcome)
+    if c.fd >= 0:
+        _release_block(t, c)
+        _send_gathered(t, c)
+        _go_on(t, c)
+        conn_settle(t, c)
+
+
+cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
+    if c.work != WORK_PYTHON:
+        buffer_free(&mail.bytes)
+        return
+    c.work = WORK_NONE
+    c.active_ns = t.now_ns
+    request_done_by_python(t, c, mail)
+    if mail.kind != MAIL_SILENT:
+        response_free(&t.gathered)
+        t.gathered.bytes = mail.bytes
+        _send_gathered(t, c)
+    _go_on(t, c)
+    conn_settle(t, c)
+
+
+# ------------------------------------------------------------------ bytes in
+
+cdef int _frame(NetThread* t, const uint8_t* p, int64_t present_bytes, int64_t* size) noexcept nogil:
+    """FRAME_WHOLE, FRAME_PARTIAL (size -1 when not known yet) or why the connection must go."""
+    size[0] = -1
+    if present_bytes < 4:
+        return FRAME_PARTIAL
+    size[0] = <int32_t>be32_load(p)
+    if size[0] < 0:
+        return WHY_NEGATIVE_FRAME
+    if size[0] < HEADER_BYTES_MIN:
+        return WHY_SHORT_FRAME
+    if size[0] > atomic_load_i64(&t.network.limits[LIMIT_REQUEST_BYTES]):
+        return WHY_LARGE_FRAME
+    return FRAME_WHOLE if present_bytes - 4 >= size[0] else FRAME_PARTIAL
+
+
+cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
+    cdef int turn
+    cdef ssize_t got
+    cdef int64_t room
+    work_begins(t)
+    for turn in range(RECEIVE_TURNS):
+        if queue_is_full(t.network):
+            paused_add(t, c, 1)
+            return
+        if c.input != NULL:
+            room = _room(t, c)
+            if room == 0:
+                return
+            got = net_recv(c.fd, c.input + c.input_end, room)
+        else:
+            if atomic_load_i64(&t.network.held_bytes) >= atomic_load_i64(&t.network.limits[LIMIT_QUEUED_BYTES]):
+                paused_add(t, c, 1)
+                return
+            room = SCRATCH_BYTES
+            got = net_recv(c.fd, t.scratch, SCRATCH_BYTES)
+        if got <= 0:
+            if got != -EAGAIN and got != -EINTR:
+                conn_close(t, c, WHY_PEER, 0)
+            return
+        t.counters.bytes_in += got
+        c.active_ns = t.now_ns
+        if c.input != NULL:
+            c.input_end += got
+            _serve_input(t, c)
+        else:
+            _serve_scratch(t, c, got)
+        if got < room or not _ready(c):
+            return
+
+
+cdef int64_t _room(NetThread* t, Connection* c) noexcept nogil:
+    """Bytes that may be received into the connection's buffer: never beyond the partial frame.
+    0: the budget is used up (the connection pauses) or memory is (it closes)."""
+    cdef int64_t size
+    cdef int64_t total
+    cdef int64_t capacity
+    cdef uint8_t* grown
+    if c.input_at:
+        memmove(c.input, c.input + c.input_at, c.input_end - c.input_at)
+        c.input_end -= c.input_at
+        c.input_at = 0
+    _frame(t, c.input, c.input_end, &size)
+    total = 4 + size if size >= 0 else 4
+    if c.input_end == c.input_capacity:
+        capacity = c.input_capacity * 2
+        if capacity > total:
+            capacity = total
+        if not budget_take(t.network, c.id, capacity - c.input_capacity):
+            paused_add(t, c, capacity - c.input_capacity)
+            return 0
+        grown = <uint8_t*>realloc(c.input, capacity)
+        if grown == NULL:
+            budget_give(t.network, capacity - c.input_capacity)
+            conn_close(t, c, WHY_MEMORY, capacity)
+            return 0
+        c.input = grown
+        c.input_capacity = capacity
+    if total > c.input_capacity:
+        total = c.input_capacity
+    return total - c.input_end
+
+
+cdef void _serve_input(NetThread* t, Connection* c) noexcept nogil:
+    """Serves what lies in the connection's own buffer, and gives it back when it is empty."""
+    cdef int64_t before = c.input_at
+    cdef int64_t after = _serve(t, c, c.input, c.input_at, c.input_end, True)
+    if after < 0:
+        return
+    c.input_at = after
+    if after == c.input_end:
+        c.frame_began_ns = 0
+        if c.work != WORK_PARKED:
+            _release_input(t, c)
+    elif after != before or c.frame_began_ns == 0:
+        c.frame_began_ns = t.now_ns
+
+
+cdef void _serve_scratch(NetThread* t, Connection* c, int64_t got) noexcept nogil:
+    cdef int64_t after = _serve(t, c, t.scratch, 0, got, False)
+    cdef int64_t left = got - after
+    if after < 0 or c.input != NULL:        # closed, or the scratch buffer went with the request
+        return
+    c.frame_began_ns = 0
+    if left == 0:
+        return
+    c.input_capacity = left if left > 64 else 64
+    c.input = <uint8_t*>malloc(c.input_capacity)
+    if c.input == NULL:
+        conn_close(t, c, WHY_MEMORY, left)
+        return
+    budget_force(t.network, c.input_capacity)
+    memcpy(c.input, t.scratch + after, left)
+    c.input_at = 0
+    c.input_end = left
+    c.frame_began_ns = t.now_ns
+
+
+cdef void _go_on(NetThread* t, Connection* c) noexcept nogil:
+    """The connection may be free for its next request: serves what it sent ahead."""
+    if _ready(c) and c.input != NULL:
+        _serve_input(t, c)
+        if _ready(c) and c.input != NULL:
+            c.frame_began_ns = t.now_ns     # its time did not run while nothing was read
+
+
+cdef int64_t _serve(NetThread* t, Connection* c, uint8_t* base, int64_t at, int64_t end,
+                    bint owned) noexcept nogil:
+    """Serves whole frames until one is partial or one must wait. The next position, or -1: closed."""
+    cdef int status
+    cdef int64_t size
+    while _ready(c):
+        status = _frame(t, base + at, end - at, &size)
+        if status == FRAME_PARTIAL:
+            break
+        if status != FRAME_WHOLE:
+            _send_gathered(t, c)
+            conn_close(t, c, status, size)
+            return -1
+        _give_overdraft_back(t, c)
+        _dispatch(t, c, base + at + 4, size, owned)
+        at += 4 + size
+        if c.work == WORK_PARKED and c.request.data == base + at - size and not owned:
+            _keep_scratch(t, c, at, end)
+        if t.gathered.slice_count or t.gathered.bytes.size >= GATHER_BYTES:
+            _send_gathered(t, c)
+    _send_gathered(t, c)
+    return at if c.fd >= 0 else -1
+
+
+cdef void _keep_scratch(NetThread* t, Connection* c, int64_t at, int64_t end) noexcept nogil:
+    """A large request parked: the scratch buffer becomes the connection's, the thread takes another."""
+    c.input = t.scratch
+    c.input_at = at
+    c.input_end = end
+    c.input_capacity = SCRATCH_BYTES
+    budget_force(t.network, SCRATCH_BYTES)
+    if t.spare_scratch_count:
+        t.spare_scratch_count -= 1
+        t.scratch = t.spare_scratch[t.spare_scratch_count]
+        return
+    t.scratch = <uint8_t*>malloc(SCRATCH_BYTES)
+    if t.scratch == NULL:
+        # Without memory for another, the connection goes and the buffer stays with the thread.
+        t.scratch = c.input
+        c.input = NULL
+        budget_give(t.network, SCRATCH_BYTES)
+        conn_close(t, c, WHY_MEMORY, SCRATCH_BYTES)
+
+
+# ------------------------------------------------------------------ pausing
+
+cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil:
+    paused_remove(t, c)
+    c.active_ns = t.now_ns
+    if c.frame_began_ns:
+        c.frame_began_ns = t.now_ns
+    conn_settle(t, c)
+
+
+# ------------------------------------------------------------------ a request
+
+cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) noexcept nogil:
+    cdef Network* n = t.network
+    cdef Cursor c = cursor_of(frame, size_bytes)
+    cdef uint64_t fields
+    q.data = frame
+    q.size_bytes = size_bytes
+    q.api_key = cursor_i16(&c)
+    q.api_version = cursor_i16(&c)
+    q.correlation_id = cursor_i32(&c)
+    q.client_id = NULL
+    q.client_id_bytes = 0
+    if q.api_key != CONTROLLED_SHUTDOWN or q.api_version != 0:
+        q.client_id_bytes = cursor_i16(&c)
+        if q.client_id_bytes < 0:           # null, however it is written, as Kafka reads it
+            q.client_id_bytes = 0
+        else:
+            q.client_id = cursor_take(&c, q.client_id_bytes)
+    if 0 <= q.api_key < n.key_count and 0 <= n.flexible_from[q.api_key] <= q.api_version:
+        fields = cursor_uvarint(&c, 5)
+        if fields > <uint64_t>cursor_left(&c):
+            return False
+        while fields and not c.bad:
+            cursor_uvarint(&c, 5)
+            cursor_take(&c, <int64_t>cursor_uvarint(&c, 5))
+            fields -= 1
+    q.body_at = c.p - frame
+    return not c.bad
+
+
+cdef Lane* _lane_for(Network* n, Request* q) noexcept nogil:
+    """The lane that answers; NULL for Python, which may want to see a lane's request first."""
+    cdef int64_t gate = atomic_load_i64(&n.gate[(q.api_key >> 6) & 1])
+    q.gated = gate != 0 and 0 <= q.api_key < GATE_KEYS and (gate >> (q.api_key & 63)) & 1
+    return NULL if q.gated else _lane_of(n, q)
+
+
+cdef Lane* _lane_of(Network* n, const Request* q) noexcept nogil:
+    cdef int i
+    for i in range(n.lane_count):
+        if n.lanes[i].takes(n.lanes[i].context, q.api_key, q.api_version):
+            return n.lanes[i]
+    return NULL
+
+
+cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_bytes,
+                    bint owned) noexcept nogil:
+    """Gives the request to a lane or to Python; its answer, when there is one, is gathered."""
+    cdef Request* q = &c.request
+    cdef Lane* lane
+    cdef uint8_t* block = NULL
+    cdef int outcome
+    if not _header(t, q, frame, size_bytes):
+        _send_gathered(t, c)
+        conn_close(t, c, WHY_BAD_HEADER, size_bytes)
+        return
+    q.connection_id = c.id
+    q.thread_index = t.index
+    q.listener_index = c.listener_index
+    q.peer = &c.peer
+    q.received_ns = t.now_ns
+    request_begins(t, c)
+    t.counters.requests += 1
+    lane = _lane_for(t.network, q)
+    if lane == NULL:
+        _outcome(t, c, NULL, LANE_PYTHON)
+        return
+    if not owned and size_bytes <= SMALL_REQUEST_BYTES:
+        block = <uint8_t*>malloc(size_bytes)
+        if block == NULL:
+            conn_close(t, c, WHY_MEMORY, size_bytes)
+            return
+        memcpy(block, frame, size_bytes)
+        q.data = block
+        if q.client_id != NULL:
+            q.client_id = block + (q.client_id - frame)
+    outcome = lane.handle(lane.context, q, &t.response, &c.parked)
+    read_clock(t)
+    _outcome(t, c, lane, outcome)
+    if block != NULL and c.work == WORK_PARKED:
+        c.block = block
+        c.block_bytes = size_bytes
+        budget_force(t.network, size_bytes)
+    else:
+        free(block)
+
+
+cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil:
+    cdef Request* q = &c.request
+    cdef Lane* lane
+    cdef int outcome
+    if c.work != WORK_PYTHON or not _header(t, q, frame.data, frame.size):
+        buffer_free(frame)
+        return
+    c.work = WORK_NONE
+    c.muffled = muffled
+    q.gated = False
+    lane = _lane_of(t.network, q)
+    if lane == NULL:
+        conn_close(t, c, WHY_HANDLER, 0)
+    else:
+        c.began_ns = t.figures.clock_ns     # what Python did before counts as waiting for it
+        outcome = lane.handle(lane.context, q, &t.response, &c.parked)
+        read_clock(t)
+        _outcome(t, c, lane, outcome)
+    if c.work == WORK_PARKED:
+        c.block = frame.data
+        c.block_bytes = frame.size
+        budget_force(t.network, frame.size)
+    else:
+        buffer_free(frame)
+    _send_gathered(t, c)
+    _go_on(t, c)
+    conn_settle(t, c)
+
+
+cdef void _outcome(NetThread* t, Connection* c, Lane* lane, int outcome) noexcept nogil:
+    if c.muffled and outcome != LANE_PARKED:
+        _response_reset(&t.response)
+        conn_close(t, c, WHY_HANDLER, 0)
+        return
+    if outcome == LANE_DONE:
+        if t.response.bytes.failed or t.response.bytes.size < HEADER_BYTES_MIN:
+            _response_reset(&t.response)
+            conn_close(t, c, WHY_MEMORY, 0)
+            return
+        request_done(t, c, True)
+        if not _append(&t.gathered, &t.response):
+            answers_dropped(t)
+            _response_reset(&t.gathered)
+            conn_close(t, c, WHY_MEMORY, 0)
+        return
+    _response_reset(&t.response)
+    if outcome == LANE_PARKED:
+        c.work = WORK_PARKED
+        c.lane = lane
+        request_parks(t, c)
+    elif outcome == LANE_PYTHON:
+        if not queue_push(t.network, &c.request, &c.peer):
+            conn_close(t, c, WHY_MEMORY, c.request.size_bytes)
+            return
+        c.work = WORK_PYTHON
+        t.counters.python_requests += 1
+    elif outcome == LANE_SILENT:
+        request_done(t, c, False)
+    else:
+        _send_gathered(t, c)
+        conn_close(t, c, WHY_LANE, c.request.api_key)
+
+
+# ------------------------------------------------------------------ bytes out
+
+cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
+    """Sends the gathered answers, behind what still waits to go out."""
+    if t.gathered.bytes.size == 0:
+        return
+    if c.fd < 0:
+        answers_dropped(t)
+        _response_reset(&t.gathered)
+    elif _out_pending(c):
+        if not _append(&c.out, &t.gathered):
+            _response_reset(&t.gathered)
+            conn_close(t, c, WHY_MEMORY, 0)
+    else:
+        c.out = t.gathered
+        response_init(&t.gathered)
+        c.out_sent = c.out_slice_sent = 0
+        c.out_slice = 0
+        c.progress_ns = t.now_ns
+        c.sending_ns = t.figures.clock_ns
+        _flush(t, c)
+    answers_left(t, c)
+
+
+cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
+    """Sends until all is out, the socket is full, or the connection's turn is over."""
+    cdef int64_t turn_bytes = TURN_BYTES
+    cdef int64_t sent
+    work_begins(t)
+    while turn_bytes > 0:
+        _skip_done_slices(c)
+        if c.out_slice == c.out.slice_count and c.out_sent == c.out.bytes.size:
+            _response_reset(&c.out)
+            if t.gathered.bytes.data == NULL:
+                t.gathered = c.out          # its memory serves again
+                response_init(&c.out)
+            else:
+                response_free(&c.out)
+            c.active_ns = t.now_ns
+            answers_sent(t, c)
+            return
+        sent = _send_some(t, c, turn_bytes)
+        if sent == -EAGAIN:
+            send_buffer_stalled(t, c)
+            return
+        if sent == -EINTR:
+            continue
+        if sent <= 0:
+            conn_close(t, c, WHY_PEER if sent < 0 and sent != _FILE_ERROR else WHY_FILE, sent)
+            return
+        turn_bytes -= sent
+        t.counters.bytes_out += sent
+        c.progress_ns = t.now_ns
+        _advance(c, sent)
+
+
+cdef void _skip_done_slices(Connection* c) noexcept nogil:
+    cdef ResponseSlice* s
+    while c.out_slice < c.out.slice_count:
+        s = &c.out.slices[c.out_slice]
+        if c.out_sent < s.after_byte or c.out_slice_sent < s.slice.size_bytes:
+            return
+        segment_release(s.slice.segment)
+        s.slice.segment = NULL
+        c.out_slice += 1
+        c.out_slice_sent = 0
+
+
+cdef void _advance(Connection* c, int64_t sent) noexcept nogil:
+    cdef int64_t until
+    cdef int64_t step
+    while sent:
+        _skip_done_slices(c)
+        until = c.out.bytes.size
+        if c.out_slice < c.out.slice_count:
+            until = c.out.slices[c.out_slice].after_byte
+        if c.out_sent < until:
+            step = until - c.out_sent if until - c.out_sent < sent else sent
+            c.out_sent += step
+        else:
+            step = c.out.slices[c.out_slice].slice.size_bytes - c.out_slice_sent
+            step = step if step < sent else sent
+            c.out_slice_sent += step
+        sent -= step
+
+
+cdef int64_t _send_some(NetThread* t, Connection* c, int64_t bytes_max) noexcept nogil:
+    """Bytes sent in one call, -errno, 0 for a file that was cut, _FILE_ERROR for one unreadable.
+
+    Bytes and file pieces below SLICE_SENDFILE_MIN go out together; a large piece by sendfile.
+    """
+    cdef iovec parts[PARTS_MAX]
+    cdef int count = 0
+    cdef bint more = False
+    cdef int64_t staged = 0
+    cdef int64_t at = c.out_sent
+    cdef int32_t i = c.out_slice
+    cdef int64_t slice_sent = c.out_slice_sent
+    cdef int64_t left
+    cdef int64_t got
+    cdef int64_t until
+    while True:
+        until = c.out.slices[i].after_byte if i < c.out.slice_count else c.out.bytes.size
+        if at < until:
+            if count == PARTS_MAX:
+                more = True
+                break
+            parts[count].iov_base = c.out.bytes.data + at
+            parts[count].iov_len = until - at
+            count += 1
+            at = until
+        if i == c.out.slice_count:
+            break
+        left = c.out.slices[i].slice.size_bytes - slice_sent
+        if left >= SLICE_SENDFILE_MIN or staged + left > STAGE_BYTES or count == PARTS_MAX:
+            more = True
+            break
+        if left:
+            got = _read_slice(t, c, i, slice_sent, t.stage + staged, left)
+            if got != left:
+                return got if got == _FILE_ERROR else 0
+            parts[count].iov_base = t.stage + staged
+            parts[count].iov_len = left
+            count += 1
+            staged += left
+        i += 1
+        slice_sent = 0
+    if count:
+        return net_send(c.fd, parts, count, more)
+    return _sendfile(t, c, bytes_max)
+
+
+cdef int64_t _read_slice(NetThread* t, Connection* c, int32_t i, int64_t skip, uint8_t* into,
+                         int64_t size_bytes) noexcept nogil:
+    cdef System* system = t.network.system
+    cdef ResponseSlice* s = &c.out.slices[i]
+    cdef int fd = segment_fd(s.slice.segment, system)
+    cdef int64_t got
+    if fd < 0:
+        return _FILE_ERROR
+    got = system.pread(system, fd, into, size_bytes, s.slice.position + skip)
+    return _FILE_ERROR if got < 0 else got
+
+
+cdef int64_t _sendfile(NetThread* t, Connection* c, int64_t bytes_max) noexcept nogil:
+    cdef System* system = t.network.system
+    cdef ResponseSlice* s = &c.out.slices[c.out_slice]
+    cdef int64_t left = s.slice.size_bytes - c.out_slice_sent
+    cdef int fd = segment_fd(s.slice.segment, system)
+    if fd < 0:
+        return _FILE_ERROR
+    return system.sendfile(system, c.fd, fd, s.slice.position + c.out_slice_sent,
+                           left if left < bytes_max else bytes_max)

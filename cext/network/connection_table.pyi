@@ -1,0 +1,1 @@
+"""Nothing here is for Python: see connection_table.pxd."""

@@ -1,0 +1,189 @@
+"""What the reactor and the lanes that run on its threads say to each other.
+
+The reactor cuts frames and owns connections; a lane answers some requests on the network thread
+without the GIL. Neither imports the other: both see these structures.
+"""
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+from barnabas.cext.codec.buffer cimport (
+    Buffer, buffer_bytes, buffer_free, buffer_i8, buffer_i32, buffer_init,
+)
+from barnabas.cext.codec.endian cimport be32_store
+from barnabas.cext.log.log cimport LogSlice
+from barnabas.cext.log.segment cimport segment_release
+from barnabas.cext.memory.waker cimport Waker
+
+cdef enum:
+    LANE_CLOSE = -1     # malformed: close the connection, say nothing
+    LANE_DONE = 0       # the response is complete
+    LANE_SILENT = 1     # done, and there is no response (acks=0)
+    LANE_PARKED = 2     # `parked` is filled; resume() is called after wake() or at the deadline
+    LANE_PYTHON = 3     # not for this lane: hand the request to the Python lane
+
+cdef struct Request:
+    uint8_t* data               # the frame after its size prefix; stays put while parked; may be written to
+    int64_t size_bytes
+    int16_t api_key
+    int16_t api_version
+    int32_t correlation_id
+    const uint8_t* client_id    # inside data; NULL when null
+    int32_t client_id_bytes
+    int64_t body_at             # where the body begins in data
+    uint64_t connection_id      # never used again for another connection of this reactor
+    int32_t thread_index
+    int32_t listener_index
+    const void* peer            # a net_peer, while its network thread handles it
+    int64_t received_ns         # monotonic, when the frame was complete
+    int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
+    bint from_follower          # a lane found that another broker asks
+    bint gated                  # Python wanted to see it before its lane (Reactor.set_gate)
+
+cdef struct ResponseSlice:
+    int64_t after_byte          # goes out after this many bytes of `bytes`
+    LogSlice slice              # owned: released when sent or dropped
+
+cdef struct Response:
+    Buffer bytes                # size prefix included
+    ResponseSlice* slices
+    int32_t slice_count
+    int32_t slice_capacity
+    int64_t slice_bytes
+
+cdef struct Parked:
+    int64_t deadline_ns         # monotonic
+    void* state                 # the lane's own
+    bint unfinished             # the request is to be carried out though its peer sends no more
+
+cdef inline int lane_parks(
+    Parked* parked, void* state, int64_t deadline_ns, bint unfinished=False
+) noexcept nogil:
+    parked.state = state
+    parked.deadline_ns = deadline_ns
+    parked.unfinished = unfinished
+    return LANE_PARKED
+
+cdef struct Lane:
+    void* context
+    bint (*takes)(void* context, int16_t api_key, int16_t api_version) noexcept nogil
+    int (*handle)(void* context, Request* request, Response* out, Parked* parked) noexcept nogil
+    # As handle; PARKED: again. `expired`: the deadline has passed, answer now.
+    int (*resume)(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil
+    # The connection went while parked: drop the state.
+    void (*abandon)(void* context, Parked* parked) noexcept nogil
+
+cdef inline Lane lane_of(
+    void* context,
+    bint (*takes)(void*, int16_t, int16_t) noexcept nogil,
+    int (*handle)(void*, Request*, Response*, Parked*) noexcept nogil,
+    int (*resume)(void*, Request*, Response*, Parked*, bint) noexcept nogil,
+    void (*abandon)(void*, Parked*) noexcept nogil,
+) noexcept nogil:
+    cdef Lane lane
+    lane.context = context
+    lane.takes, lane.handle = takes, handle
+    lane.resume, lane.abandon = resume, abandon
+    return lane
+
+# Of a lane that never parks.
+cdef inline int lane_resumes_nothing(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
+    return LANE_CLOSE
+
+cdef inline void lane_abandons_nothing(void* context, Parked* parked) noexcept nogil:
+    pass
+
+cdef class LaneHandle:
+    """Python's carrier of a Lane from the module that makes it to the reactor."""
+    cdef Lane* lane
+    cdef object owner           # kept alive while the reactor runs
+    cdef void bind(self, Waker* waker)   # called once by the reactor before its threads start
+
+cdef enum:
+    ERROR_CODES_MAX = 160       # beyond Kafka's highest
+    KEPT_BUFFER_BYTES = 65536   # an emptied response gives its memory back beyond this
+
+cdef inline void request_error(const Request* request, int error) noexcept nogil:
+    """One more answer (of a partition, say) with this error code; 0 counts too."""
+    if request.errors != NULL and -1 <= error < ERROR_CODES_MAX:
+        request.errors[error] += 1
+
+cdef inline void response_init(Response* r) noexcept nogil:
+    buffer_init(&r.bytes)
+    r.slices = NULL
+    r.slice_count = 0
+    r.slice_capacity = 0
+    r.slice_bytes = 0
+
+cdef inline void response_begin(Response* r, int32_t correlation_id, bint flexible) noexcept nogil:
+    """Size prefix (patched by response_end), correlation id and, when flexible, no tagged fields."""
+    buffer_i32(&r.bytes, 0)
+    buffer_i32(&r.bytes, correlation_id)
+    if flexible:
+        buffer_i8(&r.bytes, 0)
+
+cdef inline bint response_add_slice(Response* r, LogSlice* slice) noexcept nogil:
+    """Takes over the slice's reference. False when memory ran out (the slice is released then)."""
+    cdef ResponseSlice* grown
+    cdef int32_t capacity
+    if r.slice_count == r.slice_capacity:
+        capacity = r.slice_capacity * 2 if r.slice_capacity else 4
+        grown = <ResponseSlice*>realloc(r.slices, capacity * sizeof(ResponseSlice))
+        if grown == NULL:
+            segment_release(slice.segment)
+            r.bytes.failed = True
+            return False
+        r.slices = grown
+        r.slice_capacity = capacity
+    r.slices[r.slice_count].after_byte = r.bytes.size
+    r.slices[r.slice_count].slice = slice[0]
+    r.slice_count += 1
+    r.slice_bytes += slice.size_bytes
+    return True
+
+cdef inline void response_end(Response* r) noexcept nogil:
+    if not r.bytes.failed:
+        be32_store(r.bytes.data, <int32_t>(r.bytes.size - 4 + r.slice_bytes))
+
+cdef inline void response_free(Response* r) noexcept nogil:
+    cdef int32_t i
+    for i in range(r.slice_count):
+        if r.slices[i].slice.segment != NULL:
+            segment_release(r.slices[i].slice.segment)
+    free(r.slices)
+    buffer_free(&r.bytes)
+    response_init(r)
+
+cdef inline void response_reset(Response* r) noexcept nogil:
+    """Empties a response and keeps its memory for the next, unless it has grown large."""
+    cdef uint8_t* data = r.bytes.data
+    cdef int64_t capacity = r.bytes.capacity
+    r.bytes.data = NULL
+    response_free(r)
+    if capacity > KEPT_BUFFER_BYTES:
+        free(data)
+    else:
+        r.bytes.data = data
+        r.bytes.capacity = capacity
+
+cdef inline bint response_append(Response* to, Response* more) noexcept nogil:
+    """Moves `more` behind `to`; `more` is empty afterwards. False when memory ran out."""
+    cdef Response swap
+    cdef int64_t shift = to.bytes.size
+    cdef int32_t i
+    cdef bint added
+    if shift == 0:
+        swap = to[0]
+        to[0] = more[0]
+        more[0] = swap
+        return True
+    buffer_bytes(&to.bytes, more.bytes.data, more.bytes.size)
+    added = not to.bytes.failed
+    for i in range(more.slice_count):
+        if not added:
+            break
+        added = response_add_slice(to, &more.slices[i].slice)
+        more.slices[i].slice.segment = NULL         # the other response's, or released
+        if added:
+            to.slices[to.slice_count - 1].after_byte = shift + more.slices[i].after_byte
+    response_reset(more)
+    return added

@@ -1,0 +1,322 @@
+"""What the network threads share with each other, with the acceptor and with Python.
+
+A Network belongs to one reactor. Lock order: none of its locks is held while another is taken.
+"""
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.memory.mutex cimport pthread_mutex_t
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.memory.waker cimport Waker
+from barnabas.cext.network.closings cimport Closings, Farewell
+from barnabas.cext.network.handler cimport Lane, Parked, Request, Response
+from barnabas.cext.network.request_metrics cimport Answered, FigureTable
+from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t
+
+cdef enum:
+    LISTENERS_MAX = 16
+    THREADS_MAX = 1000
+    LANES_MAX = 8
+    SCRATCH_BYTES = 262144      # one receive buffer for all connections of a thread
+    STAGE_BYTES = 65536         # small file pieces are read here before they are sent
+    SPARE_SCRATCH_MAX = 8
+    EPOLL_EVENTS_MAX = 256
+    EVENTS_MAX = 1024           # protocol errors that wait for Python's logger
+    EVENT_PEERS_MAX = 1024      # peers remembered for "one line a second"
+    ADDRESS_BUCKETS = 1024
+    GATE_KEYS = 128             # API keys that fit into Network.gate
+
+cdef enum:                      # index into Network.limits
+    LIMIT_REQUEST_BYTES
+    LIMIT_QUEUED_BYTES
+    LIMIT_CONNECTIONS
+    LIMIT_CONNECTIONS_PER_IP
+    LIMIT_IDLE_MS
+    LIMIT_RECEIVE_MS
+    LIMIT_SEND_MS
+    LIMIT_SEND_BUFFER_BYTES
+    LIMIT_RECEIVE_BUFFER_BYTES
+    LIMIT_QUEUED_REQUESTS
+    LIMIT_CONNECTION_RATE       # accepted a second
+    LIMIT_COUNT
+
+cdef enum:                      # why a connection was refused or closed
+    WHY_PEER                    # the peer closed it, or the network did
+    WHY_NEGATIVE_FRAME
+    WHY_SHORT_FRAME
+    WHY_LARGE_FRAME
+    WHY_BAD_HEADER
+    WHY_LANE                    # a lane found the request malformed
+    WHY_HANDLER                 # Python closed it, or let the request fall
+    WHY_IDLE
+    WHY_RECEIVE_TIMEOUT
+    WHY_SEND_TIMEOUT
+    WHY_FILE                    # a slice could not be read, or its file was cut
+    WHY_MEMORY
+    WHY_MAX_CONNECTIONS_PER_IP
+    WHY_ACCEPT_FAILED           # out of descriptors: the listeners rest for a moment
+    WHY_STOP
+    WHY_COUNT
+
+cdef enum:                      # Network.state
+    STATE_RUNNING
+    STATE_DRAINING
+    STATE_STOPPED
+
+cdef enum:                      # NetThread.state
+    THREAD_RUNNING
+    THREAD_RETIRING             # one too many: ends when what it serves is answered
+    THREAD_ENDED                # its place is kept: late wakes still find it
+
+cdef enum:                      # what lies in an inbox
+    MAIL_CONNECTION             # a new connection: fd, listener, peer
+    MAIL_WAKE                   # a parked request may go on
+    MAIL_REPLY                  # Python's answer: bytes
+    MAIL_SILENT                 # Python is done and says nothing
+    MAIL_CLOSE                  # Python wants the connection closed
+    MAIL_LIMITS                 # a limit or the clock has changed: timers may be due earlier
+    MAIL_PROCEED                # a gated request goes to its lane after all: its frame
+    MAIL_PROCEED_MUFFLED        # the same, and nobody hears the answer
+    MAIL_FAREWELL               # Python is to be told when the connection closes: a Farewell as bytes
+
+cdef enum:                      # what a connection works on
+    WORK_NONE
+    WORK_PARKED
+    WORK_PYTHON
+
+cdef struct Connection:
+    uint64_t id
+    int32_t fd                  # -1: closed, freed at the end of the turn
+    int32_t listener_index
+    uint32_t armed              # what epoll watches
+    int8_t work
+    bint in_fired               # EPOLLIN came while we may not read: disarm it
+    bint half_closed            # the peer will send no more, but what it sent is not read yet
+    bint muffled                # closes where the answer to the request in work would be sent
+    bint paused                 # waits for room: for its bytes, or in the queue to Python
+    int64_t wanted_bytes        # of the budget, while paused
+    Lane* lane                  # who parked the request
+    Request request             # the request in work
+    Parked parked
+    int64_t began_ns            # somebody began to handle the request in work
+    int64_t parked_ns           # it parked; 0: not so far
+    int64_t sending_ns          # its answer began to go out
+    Answered unsent             # an answer that is partly out
+    uint8_t* block              # owned copy of a small parked request
+    int64_t block_bytes
+    uint8_t* input              # owned only while a request is partial or parked
+    int64_t input_at
+    int64_t input_end
+    int64_t input_capacity
+    Response out                # what the socket would not take yet
+    int64_t out_sent            # of out.bytes
+    int32_t out_slice           # the slice that comes next
+    int64_t out_slice_sent
+    int64_t active_ns
+    int64_t frame_began_ns      # first byte of a partial frame; 0: none
+    int64_t progress_ns         # of the output
+    int32_t narrow_stalls       # how often the socket was full for want of the peer's window
+    int64_t timer_ns            # the time its heap entry stands for
+    int64_t heap_index
+    Connection* next_paused     # also the chain of the dead
+    Farewell* farewell          # NULL: nobody is told when it closes
+    net_peer peer
+
+cdef struct Mail:
+    int8_t kind
+    int32_t fd
+    int32_t listener_index
+    uint64_t connection_id
+    Buffer bytes
+    int64_t dequeued_ns         # of a reply: Python took the request,
+    int64_t parked_ns           # its handler left it to somebody else (0: it did not),
+    int64_t answered_ns         # and answered it
+    net_peer peer
+
+cdef struct Inbox:
+    pthread_mutex_t lock
+    Mail* mails
+    int64_t count
+    int64_t capacity
+    bint wake_all               # a wake was lost for want of memory: resume everything parked
+
+cdef struct ThreadCounters:     # one writer, the thread itself
+    int64_t requests
+    int64_t python_requests
+    int64_t parked              # at this moment
+    int64_t bytes_in
+    int64_t bytes_out
+    int64_t idle_ns
+    int64_t sleeping_since_ns   # 0 while awake
+    int64_t wakeups
+    int64_t started_ns
+    int64_t closed[WHY_COUNT]
+    int64_t connections[LISTENERS_MAX]
+
+cdef struct NetThread:
+    Network* network
+    int32_t index
+    int epoll_fd
+    int event_fd
+    int64_t state               # atomic: running, retiring or ended
+    int64_t retire_deadline_ns
+    int64_t now_ns
+    int64_t connection_count    # atomic: those on their way through the inbox included
+    Inbox inbox
+    Mail* taken                 # the inbox' other half
+    int64_t taken_capacity
+    Connection** by_id          # open addressing, a power of two
+    int64_t by_id_capacity
+    int64_t by_id_count
+    Connection** heap           # by timer_ns
+    int64_t heap_count
+    int64_t heap_capacity
+    Connection* paused          # the one that waits longest
+    Connection* paused_last
+    int64_t waits_for_room      # atomic: 1 while it sleeps and wants to be rung when there is room
+    Connection* dead
+    uint8_t* scratch
+    uint8_t* spare_scratch[SPARE_SCRATCH_MAX]
+    int32_t spare_scratch_count
+    uint8_t* stage
+    Response response           # what a lane fills
+    Response gathered           # answers of one connection that go out together
+    bint draining
+    ThreadCounters counters
+    FigureTable figures
+    epoll_event events[EPOLL_EVENTS_MAX]
+
+cdef struct PyRequest:          # a request on its way to Python; the frame's bytes follow it
+    PyRequest* next
+    Request request
+    net_peer peer
+
+cdef struct PyQueue:
+    pthread_mutex_t lock
+    pthread_cond_t ready
+    PyRequest* first
+    PyRequest* last
+    int64_t count
+    int64_t running             # atomic: taken, and their handlers still busy with them
+    int64_t taken               # since the start
+    int64_t let_go              # takers that are still to be given nothing
+    bint watched                # a thread looks every WATCH_NS whether the running ones get on
+    int64_t waiting
+    int64_t waiting_since_ns    # summed over those that wait
+    int64_t waited_ns           # by those that do not wait any more
+    bint closed
+
+cdef struct NetEvent:
+    int8_t why
+    int32_t listener_index
+    int64_t detail              # the frame's size, the number of connections, an errno
+    int64_t suppressed          # events of this peer that were not written before this one
+    net_peer peer
+
+cdef struct EventPeer:
+    uint8_t address[16]
+    int64_t until_ns
+    int64_t suppressed
+
+cdef struct EventRing:
+    pthread_mutex_t lock
+    NetEvent* events
+    int64_t first
+    int64_t count
+    int64_t lost
+    EventPeer* peers
+
+cdef struct AddressCount:
+    uint8_t address[16]
+    int64_t count
+    AddressCount* next
+
+cdef struct AddressLimit:       # max.connections.per.ip.overrides
+    uint8_t address[16]
+    int64_t most
+
+cdef enum:                      # Listener.removed
+    LISTENER_OPEN
+    LISTENER_REMOVED            # the acceptor is to close it
+    LISTENER_CLOSED             # its place is free when its connections are gone
+
+cdef struct Listener:
+    int fd                      # the acceptor's, once it runs
+    int64_t removed             # atomic
+    int64_t connections_total   # accepted, ever
+    int64_t connection_count    # atomic: now
+    int64_t connections_max     # atomic: its own max.connections
+    int64_t connection_rate     # atomic: its own max.connection.creation.rate
+    int64_t rate_due_ns         # the acceptor's, as Network.rate_due_ns
+    int64_t closed_since_ns     # the acceptor's: 0 while it accepts
+    int64_t blocked_ns          # how long it did not accept
+
+cdef struct Network:
+    System* system
+    int64_t limits[LIMIT_COUNT]             # atomic
+    int64_t state                           # atomic
+    int64_t stop_deadline_ns
+    int64_t gate[2]                         # atomic: a bit for each API key that Python sees first
+    int64_t last_connection_id              # atomic
+    int64_t connection_count                # atomic
+    int64_t held_bytes                      # atomic: request bytes partial, parked or in Python
+    int64_t overdraft_id                    # atomic: the one connection that may go beyond the budget
+    int64_t refused[WHY_COUNT]              # atomic: by the acceptor
+    Lane* lanes[LANES_MAX]
+    int32_t lane_count
+    int16_t* flexible_from
+    int32_t key_count
+    NetThread* threads[THREADS_MAX]         # written once, never moved
+    int32_t thread_count                    # those that take connections; under accept_lock
+    int32_t made_count                      # atomic: those and the ones that have ended
+    pthread_mutex_t accept_lock             # the acceptor's choice of a thread
+    int64_t room_waiters                    # atomic: threads with waits_for_room
+    int64_t acceptor_waits                  # atomic: 1 while a listener waits for a connection to go
+    int64_t rate_due_ns                     # the acceptor's: when all accepted are paid for
+    int64_t rest_until_ns                   # the acceptor's: out of descriptors or memory
+    Listener listeners[LISTENERS_MAX]
+    int64_t listener_count                  # atomic
+    int acceptor_epoll_fd
+    int acceptor_event_fd
+    PyQueue queue
+    Closings closings
+    EventRing ring
+    pthread_mutex_t addresses_lock
+    AddressCount* addresses[ADDRESS_BUCKETS]
+    AddressLimit* address_limits            # under addresses_lock
+    int64_t address_limit_count
+    Waker waker
+
+cdef Network* network_new(System* system) noexcept nogil
+cdef void network_free(Network* network) noexcept nogil
+# One more of the network's threads, which takes no connections yet; its index or -1.
+cdef int network_add_thread(Network* network) noexcept nogil
+# Takes over mail.bytes. False when memory ran out (the bytes are freed then).
+cdef bint inbox_post(NetThread* thread, Mail* mail) noexcept nogil
+cdef int64_t inbox_take(NetThread* thread, bint* wake_all) noexcept nogil
+cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_id) noexcept nogil
+
+cdef bint queue_push(Network* network, const Request* request, const net_peer* peer) noexcept nogil
+cdef PyRequest* queue_pop(Network* network, int64_t timeout_ms) noexcept nogil
+cdef PyRequest* queue_pop_now(Network* network) noexcept nogil
+cdef void queue_close(Network* network) noexcept nogil
+# So many takers are given NULL when there is no request for them: they look whether they are needed.
+cdef void queue_let_go(Network* network, int64_t count) noexcept nogil
+
+# Whether `wanted` more bytes may be held; a connection over the budget gets them when nobody else is over it.
+cdef bint budget_take(Network* network, uint64_t connection_id, int64_t wanted) noexcept nogil
+cdef void budget_force(Network* network, int64_t held_bytes) noexcept nogil
+cdef void budget_give(Network* network, int64_t held_bytes) noexcept nogil
+# Rings the threads that sleep while connections of theirs wait for room.
+cdef void room_came_free(Network* network) noexcept nogil
+cdef bint queue_is_full(Network* network) noexcept nogil
+# A connection is gone: the acceptor may wait for that.
+cdef void slot_came_free(Network* network) noexcept nogil
+
+cdef void ring_note(Network* network, int why, int32_t listener_index, const net_peer* peer,
+                    int64_t detail, int64_t now_ns) noexcept nogil
+cdef bint ring_take(Network* network, NetEvent* out) noexcept nogil
+
+# False when the address has `most` connections already, or as many as its own limit says.
+cdef bint address_enter(Network* network, const net_peer* peer, int64_t most) noexcept nogil
+cdef void address_leave(Network* network, const net_peer* peer) noexcept nogil

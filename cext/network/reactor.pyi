@@ -1,0 +1,67 @@
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.cext.memory.sys import SystemCalls
+
+LIMITS: Mapping[str, tuple[int, int]]
+
+class NetworkEvent(NamedTuple):
+    """What a peer did wrong: one a peer and second, `suppressed` more before it."""
+
+    reason: str
+    listener: str
+    host: str
+    port: int
+    detail: int  # the frame's size, bytes that waited, the number of connections, an errno
+    suppressed: int
+
+class Reactor:
+    """Listeners, network threads and the queue to Python of one broker.
+
+    Limits have Kafka's names; see LIMITS for those there are. `flexible_from[key]` is the first
+    version whose request header has a tagged section, -1 for none. Whoever lets a lane wake a
+    connection stops doing so before the reactor goes.
+    """
+
+    def __init__(
+        self,
+        system: SystemCalls,
+        lanes: Iterable[LaneHandle],
+        *,
+        network_threads: int,
+        flexible_from: Sequence[int],
+        limits: Mapping[str, int] | None = None,
+    ) -> None: ...
+    def listen(self, name: str, host: str, port: int, backlog: int = 50) -> int: ...
+    def unlisten(self, name: str) -> None: ...
+    def start(self) -> None: ...
+    def stop(self, timeout_ms: int = 5000) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def stopped(self) -> bool: ...
+    def next_request(self, timeout_ms: int = -1) -> PendingRequest | None: ...
+    def next_closed(self, timeout_ms: int = -1) -> int | None: ...
+    def let_go(self, takers: int) -> None: ...
+    def set_limit(self, name: str, value: int) -> None: ...
+    def set_listener_limit(self, listener: str, name: str, value: int) -> None: ...
+    def set_address_limits(self, limits: Mapping[bytes, int]) -> None: ...
+    def resize(self, network_threads: int) -> None: ...
+    def set_gate(self, keys: Iterable[int]) -> None: ...
+    def look_at_timers(self) -> None: ...
+    def events(self) -> list[NetworkEvent]: ...
+    def counters(self) -> dict[str, Any]:
+        """Since the start: requests, python_requests, bytes_in, bytes_out, closed {reason: n},
+        connections_total {listener: n},
+        accept_blocked_ns {listener: n}, events_lost. At this moment: connections {listener: n},
+        connection_count, parked, held_bytes, python_queue, python_waiting, answer_queue, and for each of
+        `threads` its connections, by_listener {listener: n}, bytes_in, bytes_out,
+        wakeups, idle_ns, run_ns and idle_ratio.
+        """
+
+    def request_figures(self) -> dict[int, dict[str, Any]]:
+        """By API key (-1: Fetch from another broker), since the start: versions {version: n} and
+        errors {code: n} answered, times {part: (sum in ns, {bucket of cext.memory.histogram: n})} by the
+        names of request_figures.TIME_NAMES; and how many are parked at this moment.
+        """

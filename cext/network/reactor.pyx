@@ -1,0 +1,727 @@
+"""The reactor: network threads that never hold the GIL, an acceptor, and Python's handle of both.
+
+Each network thread has its own epoll and its own connections and runs requests to completion
+through the lanes (cext/network/handler.pxd). Connections come from the acceptor (cext/network/acceptor.pyx). What no lane takes waits for Python (cext/network/request_queue.pyx). Next on the data path: cext/network/connection.pyx.
+"""
+import errno
+import os
+import socket
+import threading
+from collections import namedtuple
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from barnabas.cext.memory.atomics cimport (
+    atomic_add_i64, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
+    atomic_store_i64,
+)
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.memory.sys cimport SystemCalls
+from barnabas.cext.network.acceptor cimport LISTENER_LIMIT_NONE, accept_loop
+from barnabas.cext.network.closings cimport Farewell, closings_end, closings_put, closings_take
+from barnabas.cext.network.connection cimport (
+    conn_close, conn_event, conn_open, conn_proceed, conn_replied, conn_resume, conn_settle,
+    conn_timer, conn_unpause,
+)
+from barnabas.cext.network.connection_table cimport table_find
+from barnabas.cext.network.handler cimport LaneHandle
+from barnabas.cext.network.network_state cimport *
+from barnabas.cext.network.request_metrics cimport FigureTable, figures_dict, figures_init
+from barnabas.cext.network.request_queue cimport peer_of, pending_request
+from barnabas.cext.network.sockets cimport (
+    EPOLL_CTL_ADD, EPOLLIN, close, epoll_wait, net_clock_ns, net_epoll, net_hush, net_own_thread,
+    net_ring,
+)
+
+cdef enum:
+    PAUSED_TURN = 64
+    RETIRE_GRACE_MS = 5000          # for the requests of a thread that is one too many
+
+# name -> (place in Network.limits, default); -1 or 0: see each
+LIMITS = {
+    "socket.request.max.bytes": (LIMIT_REQUEST_BYTES, 104857600),
+    "queued.max.request.bytes": (LIMIT_QUEUED_BYTES, 268435456),       # -1: no limit
+    "max.connections": (LIMIT_CONNECTIONS, 2147483647),
+    "max.connections.per.ip": (LIMIT_CONNECTIONS_PER_IP, 2147483647),
+    "connections.max.idle.ms": (LIMIT_IDLE_MS, 600000),                # 0 or less: never
+    "request.receive.timeout.ms": (LIMIT_RECEIVE_MS, 30000),
+    "response.send.timeout.ms": (LIMIT_SEND_MS, 60000),
+    "socket.send.buffer.bytes": (LIMIT_SEND_BUFFER_BYTES, 102400),     # -1: the system's
+    "socket.receive.buffer.bytes": (LIMIT_RECEIVE_BUFFER_BYTES, -1),
+    "queued.max.requests": (LIMIT_QUEUED_REQUESTS, 500),
+    "max.connection.creation.rate": (LIMIT_CONNECTION_RATE, 2147483647),
+}
+
+cdef list REASONS = [
+    "peer", "negative-frame", "short-frame", "large-frame", "bad-header", "malformed-request",
+    "handler", "idle", "receive-timeout", "send-timeout", "file", "memory",
+    "max-connections-per-ip", "accept-failed", "stop",
+]
+
+NetworkEvent = namedtuple("NetworkEvent", "reason listener host port detail suppressed")
+
+
+# ------------------------------------------------------------------ a network thread
+
+cdef void _network_loop(NetThread* t) noexcept nogil:
+    cdef System* system = t.network.system
+    cdef Connection* c
+    cdef int count
+    cdef int i
+    cdef int64_t slept_ns
+    cdef int timeout_ms
+    t.counters.started_ns = t.now_ns = system.monotonic_ns(system)
+    while not _finished(t):
+        atomic_store_i64(&t.counters.sleeping_since_ns, t.now_ns)
+        timeout_ms = _sleep_ms(t)
+        if t.paused != NULL and timeout_ms != 0 and _room_is_there(t):
+            timeout_ms = 0
+        count = epoll_wait(t.epoll_fd, t.events, EPOLL_EVENTS_MAX, timeout_ms)
+        if t.paused != NULL and atomic_cas_i64(&t.waits_for_room, 1, 0):
+            atomic_add_i64(&t.network.room_waiters, -1)
+        t.counters.wakeups += 1
+        slept_ns = t.now_ns
+        t.now_ns = t.figures.clock_ns = system.monotonic_ns(system)
+        atomic_store_i64(&t.counters.sleeping_since_ns, 0)
+        t.counters.idle_ns += t.now_ns - slept_ns
+        for i in range(count):
+            if t.events[i].data.ptr == NULL:
+                net_hush(t.event_fd)
+            else:
+                conn_event(t, <Connection*>t.events[i].data.ptr, t.events[i].events)
+        _read_mail(t)
+        while t.heap_count and t.heap[0].timer_ns <= t.now_ns:
+            conn_timer(t, t.heap[0])
+        _resume_paused(t)
+        while t.dead != NULL:
+            c = t.dead
+            t.dead = c.next_paused
+            free(c)
+        # A turn that ended with an answer has read the clock just now.
+        t.now_ns = t.figures.clock_ns if t.figures.clock_is_fresh else system.monotonic_ns(system)
+        t.figures.clock_is_fresh = False
+    while t.heap_count:
+        conn_close(t, t.heap[0], WHY_STOP, 0)
+    _read_mail(t)
+    while t.dead != NULL:
+        c = t.dead
+        t.dead = c.next_paused
+        free(c)
+
+
+cdef bint _finished(NetThread* t) noexcept nogil:
+    """Starts the drain when the reactor stops or has a thread too many; true when it is over."""
+    if atomic_load_i64(&t.network.state) == STATE_RUNNING:
+        return _retired(t)
+    if not t.draining:
+        t.draining = True
+        _visit_all(t, False)
+    return t.heap_count == 0 or t.now_ns >= t.network.stop_deadline_ns
+
+
+cdef bint _retired(NetThread* t) noexcept nogil:
+    if atomic_load_i64(&t.state) == THREAD_RUNNING:
+        if t.draining:              # it is needed again
+            t.draining = False
+            _visit_all(t, False)
+        return False
+    if not t.draining:
+        t.draining = True
+        t.retire_deadline_ns = t.now_ns + RETIRE_GRACE_MS * <int64_t>1000000
+        _visit_all(t, False)
+    while t.heap_count and t.now_ns >= t.retire_deadline_ns:
+        conn_close(t, t.heap[0], WHY_STOP, 0)
+    return t.heap_count == 0 and atomic_cas_i64(&t.state, THREAD_RETIRING, THREAD_ENDED)
+
+
+cdef int _sleep_ms(NetThread* t) noexcept nogil:
+    cdef int64_t until_ns = INT64_MAX
+    cdef int64_t ends_ns
+    cdef int64_t ms
+    if t.heap_count:
+        until_ns = t.heap[0].timer_ns
+    if t.draining:
+        ends_ns = t.retire_deadline_ns
+        if atomic_load_i64(&t.network.state) != STATE_RUNNING:
+            ends_ns = t.network.stop_deadline_ns
+        until_ns = min(until_ns, ends_ns)
+    if until_ns == INT64_MAX:
+        ms = -1
+    elif until_ns <= t.now_ns:
+        ms = 0
+    else:
+        ms = (until_ns - t.now_ns + 999999) // 1000000
+        if ms > 3600000:
+            ms = 3600000
+    return <int>ms
+
+
+cdef void _visit_all(NetThread* t, bint resume) noexcept nogil:
+    """Settles every connection, or resumes every parked one. Closing changes the heap, so a copy
+    of it is walked; without memory for one, deadlines do the same later."""
+    cdef int64_t count = t.heap_count
+    cdef int64_t i
+    cdef Connection** all_of_them = <Connection**>malloc((count + 1) * sizeof(Connection*))
+    if all_of_them == NULL:
+        return
+    memcpy(all_of_them, t.heap, count * sizeof(Connection*))
+    for i in range(count):
+        if resume:
+            conn_resume(t, all_of_them[i], False)
+        else:
+            conn_settle(t, all_of_them[i])
+    free(all_of_them)
+
+
+cdef void _read_mail(NetThread* t) noexcept nogil:
+    cdef bint wake_all = False
+    cdef int64_t count = inbox_take(t, &wake_all)
+    cdef int64_t i
+    cdef Mail* m
+    cdef Connection* c
+    for i in range(count):
+        m = &t.taken[i]
+        if m.kind == MAIL_CONNECTION:
+            conn_open(t, m.fd, m.listener_index, m.connection_id, &m.peer)
+            continue
+        if m.kind == MAIL_LIMITS:
+            _visit_all(t, False)
+            continue
+        c = table_find(t, m.connection_id)
+        if m.kind == MAIL_FAREWELL:
+            _mark(t, c, <Farewell*>m.bytes.data)
+        elif c == NULL:
+            free(m.bytes.data)
+        elif m.kind == MAIL_WAKE:
+            conn_resume(t, c, False)
+        elif m.kind == MAIL_REPLY:
+            conn_replied(t, c, m)
+        elif m.kind == MAIL_SILENT:
+            conn_replied(t, c, m)
+        elif m.kind == MAIL_PROCEED or m.kind == MAIL_PROCEED_MUFFLED:
+            conn_proceed(t, c, &m.bytes, m.kind == MAIL_PROCEED_MUFFLED)
+        else:
+            conn_close(t, c, WHY_HANDLER, 0)
+    if wake_all:
+        _visit_all(t, True)         # a wake was lost for want of memory
+
+
+cdef void _mark(NetThread* t, Connection* c, Farewell* farewell) noexcept nogil:
+    """Python is told when the connection closes: at once when it has (NULL)."""
+    if c == NULL:
+        closings_put(&t.network.closings, farewell)
+    elif c.farewell != NULL:
+        free(farewell)
+    else:
+        c.farewell = farewell
+
+
+cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
+    """The first paused connection from `c` on that may read: what it wants fits, or it has part of
+    a frame and nobody is beyond the budget yet."""
+    cdef Network* n = t.network
+    cdef int64_t room = atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) - atomic_load_i64(&n.held_bytes)
+    cdef int64_t overdraft_id = atomic_load_i64(&n.overdraft_id)
+    if queue_is_full(n):
+        return NULL
+    while c != NULL:
+        if c.wanted_bytes <= room:
+            return c
+        if c.input != NULL and (overdraft_id == 0 or overdraft_id == <int64_t>c.id):
+            return c
+        c = c.next_paused
+    return NULL
+
+
+cdef void _resume_paused(NetThread* t) noexcept nogil:
+    """Lets connections read again for which there is room, those first that wait longest."""
+    cdef Network* n = t.network
+    cdef Connection* c = _next_with_room(t, t.paused)
+    cdef Connection* following
+    cdef int turn = 0
+    while c != NULL and turn < PAUSED_TURN:
+        following = c.next_paused
+        if c.wanted_bytes > atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) - atomic_load_i64(&n.held_bytes):
+            atomic_cas_i64(&n.overdraft_id, 0, <int64_t>c.id)
+        conn_unpause(t, c)
+        turn += 1
+        c = _next_with_room(t, following)
+
+
+cdef bint _room_is_there(NetThread* t) noexcept nogil:
+    """Before it sleeps a thread says that it waits for room, and looks once more after that: see
+    room_came_free."""
+    if atomic_cas_i64(&t.waits_for_room, 0, 1):
+        atomic_add_i64(&t.network.room_waiters, 1)
+    atomic_fence()
+    return _next_with_room(t, t.paused) != NULL
+
+
+cdef void _close_both(int* one, int* other) noexcept nogil:
+    if one[0] >= 0:
+        close(one[0])
+    if other[0] >= 0:
+        close(other[0])
+    one[0] = other[0] = -1
+
+
+# ------------------------------------------------------------------ Python's handle
+
+cdef int64_t _idle_ns(Network* n):
+    """Time that takers of the queue have waited, those that still wait included."""
+    cdef int64_t idle_ns
+    with nogil:
+        pthread_mutex_lock(&n.queue.lock)
+        idle_ns = n.queue.waited_ns + n.queue.waiting * net_clock_ns() - n.queue.waiting_since_ns
+        pthread_mutex_unlock(&n.queue.lock)
+    return idle_ns
+
+
+cdef int64_t _inboxes(Network* n):
+    """What waits for the network threads: answers of Python, mostly."""
+    cdef int64_t mails = 0
+    cdef int i
+    with nogil:
+        for i in range(n.thread_count):
+            pthread_mutex_lock(&n.threads[i].inbox.lock)
+            mails += n.threads[i].inbox.count
+            pthread_mutex_unlock(&n.threads[i].inbox.lock)
+    return mails
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class Reactor:
+    """Listeners, network threads and the queue to Python of one broker."""
+    cdef Network* _network
+    cdef object _system
+    cdef tuple _lanes
+    cdef list _names
+    cdef list _threads                  # by index; the first thread_count take connections
+    cdef object _acceptor
+    cdef object _lock
+    cdef int64_t _stop_grace_ms
+
+    def __cinit__(self, SystemCalls system not None, lanes, *, int network_threads,
+                  flexible_from, limits=None):
+        cdef int i
+        cdef LaneHandle lane
+        if not 1 <= network_threads <= THREADS_MAX:
+            raise ValueError(f"network_threads is {network_threads}, not within 1-{THREADS_MAX}")
+        self._system = system
+        self._lanes = tuple(lanes)
+        self._names = []
+        self._threads = []
+        self._lock = threading.Lock()
+        if len(self._lanes) > LANES_MAX:
+            raise ValueError(f"{len(self._lanes)} lanes, {LANES_MAX} at most")
+        self._network = network_new(&system.table)
+        if self._network == NULL:
+            raise MemoryError("no memory or descriptors for the network")
+        for i in range(network_threads):
+            if network_add_thread(self._network) < 0:
+                raise MemoryError("no memory or descriptors for a network thread")
+        self._network.thread_count = network_threads
+        for _name, (place, value) in LIMITS.items():
+            self._network.limits[<int>place] = value
+        for name, value in (limits or {}).items():
+            self._set(name, value)
+        self._take_versions(list(flexible_from))
+        for lane in self._lanes:
+            if lane.lane == NULL:
+                raise ValueError(f"{lane!r} has no lane in it")
+            self._network.lanes[self._network.lane_count] = lane.lane
+            self._network.lane_count += 1
+            lane.bind(&self._network.waker)
+
+    cdef int _take_versions(self, list flexible_from) except -1:
+        cdef int i
+        self._network.flexible_from = <int16_t*>calloc(len(flexible_from) + 1, sizeof(int16_t))
+        if self._network.flexible_from == NULL:
+            raise MemoryError("no memory for the table of versions")
+        for i in range(<int>len(flexible_from)):
+            self._network.flexible_from[i] = flexible_from[i]
+        self._network.key_count = <int32_t>len(flexible_from)
+        for i in range(self._network.thread_count):
+            if not figures_init(&self._network.threads[i].figures, self._network.key_count):
+                raise MemoryError("no memory for the figures of requests")
+        return 0
+
+    def __dealloc__(self):
+        # Running threads keep the reactor alive through their target, so none runs here.
+        if self._network != NULL:
+            network_free(self._network)
+
+    cdef int _set(self, str name, int64_t value) except -1:
+        if name not in LIMITS:
+            raise KeyError(f"the network has no limit {name!r}")
+        if name == "queued.max.request.bytes" and value < 0:
+            value = INT64_MAX
+        atomic_store_i64(&self._network.limits[<int>LIMITS[name][0]], value)
+        return 0
+
+    def set_limit(self, str name not None, int64_t value) -> None:
+        """Takes effect at once; buffer sizes for connections and listeners to come."""
+        self._set(name, value)
+        self.look_at_timers()
+
+    def set_gate(self, keys) -> None:
+        """From now on requests of these API keys come to next_request() before a lane sees them,
+        with `gated` set; PendingRequest.proceed() sends them on to it."""
+        cdef int64_t gate[2]
+        gate[0] = gate[1] = 0
+        for key in keys:
+            if not 0 <= key < GATE_KEYS:
+                raise ValueError(f"API key {key} is not within 0-{GATE_KEYS - 1}")
+            gate[<int>key >> 6] |= <int64_t>1 << (<int>key & 63)
+        atomic_store_i64(&self._network.gate[0], gate[0])
+        atomic_store_i64(&self._network.gate[1], gate[1])
+
+    def look_at_timers(self) -> None:
+        """Every thread looks at its timers now: a limit has changed, or the clock was moved."""
+        cdef Mail mail
+        cdef int i
+        memset(&mail, 0, sizeof(Mail))
+        mail.kind = MAIL_LIMITS
+        for i in range(self._network.made_count):
+            if atomic_load_i64(&self._network.threads[i].state) != THREAD_ENDED:
+                inbox_post(self._network.threads[i], &mail)
+        net_ring(self._network.acceptor_event_fd)
+
+    def set_listener_limit(self, str listener not None, str name not None, int64_t value) -> None:
+        """A listener's own max.connections or max.connection.creation.rate, beside the broker's."""
+        cdef int index = self._place_of(listener)
+        if index < 0:
+            raise ValueError(f"there is no listener {listener!r}")
+        if name == "max.connections":
+            atomic_store_i64(&self._network.listeners[index].connections_max, value)
+        elif name == "max.connection.creation.rate":
+            atomic_store_i64(&self._network.listeners[index].connection_rate, value)
+        else:
+            raise KeyError(f"a listener has no limit {name!r} of its own")
+        self.look_at_timers()
+
+    def set_address_limits(self, limits not None) -> None:
+        """max.connections.per.ip.overrides: 16 bytes of an address -> connections it may have."""
+        cdef AddressLimit* made = <AddressLimit*>calloc(len(limits) + 1, sizeof(AddressLimit))
+        cdef AddressLimit* old
+        cdef int64_t i = 0
+        cdef bytes raw
+        if made == NULL:
+            raise MemoryError("no memory for the limits of addresses")
+        for address, most in limits.items():
+            raw = bytes(address)
+            if len(raw) != 16:
+                free(made)
+                raise ValueError(f"an address has 16 bytes, not {len(raw)}")
+            memcpy(made[i].address, <const char*>raw, 16)
+            made[i].most = most
+            i += 1
+        pthread_mutex_lock(&self._network.addresses_lock)
+        old = self._network.address_limits
+        self._network.address_limits = made
+        self._network.address_limit_count = i
+        pthread_mutex_unlock(&self._network.addresses_lock)
+        free(old)
+
+    def resize(self, int network_threads) -> None:
+        """More threads begin at once. One too many takes no new connections, answers what it has,
+        for 5 s at most, closes its connections and ends: their clients connect again."""
+        cdef Network* n = self._network
+        cdef NetThread* t
+        cdef int i
+        if not 1 <= network_threads <= THREADS_MAX:
+            raise ValueError(f"network_threads is {network_threads}, not within 1-{THREADS_MAX}")
+        with self._lock:
+            if not self._threads or atomic_load_i64(&n.state) != STATE_RUNNING:
+                raise RuntimeError("the reactor is not running")
+            for i in range(n.thread_count, network_threads):
+                self._start_thread(i)
+            pthread_mutex_lock(&n.accept_lock)
+            was = n.thread_count
+            n.thread_count = network_threads
+            pthread_mutex_unlock(&n.accept_lock)
+            for i in range(network_threads, was):
+                t = n.threads[i]
+                atomic_store_i64(&t.state, THREAD_RETIRING)
+                net_ring(t.event_fd)
+
+    cdef int _start_thread(self, int index) except -1:
+        """The thread of that index runs after this: made, started again, or kept."""
+        cdef Network* n = self._network
+        cdef NetThread* t
+        if index == n.made_count and network_add_thread(n) < 0:
+            raise MemoryError("no memory or descriptors for a network thread")
+        t = n.threads[index]
+        if atomic_cas_i64(&t.state, THREAD_RETIRING, THREAD_RUNNING):
+            net_ring(t.event_fd)
+            return 0
+        if index < len(self._threads):
+            self._threads.pop(index).join()     # it has ended
+        t.draining = False
+        atomic_store_i64(&t.state, THREAD_RUNNING)
+        thread = threading.Thread(target=self._run, args=(index,), daemon=True, name=f"network-{index}")
+        self._threads.insert(index, thread)
+        thread.start()
+        return 0
+
+    def listen(self, str name not None, str host not None, int port, int backlog=50) -> int:
+        """Opens a listener and gives its port (that which the system chose for 0).
+
+        Raises OSError with its errno for a port that is taken or an address that is not here.
+        """
+        cdef Network* n = self._network
+        cdef int index
+        with self._lock:
+            index = self._free_place()
+            if index == LISTENERS_MAX:
+                raise ValueError(f"{LISTENERS_MAX} listeners at most")
+            if self._place_of(name) >= 0:
+                raise ValueError(f"there is a listener {name!r} already")
+            if atomic_load_i64(&n.state) != STATE_RUNNING:
+                raise RuntimeError("the reactor has stopped")
+            made = _listening_socket(host, port, backlog, n.limits[LIMIT_RECEIVE_BUFFER_BYTES])
+            bound = made.getsockname()[1]
+            n.listeners[index].fd = made.detach()
+            n.listeners[index].connections_max = LISTENER_LIMIT_NONE
+            n.listeners[index].connection_rate = LISTENER_LIMIT_NONE
+            if index == n.listener_count:
+                self._names.append(name)
+                atomic_store_i64(&n.listener_count, index + 1)
+            else:
+                self._names[index] = name
+                atomic_store_i64(&n.listeners[index].removed, LISTENER_OPEN)
+            net_epoll(n.acceptor_epoll_fd, EPOLL_CTL_ADD, n.listeners[index].fd, EPOLLIN,
+                      &n.listeners[index])
+        return bound
+
+    def unlisten(self, str name not None) -> None:
+        """Closes a listener: its connections go when their requests in work are answered."""
+        with self._lock:
+            index = self._place_of(name)
+            if index < 0:
+                raise ValueError(f"there is no listener {name!r}")
+            atomic_store_i64(&self._network.listeners[index].removed, LISTENER_REMOVED)
+            net_ring(self._network.acceptor_event_fd)
+
+    cdef int _place_of(self, str name):
+        """-1 when no open listener has the name."""
+        cdef int i
+        for i in range(<int>self._network.listener_count):
+            if self._names[i] == name and not atomic_load_i64(&self._network.listeners[i].removed):
+                return i
+        return -1
+
+    cdef int _free_place(self):
+        """That of a closed listener without connections, or the next."""
+        cdef Listener* listener
+        cdef int i
+        for i in range(<int>self._network.listener_count):
+            listener = &self._network.listeners[i]
+            if atomic_load_i64(&listener.removed) == LISTENER_CLOSED \
+                    and atomic_load_i64(&listener.connection_count) == 0:
+                return i
+        return <int>self._network.listener_count
+
+    def start(self) -> None:
+        """Starts the threads; connections that wait in the listeners' backlogs are served."""
+        cdef int i
+        with self._lock:
+            if self._threads or atomic_load_i64(&self._network.state) != STATE_RUNNING:
+                raise RuntimeError("a reactor starts once")
+            for i in range(self._network.thread_count):
+                self._start_thread(i)
+            self._acceptor = threading.Thread(target=self._accept, daemon=True, name="acceptor")
+            self._acceptor.start()
+
+    def _run(self, int index) -> None:
+        cdef bytes name = f"network-{index}".encode()
+        cdef char* c_name = name
+        with nogil:
+            net_own_thread(c_name)
+            _network_loop(self._network.threads[index])
+
+    def _accept(self) -> None:
+        with nogil:
+            net_own_thread("acceptor")
+            accept_loop(self._network)
+
+    def stop(self, int64_t timeout_ms=5000) -> None:
+        """Accepts and reads no more, lets requests in work be answered, then closes everything.
+
+        What is not answered after timeout_ms is closed without an answer. May be called twice.
+        """
+        cdef Network* n = self._network
+        cdef int i
+        with self._lock:
+            if atomic_load_i64(&n.state) == STATE_RUNNING:
+                n.stop_deadline_ns = n.system.monotonic_ns(n.system) + timeout_ms * 1000000
+                atomic_store_i64(&n.state, STATE_DRAINING)
+                closings_end(&n.closings)
+            net_ring(n.acceptor_event_fd)
+            for i in range(n.made_count):
+                net_ring(n.threads[i].event_fd)
+            for thread in self._threads:
+                thread.join()
+            if self._acceptor is not None:
+                self._acceptor.join()
+            self._threads = []
+            atomic_store_i64(&n.state, STATE_STOPPED)
+            queue_close(n)
+
+    def close(self) -> None:
+        """After stop(): gives the descriptors back, whoever keeps the reactor still. What is woken
+        or answered from now on goes nowhere."""
+        cdef Network* n = self._network
+        cdef NetThread* t
+        cdef int i
+        with self._lock:
+            if atomic_load_i64(&n.state) != STATE_STOPPED:
+                raise RuntimeError("the reactor has not stopped")
+            for i in range(n.made_count):
+                t = n.threads[i]
+                pthread_mutex_lock(&t.inbox.lock)
+                t.inbox.wake_all = True     # as if it had been rung for: nobody rings again
+                pthread_mutex_unlock(&t.inbox.lock)
+                _close_both(&t.epoll_fd, &t.event_fd)
+            _close_both(&n.acceptor_epoll_fd, &n.acceptor_event_fd)
+
+    def next_request(self, int64_t timeout_ms=-1):
+        """The next request for Python; None after timeout_ms (-1: never), when let go or stopped."""
+        cdef PyRequest* request = queue_pop_now(self._network)
+        if request == NULL:
+            with nogil:
+                request = queue_pop(self._network, timeout_ms)
+        if request == NULL:
+            return None
+        return pending_request(self, self._network, self._names, request)
+
+    def next_closed(self, int64_t timeout_ms=-1):
+        """The id of the next connection that has closed of those that tell_closing() marked; None
+        after timeout_ms (-1: never), or when the reactor stops."""
+        cdef uint64_t connection_id
+        with nogil:
+            connection_id = closings_take(&self._network.closings, timeout_ms)
+        return connection_id or None
+
+    def let_go(self, int64_t takers) -> None:
+        """So many callers of next_request, waiting or to come, are given None."""
+        queue_let_go(self._network, takers)
+
+    @property
+    def stopped(self) -> bool:
+        return atomic_load_i64(&self._network.state) == STATE_STOPPED
+
+    def events(self) -> list:
+        """Takes what peers did wrong since the last call; one a peer and second."""
+        cdef NetEvent e
+        found = []
+        while ring_take(self._network, &e):
+            host, port = peer_of(&e.peer)
+            found.append(NetworkEvent(
+                reason=REASONS[e.why], listener=self._names[e.listener_index], host=host,
+                port=port, detail=e.detail, suppressed=e.suppressed,
+            ))
+        return found
+
+    def counters(self) -> dict:
+        """Counts since the start, and what is held at this moment. See reactor.pyi."""
+        cdef Network* n = self._network
+        cdef ThreadCounters* c
+        cdef int i
+        cdef int why
+        cdef int listener
+        total = dict.fromkeys(("requests", "python_requests", "parked", "bytes_in", "bytes_out"), 0)
+        closed = {reason: 0 for reason in REASONS}
+        connections = {name: 0 for name in self._names}
+        threads = []
+        for i in range(n.made_count):
+            c = &n.threads[i].counters
+            total["requests"] += c.requests
+            total["python_requests"] += c.python_requests
+            total["parked"] += c.parked
+            total["bytes_in"] += c.bytes_in
+            total["bytes_out"] += c.bytes_out
+            for why in range(WHY_COUNT):
+                closed[REASONS[why]] += c.closed[why]
+            for listener in range(<int>len(self._names)):
+                connections[self._names[listener]] += c.connections[listener]
+            if i < n.thread_count:
+                threads.append(self._thread_times(i))
+        for why in range(WHY_COUNT):
+            closed[REASONS[why]] += atomic_load_i64(&n.refused[why])
+        total["closed"] = closed
+        total["connections"] = connections
+        total["connections_total"] = dict.fromkeys(self._names, 0)
+        for i, name in enumerate(self._names):      # a name may have had several places
+            total["connections_total"][name] += n.listeners[i].connections_total
+        total["accept_blocked_ns"] = {
+            name: self._blocked_ns(&n.listeners[i]) for i, name in enumerate(self._names)
+        }
+        total["threads"] = threads
+        total["connection_count"] = atomic_load_i64(&n.connection_count)
+        total["held_bytes"] = atomic_load_i64(&n.held_bytes)
+        total["python_queue"] = n.queue.count
+        total["python_waiting"] = n.queue.waiting
+        total["python_idle_ns"] = _idle_ns(n)
+        total["answer_queue"] = _inboxes(n)
+        total["events_lost"] = n.ring.lost
+        return total
+
+    def request_figures(self) -> dict:
+        """What was answered of each API key since the start. See reactor.pyi."""
+        cdef FigureTable* tables[THREADS_MAX]
+        cdef int i
+        for i in range(self._network.made_count):
+            tables[i] = &self._network.threads[i].figures
+        return figures_dict(tables, self._network.made_count)
+
+    cdef int64_t _blocked_ns(self, Listener* listener):
+        cdef int64_t since_ns = atomic_load_i64(&listener.closed_since_ns)
+        cdef int64_t now_ns = self._network.system.monotonic_ns(self._network.system)
+        return atomic_load_i64(&listener.blocked_ns) + (now_ns - since_ns if since_ns else 0)
+
+    cdef dict _thread_times(self, int i):
+        cdef NetThread* t = self._network.threads[i]
+        cdef int64_t now_ns = self._network.system.monotonic_ns(self._network.system)
+        cdef int64_t since_ns = atomic_load_i64(&t.counters.sleeping_since_ns)
+        cdef int64_t idle_ns = t.counters.idle_ns + (now_ns - since_ns if since_ns else 0)
+        cdef int64_t run_ns = now_ns - t.counters.started_ns if t.counters.started_ns else 0
+        return {
+            "wakeups": t.counters.wakeups,
+            "connections": atomic_load_i64(&t.connection_count),
+            "by_listener": {
+                name: t.counters.connections[k] for k, name in enumerate(self._names)
+            },
+            "bytes_in": t.counters.bytes_in,
+            "bytes_out": t.counters.bytes_out,
+            "idle_ns": idle_ns,
+            "run_ns": run_ns,
+            "idle_ratio": min(1.0, idle_ns / run_ns) if run_ns > 0 else 1.0,
+        }
+
+
+def _listening_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int):
+    """Bound and listening, not blocking. The wildcard of IPv6 takes IPv4 too, as Kafka's does."""
+    # As bytes: text goes through the codec `idna`, whose tables take 2 ms of a start to import.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    if not found:
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL), host)
+    family, kind, protocol, _, address = found[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if receive_buffer_bytes > 0:        # before listen, or the window cannot grow with it
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        made.setblocking(False)
+        made.bind(address)
+        made.listen(backlog)
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,235 @@
+"""The Python lane: requests that Python answers, and their way back to the connection.
+
+A PendingRequest is answered once, from any thread. The answer is copied into C memory and laid
+into the inbox of the connection's network thread, which sends it. Next: barnabas.api.
+"""
+import socket
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from barnabas.cext.codec.buffer cimport Buffer, buffer_bytes, buffer_free, buffer_init
+from barnabas.cext.codec.endian cimport be32_load
+from barnabas.cext.memory.atomics cimport atomic_add_i64
+from barnabas.cext.network.closings cimport Farewell
+from barnabas.cext.network.network_state cimport (
+    MAIL_CLOSE, MAIL_FAREWELL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED, MAIL_REPLY, MAIL_SILENT, Mail,
+    Network, PyRequest, budget_give, inbox_post,
+)
+from barnabas.cext.network.sockets cimport net_address, net_peer, net_port
+
+cdef bytes V4_MAPPED = b"\0" * 10 + b"\xff\xff"
+# The address last told and its text: clients of one machine come one after the other.
+cdef tuple _last_peer = (b"", "")
+
+
+cdef tuple peer_of(const void* peer):
+    """(address as text, port)."""
+    global _last_peer
+    cdef uint8_t address[16]
+    net_address(<const net_peer*>peer, address)
+    cdef bytes packed = PyBytes_FromStringAndSize(<char*>address, 16)
+    cdef tuple known = _last_peer
+    if packed != known[0]:
+        if packed.startswith(V4_MAPPED):
+            known = packed, socket.inet_ntop(socket.AF_INET, packed[12:])
+        else:
+            known = packed, socket.inet_ntop(socket.AF_INET6, packed)
+        _last_peer = known
+    return known[1], net_port(<const net_peer*>peer)
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class PendingRequest:
+    """One request for Python. Let fall without an answer, it closes its connection."""
+    cdef object _owner              # keeps the network's memory
+    cdef Network* _network
+    cdef net_peer _peer
+    cdef int32_t _thread_index
+    cdef int64_t _held_bytes
+    cdef int64_t _dequeued_ns
+    cdef int64_t _parked_ns
+    cdef bint _answered
+    cdef bint _ran                  # not in a handler's hands any more
+    cdef bint _muffled
+    cdef readonly int16_t api_key
+    cdef readonly int16_t api_version
+    cdef readonly int32_t correlation_id
+    cdef readonly object client_id
+    cdef readonly bytes data
+    cdef readonly int64_t body_at
+    cdef readonly str listener
+    cdef readonly int32_t listener_index
+    cdef readonly uint64_t connection_id
+    cdef readonly int64_t received_ns
+    cdef readonly bint gated
+
+    def __init__(self):
+        raise TypeError("a PendingRequest comes from Reactor.next_request()")
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return peer_of(&self._peer)
+
+    def reply(self, frame) -> None:
+        """Sends one frame, its 4-byte size included: bytes-like, or a list of them to be joined.
+
+        Raises ValueError when the size is not the frame's, RuntimeError when answered before.
+        """
+        cdef Mail mail
+        if self._muffled:
+            self.close()
+            return
+        self._start(&mail, MAIL_REPLY)
+        try:
+            if isinstance(frame, (list, tuple)):
+                for part in frame:
+                    _copy(&mail.bytes, part)
+            else:
+                _copy(&mail.bytes, frame)
+            if mail.bytes.failed:
+                raise MemoryError("no memory for the answer")
+            if mail.bytes.size < 8 or <int32_t>be32_load(mail.bytes.data) != mail.bytes.size - 4:
+                raise ValueError(f"the size prefix is not that of a frame of {mail.bytes.size} bytes")
+        except BaseException:
+            buffer_free(&mail.bytes)
+            raise
+        self._post(&mail)
+
+    def silent(self) -> None:
+        """The request is done and has no answer; the connection goes on."""
+        cdef Mail mail
+        self._start(&mail, MAIL_CLOSE if self._muffled else MAIL_SILENT)
+        self._post(&mail)
+
+    def waits(self) -> None:
+        """Its handler is done and somebody else answers: what comes counts as waiting."""
+        self._parked_ns = self._network.system.monotonic_ns(self._network.system)
+
+    def leave(self) -> None:
+        """Its handler goes on to the next request, whoever answers this one."""
+        self._runs_no_more()
+
+    cdef void _runs_no_more(self) noexcept:
+        if not self._ran:
+            self._ran = True
+            atomic_add_i64(&self._network.queue.running, -1)
+
+    def close(self) -> None:
+        """Closes the connection without an answer."""
+        cdef Mail mail
+        self._start(&mail, MAIL_CLOSE)
+        self._post(&mail)
+
+    def muffle(self) -> None:
+        """Whoever answers it now or later closes its connection in place of the answer."""
+        self._muffled = True
+
+    def proceed(self) -> None:
+        """Sends a gated request on to its lane, which answers it, or not if it was muffled."""
+        cdef Mail mail
+        if not self.gated:
+            raise RuntimeError("no lane waits for this request")
+        self._start(&mail, MAIL_PROCEED_MUFFLED if self._muffled else MAIL_PROCEED)
+        _copy(&mail.bytes, self.data)
+        if mail.bytes.failed:
+            buffer_free(&mail.bytes)
+            raise MemoryError("no memory for the request")
+        self._post(&mail)
+
+    def tell_closing(self) -> None:
+        """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""
+        cdef Mail mail
+        cdef Farewell* farewell = <Farewell*>malloc(sizeof(Farewell))
+        cdef bint posted
+        if farewell == NULL:
+            raise MemoryError("no memory for the mark of a connection")
+        farewell.connection_id = self.connection_id
+        memset(&mail, 0, sizeof(Mail))
+        mail.kind = MAIL_FAREWELL
+        mail.connection_id = self.connection_id
+        mail.bytes.data = <uint8_t*>farewell
+        with nogil:
+            posted = inbox_post(self._network.threads[self._thread_index], &mail)
+        if not posted:
+            raise MemoryError("no memory for the mark of a connection")
+
+    cdef int _start(self, Mail* mail, int kind) except -1:
+        if self._answered:
+            raise RuntimeError("this request was answered before")
+        memset(mail, 0, sizeof(Mail))
+        mail.kind = <char>kind
+        mail.connection_id = self.connection_id
+        buffer_init(&mail.bytes)
+        return 0
+
+    cdef int _post(self, Mail* mail) except -1:
+        cdef bint posted
+        if self._answered:              # another thread was faster
+            buffer_free(&mail.bytes)
+            raise RuntimeError("this request was answered before")
+        self._answered = True
+        mail.dequeued_ns = self._dequeued_ns
+        mail.parked_ns = self._parked_ns
+        mail.answered_ns = self._network.system.monotonic_ns(self._network.system)
+        budget_give(self._network, self._held_bytes)
+        # With the GIL: the inbox is never held for long, and giving the GIL up for each of many
+        # answers hands it back and forth between threads that have as little to do.
+        posted = inbox_post(self._network.threads[self._thread_index], mail)
+        if not posted:
+            raise MemoryError("no memory for the answer")
+        return 0
+
+    def __dealloc__(self):
+        cdef Mail mail
+        if self._network != NULL:
+            self._runs_no_more()
+        if self._network != NULL and not self._answered:
+            memset(&mail, 0, sizeof(Mail))
+            mail.kind = MAIL_CLOSE
+            mail.connection_id = self.connection_id
+            budget_give(self._network, self._held_bytes)
+            inbox_post(self._network.threads[self._thread_index], &mail)
+
+
+cdef int _copy(Buffer* into, object part) except -1:
+    cdef Py_buffer view
+    PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
+    buffer_bytes(into, view.buf, view.len)
+    PyBuffer_Release(&view)
+    return 0
+
+
+cdef object pending_request(object owner, Network* network, list listener_names, PyRequest* r):
+    """Takes over `r`."""
+    cdef PendingRequest p
+    try:
+        p = PendingRequest.__new__(PendingRequest)
+        p._owner = owner
+        p._network = network
+        p._peer = r.peer
+        p._thread_index = r.request.thread_index
+        p._held_bytes = r.request.size_bytes
+        p._dequeued_ns = network.system.monotonic_ns(network.system)
+        p.connection_id = r.request.connection_id
+        p.api_key = r.request.api_key
+        p.api_version = r.request.api_version
+        p.correlation_id = r.request.correlation_id
+        p.body_at = r.request.body_at
+        p.received_ns = r.request.received_ns
+        p.gated = r.request.gated
+        p.listener_index = r.request.listener_index
+        p.listener = listener_names[r.request.listener_index]
+        p.data = PyBytes_FromStringAndSize(<char*>r.request.data, r.request.size_bytes)
+        if r.request.client_id != NULL:
+            p.client_id = PyUnicode_DecodeUTF8(
+                <char*>r.request.client_id, r.request.client_id_bytes, "replace"
+            )
+        return p
+    finally:
+        free(r)

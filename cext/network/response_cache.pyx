@@ -1,0 +1,196 @@
+"""Answers that Python has given, kept for the same question: network threads give them again.
+
+A question is a request without its header: API key, version, listener and the bytes of the body.
+Many clients ask the same one, and each asks it again and again (Metadata of its topics); Python is
+needed for the first after a change only. What an answer says may change with what `forget` is told
+of, and with a log that goes offline; both move the generation, and an answer serves in its own
+generation only. Python reads the generation before it looks at anything, so that an answer which a
+change has overtaken is not kept.
+
+    slots       SLOTS answers, each at the place that its question's hash says; the newer stays
+    limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; all together BYTES_MAX, beyond which all go
+
+Nothing here decodes a request: a question that was not asked before goes to Python unread.
+Next: broker/api/k03_metadata.py says which answers may be kept, barnabas.node brings them here.
+"""
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from barnabas.cext.codec.buffer cimport buffer_bytes, buffer_i32
+from barnabas.cext.log.offline cimport offline_marks
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_init
+from barnabas.cext.network.handler cimport (
+    LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_of, lane_resumes_nothing, LaneHandle,
+    Parked, Request, Response, response_end,
+)
+
+cdef enum:
+    SLOTS = 512                 # a power of two
+    QUESTION_BYTES_MAX = 65536
+    ANSWER_BYTES_MAX = 262144   # copied under the lock: about 20 us
+    BYTES_MAX = 8388608
+    FRAME_HEAD_BYTES = 8        # size and correlation id: the only bytes that differ
+
+cdef struct Answer:             # the question's bytes and then the answer's follow it
+    int64_t generation
+    int32_t listener_index
+    int16_t api_version
+    int64_t question_bytes
+    int64_t answer_bytes
+    int64_t good_codes          # how many error codes it has, all of them 0
+
+cdef struct Kept:
+    pthread_mutex_t lock        # of the slots and the two sums below
+    Answer* slots[SLOTS]
+    int64_t held_bytes
+    int64_t served
+    int64_t forgotten           # atomic
+    int16_t api_key
+    Secret secret
+
+
+cdef int64_t _generation(Kept* k) noexcept nogil:
+    # Neither count goes back, so the sum is the same only while both are.
+    return atomic_load_i64(&k.forgotten) + offline_marks()
+
+
+cdef int64_t _slot(Kept* k, const uint8_t* question, int64_t size_bytes) noexcept nogil:
+    return secret_hash(&k.secret, question, size_bytes) & (SLOTS - 1)
+
+
+cdef void _drop(Kept* k, int64_t slot) noexcept nogil:
+    cdef Answer* a = k.slots[slot]
+    if a != NULL:
+        k.held_bytes -= a.question_bytes + a.answer_bytes
+        k.slots[slot] = NULL
+        free(a)
+
+
+cdef void _drop_all(Kept* k) noexcept nogil:
+    cdef int64_t slot
+    if k.held_bytes:
+        for slot in range(SLOTS):
+            _drop(k, slot)
+
+
+cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+    return api_key == (<Kept*>context).api_key
+
+
+cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
+    cdef Kept* k = <Kept*>context
+    cdef const uint8_t* question = r.data + r.body_at
+    cdef int64_t size_bytes = r.size_bytes - r.body_at
+    cdef int64_t slot
+    cdef Answer* a
+    cdef int outcome = LANE_PYTHON
+    if size_bytes > QUESTION_BYTES_MAX:
+        return LANE_PYTHON
+    slot = _slot(k, question, size_bytes)
+    pthread_mutex_lock(&k.lock)
+    a = k.slots[slot]
+    if a != NULL and a.generation == _generation(k) and a.api_version == r.api_version \
+            and a.listener_index == r.listener_index and a.question_bytes == size_bytes \
+            and memcmp(<uint8_t*>(a + 1), question, size_bytes) == 0:
+        buffer_i32(&out.bytes, 0)
+        buffer_i32(&out.bytes, r.correlation_id)
+        buffer_bytes(&out.bytes, <uint8_t*>(a + 1) + size_bytes, a.answer_bytes)
+        response_end(out)
+        if r.errors != NULL:
+            r.errors[0] += a.good_codes
+        k.served += 1
+        outcome = LANE_DONE
+    pthread_mutex_unlock(&k.lock)
+    return outcome
+
+
+cdef class KeptAnswers(LaneHandle):
+    """The kept answers of one API key of one broker."""
+    cdef Kept core
+    cdef Lane functions
+
+    def __cinit__(self, int api_key):
+        memset(&self.core, 0, sizeof(Kept))
+        pthread_mutex_init(&self.core.lock, NULL)
+        self.core.api_key = <int16_t>api_key
+        secret_init(&self.core.secret)      # else clients could push each other's answers out
+        self.functions = lane_of(
+            &self.core, _takes, _handle, lane_resumes_nothing, lane_abandons_nothing)
+        self.lane = &self.functions
+
+    def __init__(self, int api_key):
+        pass
+
+    def __dealloc__(self):
+        _drop_all(&self.core)
+        pthread_mutex_destroy(&self.core.lock)
+
+    @property
+    def api_key(self) -> int:
+        return self.core.api_key
+
+    @property
+    def generation(self) -> int:
+        """To be read before what an answer is made of."""
+        return _generation(&self.core)
+
+    @property
+    def served(self) -> int:
+        """How many requests were answered from here."""
+        return self.core.served
+
+    @property
+    def held_bytes(self) -> int:
+        return self.core.held_bytes
+
+    def forget(self) -> None:
+        """What answers are made of has changed."""
+        atomic_add_i64(&self.core.forgotten, 1)
+        with nogil:
+            pthread_mutex_lock(&self.core.lock)
+            _drop_all(&self.core)
+            pthread_mutex_unlock(&self.core.lock)
+
+    def keep(
+        self, *, int64_t generation, int32_t listener_index, int16_t api_version,
+        bytes question not None, bytes frame not None, int64_t good_codes,
+    ) -> bool:
+        """The framed answer to `question` (the request's body), made in that generation and without
+        an error. False when it is not kept: overtaken, or too large."""
+        cdef int64_t size_bytes = len(question), answer_bytes = len(frame) - FRAME_HEAD_BYTES
+        cdef const uint8_t* question_at = <const uint8_t*><const char*>question
+        cdef const uint8_t* frame_at = <const uint8_t*><const char*>frame
+        cdef Answer* a
+        cdef int64_t slot
+        cdef bint kept = False
+        if answer_bytes < 0:
+            raise ValueError(f"{len(frame)} bytes are no frame of an answer")
+        if size_bytes > QUESTION_BYTES_MAX or answer_bytes > ANSWER_BYTES_MAX:
+            return False
+        a = <Answer*>malloc(sizeof(Answer) + size_bytes + answer_bytes)
+        if a == NULL:
+            return False
+        a.generation, a.listener_index, a.api_version = generation, listener_index, api_version
+        a.question_bytes, a.answer_bytes, a.good_codes = size_bytes, answer_bytes, good_codes
+        memcpy(<uint8_t*>(a + 1), question_at, size_bytes)
+        memcpy(<uint8_t*>(a + 1) + size_bytes, frame_at + FRAME_HEAD_BYTES, answer_bytes)
+        slot = _slot(&self.core, question_at, size_bytes)
+        with nogil:
+            pthread_mutex_lock(&self.core.lock)
+            if generation == _generation(&self.core):
+                _drop(&self.core, slot)
+                if self.core.held_bytes + size_bytes + answer_bytes > BYTES_MAX:
+                    _drop_all(&self.core)
+                self.core.slots[slot] = a
+                self.core.held_bytes += size_bytes + answer_bytes
+                kept = True
+            pthread_mutex_unlock(&self.core.lock)
+            if not kept:
+                free(a)
+        return kept

@@ -1,0 +1,1 @@
+"""The partition table: who leads what, high watermarks, purgatory, group commit."""

@@ -1,0 +1,57 @@
+"""Group commit: a queue of logs that somebody waits for, and the threads that fsync them.
+
+One CommitQueue per log directory. An item is in the queue at most once; one that is asked for
+while it is being flushed is done once more, so that whoever asks after an append is covered by a
+flush that began after it. Many appends to one log so share one fdatasync.
+"""
+from libc.stdint cimport int32_t, int64_t
+
+from barnabas.cext.log.log cimport Log
+from barnabas.cext.memory.condition cimport pthread_cond_t
+from barnabas.cext.memory.epoch cimport EpochDomain, Epochs
+from barnabas.cext.memory.histogram cimport Histogram
+from barnabas.cext.memory.mutex cimport pthread_mutex_t
+
+cdef enum:  # states of an item
+    COMMIT_IDLE = 0
+    COMMIT_QUEUED = 1
+    COMMIT_WORKING = 2
+    COMMIT_AGAIN = 3        # being flushed, and asked for meanwhile
+
+cdef struct CommitItem:     # inside its owner, who calls commit_forget before it goes
+    CommitItem* next
+    Log* log
+    void* owner             # the owner's own, for done()
+    # On the flush thread, inside an epoch, after each flush: error is 0 or KAFKA_STORAGE_ERROR.
+    void (*done)(CommitItem* item, int error) noexcept nogil
+    int state
+
+cdef struct CommitQueue:
+    EpochDomain* epochs
+    pthread_mutex_t lock
+    pthread_cond_t work     # something was queued, or the queue is closed
+    pthread_cond_t idle     # an item went idle while somebody waits in commit_forget
+    CommitItem* head
+    CommitItem* tail
+    int32_t depth
+    int32_t forgetting
+    bint closed
+    int64_t asked           # counters, under the lock
+    int64_t flushes
+    int64_t failures
+    int64_t flush_ns
+    Histogram times         # of flushes
+
+cdef void commit_item_init(CommitItem* item, Log* log, void* owner, void (*done)(CommitItem*, int) noexcept nogil) noexcept nogil
+# Never blocks for longer than the queue's short lock. After close nothing is queued any more.
+cdef void commit_ask(CommitQueue* queue, CommitItem* item) noexcept nogil
+# Takes the item out; waits for the flush that it is in. Not inside an epoch: that flush is.
+cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil
+
+cdef class GroupCommit:
+    """One log directory's queue and its flush threads."""
+    cdef CommitQueue* queue
+    cdef list threads
+    cdef readonly int thread_count
+    cdef readonly str name
+    cdef Epochs epochs

@@ -1,0 +1,199 @@
+"""Group commit: flush threads that make what was appended durable, many appends a flush.
+
+A produce with acks=all, a fetch that has reached unflushed bytes and Python's own waits ask for a
+log; a flush thread takes it from the queue, calls log_flush and tells the owner, which moves the
+high watermark and wakes who waits. The threads are Python threads that enter the kernel of this
+module once and keep no GIL until the queue is closed.
+
+Durability: an item's `done` comes with 0 only after an fdatasync that began after the last ask
+that it covers. With an error the log is offline for good; nobody asks for it again with success.
+Order of locks: the queue's lock is taken last and nothing else is taken while it is held.
+Next on the data path: cext/log/log.pyx below, cext/partition/partitions.pyx above.
+"""
+import threading
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+from barnabas.cext.log.log cimport log_flush
+from barnabas.cext.memory.condition cimport (
+    condition_init, monotonic_now_ns, pthread_cond_broadcast, pthread_cond_destroy,
+    pthread_cond_signal, pthread_cond_wait,
+)
+from barnabas.cext.memory.epoch cimport Epochs, epoch_enter, epoch_leave
+from barnabas.cext.memory.histogram cimport Histogram, histogram_add, histogram_sum
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+
+
+cdef void commit_item_init(
+    CommitItem* item, Log* log, void* owner, void (*done)(CommitItem*, int) noexcept nogil,
+) noexcept nogil:
+    item.next = NULL
+    item.log = log
+    item.owner = owner
+    item.done = done
+    item.state = COMMIT_IDLE
+
+
+cdef void _push(CommitQueue* queue, CommitItem* item) noexcept nogil:
+    item.state = COMMIT_QUEUED
+    item.next = NULL
+    if queue.tail != NULL:
+        queue.tail.next = item
+    else:
+        queue.head = item
+    queue.tail = item
+    queue.depth += 1
+    pthread_cond_signal(&queue.work)
+
+
+cdef void commit_ask(CommitQueue* queue, CommitItem* item) noexcept nogil:
+    pthread_mutex_lock(&queue.lock)
+    queue.asked += 1
+    if not queue.closed and item.log != NULL:
+        if item.state == COMMIT_IDLE:
+            _push(queue, item)
+        elif item.state == COMMIT_WORKING:
+            item.state = COMMIT_AGAIN
+    pthread_mutex_unlock(&queue.lock)
+
+
+cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil:
+    cdef CommitItem* at
+    cdef CommitItem* before = NULL
+    pthread_mutex_lock(&queue.lock)
+    item.log = NULL                         # asked for from now on: nothing happens
+    if item.state == COMMIT_AGAIN:
+        item.state = COMMIT_WORKING
+    if item.state == COMMIT_QUEUED:
+        at = queue.head
+        while at != item:
+            before = at
+            at = at.next
+        if before != NULL:
+            before.next = item.next
+        else:
+            queue.head = item.next
+        if queue.tail == item:
+            queue.tail = before
+        queue.depth -= 1
+        item.state = COMMIT_IDLE
+    queue.forgetting += 1
+    while item.state != COMMIT_IDLE:
+        pthread_cond_wait(&queue.idle, &queue.lock)
+    queue.forgetting -= 1
+    pthread_mutex_unlock(&queue.lock)
+
+
+cdef void _flush_until_closed(CommitQueue* queue) noexcept nogil:
+    cdef CommitItem* item
+    cdef Log* log
+    cdef int64_t began_ns, took_ns
+    cdef int error, slot
+    pthread_mutex_lock(&queue.lock)
+    while True:
+        while queue.head == NULL and not queue.closed:
+            pthread_cond_wait(&queue.work, &queue.lock)
+        item = queue.head
+        if item == NULL:
+            break                           # closed, and what was asked for before is done
+        queue.head = item.next
+        if queue.head == NULL:
+            queue.tail = NULL
+        queue.depth -= 1
+        item.state = COMMIT_WORKING
+        log = item.log
+        pthread_mutex_unlock(&queue.lock)
+        began_ns = monotonic_now_ns()
+        slot = epoch_enter(queue.epochs)
+        error = log_flush(log)
+        item.done(item, error)
+        epoch_leave(queue.epochs, slot)
+        pthread_mutex_lock(&queue.lock)
+        queue.flushes += 1
+        queue.failures += error != 0
+        took_ns = monotonic_now_ns() - began_ns
+        queue.flush_ns += took_ns
+        histogram_add(&queue.times, took_ns)
+        if item.state == COMMIT_AGAIN and error == 0:
+            _push(queue, item)
+        else:
+            item.state = COMMIT_IDLE
+            if queue.forgetting:
+                pthread_cond_broadcast(&queue.idle)
+    pthread_mutex_unlock(&queue.lock)
+
+
+cdef class GroupCommit:
+    """The flush threads of one log directory. Made by PartitionTable.add_directory."""
+
+    def __cinit__(self):
+        self.queue = <CommitQueue*>calloc(1, sizeof(CommitQueue))
+        if self.queue == NULL:
+            raise MemoryError
+        pthread_mutex_init(&self.queue.lock, NULL)
+        condition_init(&self.queue.work)
+        condition_init(&self.queue.idle)
+
+    def __init__(self, Epochs epochs not None, str name not None, int thread_count):
+        if not 1 <= thread_count <= 64:
+            raise ValueError(f"{thread_count} flush threads, not 1 to 64")
+        self.epochs = epochs
+        self.queue.epochs = epochs.domain
+        self.name = name
+        self.thread_count = thread_count
+        self.threads = []
+
+    def start(self):
+        """Starts the threads; once."""
+        if self.threads:
+            raise RuntimeError("started already")
+        for i in range(self.thread_count):
+            thread = threading.Thread(
+                target=self._run, name=f"flush-{self.name}-{i}", daemon=True
+            )
+            self.threads.append(thread)
+            thread.start()
+
+    def _run(self):
+        cdef CommitQueue* queue = self.queue
+        with nogil:
+            _flush_until_closed(queue)
+
+    def stop(self):
+        """Flushes what was asked for, then ends the threads. Later asks do nothing."""
+        with nogil:
+            pthread_mutex_lock(&self.queue.lock)
+            self.queue.closed = True
+            pthread_cond_broadcast(&self.queue.work)
+            pthread_mutex_unlock(&self.queue.lock)
+        for thread in self.threads:
+            thread.join()
+        self.threads.clear()
+
+    def counters(self):
+        """asked, flushes, failures, flush_ns and the present depth of the queue."""
+        cdef CommitQueue seen
+        with nogil:
+            pthread_mutex_lock(&self.queue.lock)
+            seen = self.queue[0]
+            pthread_mutex_unlock(&self.queue.lock)
+        return {
+            "asked": seen.asked, "flushes": seen.flushes, "failures": seen.failures,
+            "flush_ns": seen.flush_ns, "depth": seen.depth,
+        }
+
+    def flush_times(self):
+        """(sum in ns, {bucket of cext.memory.histogram: flushes})."""
+        cdef const Histogram* times = &self.queue.times
+        return histogram_sum(&times, 1)
+
+    def __dealloc__(self):
+        if self.queue != NULL:
+            # Each running thread holds a reference to this object: here there is none.
+            pthread_cond_destroy(&self.queue.work)
+            pthread_cond_destroy(&self.queue.idle)
+            pthread_mutex_destroy(&self.queue.lock)
+            free(self.queue)

@@ -1,0 +1,787 @@
+"""The partition table: who leads what, how far it is visible, and who waits for it.
+
+Two hash maps, by topic name and by topic id (topics.pyx), lead to a Topic, whose array leads to the
+partitions.
+Readers follow published pointers inside an epoch and never lock. Whatever a reader could still see
+(an old map, an old array, a topic, a partition, a policy) is retired through the epoch. Changes
+come from Python, one at a time under `changes`.
+
+High watermark: with `os` durability the log end at each append; with `fsync` the flushed end, moved
+by the group commit (group_commit.pyx). It never goes back by itself.
+
+Watches: a list per partition under its own mutex. Whoever waits links a watch and looks again; who
+moves the high watermark looks at the list after it. Both put a full fence between, so that one of
+the two sees the other. A removed partition's list is closed first: a watch on it is woken at once.
+
+Memory: memory_bytes(), about 350 bytes a partition. Limits: MAX_PARTITIONS of a topic.
+Next on the data path: cext/log/log.pyx; cext/produce/produce.pyx and cext/fetch/fetch.pyx above.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t, uint8_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+import os
+
+from barnabas.cext.log.log cimport (
+    Log, log_end_offset, log_flush_is_due, log_flushed_offset, log_is_offline, log_start_offset,
+)
+from barnabas.cext.log.log_handle cimport LogHandle
+from barnabas.cext.log.log_transactions cimport log_first_unstable_offset, log_high_watermark_moved
+from barnabas.cext.log.offline cimport mark_offline
+from barnabas.cext.memory.atomics cimport (
+    atomic_add_i64, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
+    atomic_load_pointer, atomic_store_i32, atomic_store_i64, atomic_store_pointer,
+)
+from barnabas.cext.memory.condition cimport (
+    condition_init, condition_wait_until, monotonic_now_ns, pthread_cond_broadcast,
+    pthread_cond_destroy, pthread_cond_t,
+)
+from barnabas.cext.memory.counters cimport COUNTS, counters_dict, counters_fold
+from barnabas.cext.memory.epoch cimport Epochs, epoch_enter, epoch_leave, epoch_retire, epoch_wait
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+from barnabas.cext.memory.sys cimport System, SystemCalls
+from barnabas.cext.memory.waker cimport Waker
+from barnabas.cext.partition.group_commit cimport (
+    CommitItem, CommitQueue, GroupCommit, commit_ask, commit_forget, commit_item_init,
+)
+from barnabas.cext.partition.topics cimport (
+    Entries, Map, Topic, map_add, map_new, map_remove, map_topic, policy_new, topic_by_id,
+    topic_by_name, topic_entry, topic_id_bytes, topic_name_bytes, topic_new, topic_release,
+    topic_reserve,
+)
+
+MAX_PARTITIONS = 1_000_000      # of one topic, at 8 bytes each in its array
+
+cdef void _entry_free(void* pointer) noexcept nogil:
+    cdef Entry* entry = <Entry*>pointer
+    topic_release(entry.topic)
+    pthread_mutex_destroy(&entry.watch_lock)
+    free(entry)
+
+cdef void _entry_release(EpochDomain* epochs, Entry* entry) noexcept nogil:
+    if atomic_add_i64(&entry.refs, -1) == 0:
+        epoch_retire(epochs, entry, _entry_free)
+
+# ------------------------------------------------------------------------------ looking things up
+
+cdef EpochDomain* table_epochs(Table* table) noexcept nogil:
+    return table.epochs
+
+cdef System* table_system(Table* table) noexcept nogil:
+    return table.system
+
+cdef int32_t table_node_id(Table* table) noexcept nogil:
+    return table.node_id
+
+cdef bint table_is_fsync(Table* table) noexcept nogil:
+    return table.fsync
+
+cdef Partition* partition_find(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index) noexcept nogil:
+    cdef Topic* topic = topic_by_name(&table.by_name, table.seed, name, name_bytes)
+    return NULL if topic == NULL else <Partition*>topic_entry(topic, index)
+
+cdef Partition* partition_find_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil:
+    cdef Topic* topic = topic_by_id(&table.by_id, table.seed, topic_id)
+    cdef Partition* found
+    error[0] = 100
+    if topic == NULL:
+        return NULL
+    found = <Partition*>topic_entry(topic, index)
+    error[0] = 3 if found == NULL else 0
+    return found
+
+cdef int16_t partition_error(Table* table, const Partition* partition) noexcept nogil:
+    if partition.log == NULL or atomic_load_i32(&partition.offline) or log_is_offline(partition.log):
+        return 56
+    return 0 if atomic_load_i32(&partition.leader_id) == table.node_id else 6
+
+cdef Partition* partition_by_name(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index, int16_t* error) noexcept nogil:
+    cdef Partition* found = partition_find(table, name, name_bytes, index)
+    error[0] = 3 if found == NULL else partition_error(table, found)
+    return found if error[0] == 0 else NULL
+
+cdef Partition* partition_by_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil:
+    cdef Partition* found = partition_find_id(table, topic_id, index, error)
+    if found != NULL:
+        error[0] = partition_error(table, found)
+    return found if error[0] == 0 else NULL
+
+cdef Partition* partition_again(Table* table, const uint8_t* topic_id, int32_t index, uint64_t generation) noexcept nogil:
+    cdef int16_t error
+    cdef Partition* found = partition_find_id(table, topic_id, index, &error)
+    return found if found != NULL and found.generation == generation else NULL
+
+cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t* name_bytes) noexcept nogil:
+    cdef Topic* topic = topic_by_id(&table.by_id, table.seed, topic_id)
+    if topic == NULL:
+        return NULL
+    name_bytes[0] = topic.name_bytes
+    return topic.name
+
+cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil:
+    return atomic_load_i64(&partition.high_watermark)
+
+cdef int64_t partition_visible_end(Table* table, Partition* partition, bint committed_only) noexcept nogil:
+    cdef int64_t end = atomic_load_i64(&partition.high_watermark)
+    cdef int64_t unstable = -1
+    if committed_only and partition.log != NULL:
+        unstable = log_first_unstable_offset(partition.log)     # after the high watermark
+    return end if unstable < 0 else min(end, max(unstable, log_start_offset(partition.log)))
+
+# ------------------------------------------------------------------------------ waking and waiting
+cdef void table_bind_waker(Table* table, const Waker* waker) noexcept nogil:
+    table.waker = waker[0]
+
+cdef void table_wake(Table* table, int32_t thread_index, uint64_t connection_id) noexcept nogil:
+    if thread_index >= 0:
+        if table.waker.wake != NULL:
+            table.waker.wake(table.waker.context, thread_index, connection_id)
+        return
+    pthread_mutex_lock(&table.local_lock)
+    atomic_store_i64(&table.local_wakes, table.local_wakes + 1)
+    pthread_cond_broadcast(&table.local_cond)
+    pthread_mutex_unlock(&table.local_lock)
+
+cdef int64_t table_local_wakes(Table* table) noexcept nogil:
+    return atomic_load_i64(&table.local_wakes)
+
+cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns) noexcept nogil:
+    cdef bint moved
+    pthread_mutex_lock(&table.local_lock)
+    while table.local_wakes == wakes_seen:
+        if not condition_wait_until(&table.local_cond, &table.local_lock, deadline_ns):
+            break
+    moved = table.local_wakes != wakes_seen
+    pthread_mutex_unlock(&table.local_lock)
+    return moved
+
+cdef void _wake_all(Table* table, Entry* entry, bint close) noexcept nogil:
+    cdef Watch* watch
+    cdef Watch* following
+    cdef int32_t thread_index
+    cdef uint64_t connection_id
+    pthread_mutex_lock(&entry.watch_lock)
+    if close:
+        entry.closed = True
+    watch = <Watch*>entry.watches
+    atomic_store_pointer(&entry.watches, NULL)
+    while watch != NULL:
+        following = watch.next
+        thread_index = watch.thread_index
+        connection_id = watch.connection_id
+        # From here on the watch is its owner's again, who may have looked without the lock.
+        atomic_store_i32(<int32_t*>&watch.linked, 0)
+        table_wake(table, thread_index, connection_id)
+        watch = following
+    pthread_mutex_unlock(&entry.watch_lock)
+
+cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil:
+    cdef Entry* entry = <Entry*>partition
+    cdef Watch* first
+    cdef bint linked
+    memcpy(watch.topic_id, partition.topic_id, 16)
+    watch.index = partition.index
+    watch.generation = partition.generation
+    watch.previous = NULL
+    watch.next = NULL
+    pthread_mutex_lock(&entry.watch_lock)
+    linked = watch.linked = not entry.closed
+    if linked:
+        first = <Watch*>entry.watches
+        watch.next = first
+        if first != NULL:
+            first.previous = watch
+        atomic_store_pointer(&entry.watches, watch)
+    pthread_mutex_unlock(&entry.watch_lock)
+    if not linked:
+        table_wake(table, watch.thread_index, watch.connection_id)
+    atomic_fence()
+
+cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil:
+    """A watch is in a list only while its partition is in the table: removing closes the list
+    before it unlinks the partition. So without a partition there is nothing to undo."""
+    cdef int slot = epoch_enter(table.epochs)
+    cdef Entry* entry = <Entry*>partition_again(
+        table, watch.topic_id, watch.index, watch.generation)
+    if entry != NULL:
+        pthread_mutex_lock(&entry.watch_lock)
+        if watch.linked:
+            if watch.previous != NULL:
+                watch.previous.next = watch.next
+            else:
+                atomic_store_pointer(&entry.watches, watch.next)
+            if watch.next != NULL:
+                watch.next.previous = watch.previous
+            watch.linked = False
+        pthread_mutex_unlock(&entry.watch_lock)
+    epoch_leave(table.epochs, slot)
+
+cdef bint _raise_high_watermark(Partition* partition, int64_t to) noexcept nogil:
+    cdef int64_t seen = atomic_load_i64(&partition.high_watermark)
+    while seen < to:
+        if atomic_cas_i64(&partition.high_watermark, seen, to):
+            log_high_watermark_moved(partition.log, to)
+            return True
+        seen = atomic_load_i64(&partition.high_watermark)
+    return False
+
+cdef void partition_appended(Table* table, Partition* partition, bint wanted) noexcept nogil:
+    cdef Entry* entry = <Entry*>partition
+    if not table.fsync:
+        _raise_high_watermark(partition, log_end_offset(partition.log))
+        atomic_fence()
+        if atomic_load_pointer(&entry.watches) != NULL:
+            _wake_all(table, entry, False)
+        partition_commit(table, partition)
+        return
+    atomic_fence()
+    if wanted or atomic_load_pointer(&entry.watches) != NULL or log_flush_is_due(partition.log):
+        partition_commit(table, partition)
+
+cdef void partition_commit(Table* table, Partition* partition) noexcept nogil:
+    cdef Entry* entry = <Entry*>partition
+    if entry.queue != NULL and (log_flush_is_due(partition.log) or table.fsync and (
+            partition_high_watermark(partition) < log_end_offset(partition.log))):
+        commit_ask(entry.queue, &entry.commit)
+
+cdef void _committed(CommitItem* item, int error) noexcept nogil:
+    """On a flush thread. After an error nothing has moved: who waits sees an offline log."""
+    cdef Entry* entry = <Entry*>item.owner
+    if error == 0:
+        _raise_high_watermark(&entry.p, log_flushed_offset(entry.p.log))
+    atomic_fence()
+    if error or atomic_load_pointer(&entry.watches) != NULL:
+        _wake_all(entry.table, entry, False)
+
+# Flush threads of a log directory. Concurrent fdatasyncs of one file system share its journal's
+# commits: 50 logs with something new took 15 ms with 2 threads, 1.4 to 2.6 ms with 8 to 32, and
+# 300 took 23, 61 and 7 (ext4, medians of 7, docs/performance.md). Idle ones cost a stack each.
+FLUSH_THREADS = 16
+
+
+
+# --------------------------------------------------------------------------------- Python's handles
+
+@cython.no_gc_clear         # the threads' structures go before the objects that carry them
+cdef class PartitionTable:
+    """The partitions of one broker. Every change is made here; every thread may look.
+    system: the broker's SystemCalls. epochs: the Epochs its logs were opened with. durability:
+    "fsync" (visible and acknowledged when flushed) or "os" (when written).
+    """
+    cdef Table* table
+    cdef SystemCalls system
+    cdef readonly Epochs epochs
+    cdef readonly str durability
+    cdef dict directories
+    cdef tuple commits          # the same, in what the collector cannot empty before __dealloc__
+
+    def __cinit__(self, SystemCalls system not None, Epochs epochs not None, *,
+                  int node_id, str durability="fsync"):
+        if durability not in ("fsync", "os"):
+            raise ValueError(f"durability {durability!r} is neither fsync nor os")
+        self.system = system
+        self.epochs = epochs
+        self.durability = durability
+        self.directories = {}
+        self.commits = ()
+        self.table = <Table*>calloc(1, sizeof(Table))
+        if self.table == NULL:
+            raise MemoryError
+        self.table.by_name = map_new(16)
+        self.table.by_id = map_new(16)
+        if self.table.by_name == NULL or self.table.by_id == NULL:
+            raise MemoryError
+        self.table.seed = int.from_bytes(os.urandom(8), "little")
+        self.table.epochs = epochs.domain
+        self.table.system = &system.table
+        self.table.node_id = node_id
+        self.table.fsync = durability == "fsync"
+        pthread_mutex_init(&self.table.changes, NULL)
+        pthread_mutex_init(&self.table.local_lock, NULL)
+        condition_init(&self.table.local_cond)
+
+    @property
+    def node_id(self):
+        return self.table.node_id
+
+    # -- log directories and their flush threads
+
+    def add_directory(self, str path not None, *, int flush_threads=FLUSH_THREADS):
+        """Starts the flush threads of a log directory; gives its GroupCommit."""
+        if path in self.directories:
+            raise ValueError(f"{path} is there already")
+        group = GroupCommit(self.epochs, os.path.basename(path.rstrip("/")) or path, flush_threads)
+        self.directories[path] = group
+        self.commits += (group,)
+        group.start()
+        return group
+
+    def close(self):
+        """Flushes what somebody waits for and ends the flush threads. The table stays readable."""
+        for group in self.directories.values():
+            (<GroupCommit>group).stop()
+
+    # -- topics
+
+    def add_topic(self, str name not None, topic_id not None, **policy):
+        """A topic without partitions yet. policy: what set_policy takes."""
+        cdef bytes raw = topic_name_bytes(name)
+        cdef bytes raw_id = topic_id_bytes(topic_id)
+        cdef Topic* topic
+        cdef bint added
+        self._lock()
+        try:
+            if topic_by_name(&self.table.by_name, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw), len(raw)) != NULL:
+                raise ValueError(f"topic {name} is there already")
+            if topic_by_id(&self.table.by_id, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw_id)) != NULL:
+                raise ValueError(f"topic id {raw_id.hex()} is there already")
+            topic = topic_new(self.table.seed, raw, raw_id, policy)
+            added = map_add(self.table.epochs, &self.table.by_name, topic, False)
+            if added and not map_add(self.table.epochs, &self.table.by_id, topic, True):
+                map_remove(&self.table.by_name, topic, False)
+                added = False
+            if not added:
+                epoch_retire(self.table.epochs, topic, topic_release)
+                raise MemoryError
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    cdef int _lock(self) except -1:
+        # Only Python threads take it, and all give the GIL up to wait for it: no circle with the GIL.
+        with nogil:
+            pthread_mutex_lock(&self.table.changes)
+        return 0
+
+    cdef Topic* _topic(self, str name) except NULL:
+        cdef bytes raw = topic_name_bytes(name)
+        cdef Topic* topic = topic_by_name(
+            &self.table.by_name, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw), <int32_t>len(raw))
+        if topic == NULL:
+            raise KeyError(name)
+        return topic
+
+    cdef Entry* _entry(self, str name, int32_t index) except NULL:
+        cdef Entry* entry = <Entry*>topic_entry(self._topic(name), index)
+        if entry == NULL:
+            raise KeyError(f"{name}-{index}")
+        return entry
+
+    def set_policy(self, str name not None, **policy):
+        """Changes what is named of: message_bytes_max, timestamp_before_max_ms,
+        timestamp_after_max_ms, decompressed_bytes_max, append_time, requires_keys, internal,
+        codec, min_insync_replicas. In force for the next batch."""
+        cdef Topic* topic
+        cdef ProducePolicy* old
+        cdef Entries* entries
+        cdef int32_t i
+        self._lock()
+        try:
+            topic = self._topic(name)
+            old = topic.policy
+            topic.policy = policy_new(policy, old)
+            entries = <Entries*>topic.entries
+            for i in range(0 if entries == NULL else entries.capacity):
+                if entries.at[i] != NULL:
+                    atomic_store_pointer(<void**>&(<Entry*>entries.at[i]).p.policy, topic.policy)
+            epoch_retire(self.table.epochs, old, free)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def policy(self, str name not None):
+        """What is in force for a topic, by the names of set_policy."""
+        cdef ProducePolicy rules
+        self._lock()
+        try:
+            rules = self._topic(name).policy[0]
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return {
+            "message_bytes_max": rules.message_bytes_max,
+            "timestamp_before_max_ms": rules.timestamp_before_max_ms,
+            "timestamp_after_max_ms": rules.timestamp_after_max_ms,
+            "decompressed_bytes_max": rules.decompressed_bytes_max,
+            "append_time": bool(rules.append_time),
+            "requires_keys": bool(rules.requires_keys),
+            "internal": bool(rules.internal),
+            "codec": rules.codec,
+            "min_insync_replicas": rules.min_insync_replicas,
+        }
+
+    def topics(self):
+        """[(name, topic id, number of partitions), ...] in no order."""
+        cdef list found = []
+        cdef Map* map
+        cdef Topic* topic
+        cdef uint64_t i
+        self._lock()
+        try:
+            map = <Map*>self.table.by_name
+            for i in range(map.mask + 1):
+                topic = map_topic(map, i)
+                if topic != NULL:
+                    found.append((
+                        topic.name[:topic.name_bytes].decode(),
+                        PyBytes_FromStringAndSize(<const char*>topic.id, 16),
+                        topic.partition_count,
+                    ))
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return found
+
+    def remove_topic(self, str name not None):
+        """The topic and its partitions go: waiting requests are woken, the flush in work is
+        awaited. After it no thread uses the logs, which may then be closed."""
+        cdef Topic* topic
+        cdef Entries* entries
+        cdef list gone = []
+        cdef int64_t seen[COUNTS]
+        cdef int32_t i
+        memset(seen, 0, sizeof(seen))
+        self._lock()
+        try:
+            topic = self._topic(name)
+            atomic_add_i64(&topic.refs, 1)
+            entries = <Entries*>topic.entries
+            for i in range(0 if entries == NULL else entries.capacity):
+                if entries.at[i] != NULL:
+                    gone.append(self._take_out(topic, i))
+            counters_fold(&topic.counters, seen, self.table.removed_counts)
+            self.table.removals += 1
+            map_remove(&self.table.by_name, topic, False)
+            map_remove(&self.table.by_id, topic, True)
+            epoch_retire(self.table.epochs, topic, topic_release)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        self._drop(gone)
+        self._lock()
+        counters_fold(&topic.counters, seen, self.table.removed_counts)     # what came meanwhile
+        pthread_mutex_unlock(&self.table.changes)
+        topic_release(topic)
+
+    def removed_counts(self):
+        """(topics removed so far, what they had counted in the order of COUNT_NAMES)."""
+        self._lock()
+        counts = tuple([self.table.removed_counts[i] for i in range(COUNTS)])
+        removals = self.table.removals
+        pthread_mutex_unlock(&self.table.changes)
+        return removals, counts
+
+    # -- partitions
+
+    def add_partition(self, str name not None, int index, LogHandle log, *, str directory=None,
+                      int leader_epoch=0, leader_id=None, int isr_count=1,
+                      int replica_count=1):
+        """A partition whose log may be None (its directory is offline). leader_id: this node
+        unless given. Everything the log holds when it comes is visible. Gives its handle."""
+        cdef Topic* topic
+        cdef Entry* entry
+        cdef CommitQueue* queue = NULL
+        if not 0 <= index < MAX_PARTITIONS:
+            raise ValueError(f"partition {index} is not within 0 and {MAX_PARTITIONS}")
+        if directory is not None:
+            queue = (<GroupCommit>self.directories[directory]).queue
+        elif self.table.fsync and log is not None:
+            raise ValueError("fsync durability needs a log directory with flush threads")
+        self._lock()
+        try:
+            topic = self._topic(name)
+            if topic_entry(topic, index) != NULL:
+                raise ValueError(f"{name}-{index} is there already")
+            if not topic_reserve(self.table.epochs, topic, index):
+                raise MemoryError
+            entry = <Entry*>calloc(1, sizeof(Entry))
+            if entry == NULL:
+                raise MemoryError
+            entry.p.index = index
+            entry.p.leader_id = self.table.node_id if leader_id is None else leader_id
+            entry.p.leader_epoch = leader_epoch
+            entry.p.isr_count = isr_count
+            entry.p.replica_count = replica_count
+            self._furnish(entry, topic, log, queue)
+            atomic_store_pointer(&(<Entries*>topic.entries).at[index], entry)
+            topic.partition_count += 1
+            self.table.partition_count += 1
+            return _handle_for(self, entry)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    cdef void _furnish(self, Entry* entry, Topic* topic, LogHandle log, CommitQueue* queue):
+        entry.table = self.table
+        entry.topic = topic
+        entry.queue = queue
+        entry.refs = 1
+        entry.p.topic = topic.name
+        entry.p.topic_bytes = topic.name_bytes
+        memcpy(entry.p.topic_id, topic.id, 16)
+        self.table.generation += 1
+        entry.p.generation = self.table.generation
+        entry.p.policy = topic.policy
+        entry.p.counters = &topic.counters
+        atomic_add_i64(&topic.refs, 1)
+        pthread_mutex_init(&entry.watch_lock, NULL)
+        if log is not None:
+            entry.p.log = log.log
+            entry.p.high_watermark = log_end_offset(log.log)
+            Py_INCREF(log)
+            entry.log_owner = <PyObject*>log
+        commit_item_init(&entry.commit, entry.p.log, entry, _committed)
+
+    cdef object _take_out(self, Topic* topic, int32_t index):
+        """Under `changes`: closes the list of watches, then takes the partition out of sight."""
+        cdef Entry* entry = <Entry*>topic_entry(topic, index)
+        _wake_all(self.table, entry, True)
+        atomic_store_pointer(&(<Entries*>topic.entries).at[index], NULL)
+        topic.partition_count -= 1
+        self.table.partition_count -= 1
+        atomic_store_i64(&entry.removed, 1)
+        return <size_t>entry
+
+    def _drop(self, list gone):
+        """What _take_out gave, without `changes`: waits for flushes and for readers."""
+        cdef Entry* entry
+        cdef size_t address
+        for address in gone:
+            entry = <Entry*>address
+            if entry.queue != NULL:
+                with nogil:
+                    commit_forget(entry.queue, &entry.commit)
+        with nogil:
+            epoch_wait(self.table.epochs)
+        for address in gone:
+            entry = <Entry*>address
+            self._let_go(entry)
+
+    cdef void _let_go(self, Entry* entry):
+        cdef PyObject* owner = entry.log_owner
+        entry.log_owner = NULL
+        _entry_release(self.table.epochs, entry)
+        if owner != NULL:
+            Py_DECREF(<object>owner)
+
+    def remove_partition(self, str name not None, int index):
+        """As remove_topic, for one partition."""
+        self._lock()
+        try:
+            self._entry(name, index)
+            gone = [self._take_out(self._topic(name), index)]
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        self._drop(gone)
+
+    def partition(self, str name not None, int index):
+        """The handle of a partition, or None."""
+        self._lock()
+        try:
+            return _handle_for(self, self._entry(name, index))
+        except KeyError:
+            return None
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def find(self, topic_id not None, int index):
+        """The handle of a partition by topic id, or None."""
+        cdef bytes raw = topic_id_bytes(topic_id)
+        cdef int16_t error
+        cdef Partition* found
+        self._lock()
+        try:
+            found = partition_find_id(
+                self.table, <const uint8_t*>PyBytes_AS_STRING(raw), index, &error)
+            return None if found == NULL else _handle_for(self, <Entry*>found)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def set_leader(self, str name not None, int index, *, int leader_id, int leader_epoch,
+                   int isr_count=1):
+        """Who leads a partition now. Waiting requests look at it again."""
+        cdef Entry* entry
+        self._lock()
+        try:
+            entry = self._entry(name, index)
+            atomic_store_i32(&entry.p.leader_epoch, leader_epoch)
+            atomic_store_i32(&entry.p.isr_count, isr_count)
+            atomic_store_i32(&entry.p.leader_id, leader_id)
+            _wake_all(self.table, entry, False)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def set_offline(self, str name not None, int index):
+        """Its directory failed: everyone is answered KAFKA_STORAGE_ERROR until the partition is
+        removed and added again."""
+        self._lock()
+        try:
+            mark_offline(&self._entry(name, index).p.offline)
+            _wake_all(self.table, self._entry(name, index), False)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+
+    def memory_bytes(self):
+        """What the table itself holds: maps, arrays, topics and partitions, not the logs."""
+        cdef Map* map
+        cdef Topic* topic
+        cdef uint64_t i
+        cdef int64_t total = sizeof(Table) + self.table.partition_count * sizeof(Entry)
+        self._lock()
+        try:
+            map = <Map*>self.table.by_name
+            for i in range(map.mask + 1):
+                topic = map_topic(map, i)
+                if topic != NULL:
+                    total += sizeof(Topic) + sizeof(ProducePolicy) + topic.name_bytes
+                    if topic.entries != NULL:
+                        total += (<Entries*>topic.entries).capacity * sizeof(void*)
+            total += 2 * sizeof(Map) + (map.mask + (<Map*>self.table.by_id).mask) * sizeof(void*)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
+        return total
+
+    def __dealloc__(self):
+        cdef Map* map
+        cdef Topic* topic
+        cdef Entries* entries
+        cdef Entry* entry
+        cdef uint64_t i
+        cdef int32_t k
+        if self.table == NULL:
+            return
+        map = <Map*>self.table.by_name
+        for i in range(0 if map == NULL or self.table.by_id == NULL else map.mask + 1):
+            topic = map_topic(map, i)
+            if topic == NULL:
+                continue
+            entries = <Entries*>topic.entries
+            for k in range(0 if entries == NULL else entries.capacity):
+                entry = <Entry*>entries.at[k]
+                if entry != NULL:
+                    if entry.queue != NULL:
+                        with nogil:
+                            commit_forget(entry.queue, &entry.commit)
+                    self._let_go(entry)
+            epoch_retire(self.table.epochs, topic, topic_release)
+        free(self.table.by_name)
+        free(self.table.by_id)
+        pthread_cond_destroy(&self.table.local_cond)
+        pthread_mutex_destroy(&self.table.local_lock)
+        pthread_mutex_destroy(&self.table.changes)
+        free(self.table)
+
+
+cdef PartitionHandle _handle_for(PartitionTable table, Entry* entry):
+    cdef PartitionHandle handle = PartitionHandle.__new__(PartitionHandle)
+    atomic_add_i64(&entry.refs, 1)
+    handle.entry = entry
+    handle.table = table
+    return handle
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class PartitionHandle:
+    """Python's view of one partition of the table; stays readable after the partition is gone."""
+    cdef Entry* entry
+    cdef PartitionTable table
+
+    def __init__(self):
+        raise TypeError("handles come from a PartitionTable")
+
+    def __dealloc__(self):
+        if self.entry != NULL:
+            _entry_release(self.table.table.epochs, self.entry)
+
+    @property
+    def topic(self): return self.entry.p.topic[:self.entry.p.topic_bytes].decode()
+    @property
+    def topic_id(self): return PyBytes_FromStringAndSize(<const char*>self.entry.p.topic_id, 16)
+    @property
+    def index(self): return self.entry.p.index
+    @property
+    def generation(self): return self.entry.p.generation
+    @property
+    def leader_id(self): return atomic_load_i32(&self.entry.p.leader_id)
+    @property
+    def leader_epoch(self): return atomic_load_i32(&self.entry.p.leader_epoch)
+    @property
+    def high_watermark(self): return atomic_load_i64(&self.entry.p.high_watermark)
+    @property
+    def last_stable_offset(self): return partition_visible_end(NULL, &self.entry.p, True)
+    @property
+    def alive(self): return not atomic_load_i64(&self.entry.removed)
+
+    @property
+    def offline(self):
+        return self.alive and (
+            self.entry.p.log == NULL or bool(atomic_load_i32(&self.entry.p.offline))
+            or bool(log_is_offline(self.entry.p.log))
+        )
+
+    @property
+    def log(self):
+        """The LogHandle; None when there is none or the partition is gone."""
+        if self.entry.log_owner == NULL:
+            return None
+        return <object>self.entry.log_owner
+
+    def counters(self):
+        """What its topic has counted: see counters.pxd."""
+        return counters_dict(self.entry.p.counters)
+
+    def commit(self, int64_t timeout_ms):
+        """Waits until everything appended so far is visible. False: not within the time, or the
+        log is offline or the partition gone. A Python thread may call it; the GIL is released."""
+        cdef bint done
+        with nogil:
+            done = _commit_and_wait(
+                self.table.table, self.entry, monotonic_now_ns() + timeout_ms * 1000000)
+        return bool(done)
+
+    def appended(self, bint wanted=False):
+        """Tells the table of an append through the log handle; wanted: somebody waits for it."""
+        cdef int slot
+        with nogil:
+            slot = epoch_enter(self.table.table.epochs)
+            if not atomic_load_i64(&self.entry.removed) and self.entry.p.log != NULL:
+                partition_appended(self.table.table, &self.entry.p, wanted)
+            epoch_leave(self.table.table.epochs, slot)
+
+
+cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noexcept nogil:
+    cdef Watch watch
+    cdef Partition* p
+    cdef int64_t wakes, target = -1
+    cdef int slot, state
+    watch.thread_index = LOCAL_THREAD
+    watch.connection_id = 0
+    while True:
+        wakes = table_local_wakes(table)
+        state = 0
+        slot = epoch_enter(table.epochs)
+        p = partition_again(table, entry.p.topic_id, entry.p.index, entry.p.generation)
+        if p == NULL or p.log == NULL or atomic_load_i32(&p.offline) or log_is_offline(p.log):
+            state = -1
+        else:
+            if target < 0:
+                target = log_end_offset(p.log)
+            partition_watch(table, p, &watch)
+            if partition_high_watermark(p) >= target:
+                state = 1
+            elif not table.fsync:
+                partition_appended(table, p, False)
+                state = 1
+            else:
+                commit_ask(entry.queue, &entry.commit)
+        epoch_leave(table.epochs, slot)
+        if state == 0 and not table_wait_local(table, wakes, deadline_ns):
+            state = -1
+        if p != NULL:
+            partition_unwatch(table, &watch)
+        if state != 0:
+            return state == 1
+
+cdef Table* table_of(object handle) except NULL:
+    if not isinstance(handle, PartitionTable):
+        raise TypeError(f"a PartitionTable is needed, not {type(handle).__name__}")
+    return (<PartitionTable>handle).table

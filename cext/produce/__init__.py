@@ -1,0 +1,1 @@
+"""Produce on network threads: checks, append, delayed answers, decode jobs."""

@@ -1,0 +1,56 @@
+"""Batches that only Python can open or compress: a queue from network threads to decode threads.
+
+A DecodeGroup is one request's jobs; its connection is woken when the last one is done. A job's
+batch is request memory and is read only while the job is queued: whoever takes it copies it under
+the queue's lock, so that a request may be dropped at any time (decode_abandon).
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from barnabas.cext.memory.job_queue cimport Job, JobQueue, Jobs
+from barnabas.cext.partition.partitions cimport Partition, Table
+from barnabas.cext.record.record_walk cimport RecordWalk
+from barnabas.cext.record.records cimport BATCH_OVERHEAD, BatchHeader
+from barnabas.cext.record.validate cimport BodyRules, Verdict
+
+cdef enum:
+    TOPIC_NAME_BYTES_MAX = 249
+    WORDS_BYTES_MAX = 4096      # of a refusal
+
+cdef struct DecodeGroup:
+    Table* table
+    int32_t thread_index
+    uint64_t connection_id
+    int32_t pending
+    DecodeWork* first           # the newest job; linked by `sibling`
+
+cdef struct DecodeWork:
+    Job job                     # first: what the queue links
+    DecodeWork* sibling
+    DecodeGroup* group          # NULL: the request is gone, the job is freed when it is done
+    const uint8_t* batch        # request memory
+    BatchHeader h
+    uint8_t header[BATCH_OVERHEAD]
+    BodyRules rules
+    int target_codec            # -1: only look inside
+    int64_t size_max            # of the inflated records
+    RecordWalk walk             # of the records that were checked in pieces
+    Verdict verdict             # when done
+    char* words                 # what verdict.message points to when a plugin refused; else NULL
+    int32_t topic_bytes         # of an intercepted batch; 0: no plugin looks at it
+    int32_t partition
+    uint8_t topic[TOPIC_NAME_BYTES_MAX]
+    uint8_t* made               # a new batch, when there is a target codec
+    int64_t made_bytes
+
+cdef class DecodeQueue(JobQueue):
+    """Bounded queue of jobs; `next` is for Python threads."""
+
+cdef void decode_group_init(DecodeGroup* group, Table* table, int32_t thread_index, uint64_t connection_id) noexcept nogil
+# `intercepted`: whose plugins look at the batch, NULL: none do.
+# False: the queue is full or closed, or memory ran out; the job is not made then.
+cdef bint decode_submit(Jobs* jobs, DecodeGroup* group, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int target_codec, int64_t size_max, const Partition* intercepted) noexcept nogil
+cdef int32_t decode_pending(Jobs* jobs, DecodeGroup* group) noexcept nogil
+# The finished job of a batch of the group, NULL when none was made for it.
+cdef DecodeWork* decode_result(DecodeGroup* group, const uint8_t* batch) noexcept nogil
+# Frees every job of the group, whatever it is doing.
+cdef void decode_abandon(Jobs* jobs, DecodeGroup* group) noexcept nogil

@@ -1,0 +1,351 @@
+"""Decode jobs: gzip and zstd bodies, and batches to be compressed anew, are Python threads' work.
+
+The network thread checks header and CRC, queues a job and parks the request. A Python thread takes
+it (DecodeQueue.next), inflates with the packages piece by piece and gives each to check(), which
+looks at its records without the GIL and keeps none; only what is compressed anew is given whole, to
+done(). The verdict is kept in the job, and when the last job of the request is done the connection
+is woken and the one produce path goes on.
+
+A batch whose topic has interceptors is a job too, whatever its codec: the Python thread checks it
+(look), asks the plugins, and accepts it, rejects it with words for the client, or gives another
+batch in its place. Plugins and their budgets are broker/hooks.
+
+Limits: depth_max jobs queued; one that does not fit is refused and the producer may try again. A
+job in the queue holds no copy of its batch, the request does, which the reactor's budget bounds.
+Next on the data path: cext/record/validate.pyx; broker/server/decode_pool.py takes the jobs.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from barnabas.cext.codec.crc cimport crc32c
+from barnabas.cext.codec.endian cimport be16_store, be32_store
+from barnabas.cext.memory.counters cimport (
+    COUNT_REJECTED_INVALID, COUNT_REJECTED_OTHER, COUNT_REJECTED_TOO_LARGE,
+)
+from barnabas.cext.memory.job_queue cimport (
+    JOB_DONE, JOB_QUEUED, JOB_WORKING, Jobs, jobs_done, jobs_put, jobs_remove,
+)
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.partition.partitions cimport table_wake
+from barnabas.cext.record.record_walk cimport walk_begin, walk_end, walk_piece
+from barnabas.cext.record.records cimport (
+    AT_ATTRIBUTES, AT_BATCH_LENGTH, AT_CRC, ATTR_APPEND_TIME, ATTR_CODEC_MASK, LOG_OVERHEAD,
+    RECORDS_OK, batch_crc_check, batch_header, batch_size,
+)
+from barnabas.cext.record.validate cimport ERROR_INVALID_RECORD, body_check, verdict_of
+
+cdef enum:
+    ERROR_UNKNOWN_SERVER_ERROR = -1
+    ERROR_MESSAGE_TOO_LARGE = 10
+
+
+cdef void decode_group_init(
+    DecodeGroup* group, Table* table, int32_t thread_index, uint64_t connection_id,
+) noexcept nogil:
+    group.table = table
+    group.thread_index = thread_index
+    group.connection_id = connection_id
+    group.pending = 0
+    group.first = NULL
+
+
+cdef bint decode_submit(
+    Jobs* jobs, DecodeGroup* group, const uint8_t* batch, const BatchHeader* h,
+    const BodyRules* rules, int target_codec, int64_t size_max, const Partition* intercepted,
+) noexcept nogil:
+    cdef DecodeWork* work = <DecodeWork*>calloc(1, sizeof(DecodeWork))
+    if work == NULL:
+        return False
+    work.group = group
+    work.batch = batch
+    work.h = h[0]
+    memcpy(work.header, batch, BATCH_OVERHEAD)
+    work.rules = rules[0]
+    work.target_codec = target_codec
+    work.size_max = size_max
+    if intercepted != NULL and intercepted.topic_bytes <= TOPIC_NAME_BYTES_MAX:
+        work.topic_bytes = intercepted.topic_bytes
+        work.partition = intercepted.index
+        memcpy(work.topic, intercepted.topic, intercepted.topic_bytes)
+    walk_begin(&work.walk)
+    pthread_mutex_lock(&jobs.lock)
+    if not jobs_put(jobs, &work.job):
+        pthread_mutex_unlock(&jobs.lock)
+        free(work)
+        return False
+    work.sibling = group.first
+    group.first = work
+    group.pending += 1
+    pthread_mutex_unlock(&jobs.lock)
+    return True
+
+
+cdef int32_t decode_pending(Jobs* jobs, DecodeGroup* group) noexcept nogil:
+    cdef int32_t pending
+    pthread_mutex_lock(&jobs.lock)
+    pending = group.pending
+    pthread_mutex_unlock(&jobs.lock)
+    return pending
+
+
+cdef DecodeWork* decode_result(DecodeGroup* group, const uint8_t* batch) noexcept nogil:
+    cdef DecodeWork* work = group.first
+    while work != NULL and (work.batch != batch or work.job.state != JOB_DONE):
+        work = work.sibling
+    return work
+
+
+cdef void _work_free(DecodeWork* work) noexcept nogil:
+    free(work.made)
+    free(work.words)
+    free(work)
+
+
+cdef void decode_abandon(Jobs* jobs, DecodeGroup* group) noexcept nogil:
+    cdef DecodeWork* work
+    cdef DecodeWork* sibling
+    if group.first == NULL:
+        return
+    pthread_mutex_lock(&jobs.lock)
+    work = group.first
+    while work != NULL:
+        sibling = work.sibling
+        if work.job.state == JOB_QUEUED:
+            jobs_remove(jobs, &work.job)
+        if work.job.state == JOB_WORKING:
+            work.group = NULL
+        else:
+            _work_free(work)
+        work = sibling
+    group.first = NULL
+    group.pending = 0
+    pthread_mutex_unlock(&jobs.lock)
+
+
+cdef void _finish(Jobs* jobs, DecodeWork* work) noexcept nogil:
+    """Gives the job back to its request, or frees it when that is gone."""
+    cdef DecodeGroup* group
+    pthread_mutex_lock(&jobs.lock)
+    jobs.done_count += 1
+    group = work.group
+    if group == NULL:
+        _work_free(work)
+    else:
+        jobs_done(&work.job)
+        group.pending -= 1
+        if group.pending == 0:
+            # Under the lock: the group may be freed as soon as it is given back.
+            table_wake(group.table, group.thread_index, group.connection_id)
+    pthread_mutex_unlock(&jobs.lock)
+
+
+cdef DecodeWork* _take(DecodeQueue queue, int64_t timeout_ms, uint8_t** body) noexcept nogil:
+    """The next job and a copy of its records; NULL at the deadline, or when closed."""
+    cdef DecodeWork* work = <DecodeWork*>queue.wait(timeout_ms)
+    cdef int64_t size
+    if work != NULL:
+        size = batch_size(&work.h) - BATCH_OVERHEAD
+        body[0] = <uint8_t*>malloc(size if size else 1)
+        if body[0] != NULL:
+            memcpy(body[0], work.batch + BATCH_OVERHEAD, size)
+    pthread_mutex_unlock(&queue.jobs.lock)
+    return work
+
+
+cdef void _make_batch(DecodeWork* work, const uint8_t* body, int64_t size) noexcept nogil:
+    """The batch with other records under its header; all but size, codec and CRC stays."""
+    cdef uint16_t attributes = <uint16_t>((work.h.attributes & ~ATTR_CODEC_MASK) | work.target_codec)
+    cdef int64_t total = BATCH_OVERHEAD + size
+    work.made = <uint8_t*>malloc(total)
+    if work.made == NULL:
+        verdict_of(&work.verdict, ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
+        return
+    work.made_bytes = total
+    memcpy(work.made, work.header, BATCH_OVERHEAD)
+    memcpy(work.made + BATCH_OVERHEAD, body, size)
+    be32_store(work.made + AT_BATCH_LENGTH, <uint32_t>(total - LOG_OVERHEAD))
+    be16_store(work.made + AT_ATTRIBUTES, attributes)
+    be32_store(work.made + AT_CRC, crc32c(0, work.made + AT_ATTRIBUTES, total - AT_ATTRIBUTES))
+
+
+cdef class DecodeQueue(JobQueue):
+    """The jobs of one broker."""
+
+    def next(self, int64_t timeout_ms=-1):
+        """The next DecodeJob; None after timeout_ms (-1: no end) or when the queue is closed."""
+        cdef DecodeWork* work
+        cdef uint8_t* body = NULL
+        cdef DecodeJob job
+        with nogil:
+            work = _take(self, timeout_ms, &body)
+        if work == NULL:
+            return None
+        job = DecodeJob.__new__(DecodeJob)
+        job.queue = self
+        job.work = work
+        if body == NULL:
+            job.failed(ERROR_UNKNOWN_SERVER_ERROR)
+            raise MemoryError
+        try:
+            job.data = PyBytes_FromStringAndSize(
+                <const char*>body, batch_size(&work.h) - BATCH_OVERHEAD)
+        finally:
+            free(body)
+        return job
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class DecodeJob:
+    """One batch to open. Answer with done(), or check() and checked(), or failed(), once; dropped
+    without, it has failed.
+
+    codec: of `data`, the records of the batch. size_max: how far it may inflate. target_codec: what
+    to compress the decoded records with, or None when the batch is kept as it is.
+    """
+    cdef DecodeQueue queue
+    cdef DecodeWork* work
+    cdef readonly bytes data
+
+    def __init__(self):
+        raise TypeError("jobs come from a DecodeQueue")
+
+    def __dealloc__(self):
+        if self.work != NULL:
+            verdict_of(&self.work.verdict, ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
+            _finish(self.queue.jobs, self.work)
+
+    cdef DecodeWork* _unanswered(self) except NULL:
+        if self.work == NULL:
+            raise RuntimeError("the job is answered already")
+        return self.work
+
+    @property
+    def answered(self): return self.work == NULL
+    @property
+    def codec(self): return self._unanswered().h.attributes & ATTR_CODEC_MASK
+    @property
+    def size_max(self): return self._unanswered().size_max
+    @property
+    def target_codec(self):
+        cdef int codec = self._unanswered().target_codec
+        return None if codec < 0 else codec
+
+    @property
+    def intercepted(self):
+        """(topic, partition) of a batch that plugins look at, else None."""
+        cdef DecodeWork* work = self._unanswered()
+        if work.topic_bytes == 0:
+            return None
+        name = PyBytes_FromStringAndSize(<const char*>work.topic, work.topic_bytes)
+        return name.decode("utf-8", "replace"), work.partition
+
+    @property
+    def batch(self):
+        """The whole batch as it was sent."""
+        cdef DecodeWork* work = self._unanswered()
+        return PyBytes_FromStringAndSize(<const char*>work.header, BATCH_OVERHEAD) + self.data
+
+    def look(self, bytes decoded not None):
+        """Whether the records are what a leader takes; if not, done() with them says why."""
+        cdef DecodeWork* work = self._unanswered()
+        cdef const uint8_t* body = <const uint8_t*>PyBytes_AS_STRING(decoded)
+        cdef int64_t size = len(decoded)
+        cdef Verdict verdict
+        if size > work.size_max:
+            return False
+        with nogil:
+            body_check(body, size, &work.h, &work.rules, &verdict)
+        return verdict.error == 0
+
+    def reject(self, str words not None):
+        """The producer gets INVALID_RECORD and the words."""
+        cdef DecodeWork* work = self._unanswered()
+        cdef bytes raw = words.encode("utf-8", "replace")[:WORDS_BYTES_MAX].replace(b"\0", b"?")
+        raw = raw.decode("utf-8", "ignore").encode()    # no character is cut in two
+        cdef int64_t size = len(raw)
+        verdict_of(&work.verdict, ERROR_INVALID_RECORD, COUNT_REJECTED_INVALID, NULL)
+        work.words = <char*>malloc(size + 1)
+        if work.words != NULL:
+            memcpy(work.words, PyBytes_AS_STRING(raw), size + 1)
+            work.verdict.message = work.words
+        self.work = NULL
+        with nogil:
+            _finish(self.queue.jobs, work)
+
+    def replace(self, bytes batch not None):
+        """Another batch in its place, of as many offsets and of the same producer."""
+        cdef DecodeWork* work = self._unanswered()
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(batch)
+        cdef int64_t size = len(batch)
+        cdef BatchHeader h
+        if batch_header(data, size, &h) != RECORDS_OK or batch_size(&h) != size or (
+                batch_crc_check(data, &h) != RECORDS_OK):
+            raise ValueError("not one whole batch")
+        if (h.base_offset != 0 or h.last_offset_delta != work.h.last_offset_delta
+                or h.producer_id != work.h.producer_id or h.producer_epoch != work.h.producer_epoch
+                or h.base_sequence != work.h.base_sequence
+                or (h.attributes ^ work.h.attributes) & ~(ATTR_CODEC_MASK | ATTR_APPEND_TIME)):
+            raise ValueError("the batch in its place has other offsets or another producer")
+        verdict_of(&work.verdict, 0, 0, NULL)
+        work.verdict.max_timestamp = h.max_timestamp
+        work.made = <uint8_t*>malloc(size)
+        if work.made == NULL:
+            verdict_of(&work.verdict, ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
+        else:
+            memcpy(work.made, data, size)
+            work.made_bytes = size
+        self.work = NULL
+        with nogil:
+            _finish(self.queue.jobs, work)
+
+    def done(self, bytes decoded not None, bytes recompressed=None):
+        """The records as they were before compression and, with a target codec, compressed anew
+        (None: as decoded). They are checked here, without the GIL."""
+        cdef DecodeWork* work = self._unanswered()
+        cdef bytes kept = decoded if recompressed is None else recompressed   # owns what is copied
+        cdef const uint8_t* body = <const uint8_t*>PyBytes_AS_STRING(decoded)
+        cdef const uint8_t* made = <const uint8_t*>PyBytes_AS_STRING(kept)
+        cdef int64_t size = len(decoded), made_size = len(kept)
+        self.work = NULL
+        with nogil:
+            if size > work.size_max:
+                verdict_of(&work.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE, NULL)
+            else:
+                body_check(body, size, &work.h, &work.rules, &work.verdict)
+                if work.verdict.error == 0 and work.target_codec >= 0:
+                    _make_batch(work, made, made_size)
+            _finish(self.queue.jobs, work)
+
+    def check(self, bytes piece not None):
+        """The next records as they were before compression, in pieces of any size. They are checked
+        here, without the GIL, and not kept; checked() ends it. For jobs without a target codec."""
+        cdef DecodeWork* work = self._unanswered()
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(piece)
+        cdef int64_t size = len(piece)
+        if work.target_codec >= 0:
+            raise RuntimeError("records that are compressed anew are given whole, to done()")
+        with nogil:
+            walk_piece(&work.walk, data, size, &work.h, &work.rules)
+
+    def checked(self):
+        """All records went through check()."""
+        cdef DecodeWork* work = self._unanswered()
+        self.work = NULL
+        with nogil:
+            if work.walk.bytes > work.size_max:
+                verdict_of(&work.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE, NULL)
+            else:
+                walk_end(&work.walk, &work.h, &work.rules, &work.verdict)
+            _finish(self.queue.jobs, work)
+
+    def failed(self, int code):
+        """The batch could not be opened; the producer gets this Kafka error code."""
+        cdef DecodeWork* work = self._unanswered()
+        verdict_of(
+            &work.verdict, code if code else ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
+        self.work = NULL
+        with nogil:
+            _finish(self.queue.jobs, work)

@@ -1,0 +1,36 @@
+"""A Produce request that is parked: what it waits for, and its answer as far as it is made."""
+from libc.stdint cimport int32_t, int64_t
+
+from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.memory.job_queue cimport Jobs
+from barnabas.cext.network.handler cimport Request
+from barnabas.cext.partition.partitions cimport Partition, Table, Watch
+from barnabas.cext.produce.decode cimport DecodeGroup
+from barnabas.cext.produce.transaction_check cimport VerifyWork
+
+cdef enum:                          # what it waits for
+    PRODUCE_VISIBLE = 0             # its appends to become visible
+    PRODUCE_VERIFYING = 1           # the transaction coordinator
+    PRODUCE_DECODING = 2            # Python to open its batches
+
+cdef struct Wait:                   # a partition whose append is not visible yet
+    Watch watch
+    int64_t required                # the high watermark that answers it
+    int64_t error_at                # where its error code is in the response
+    bint settled
+
+cdef struct State:
+    int phase
+    DecodeGroup group
+    VerifyWork* verify              # NULL: nothing was asked
+    Wait* waits
+    int32_t wait_count
+    int32_t wait_capacity
+    Buffer response
+    int64_t deadline_ns
+
+# Notes a partition to wait for; error_at is the caller's to fill in. NULL: no memory.
+cdef Wait* state_wait_for(State* state, const Request* request, const Partition* p, int64_t required) noexcept nogil
+# Looks at every partition that waits; True when none is left. Errors are patched in the response.
+cdef bint state_settle(State* state, const Request* request, Table* table, bint expired) noexcept nogil
+cdef void state_free(State* state, Table* table, Jobs* decode, Jobs* verify) noexcept nogil

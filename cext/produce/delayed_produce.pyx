@@ -1,0 +1,100 @@
+"""What a parked Produce request waits for: decode jobs, the coordinator, visibility (acks=all).
+
+Waits for visibility are watches of partitions: registered, then looked at again, then parked on.
+Next on the data path: cext/partition/partitions.pyx.
+"""
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from barnabas.cext.codec.buffer cimport buffer_free
+from barnabas.cext.codec.endian cimport be16_store
+from barnabas.cext.codec.error_codes cimport (
+    ERROR_NONE, ERROR_REQUEST_TIMED_OUT, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+)
+from barnabas.cext.memory.atomics cimport atomic_load_i32
+from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.network.handler cimport request_error
+from barnabas.cext.partition.partitions cimport (
+    partition_again, partition_error, partition_high_watermark, partition_unwatch, partition_watch,
+    table_epochs,
+)
+from barnabas.cext.produce.decode cimport decode_abandon
+from barnabas.cext.produce.transaction_check cimport verify_drop
+
+
+cdef Wait* state_wait_for(
+    State* state, const Request* request, const Partition* p, int64_t required,
+) noexcept nogil:
+    cdef Wait* grown
+    cdef Wait* wait
+    cdef int32_t capacity
+    if state.wait_count == state.wait_capacity:
+        capacity = state.wait_capacity * 2 if state.wait_capacity else 1
+        grown = <Wait*>realloc(state.waits, capacity * sizeof(Wait))
+        if grown == NULL:
+            return NULL
+        state.waits = grown
+        state.wait_capacity = capacity
+    wait = &state.waits[state.wait_count]
+    state.wait_count += 1
+    memcpy(wait.watch.topic_id, p.topic_id, 16)
+    wait.watch.index = p.index
+    wait.watch.generation = p.generation
+    wait.watch.thread_index = request.thread_index
+    wait.watch.connection_id = request.connection_id
+    wait.watch.linked = False
+    wait.required = required
+    wait.error_at = -1
+    wait.settled = False
+    return wait
+
+
+cdef void state_free(
+    State* state, Table* table, Jobs* decode, Jobs* verify,
+) noexcept nogil:
+    cdef int32_t i
+    if state == NULL:
+        return
+    for i in range(state.wait_count):
+        if atomic_load_i32(<int32_t*>&state.waits[i].watch.linked):
+            partition_unwatch(table, &state.waits[i].watch)
+    decode_abandon(decode, &state.group)
+    verify_drop(verify, state.verify)
+    free(state.waits)
+    buffer_free(&state.response)
+    free(state)
+
+
+cdef bint state_settle(State* state, const Request* request, Table* table, bint expired) noexcept nogil:
+    cdef int32_t i
+    cdef int slot = epoch_enter(table_epochs(table))
+    cdef bint left = False
+    cdef Wait* wait
+    cdef Partition* p
+    cdef int16_t error
+    for i in range(state.wait_count):
+        wait = &state.waits[i]
+        if wait.settled:
+            continue
+        p = partition_again(
+            table, wait.watch.topic_id, wait.watch.index, wait.watch.generation)
+        if p != NULL and not expired and (
+                not atomic_load_i32(<int32_t*>&wait.watch.linked)):
+            partition_watch(table, p, &wait.watch)    # before the look, not after it
+        error = ERROR_NONE
+        wait.settled = True
+        if p == NULL:
+            error = ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        elif partition_high_watermark(p) < wait.required:
+            error = partition_error(table, p)
+            if error == ERROR_NONE and expired:
+                error = ERROR_REQUEST_TIMED_OUT
+            wait.settled = error != ERROR_NONE
+        if error and not state.response.failed:
+            be16_store(state.response.data + wait.error_at, <uint32_t>error)
+        if wait.settled:
+            request_error(request, error)
+        left |= not wait.settled
+    epoch_leave(table_epochs(table), slot)
+    return not left

@@ -1,0 +1,29 @@
+from typing import final
+
+from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.produce.decode import DecodeQueue
+from barnabas.cext.produce.transaction_check import VerifyQueue
+
+class MalformedProduce(ValueError): ...
+
+@final
+class ProduceLane(LaneHandle):
+    verifies: bool
+    @property
+    def decodes(self) -> DecodeQueue: ...
+    def __init__(
+        self,
+        table: PartitionTable,
+        verify: VerifyQueue | None = None,
+        transactions: TransactionLane | None = None,
+    ) -> None: ...
+    def handle_frame(self, frame: bytes) -> bytes | ParkedProduce | None: ...
+    def repeat(self, frame: bytes, count: int) -> int: ...
+
+@final
+class ParkedProduce:
+    @property
+    def deadline_ns(self) -> int: ...
+    def resume(self, wait_ms: int | None = None) -> bytes | ParkedProduce | None: ...

@@ -1,0 +1,801 @@
+"""The Produce lane: versions 3 to 13 are parsed, checked, appended and answered without the GIL.
+
+    ProduceRequest   transactionalId, acks, timeoutMs, [topic name | id from 13, [index, records]]
+    ProduceResponse  [topic, [index, error, base offset, append time, log start (5+),
+                     record errors and message (8+), tag 0 current leader (10+)]], throttle time
+
+A request is walked twice. The first walk finds damage (the connection is closed and nothing has
+been appended), records that are transactional, and batches that only Python can open: those become
+decode jobs and the request is parked. The second walk checks and appends, partition by partition
+in the request's order, and writes the response as it goes. What then still waits (acks=all, below
+the high watermark) is a list of watches; when one fails, only its error code is patched in the
+response that is ready, so a timed-out partition still tells its base offset, as Kafka does.
+
+Transactional records without a transactional id are refused for the whole request with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first batch of a transaction in a partition parks the
+request until the coordinator has said that the partition belongs to it (cext/produce/transaction_check.pyx), or has let us
+add it to one that it has lent; later ones find the transaction open in the log.
+Current leader is told by id and epoch; nodeEndpoints stay empty, Metadata tells them.
+
+acks=0 is never answered; an error in such a request closes the connection. A batch needs a decode
+job by the topic's rules at the first walk; when they have changed by the second one, or the queue
+of jobs was full, the answer is REQUEST_TIMED_OUT, which producers try again. Words and indexes of
+records are given where Kafka 4.3.1 gives them (tests/oracle/produce.py has its answers).
+
+Limits: every count is bounded by bytes that are there; max.message.bytes; max.decompressed.bytes.
+Next on the data path: cext/record/validate.pyx, cext/partition/partitions.pyx, cext/log/log.pyx.
+"""
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from barnabas.cext.codec.buffer cimport (
+    Buffer, buffer_bytes, buffer_free, buffer_i32, buffer_i8, buffer_init,
+)
+from barnabas.cext.codec.cursor cimport (
+    Cursor, cursor_i16, cursor_i32, cursor_left, cursor_of, cursor_take, cursor_uvarint,
+)
+from barnabas.cext.codec.endian cimport be16_load
+from barnabas.cext.codec.error_codes cimport (
+    ERROR_NONE, ERROR_UNKNOWN_SERVER_ERROR, ERROR_CORRUPT_MESSAGE, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+    ERROR_NOT_LEADER_OR_FOLLOWER, ERROR_REQUEST_TIMED_OUT, ERROR_MESSAGE_TOO_LARGE,
+    ERROR_INVALID_TOPIC, ERROR_NOT_ENOUGH_REPLICAS, ERROR_INVALID_REQUIRED_ACKS,
+    ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER, ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE,
+    ERROR_INVALID_PRODUCER_ID_MAPPING, ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ERROR_KAFKA_STORAGE_ERROR, ERROR_UNKNOWN_PRODUCER_ID, ERROR_UNSUPPORTED_COMPRESSION_TYPE,
+    ERROR_INVALID_RECORD,
+)
+from barnabas.cext.codec.fields cimport write_count, write_string
+from barnabas.cext.codec.inflate cimport (
+    INFLATE_NO_MEMORY, INFLATE_OK, INFLATE_TOO_LARGE, Inflated, inflated_free, inflated_init,
+    inflated_reset,
+)
+from barnabas.cext.coordinator.transactions cimport TransactionCore, TransactionLane
+from barnabas.cext.log.log cimport Appended, log_append, log_append_verified, log_start_offset
+from barnabas.cext.log.log_transactions cimport log_knows_transaction
+from barnabas.cext.memory.atomics cimport (
+    atomic_add_i64, atomic_load_i32, atomic_load_pointer, atomic_store_i32,
+)
+from barnabas.cext.memory.condition cimport monotonic_now_ns
+from barnabas.cext.memory.counters cimport (
+    COUNT_BYTES_REJECTED, COUNT_PRODUCES, COUNT_PRODUCES_FAILED, counters_of,
+    produce_error_is_expected, COUNT_BATCHES, COUNT_BYTES, COUNT_DUPLICATES, COUNT_MESSAGES,
+    COUNT_REJECTED_CODEC, COUNT_REJECTED_CORRUPT, COUNT_REJECTED_INVALID, COUNT_REJECTED_OTHER,
+    COUNT_REJECTED_SEQUENCE, COUNT_REJECTED_TOO_LARGE,
+)
+from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
+from barnabas.cext.memory.job_queue cimport Jobs
+from barnabas.cext.memory.sys cimport System
+from barnabas.cext.memory.waker cimport Waker
+from barnabas.cext.network.handler cimport (
+    LANE_CLOSE, LANE_DONE, lane_of, LANE_PARKED, lane_parks, LANE_SILENT, Lane, LaneHandle, Parked,
+    Request, request_error, Response, response_begin, response_end, response_free, response_init,
+)
+from barnabas.cext.partition.partitions cimport (
+    LOCAL_THREAD, Partition, partition_appended, partition_error, partition_find, partition_find_id,
+    partition_high_watermark, Table, table_bind_waker, table_epochs, table_local_wakes, table_of,
+    table_system, table_wait_local,
+)
+from barnabas.cext.partition.topics cimport ProducePolicy
+from barnabas.cext.produce.decode cimport (
+    decode_abandon, decode_group_init, decode_pending, decode_result, decode_submit, DecodeGroup,
+    DecodeQueue, DecodeWork,
+)
+from barnabas.cext.produce.delayed_produce cimport (
+    PRODUCE_DECODING, PRODUCE_VERIFYING, PRODUCE_VISIBLE, State, state_free, state_settle,
+    state_wait_for, Wait,
+)
+from barnabas.cext.produce.request cimport (
+    VERSION_FLEXIBLE, Walk, walk_begin, walk_partition, walk_tags, walk_topic,
+)
+from barnabas.cext.produce.response cimport Answer, produce_write
+from barnabas.cext.produce.transaction_check cimport (
+    VERIFY_ADDS_FROM, verify_adds, verify_ask_for, verify_drop, verify_is_done, verify_new,
+    verify_part, verify_submit, VerifyPart, VerifyQueue, VerifyWork,
+)
+from barnabas.cext.record.record_walk cimport compressed_check
+from barnabas.cext.record.records cimport (
+    AT_ATTRIBUTES, AT_MAGIC, ATTR_CODEC_MASK, ATTR_TRANSACTIONAL, BATCH_OVERHEAD, RECORDS_OK,
+    batch_header, batch_size, BatchHeader,
+)
+from barnabas.cext.record.validate cimport (
+    batch_correct, batch_frame_error, batch_head_check, body_check, BodyRules, Verdict, verdict_of,
+)
+
+cdef enum:
+    KEY_PRODUCE = 0
+    VERSION_FIRST = 3
+    VERSION_LAST = 13
+    SCRATCHES = 64                  # network threads that keep memory for inflating; more allocate
+    SCRATCH_KEEP_BYTES = 1 << 20    # of it, after an unusually large batch
+    CODEC_GZIP = 1
+    CODEC_SNAPPY = 2
+    CODEC_ZSTD = 4
+
+cdef struct Lanes:                  # what one lane shares between its threads
+    Lane lane
+    Table* table
+    Jobs* jobs
+    Jobs* verify                    # NULL: nobody coordinates transactions here
+    TransactionCore* transactions   # NULL: or they are Python's
+    int32_t verifies                # atomic: transaction.partition.verification.enable
+    Inflated scratch[SCRATCHES]
+
+cdef struct Serving:                # the second pass
+    Lanes* lanes
+    Request* request
+    Response* out
+    State* state
+    Inflated* scratch
+    Verdict verdict
+    int64_t now_ms
+    int16_t refuse_all              # an error for every partition
+    int64_t* counts                 # of the topic in work; NULL: not counted
+    bint failed
+
+
+cdef inline bint _verifies(Lanes* lanes, int16_t version) noexcept nogil:
+    """Where partitions are added with the batch, nobody else would add them."""
+    return version >= VERIFY_ADDS_FROM or atomic_load_i32(&lanes.verifies)
+
+cdef Partition* _find(Table* table, const Walk* w, int16_t* error) noexcept nogil:
+    cdef Partition* p
+    if w.by_id:
+        return partition_find_id(table, w.topic_id, w.index, error)
+    p = partition_find(table, w.topic, w.topic_bytes, w.index)
+    error[0] = ERROR_UNKNOWN_TOPIC_OR_PARTITION if p == NULL else ERROR_NONE
+    return p
+
+
+# -------------------------------------------------------------------------------- checks of a batch
+
+cdef inline bint _needs_job(const BatchHeader* h, const ProducePolicy* policy) noexcept nogil:
+    cdef int codec = h.attributes & ATTR_CODEC_MASK
+    return (codec == CODEC_GZIP or codec == CODEC_ZSTD or policy.produce_intercepted
+            or (policy.codec >= 0 and policy.codec != codec))
+
+cdef inline ProducePolicy* _policy(Partition* p) noexcept nogil:
+    return <ProducePolicy*>atomic_load_pointer(<void**>&p.policy)
+
+cdef inline BodyRules _rules(const ProducePolicy* policy, int64_t now_ms) noexcept nogil:
+    cdef BodyRules rules
+    rules.now_ms = now_ms
+    rules.timestamp_before_max_ms = policy.timestamp_before_max_ms
+    rules.timestamp_after_max_ms = policy.timestamp_after_max_ms
+    rules.append_time = policy.append_time
+    rules.requires_keys = policy.requires_keys
+    return rules
+
+cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int64_t size_max) noexcept nogil:
+    """The records of a batch that this thread can open itself."""
+    cdef const uint8_t* body = batch + BATCH_OVERHEAD
+    cdef int64_t size = batch_size(h) - BATCH_OVERHEAD
+    cdef int codec = h.attributes & ATTR_CODEC_MASK
+    cdef int status
+    if codec == 0:
+        body_check(body, size, h, rules, &s.verdict)
+        return
+    status = compressed_check(s.scratch, codec, body, size, size_max, h, rules, &s.verdict)
+    if status == INFLATE_TOO_LARGE:
+        verdict_of(&s.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE,
+                   b"The batch inflates to more than max.decompressed.bytes")
+    elif status == INFLATE_NO_MEMORY:
+        verdict_of(&s.verdict, ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)
+    elif status != INFLATE_OK:
+        verdict_of(&s.verdict, ERROR_CORRUPT_MESSAGE, COUNT_REJECTED_CORRUPT, NULL)
+    inflated_reset(s.scratch, SCRATCH_KEEP_BYTES)
+
+
+# ----------------------------------------------------------------------------------- the first pass
+
+cdef int _scan(Lanes* lanes, Request* request, Walk* w, DecodeGroup* group, bint* transactional) noexcept nogil:
+    """Finds damage (LANE_CLOSE) before anything is appended. With a group: queues decode jobs."""
+    cdef int64_t topics, partitions, i, k
+    cdef BatchHeader h
+    cdef bint wanted = False
+    topics = walk_begin(w, request)
+    for i in range(topics):
+        if w.c.bad:
+            break
+        partitions = walk_topic(w)
+        for k in range(partitions):
+            walk_partition(w)
+            if w.c.bad:
+                break
+            if w.records_bytes > BATCH_OVERHEAD and w.records[AT_MAGIC] == 2:
+                if be16_load(w.records + AT_ATTRIBUTES) & ATTR_TRANSACTIONAL:
+                    transactional[0] = True
+                wanted |= _job(lanes, w, &h, group)
+        walk_tags(w)
+    walk_tags(w)
+    if w.c.bad or cursor_left(&w.c):
+        return LANE_CLOSE
+    return LANE_PARKED if wanted else LANE_DONE
+
+cdef bint _job(Lanes* lanes, const Walk* w, BatchHeader* h, DecodeGroup* group) noexcept nogil:
+    """Whether the batch is one for Python; with a group, the job is queued as well."""
+    cdef int16_t error
+    cdef const char* message
+    cdef const ProducePolicy* policy
+    cdef Verdict verdict
+    cdef BodyRules rules
+    cdef System* system
+    cdef Partition* p
+    p = _find(lanes.table, w, &error)
+    if p == NULL or partition_error(lanes.table, p) or batch_frame_error(w.records, w.records_bytes, w.version, h, &message):
+        return False
+    policy = _policy(p)
+    if not _needs_job(h, policy):
+        return False
+    if group == NULL:
+        return True
+    if not batch_head_check(w.records, h, policy.message_bytes_max, &verdict):
+        return False
+    system = table_system(lanes.table)
+    rules = _rules(policy, system.wall_ms(system))
+    return decode_submit(
+        lanes.jobs, group, w.records, h, &rules,
+        policy.codec if policy.codec >= 0 and policy.codec != (h.attributes & ATTR_CODEC_MASK) else -1,
+        policy.decompressed_bytes_max, p if policy.produce_intercepted else NULL)
+
+
+# ---------------------------------------------------------------------------------- the second pass
+
+cdef inline void _count(Serving* s, int what, int64_t n) noexcept nogil:
+    if s.counts != NULL:
+        atomic_add_i64(&s.counts[what], n)
+
+cdef bint _wait_for(Serving* s, Partition* p, int64_t required) noexcept nogil:
+    """Notes a partition that is not visible so far; error_at is filled in by _write."""
+    if s.state == NULL:
+        s.state = <State*>calloc(1, sizeof(State))
+    return s.state != NULL and state_wait_for(s.state, s.request, p, required) != NULL
+
+cdef inline int32_t _append_reason(int error) noexcept nogil:
+    if (error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER or error == ERROR_INVALID_PRODUCER_EPOCH
+            or error == ERROR_UNKNOWN_PRODUCER_ID or error == ERROR_INVALID_TXN_STATE):
+        return COUNT_REJECTED_SEQUENCE
+    return COUNT_REJECTED_OTHER
+
+cdef bint _accept(Serving* s, Walk* w, Partition* p, uint8_t** batch, BatchHeader* h) noexcept nogil:
+    """Everything a leader checks. True: append *batch, corrected; False: s.verdict says why not."""
+    cdef const ProducePolicy* policy = _policy(p)
+    cdef BodyRules rules = _rules(policy, s.now_ms)
+    cdef DecodeWork* work
+    cdef int64_t made_bytes = 0
+    if policy.internal:
+        verdict_of(&s.verdict, ERROR_INVALID_TOPIC, COUNT_REJECTED_OTHER,
+                   b"Clients do not write to an internal topic")
+        return False
+    if not batch_head_check(w.records, h, policy.message_bytes_max, &s.verdict):
+        return False
+    if not _needs_job(h, policy):
+        _open_check(s, batch[0], h, &rules, policy.decompressed_bytes_max)
+    else:
+        work = NULL if s.state == NULL else decode_result(&s.state.group, w.records)
+        if work == NULL:
+            verdict_of(&s.verdict, ERROR_REQUEST_TIMED_OUT, COUNT_REJECTED_OTHER,
+                       b"The batch waits to be opened; try again")
+            return False
+        s.verdict = work.verdict
+        if s.verdict.error == ERROR_NONE and work.made != NULL:
+            batch[0] = work.made
+            made_bytes = work.made_bytes
+            if made_bytes > policy.message_bytes_max:
+                verdict_of(&s.verdict, ERROR_MESSAGE_TOO_LARGE, COUNT_REJECTED_TOO_LARGE, NULL)
+    if s.verdict.error != ERROR_NONE:
+        return False
+    if made_bytes:
+        batch_header(batch[0], made_bytes, h)
+    batch_correct(batch[0], h, &rules, s.verdict.max_timestamp)
+    return True
+
+cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) noexcept nogil:
+    cdef uint8_t* batch = <uint8_t*>w.records
+    cdef Appended appended
+    cdef VerifyPart* asked = NULL
+    cdef int64_t verification = 0
+    cdef int error
+    if h.attributes & ATTR_TRANSACTIONAL and s.state != NULL:
+        asked = verify_part(s.state.verify, w.records)
+    if asked != NULL:
+        verification = asked.verification
+        if asked.error != ERROR_NONE:
+            a.error = asked.error
+            _count(s, COUNT_REJECTED_SEQUENCE, 1)
+            return
+    if not _accept(s, w, p, &batch, h):
+        a.error = s.verdict.error
+        if a.error != ERROR_CORRUPT_MESSAGE and a.error != ERROR_MESSAGE_TOO_LARGE:
+            a.log_start = log_start_offset(p.log)       # so Kafka
+        _count(s, s.verdict.reason, 1)
+        if s.verdict.reason == COUNT_REJECTED_TOO_LARGE:
+            _count(s, COUNT_BYTES_REJECTED, w.records_bytes)
+        return
+    if _verifies(s.lanes, w.version):
+        error = log_append_verified(
+            p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), verification, &appended)
+    else:
+        error = log_append(p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), &appended)
+    if error:
+        a.error = <int16_t>error
+        _count(s, _append_reason(error), 1)
+        return
+    a.base_offset = appended.first_offset
+    a.log_start = appended.log_start_offset
+    if appended.duplicate:
+        _count(s, COUNT_DUPLICATES, 1)
+    else:
+        if _policy(p).append_time:
+            a.append_time_ms = s.now_ms
+        _count(s, COUNT_BATCHES, 1)
+        _count(s, COUNT_MESSAGES, h.record_count)
+        _count(s, COUNT_BYTES, batch_size(h))
+    partition_appended(s.lanes.table, p, w.acks == -1)
+    if w.acks == -1 and partition_high_watermark(p) <= appended.last_offset:
+        if not _wait_for(s, p, appended.last_offset + 1):
+            s.failed = True
+
+cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
+    """One partition of the request."""
+    cdef BatchHeader h
+    cdef const char* message = NULL
+    cdef Partition* p = _find(s.lanes.table, w, &a.error)
+    if p == NULL:
+        return
+    s.counts = counters_of(p.counters, s.request.thread_index)
+    _count(s, COUNT_PRODUCES, 1)
+    a.error = batch_frame_error(w.records, w.records_bytes, w.version, &h, &message)
+    if a.error:
+        s.verdict.message = message
+        _count(s, (
+            COUNT_REJECTED_CODEC if a.error == ERROR_UNSUPPORTED_COMPRESSION_TYPE
+            else COUNT_REJECTED_CORRUPT if a.error == ERROR_CORRUPT_MESSAGE
+            else COUNT_REJECTED_INVALID), 1)
+        return
+    if w.acks < -1 or w.acks > 1:
+        a.error = ERROR_INVALID_REQUIRED_ACKS
+        return
+    a.error = partition_error(s.lanes.table, p)
+    if a.error == ERROR_NOT_LEADER_OR_FOLLOWER:
+        a.leader_id = atomic_load_i32(&p.leader_id)
+        a.leader_epoch = atomic_load_i32(&p.leader_epoch)
+    elif a.error == ERROR_NONE and w.acks == -1 and (
+            atomic_load_i32(&p.isr_count) < _policy(p).min_insync_replicas
+            and atomic_load_i32(&p.isr_count) < atomic_load_i32(&p.replica_count)):
+        a.error = ERROR_NOT_ENOUGH_REPLICAS
+    if a.error:
+        _count(s, COUNT_REJECTED_OTHER, 1)
+        return
+    _append(s, w, p, &h, a)
+
+cdef void _write(Serving* s, const Walk* w, const Answer* a) noexcept nogil:
+    cdef int64_t error_at = produce_write(&s.out.bytes, w, a, &s.verdict)
+    cdef Wait* wait
+    cdef bint waits = False         # its error is counted when it is known
+    if s.state != NULL and s.state.wait_count:
+        wait = &s.state.waits[s.state.wait_count - 1]
+        if wait.error_at < 0:
+            wait.error_at = error_at
+            waits = True
+    if not waits:
+        request_error(s.request, a.error)
+
+cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
+    """Appends and writes the response; gives whether any partition has an error."""
+    cdef int64_t topics, partitions, i, k
+    cdef Answer a
+    cdef Buffer* b = &s.out.bytes
+    cdef bint wrong = False
+    cdef System* system = table_system(s.lanes.table)
+    cdef int slot = epoch_enter(table_epochs(s.lanes.table))
+    s.now_ms = system.wall_ms(system)
+    topics = walk_begin(w, s.request)
+    response_begin(s.out, s.request.correlation_id, w.flexible)
+    write_count(b, w.flexible, topics)
+    for i in range(topics):
+        partitions = walk_topic(w)
+        if w.by_id:
+            buffer_bytes(b, w.topic_id, 16)
+        else:
+            write_string(b, w.flexible, w.topic, w.topic_bytes)
+        write_count(b, w.flexible, partitions)
+        for k in range(partitions):
+            walk_partition(w)
+            a.error = s.refuse_all
+            a.base_offset = a.append_time_ms = a.log_start = -1
+            a.leader_id = a.leader_epoch = -1
+            verdict_of(&s.verdict, ERROR_NONE, 0, NULL)
+            s.counts = NULL
+            if a.error == ERROR_NONE:
+                _produce(s, w, &a)
+                if a.error and not produce_error_is_expected(a.error):
+                    _count(s, COUNT_PRODUCES_FAILED, 1)
+            wrong |= a.error != ERROR_NONE
+            _write(s, w, &a)
+        walk_tags(w)
+        if w.flexible:
+            buffer_i8(b, 0)
+    buffer_i32(b, 0)                # throttle time
+    if w.flexible:
+        buffer_i8(b, 0)
+    epoch_leave(table_epochs(s.lanes.table), slot)
+    return wrong
+
+
+# -------------------------------------------------------------------------------- parking, the lane
+
+cdef void _drop(Lanes* lanes, State* state) noexcept nogil:
+    state_free(state, lanes.table, lanes.jobs, lanes.verify)
+
+cdef int _finish(Lanes* lanes, Response* out, State* state) noexcept nogil:
+    """The response is complete, in `out` or in the state."""
+    if state != NULL and state.response.data != NULL:
+        buffer_free(&out.bytes)
+        out.bytes = state.response
+        buffer_init(&state.response)
+    _drop(lanes, state)
+    if out.bytes.failed:
+        return LANE_CLOSE
+    response_end(out)
+    return LANE_DONE
+
+cdef int _go_on(Lanes* lanes, Request* request, Response* out, Parked* parked, State* state, int16_t refuse_all, int64_t deadline_ns) noexcept nogil:
+    """The second pass and what follows from it; takes over the state."""
+    cdef Serving s
+    cdef Walk w
+    cdef Inflated own
+    cdef bint wrong
+    s.lanes = lanes
+    s.request = request
+    s.out = out
+    s.state = state
+    s.refuse_all = refuse_all
+    s.failed = False
+    if 0 <= request.thread_index < SCRATCHES:
+        s.scratch = &lanes.scratch[request.thread_index]
+    else:
+        inflated_init(&own)
+        s.scratch = &own
+    wrong = _serve(&s, &w)
+    if s.scratch == &own:
+        inflated_free(&own)
+    state = s.state
+    if state != NULL:
+        verify_drop(lanes.verify, state.verify)     # what was asked for is written, or refused
+        state.verify = NULL
+    if s.failed:
+        _drop(lanes, state)
+        return LANE_CLOSE
+    if w.acks == 0:
+        _drop(lanes, state)
+        return LANE_CLOSE if wrong else LANE_SILENT
+    if state == NULL or state.wait_count == 0 or out.bytes.failed:
+        return _finish(lanes, out, state)
+    decode_abandon(lanes.jobs, &state.group)
+    state.phase = PRODUCE_VISIBLE
+    state.response = out.bytes
+    buffer_init(&out.bytes)
+    state.deadline_ns = deadline_ns
+    if state_settle(state, request, lanes.table, False):
+        return _finish(lanes, out, state)
+    return lane_parks(parked, state, deadline_ns)
+
+cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+    return api_key == KEY_PRODUCE and VERSION_FIRST <= api_version <= VERSION_LAST
+
+cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked, int16_t* refuse_all) noexcept nogil:
+    """Third reading: a question for each transactional batch whose transaction its partition does
+    not know. All of a request are one producer's. False: no memory."""
+    cdef int64_t topics, partitions, i, k
+    cdef BatchHeader h
+    cdef Partition* p
+    cdef VerifyWork* work = asked[0]
+    cdef int16_t error
+    topics = walk_begin(w, request)
+    for i in range(topics):
+        partitions = walk_topic(w)
+        for k in range(partitions):
+            walk_partition(w)
+            if w.records_bytes <= BATCH_OVERHEAD or w.records[AT_MAGIC] != 2 or (
+                    batch_header(w.records, w.records_bytes, &h) != RECORDS_OK) or (
+                    not h.attributes & ATTR_TRANSACTIONAL) or h.producer_id < 0:
+                continue
+            if work == NULL:
+                work = asked[0] = verify_new(
+                    lanes.table, request, w.transactional_id, w.transactional_id_bytes)
+                if work == NULL:
+                    return False
+                work.producer_id = h.producer_id
+                work.producer_epoch = h.producer_epoch
+            elif work.producer_id != h.producer_id or work.producer_epoch != h.producer_epoch:
+                refuse_all[0] = ERROR_INVALID_PRODUCER_ID_MAPPING
+                return True
+            p = _find(lanes.table, w, &error)
+            if p != NULL and partition_error(lanes.table, p) == ERROR_NONE and (
+                    not log_knows_transaction(p.log, &h)) and not verify_ask_for(work, p, w.records):
+                return False
+        walk_tags(w)
+    return True
+
+cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
+    """A request with transactional records: parked while the coordinator is asked, if it must be."""
+    cdef int16_t refuse_all = ERROR_NONE
+    cdef bint asked, known
+    cdef int slot
+    cdef State* state = <State*>calloc(1, sizeof(State))
+    if state == NULL:
+        return LANE_CLOSE
+    state.deadline_ns = deadline_ns
+    slot = epoch_enter(table_epochs(lanes.table))
+    asked = _ask(lanes, request, w, &state.verify, &refuse_all)
+    known = asked and not refuse_all and (
+        state.verify == NULL or state.verify.part_count == 0
+        or (lanes.transactions != NULL and request.api_version >= VERIFY_ADDS_FROM
+            and verify_adds(state.verify, lanes.transactions)))
+    epoch_leave(table_epochs(lanes.table), slot)
+    if not asked:
+        _drop(lanes, state)
+        return LANE_CLOSE
+    if refuse_all:
+        return _go_on(lanes, request, out, parked, state, refuse_all, deadline_ns)
+    if known:
+        return _decode(lanes, request, out, parked, w, state)
+    if not verify_submit(lanes.verify, state.verify):
+        return _go_on(lanes, request, out, parked, state, ERROR_NOT_ENOUGH_REPLICAS, deadline_ns)
+    state.phase = PRODUCE_VERIFYING
+    return lane_parks(parked, state, deadline_ns, True)
+
+cdef int _decode(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
+    """Parks while Python opens batches, where there are such; takes over the state."""
+    cdef bint transactional = False
+    cdef int slot
+    decode_group_init(&state.group, lanes.table, request.thread_index, request.connection_id)
+    slot = epoch_enter(table_epochs(lanes.table))
+    _scan(lanes, request, w, &state.group, &transactional)
+    epoch_leave(table_epochs(lanes.table), slot)
+    if state.group.first == NULL:
+        return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
+    state.phase = PRODUCE_DECODING
+    return lane_parks(parked, state, state.deadline_ns, True)
+
+cdef int _handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
+    cdef Lanes* lanes = <Lanes*>context
+    cdef Walk w
+    cdef State* state
+    cdef bint transactional = False
+    cdef int64_t deadline_ns
+    cdef int slot = epoch_enter(table_epochs(lanes.table))
+    cdef int found = _scan(lanes, request, &w, NULL, &transactional)
+    epoch_leave(table_epochs(lanes.table), slot)
+    if found == LANE_CLOSE:
+        return LANE_CLOSE
+    deadline_ns = request.received_ns + (
+        <int64_t>w.timeout_ms * 1000000 if w.timeout_ms > 0 else 0)
+    if transactional and w.transactional_id == NULL:
+        return _go_on(lanes, request, out, parked, NULL,
+                      ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, deadline_ns)
+    if w.acks < -1 or w.acks > 1:
+        return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
+    if transactional and lanes.verify != NULL and _verifies(lanes, request.api_version):
+        return _verify(lanes, request, out, parked, &w, deadline_ns)
+    if found == LANE_DONE:
+        return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
+    state = <State*>calloc(1, sizeof(State))
+    if state == NULL:
+        return LANE_CLOSE
+    state.deadline_ns = deadline_ns
+    return _decode(lanes, request, out, parked, &w, state)
+
+cdef int _resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
+    cdef Lanes* lanes = <Lanes*>context
+    cdef State* state = <State*>parked.state
+    cdef Walk w
+    cdef bint ready
+    parked.state = NULL
+    if state.phase == PRODUCE_VISIBLE:
+        if state_settle(state, request, lanes.table, expired):
+            return _finish(lanes, out, state)
+    else:
+        if state.phase == PRODUCE_VERIFYING:
+            ready = verify_is_done(lanes.verify, state.verify)
+        else:
+            ready = decode_pending(lanes.jobs, &state.group) == 0
+        if ready and state.phase == PRODUCE_VERIFYING:
+            return _decode(lanes, request, out, parked, &w, state)
+        if ready:
+            return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
+        if expired:
+            return _go_on(lanes, request, out, parked, state, ERROR_REQUEST_TIMED_OUT, state.deadline_ns)
+    return lane_parks(parked, state, state.deadline_ns, state.phase != PRODUCE_VISIBLE)
+
+cdef void _abandon(void* context, Parked* parked) noexcept nogil:
+    _drop(<Lanes*>context, <State*>parked.state)
+    parked.state = NULL
+
+
+# ------------------------------------------------------------------------------- Python's entrance
+
+class MalformedProduce(ValueError):
+    """The lane closes the connection: damage, or an error in a request with acks=0."""
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class ProduceLane(LaneHandle):
+    """The Produce lane of one broker's PartitionTable, for its reactor. `decodes` is the queue of
+    the batches that Python opens (gzip, zstd, intercepted ones).
+
+    handle_frame is the same path for a caller that has no connection: the Python lane, tests.
+    """
+
+    cdef readonly DecodeQueue decodes
+
+    def __cinit__(self, table, VerifyQueue verify=None, TransactionLane transactions=None):
+        cdef Lanes* lanes
+        cdef int i
+        cdef DecodeQueue queue = DecodeQueue()
+        cdef Table* found = table_of(table)
+        lanes = <Lanes*>calloc(1, sizeof(Lanes))
+        if lanes == NULL:
+            raise MemoryError
+        lanes.table = found
+        lanes.jobs = queue.jobs
+        lanes.verify = NULL if verify is None else verify.jobs
+        lanes.transactions = NULL if transactions is None else transactions.core
+        lanes.verifies = 1
+        for i in range(SCRATCHES):
+            inflated_init(&lanes.scratch[i])
+        lanes.lane = lane_of(lanes, _takes, _handle, _resume, _abandon)
+        self.lane = &lanes.lane
+        self.decodes = queue
+        self.owner = (table, queue, verify, transactions)
+
+    def __init__(self, table, verify=None, transactions=None):
+        pass
+
+    @property
+    def verifies(self):
+        """transaction.partition.verification.enable: transactional batches need a transaction."""
+        return bool(atomic_load_i32(&(<Lanes*>self.lane.context).verifies))
+
+    @verifies.setter
+    def verifies(self, bint value):
+        atomic_store_i32(&(<Lanes*>self.lane.context).verifies, value)
+
+    cdef void bind(self, Waker* waker):
+        table_bind_waker((<Lanes*>self.lane.context).table, waker)
+
+    def __dealloc__(self):
+        cdef Lanes* lanes
+        cdef int i
+        if self.lane != NULL:
+            lanes = <Lanes*>self.lane.context
+            for i in range(SCRATCHES):
+                inflated_free(&lanes.scratch[i])
+            free(lanes)
+
+    def handle_frame(self, bytes frame not None):
+        """A request without its size prefix -> the response with its, None (acks=0), or a
+        ParkedProduce. Raises MalformedProduce where the lane would close the connection."""
+        cdef ParkedProduce call = ParkedProduce.__new__(ParkedProduce)
+        call.lane = self
+        call.take(frame)
+        with nogil:
+            call.outcome = _handle(self.lane.context, &call.request, &call.response, &call.parked)
+        return call.outcome_object()
+
+    def repeat(self, bytes frame not None, int64_t count):
+        """Handles one frame `count` times without the GIL: what a request costs, for measuring.
+        Gives how many were answered at once."""
+        cdef ParkedProduce call = ParkedProduce.__new__(ParkedProduce)
+        cdef int64_t i, answered = 0
+        cdef const uint8_t* source = <const uint8_t*>PyBytes_AS_STRING(frame)
+        call.lane = self
+        call.take(frame)
+        with nogil:
+            for i in range(count):
+                memcpy(call.request.data, source, call.request.size_bytes)
+                call.outcome = _handle(
+                    self.lane.context, &call.request, &call.response, &call.parked)
+                answered += call.outcome == LANE_DONE or call.outcome == LANE_SILENT
+                if call.outcome == LANE_PARKED:
+                    _abandon(self.lane.context, &call.parked)
+                call.response.bytes.size = 0
+        return answered
+
+
+@cython.no_gc_clear         # __dealloc__ needs what it refers to
+cdef class ParkedProduce:
+    """A request of handle_frame that waits. resume() until it gives the answer, or drop it."""
+    cdef ProduceLane lane
+    cdef Request request
+    cdef Response response
+    cdef Parked parked
+    cdef int outcome
+
+    def __cinit__(self):
+        response_init(&self.response)
+
+    def __dealloc__(self):
+        if self.parked.state != NULL:
+            _abandon(self.lane.lane.context, &self.parked)
+        response_free(&self.response)
+        free(self.request.data)
+
+    cdef int take(self, bytes frame) except -1:
+        """Its own copy of the frame, which is written to, and the request's header."""
+        cdef System* system = table_system((<Lanes*>self.lane.lane.context).table)
+        cdef Request* r = &self.request
+        cdef Cursor c
+        cdef int32_t i
+        r.size_bytes = len(frame)
+        r.data = <uint8_t*>malloc(r.size_bytes + 1)
+        if r.data == NULL:
+            raise MemoryError
+        memcpy(r.data, PyBytes_AS_STRING(frame), r.size_bytes)
+        c = cursor_of(r.data, r.size_bytes)
+        r.api_key = cursor_i16(&c)
+        r.api_version = cursor_i16(&c)
+        r.correlation_id = cursor_i32(&c)
+        r.client_id_bytes = cursor_i16(&c)
+        if r.client_id_bytes >= 0:
+            r.client_id = cursor_take(&c, r.client_id_bytes)
+        if r.api_version >= VERSION_FLEXIBLE:
+            for i in range(<int32_t>cursor_uvarint(&c, 5)):
+                cursor_uvarint(&c, 5)
+                cursor_take(&c, <int64_t>cursor_uvarint(&c, 5))
+                if c.bad:
+                    break
+        if c.bad or not _takes(NULL, r.api_key, r.api_version):
+            raise MalformedProduce("not the header of a Produce request that this lane takes")
+        r.body_at = c.p - r.data
+        r.thread_index = LOCAL_THREAD
+        r.received_ns = system.monotonic_ns(system)
+        return 0
+
+    cdef object outcome_object(self):
+        if self.outcome == LANE_PARKED:
+            return self
+        if self.outcome == LANE_SILENT:
+            return None
+        if self.outcome != LANE_DONE:
+            raise MalformedProduce("the connection is closed")
+        return PyBytes_FromStringAndSize(
+            <const char*>self.response.bytes.data, self.response.bytes.size)
+
+    @property
+    def deadline_ns(self):
+        """By the broker's monotonic clock."""
+        return self.parked.deadline_ns
+
+    def resume(self, wait_ms=None):
+        """The answer, as handle_frame gives it; self while it still waits after wait_ms (None:
+        until there is an answer, at the request's own deadline at the latest)."""
+        cdef int64_t wakes, now_ns, until_ns = 0
+        cdef bint bounded = wait_ms is not None
+        cdef bint expired = False
+        cdef System* system = table_system((<Lanes*>self.lane.lane.context).table)
+        cdef Table* table = (<Lanes*>self.lane.lane.context).table
+        if bounded:
+            until_ns = monotonic_now_ns() + <int64_t>wait_ms * 1000000
+        if self.parked.state == NULL:
+            raise RuntimeError("answered already")
+        with nogil:
+            while True:
+                wakes = table_local_wakes(table)
+                expired = system.monotonic_ns(system) >= self.parked.deadline_ns
+                self.outcome = _resume(
+                    self.lane.lane.context, &self.request, &self.response, &self.parked, expired)
+                now_ns = monotonic_now_ns()
+                if self.outcome != LANE_PARKED or (bounded and now_ns >= until_ns):
+                    break
+                table_wait_local(table, wakes, _earlier(
+                    now_ns + self.parked.deadline_ns - system.monotonic_ns(system),
+                    until_ns if bounded else INT64_MAX))
+        return self.outcome_object()
+
+
+cdef inline int64_t _earlier(int64_t a, int64_t b) noexcept nogil:
+    return a if a < b else b

@@ -1,0 +1,17 @@
+"""What a Produce answer says of one partition."""
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.produce.request cimport Walk
+from barnabas.cext.record.validate cimport Verdict
+
+cdef struct Answer:
+    int16_t error
+    int64_t base_offset
+    int64_t append_time_ms
+    int64_t log_start
+    int32_t leader_id               # -1: not told
+    int32_t leader_epoch
+
+# Gives where the error code stands.
+cdef int64_t produce_write(Buffer* b, const Walk* w, const Answer* a, const Verdict* verdict) noexcept nogil

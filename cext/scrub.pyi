@@ -1,5 +1,0 @@
-from barnabas.cext.log import LogHandle
-
-def scrub_segment(
-    handle: LogHandle, base_offset: int, position: int, bytes_max: int
-) -> tuple[int, bool]: ...
