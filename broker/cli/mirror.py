@@ -86,7 +86,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--commit-interval", metavar="MS", type=int, default=1000, help="between commits (1000)"
     )
     parser.add_argument("--metrics-port", type=int, help="/metrics and /health on 127.0.0.1")
-    parser.add_argument("--end", action="store_true", help="stop when all there is was copied")
+    parser.add_argument(
+        "--end", action="store_true", help="stop at the ends that partitions have now"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -159,6 +161,7 @@ def _add(sources: dict[str, dict[str, Any]], name: str, settings: dict[str, Any]
 
 def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Event) -> int:
     from barnabas.cli.mirror_figures import MirrorFigures
+    from barnabas.clients.mirror.source import SourceIsTarget
 
     figures = MirrorFigures(mirror)
     page = None
@@ -180,6 +183,8 @@ def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Ev
             page.stop()
     if mirror.failure is not None:
         name, why = mirror.failure
+        if isinstance(why, SourceIsTarget):
+            return fail(f"source {name}: {why}.")
         return fail(
             f"source {name}: {type(why).__name__}: {why}. What is not in the target was not"
             " committed: the next start reads it again."

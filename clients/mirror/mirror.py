@@ -91,14 +91,12 @@ class Mirror:
         }
 
     def is_at_end(self) -> bool:
-        """Whether all that is in the sources now was copied."""
-        if not all(source.is_at_rest for source in self.sources):
-            return False
+        """Whether everything was copied that was in the sources when this was first called. A
+        source is read no further than that."""
         try:
-            lags = [source.lags() for source in self.sources]
+            return all([source.reaches_ends() for source in self.sources])
         except (ClientError, KafkaError):
             return False
-        return all(rows and not any(rows.values()) for rows in lags)
 
     # -- parts ------------------------------------------------------------------------------------
 

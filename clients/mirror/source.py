@@ -47,6 +47,10 @@ PASSING = (ClientError, KafkaError, StoreFailed)
 MessageHandler = Callable[[str, Sequence[MirroredMessage]], Sequence[KeyedMessage]]
 
 
+class SourceIsTarget(ValueError):
+    """A cluster cannot be mirrored into itself."""
+
+
 class MirrorSource:
     """`settings`: of the connector. `make_delivery` is given what is called when a batch has ended.
     `failed` is called once, on the source's thread, when it cannot go on."""
@@ -70,7 +74,9 @@ class MirrorSource:
         self.records: Counter[str] = Counter()  # acknowledged, by topic of the target
         self.size_bytes: Counter[str] = Counter()
         self.committed: dict[Position, int] = {}
-        self.is_at_rest = False  # nothing was there to be read, and all that was read has arrived
+        self.is_at_end = False  # everything below the ends that `reaches_ends` took has arrived
+        self._reads_on = True
+        self._ends: dict[Position, int] = {}
         self._topics, self._observer = topics, observer
         self._handler, self._keeps_partitions = handler, keeps_partitions
         self._commit_s = commit_interval_ms / 1000
@@ -115,10 +121,27 @@ class MirrorSource:
                 found[topic, partition] = end if offset < 0 else max(end - offset, 0)
         return found
 
+    def reaches_ends(self) -> bool:
+        """Whether everything below the ends was read and acknowledged by the target. The end of a
+        partition is asked for once, at the first call that finds the partition assigned: a source
+        that is written to all the time has an end too. Reading stops there. Called by one thread,
+        not the source's own. Raises ClientError, KafkaError."""
+        positions = self._connector.positions()
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in positions.keys() - self._ends.keys():
+            by_topic.setdefault(topic, []).append(partition)
+        for topic, partitions in by_topic.items():
+            found = list_offsets(self._observer, topic, dict.fromkeys(partitions, LATEST))
+            self._ends.update({(topic, index): row.offset for index, row in found.items()})
+        if positions and all(max(offset, 0) >= self._ends[at] for at, offset in positions.items()):
+            self._reads_on = False
+        return self.is_at_end
+
     # -- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
+            self._check_target()
             (stream,) = self._connector.create_message_streams_by_filter(self._filter, 1)
             self._work(stream)
             self._flush(None)
@@ -131,16 +154,34 @@ class MirrorSource:
         finally:
             self._close()
 
+    def _check_target(self) -> None:
+        """Raises ValueError where the source is the target: each record would be read again and
+        written again, without end. Waits until both can be asked."""
+        while not self._stopping.is_set():
+            try:
+                is_target = self._topics.source_is_target()
+            except PASSING as error:
+                log.warning("source %s: cluster ids cannot be compared yet: %s", self.name, error)
+                self._stopping.wait(RETRY_S)
+                continue
+            if is_target:
+                raise SourceIsTarget(
+                    "the source and the target are the same cluster, so every record would be"
+                    " copied again without end. Name another cluster with --target or"
+                    " --target-config"
+                )
+            return
+
     def _work(self, stream: KafkaStream) -> None:
         commit_at = time.monotonic() + self._commit_s
         while not self._stopping.is_set():
-            messages = list(self._gathered(stream))
+            reads_on = self._reads_on
+            messages = list(self._gathered(stream)) if reads_on else []
             if messages:
-                self.is_at_rest = False
                 self._pass_on(messages)
-            else:
-                self.is_at_rest = self._flights.is_empty
-            self._step(STEP_S if messages else 0 if self.is_at_rest else WAIT_S)
+            is_at_rest = not messages and self._flights.is_empty
+            self.is_at_end = is_at_rest and not reads_on
+            self._step(STEP_S if messages else 0 if is_at_rest and reads_on else WAIT_S)
             while self.delivery.pending_bytes > PENDING_BYTES and not self._stopping.is_set():
                 self._step(WAIT_S)
             self._let_go()

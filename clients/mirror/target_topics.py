@@ -42,6 +42,19 @@ class TargetTopics:
             count = len(self._target.topic(target_topic).partitions)
         self._counts[target_topic] = count
 
+    def source_is_target(self) -> bool:
+        """By the cluster ids; where a broker is too old to have one, by the addresses of brokers.
+        Raises KafkaError, ClientError."""
+        for cluster in (self._source, self._target):
+            cluster.refresh([])
+        if self._source.cluster_id and self._target.cluster_id:
+            return self._source.cluster_id == self._target.cluster_id
+        source, target = (
+            {(broker.host, broker.port) for broker in cluster.brokers.values()}
+            for cluster in (self._source, self._target)
+        )
+        return bool(source & target)
+
     def _make(self, topic: str, asked: int, there: int) -> None:
         log.info("topic %s gets %d partitions", topic, asked)
         if there:

@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -155,6 +156,52 @@ def test_a_message_handler(clusters, tmp_path, monkeypatch):
         assert [row.value for row in rows] == [b"A", b"B"]
         assert {row.partition for row in rows} == {1}
         assert [row.headers[0][0] for row in rows] == ["offset", "offset"]
+
+
+def test_mirror_into_its_own_source_is_refused(clusters):
+    """One record became 354 in 8 seconds."""
+    east, west, target = clusters
+    for broker in clusters:
+        broker.create_topic("t")
+        fill(broker, "t", [("a",)])
+    words = ("--target", target.bootstrap_servers, "--whitelist", "t", "--end")
+    ran = run("--source", f"here={target.bootstrap_servers}", *words)
+    assert ran.returncode == 1 and len(ran.stderr.strip().splitlines()) == 1, ran.stderr
+    assert "source here: the source and the target are the same cluster" in ran.stderr
+    assert "--target" in ran.stderr
+    target.assert_records("t", [b"a"])
+    ran = run("--source", east.bootstrap_servers, *words)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_mirror_end_takes_the_ends_once(clusters):
+    """A topic that is written to all the time has an end: the one of the start."""
+    east, _, target = clusters
+    east.create_topic("t")
+    fill(east, "t", [(f"{i}",) for i in range(100)])
+    stopping = threading.Event()
+
+    def write():
+        settings = {
+            "metadata.broker.list": east.bootstrap_servers,
+            "serializer.class": "string",
+        }
+        with Producer(settings) as producer:
+            while not stopping.is_set():
+                producer.send([KeyedMessage("t", "more")])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        words = ("--source", east.bootstrap_servers, "--target", target.bootstrap_servers)
+        ran = run(*words, "--whitelist", "t", "--end")
+    finally:
+        stopping.set()
+        writer.join()
+    assert ran.returncode == 0, ran.stderr
+    copied = target.records("t")
+    assert len(copied) >= 100
+    assert committed(east) == {"t": {0: len(copied)}}
 
 
 def test_a_message_handler_that_fails_ends_the_mirror_and_commits_nothing(
