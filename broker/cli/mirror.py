@@ -86,9 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--commit-interval", metavar="MS", type=int, default=1000, help="between commits (1000)"
     )
     parser.add_argument("--metrics-port", type=int, help="/metrics and /health on 127.0.0.1")
-    parser.add_argument(
-        "--end", action="store_true", help="stop at the ends that partitions have now"
-    )
+    parser.add_argument("--end", action="store_true", help="stop at the ends of the start")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
 
 

@@ -150,7 +150,8 @@ def _made(name: str, author: Any, texts: Mapping[str, str]) -> Any:
 
 def implementations(name: str, made: Any) -> dict[str, Implementation]:
     """The hooks of an object, in the order of the specifications. Raises CannotLoad for one that
-    fits no specification."""
+    fits no specification, for a method that is named as a hook and lacks @hookimpl, and where
+    there is no hook at all: such a plugin would run and do nothing."""
     manager = pluggy.PluginManager(specs.PROJECT)
     manager.add_hookspecs(specs.Specs)
     try:
@@ -162,6 +163,24 @@ def implementations(name: str, made: Any) -> dict[str, Implementation]:
     for hook in specs.names():
         for row in getattr(manager.hook, hook).get_hookimpls():
             found[hook] = Implementation(row.function, tuple(row.argnames))
+    unmarked = [
+        hook for hook in specs.names() if hook not in found and callable(getattr(made, hook, None))
+    ]
+    if unmarked:
+        raise CannotLoad(
+            [
+                f"plugin {name}: {hook} is named as a hook and lacks @hookimpl: it is never called."
+                " Write @hookimpl above it (from barnabas import hookimpl)."
+                for hook in unmarked
+            ]
+        )
+    if not found:
+        raise CannotLoad(
+            [
+                f"plugin {name}: it implements no hook. docs/hooks.md lists the hooks; each needs"
+                " @hookimpl above its function (from barnabas import hookimpl)."
+            ]
+        )
     return found
 
 

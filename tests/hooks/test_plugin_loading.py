@@ -145,3 +145,25 @@ def test_hooks_are_listed_in_the_order_of_their_specifications():
     # Those of the clients are called straight, and come behind the broker's.
     assert own == specs.names()[: len(own)]
     assert all(specs.budget_ms(name) == 0 for name in specs.names()[len(own) :])
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_a_plugin_without_hookimpl_is_an_error(tmp_path, monkeypatch, isolation):
+    """It was loaded, and topics that named it kept everything without a word."""
+    source = """
+        class Forgot:
+            def deletable_segments(self, log, now_ms):
+                return 0
+
+        class Nothing:
+            def other(self):
+                pass
+    """
+    install(
+        tmp_path / "site", monkeypatch, "test-forgot", source, forgot="Forgot", hookless="Nothing"
+    )
+    options = {} if isolation == "none" else {"isolation": isolation}
+    with pytest.raises(CannotLoad, match=r"forgot: deletable_segments .* lacks @hookimpl"):
+        load("forgot", options)
+    with pytest.raises(CannotLoad, match="plugin hookless: it implements no hook"):
+        load("hookless", options)
