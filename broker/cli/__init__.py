@@ -9,8 +9,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from barnabas import __version__
+from barnabas.cli.parser import CommandParser, nearest, usage_error
 
 COMMANDS = {
     "start": "run a broker here: one process, one node, no configuration needed",
@@ -38,7 +40,10 @@ A Kafka-compatible message broker in one process. Any Kafka client can use it.
   barnabas consume news --end
 
 All but `start` speak to any Kafka broker: --bootstrap-server HOST:PORT.
+`barnabas help COMMAND` explains one command.
 """
+
+COMPLETION = "_ARGCOMPLETE"  # set by the shell's completion function (argcomplete)
 
 # Set to see where in the program an error comes from that should have been a plain line.
 DEBUG = "BARNABAS_DEBUG"
@@ -47,20 +52,21 @@ DEBUG = "BARNABAS_DEBUG"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if COMPLETION in os.environ:
+        from barnabas.cli.completion import complete
+
+        complete()
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] not in COMMANDS:
         return _no_command(arguments)
     name = arguments[0]
     # A parser of its own: those of the other commands would cost a start some milliseconds.
-    parser = argparse.ArgumentParser(
-        prog=f"barnabas {name}",
-        description=COMMANDS[name],
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    module = importlib.import_module(f"barnabas.cli.{name.replace('-', '_')}")
-    module.configure(parser)
+    parser = CommandParser(prog=f"barnabas {name}", description=COMMANDS[name])
+    configure(name, parser)
     parsed = parser.parse_args(arguments[1:])
     try:
-        status = int(module.run(parsed))
+        status = int(module_of(name).run(parsed))
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -81,11 +87,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def module_of(name: str) -> Any:
+    return importlib.import_module(f"barnabas.cli.{name.replace('-', '_')}")
+
+
+def configure(name: str, parser: argparse.ArgumentParser) -> None:
+    """Give the parser of a command its options and actions."""
+    module_of(name).configure(parser)
+
+
 def _no_command(arguments: list[str]) -> int:
     """Help, the version, or what is wrong with the first word."""
-    parser = argparse.ArgumentParser(
-        prog="barnabas", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter
-    )
+    if arguments and not arguments[0].startswith("-"):
+        found = nearest(arguments[0], COMMANDS)
+        usage_error(f"there is no command {arguments[0]!r}.{found} `barnabas help` lists them.")
+    parser = CommandParser(prog="barnabas", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"barnabas {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, summary in COMMANDS.items():

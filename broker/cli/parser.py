@@ -1,0 +1,88 @@
+"""The parser of every command: argparse, with suggestions and errors of one line.
+
+docs/decisions/command-line.md says why argparse, and what other libraries cost a start. Ours is
+what argparse of Python 3.11 lacks: near names (3.14 has `suggest_on_error`), options between the
+positional arguments, and errors without the usage of ten lines.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+USAGE_ERROR = 2  # the exit status
+REQUIRED = "the following arguments are required: "
+VARIABLE = ("?", "*", "+")  # values of `nargs` that end at an option, unless options are taken out
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` Did you mean NAME?`, or nothing."""
+    import difflib  # only when something is wrong
+
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def usage_error(text: str) -> NoReturn:
+    print(f"barnabas: {text}", file=sys.stderr, flush=True)
+    raise SystemExit(USAGE_ERROR)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Used for a command and, by argparse itself, for each of its actions."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawTextHelpFormatter, **settings})
+        self._takes_options_out = False
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith(REQUIRED):
+            missing = message.removeprefix(REQUIRED)
+            is_one = "," not in missing
+            message = f"{missing} {'is' if is_one else 'are'} missing"
+            choices = [str(name) for action in self._choosing() for name in action.choices or ()]
+            if choices:
+                message += f": {', '.join(choices)}"
+        ending = "" if message.endswith(("?", ".")) else "."
+        usage_error(f"{message}{ending} See `{self.prog} --help`.")
+
+    def _choosing(self) -> list[argparse.Action]:
+        return [row for row in self._actions if isinstance(row, argparse._SubParsersAction)]
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(name) for name in action.choices]
+        what = "/".join(action.option_strings) or str(action.metavar or action.dest)
+        self.error(
+            f"{what} {str(value)!r} is none of {', '.join(names)}.{nearest(str(value), names)}"
+        )
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse's; what is left over is an error of the parser that it was left over by, and
+        options may stand between positional arguments."""
+        words = list(sys.argv[1:] if args is None else args)
+        if self._takes_options_out:  # argparse calls this from parse_known_intermixed_args
+            return super().parse_known_args(words, namespace)
+        positional = self._get_positional_actions()
+        # An argument behind `--` is never an option; argparse of 3.11 forgets that in between.
+        if "--" not in words and any(row.nargs in VARIABLE for row in positional):
+            self._takes_options_out = True
+            try:
+                found, rest = self.parse_known_intermixed_args(words, namespace)
+            finally:
+                self._takes_options_out = False
+        else:
+            found, rest = super().parse_known_args(words, namespace)
+        if rest:
+            self._refuse(rest)
+        return found, rest
+
+    def _refuse(self, rest: list[str]) -> NoReturn:
+        option = next((word for word in rest if word.startswith("-")), None)
+        if option is None:
+            self.error(f"unexpected argument {rest[0]!r}")
+        name = option.partition("=")[0]
+        self.error(f"there is no option {name}.{nearest(name, self._option_string_actions)}")
