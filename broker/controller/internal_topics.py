@@ -1,24 +1,27 @@
 """How the coordinators' topics are made: partitions, replicas and settings of their own.
 
-A replication factor above the number of live brokers is taken as that number, so that one node
-works without any setting. Most are compacted: of each key the newest value is what counts.
+A replication factor above the number of live brokers, or above the number of replicas that this
+broker keeps in step (placement.py), is taken as that number, so that one node works without any
+setting. Most are compacted: of each key the newest value is what counts.
 """
 
 from __future__ import annotations
 
 from barnabas.config import DynamicConfig
+from barnabas.controller.placement import REPLICAS_MAX
 from barnabas.controller.topics import NewTopic
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 
 def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTopic | None:
     """The topic as it is to be made; None for a name that no coordinator has."""
+    replicas_max = min(live_brokers, REPLICAS_MAX)
     if name == CONSUMER_OFFSETS:
         return NewTopic(
             name,
             partition_count=config.integer("offsets.topic.num.partitions"),
             replication_factor=min(
-                config.integer("offsets.topic.replication.factor"), live_brokers
+                config.integer("offsets.topic.replication.factor"), replicas_max
             ),
             configs={
                 "cleanup.policy": "compact",
@@ -27,7 +30,7 @@ def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTo
             },
         )
     if name == TRANSACTION_STATE:
-        replicas = min(config.integer("transaction.state.log.replication.factor"), live_brokers)
+        replicas = min(config.integer("transaction.state.log.replication.factor"), replicas_max)
         min_isr = min(config.integer("transaction.state.log.min.isr"), replicas)
         return NewTopic(
             name,
@@ -43,7 +46,7 @@ def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTo
         )
     if name == SHARE_GROUP_STATE:
         replicas = min(
-            config.integer("share.coordinator.state.topic.replication.factor"), live_brokers
+            config.integer("share.coordinator.state.topic.replication.factor"), replicas_max
         )
         min_isr = min(config.integer("share.coordinator.state.topic.min.isr"), replicas)
         return NewTopic(

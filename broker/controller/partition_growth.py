@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
-from barnabas.controller.placement import place
+from barnabas.controller.placement import REPLICAS_MAX, place
 from barnabas.controller.topics import PARTITIONS_PER_TOPIC_MAX, Placed
 from barnabas.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
+    InvalidReplicationFactor,
     ReassignmentInProgress,
     UnknownTopicOrPartition,
 )
@@ -94,6 +95,11 @@ class PartitionGrowth:
         if count > PARTITIONS_PER_TOPIC_MAX:
             raise InvalidPartitions(f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions")
         factor = len(topic.partitions[0].replicas) if 0 in topic.partitions else 1
+        if factor > REPLICAS_MAX:
+            raise InvalidReplicationFactor(
+                f"{topic.name} has {factor} replicas of each partition, and this broker does not"
+                " replicate partitions yet: none are added."
+            )
         if assignments is not None:
             placed = _checked(assignments, count - present, factor, state)
         else:
@@ -103,9 +109,18 @@ class PartitionGrowth:
                     f"replication factor {factor}, and {len(brokers)} broker(s) to place it on"
                 )
             given = self._plugins_place(brokers, count - present, factor, present)
-            first = self._random_below(len(brokers))
-            placed = given or place(brokers, count - present, factor, first)
+            placed = given or place(
+                brokers, count - present, factor, self._start(topic, brokers), first=present
+            )
         return dict(enumerate(placed, present))
+
+    def _start(self, topic: Topic, brokers: Sequence[int]) -> int:
+        """Where partition 0 was placed, so that added partitions go on from there (Kafka's
+        AdminUtils); a random place when its first replica is not among `brokers`."""
+        first = topic.partitions[0].replicas[:1] if 0 in topic.partitions else ()
+        if first and first[0] in brokers:
+            return brokers.index(first[0])
+        return self._random_below(len(brokers))
 
 
 def _checked(

@@ -7,6 +7,10 @@ the load of a lost broker is spread (Kafka's rack-unaware placement).
 
 from collections.abc import Sequence
 
+# Brokers do not copy partitions from each other yet: a second replica would stay empty, and its
+# broker could be elected without the records.
+REPLICAS_MAX = 1
+
 
 def place(
     brokers: Sequence[int],

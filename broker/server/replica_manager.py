@@ -85,7 +85,8 @@ class ReplicaManager:
         led_here = before.leader == self._node_id
         if not (before.leader not in state.brokers or (led_here and unclean)):
             return None
-        self.unclean_elections += self._node_id not in before.isr
+        if self._node_id not in before.isr:
+            return None  # it may lack acknowledged records: the partition waits for its leader
         return PartitionState(
             leader=self._node_id,
             leader_epoch=before.leader_epoch + 1,

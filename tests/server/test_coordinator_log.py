@@ -301,5 +301,5 @@ def test_consumer_offsets_has_its_own_settings(broker):
     asked = internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=1)
     assert (asked.partition_count, asked.replication_factor) == (50, 1)
     assert asked.configs["segment.bytes"] == "104857600"
-    assert internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=9).replication_factor == 3
+    assert internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=9).replication_factor == 1
     assert internal_topic("t", dynamic, 1) is None

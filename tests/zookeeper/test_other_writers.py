@@ -1,13 +1,15 @@
 """The tree is shared: what others do there is followed, and damaged nodes hurt nobody."""
 
+import json
 import logging
 import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas.controller.controller import NOTES_KEPT_MS
 from barnabas.controller.topics import NewTopic
+from barnabas.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 from barnabas.metadata.tree import BadVersion, CreateNode, MultiFailed
 from barnabas.server import membership
 
@@ -42,6 +44,50 @@ def test_the_controllers_seat_is_taken_over(brokers, connect):
     first.stop()
     soon(lambda: states[1]().controller_id == 2 and states[1]().controller_epoch == 2)
     soon(lambda: sorted(states[1]().brokers) == [2])
+
+
+def test_a_second_replica_is_refused_until_there_is_replication(brokers, connect):
+    first = brokers.start(connect, node_id=1)
+    brokers.start(connect, node_id=2)
+    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
+    create = first.node.rooms.topics.create
+    with pytest.raises(InvalidReplicationFactor, match="does not replicate"):
+        create(NewTopic("t", partition_count=1, replication_factor=2))
+    with pytest.raises(InvalidReplicaAssignment, match="does not replicate"):
+        create(NewTopic("t", assignments={0: (1, 2)}))
+    first.create_topic("u")
+    consumer = Consumer({"bootstrap.servers": first.bootstrap_servers, "group.id": "g"})
+    consumer.commit(offsets=[TopicPartition("u", 0, 0)], asynchronous=False)
+    consumer.close()
+    offsets = first.node.rooms.cluster().topic("__consumer_offsets")
+    assert {row.replicas for row in offsets.partitions.values()} <= {(1,), (2,)}
+
+
+def test_a_broker_outside_the_isr_does_not_elect_itself(
+    brokers, connect, chroot, zk, zookeeper_server
+):
+    first = brokers.start(connect, node_id=1)
+    first.create_topic("t")
+    first.stop()
+    path = f"{chroot}/brokers/topics/t/partitions/0/state"
+    client = zk(zookeeper_server)
+    state = json.loads(client.get(path)[0]) | {"leader": 9, "isr": [9]}
+    client.set(path, json.dumps(state).encode())
+    again = brokers.start(connect, node_id=1)
+    found = again.node.rooms.cluster().topic("t").partitions[0].state
+    assert (found.leader, found.isr) == (9, (9,))
+
+
+def test_added_partitions_go_on_from_the_first_replica_of_partition_0(brokers, connect):
+    first = brokers.start(connect, node_id=1)
+    brokers.start(connect, node_id=2)
+    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
+    for name, begin in (("t", 1), ("u", 2)):
+        first.node.rooms.topics.create(NewTopic(name, assignments={0: (begin,)}))
+        first.node.rooms.growth.grow(name, 6)
+        placed = first.node.rooms.cluster().topic(name).partitions
+        other = 3 - begin
+        assert [placed[index].replicas[0] for index in range(6)] == [begin, other] * 3
 
 
 def test_two_brokers_see_each_others_topics(brokers, connect):
