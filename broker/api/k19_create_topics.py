@@ -3,7 +3,7 @@
 A topic of this broker can be written to when it is answered. A request that names a topic twice
 gets INVALID_REQUEST for it. validateOnly answers what would be made and makes nothing.
 
-v0 only error codes; v1 validateOnly, messages; v4 the broker's defaults for -1; v5 flexible, the
+v0 only error codes; v1 validateOnly, messages; v5 flexible, the
 configuration in the answer; v7 topic ids.
 """
 
@@ -69,10 +69,10 @@ def _create(topic: Struct, validate_only: bool, call: Call) -> Struct:
 def _new_topic(topic: Struct, call: Call) -> NewTopic:
     partitions, factor = topic.numPartitions, topic.replicationFactor
     if not topic.assignments:
-        # Before version 4 nobody meant the broker's defaults by -1, and 0 never means them.
-        if partitions == 0 or (partitions < 0 and (call.version < 4 or partitions != DEFAULT)):
+        # Kafka's clients send -1 since version 4 only; its brokers take it in every version.
+        if partitions < 1 and partitions != DEFAULT:
             raise InvalidPartitions("the number of partitions is 1 or more")
-        if factor == 0 or (factor < 0 and (call.version < 4 or factor != DEFAULT)):
+        if factor < 1 and factor != DEFAULT:
             raise InvalidReplicationFactor("the replication factor is 1 or more")
     assignments = {row.partitionIndex: tuple(row.brokerIds) for row in topic.assignments}
     if len(assignments) != len(topic.assignments):

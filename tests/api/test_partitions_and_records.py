@@ -35,6 +35,18 @@ def test_added_partitions_can_be_written_and_stay(tmp_path):
         assert [a.offset("t", -1, index) for index in range(5)] == [2, 1, 1, 0, 1]
 
 
+def test_minus_one_means_the_brokers_defaults_in_every_version(tmp_path):
+    with admin_on(tmp_path, num_partitions="3") as a:
+        for version in range(8):
+            topic = {"name": f"t{version}", "numPartitions": -1, "replicationFactor": -1}
+            topic |= {"assignments": [], "configs": []}
+            asked = {"topics": [topic], "timeoutMs": 9000}
+            if version >= 1:
+                asked["validateOnly"] = False
+            assert a.call(19, version, **asked).topics[0].errorCode == 0, version
+            assert len(a.directories(f"t{version}")) == 3, version
+
+
 def test_what_cannot_be_added(tmp_path):
     with admin_on(tmp_path, node_id="1") as a:
         a.create("t", 2)
