@@ -1,4 +1,4 @@
-"""`barnabas start`: a broker in the foreground, until Ctrl-C or SIGTERM.
+"""`barnabas start`: a broker in the foreground, until Ctrl-C, SIGTERM or SIGHUP.
 
 What it prints is for people and for scripts: one line a fact on standard error, the last of them
 `ready: PLAINTEXT://127.0.0.1:9092` once clients are served. What stops it from starting is one
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Not an Event: set() of a handler that interrupts wait() at its beginning waits for the lock
     # that the interrupted wait() holds, and the broker never stops. This put() waits for nothing.
     stop: SimpleQueue[int] = SimpleQueue()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda caught, _: stop.put(caught))
     node = Node(config, default_metrics_port=METRICS_PORT)
     try:

@@ -71,7 +71,7 @@ def test_bad_setting_is_refused(tmp_path, setting):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stop_is_clean(tmp_path, how):
     broker = BrokerProcess(tmp_path, free_port())
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
