@@ -25,7 +25,12 @@ from barnabas.metadata.tree import (
     StoreUnavailable,
     parent_of,
 )
-from barnabas.metadata.znodes import BrokerRegistration, ControllerRegistration, Endpoint
+from barnabas.metadata.znodes import (
+    BrokerRegistration,
+    ControllerRegistration,
+    Endpoint,
+    TopicAssignment,
+)
 from barnabas.storage.log_dirs import UnusableDirectory
 
 log = logging.getLogger("barnabas.node")
@@ -62,18 +67,52 @@ def claim_cluster(
 def choose_node_id(
     tree: MetadataTree, config: BrokerConfig, identities: Iterable[Mapping[str, str]]
 ) -> int:
-    """The id of the settings; else that of the log directories; else a new one, above
-    reserved.broker.max.id, from a sequence in the tree."""
+    """The id of the settings; else that of the log directories; else the one that the embedded
+    store's partitions name; else a new one, above reserved.broker.max.id, from a sequence in the
+    tree. Raises UnusableDirectory where no directory names an id and the store contradicts the
+    settings or names several."""
+    known = [_id_in(identity) for identity in identities]
+    found = next((node_id for node_id in known if node_id is not None), None)
+    if found is None and not tree.is_shared:
+        found = _id_in_store(tree, config.node_id)
     if config.node_id >= 0:
         return config.node_id
-    for identity in identities:
-        text = identity.get("node.id", identity.get("broker.id", ""))
-        if text.isdecimal():
-            return int(text)
+    if found is not None:
+        return found
     if not config.boolean("broker.id.generation.enable"):
         raise UnusableDirectory("broker.id.generation.enable is off: set node.id.")
     number = tree.set(znodes.BROKER_SEQUENCE_PATH, b"").version
     return config.integer("reserved.broker.max.id") + number
+
+
+def _id_in(identity: Mapping[str, str]) -> int | None:
+    text = identity.get("node.id", identity.get("broker.id", ""))
+    return int(text) if text.isdecimal() else None
+
+
+def _id_in_store(tree: MetadataTree, asked: int) -> int | None:
+    """The node that every partition of an embedded store is placed on; None without topics. A node
+    of another id would put all of them aside as strays."""
+    owners: set[int] = set()
+    for name in tree.children(znodes.TOPICS_PATH):
+        data, _ = tree.get(znodes.topic_path(name))
+        for replicas in TopicAssignment.decode(data).partitions.values():
+            owners.update(replicas)
+    if not owners:
+        return None
+    if len(owners) > 1 or (asked >= 0 and asked not in owners):
+        raise UnusableDirectory(
+            "meta.properties is missing or empty in every log directory, and the metadata places"
+            f" partitions on node {', '.join(map(str, sorted(owners)))}. Set node.id to the id that"
+            " this node had, or restore meta.properties."
+        )
+    (owner,) = owners
+    log.warning(
+        "meta.properties is missing or empty in every log directory: it is written again for node"
+        " %d, which the metadata places all partitions on",
+        owner,
+    )
+    return owner
 
 
 def _registration(

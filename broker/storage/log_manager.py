@@ -214,6 +214,8 @@ class LogManager:
             path = state.directory.path / entry.name
             if named.mark == "delete":
                 _remove_tree(path)
+            elif named.mark == "stray":
+                self._report_stray(path, wanted)
             elif named.mark is None:
                 name = named.topic, named.partition
                 want = wanted.get(name)
@@ -231,6 +233,19 @@ class LogManager:
         except DamagedFile as error:
             log.warning("%s; taken as the topic of its name", error)
             return None
+
+    def _report_stray(self, path: Path, wanted: Mapping[TopicPartition, WantedLog]) -> None:
+        """A directory put aside whose topic exists: said at every start, with how to use it."""
+        topic_id, partition = self._topic_id_in(path), partition_dirs.stray_partition(path.name)
+        for name, want in wanted.items():
+            if want.topic_id == topic_id and name[1] == partition:
+                log.warning(
+                    "%s was put aside and is not served, but its topic exists. To use its records"
+                    " in place of the present ones, stop the broker, move %s away and rename"
+                    " this directory to that name.",
+                    path,
+                    partition_dirs.plain_name(*name),
+                )
 
     @staticmethod
     def _put_aside(path: Path, name: TopicPartition) -> None:

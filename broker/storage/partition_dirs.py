@@ -19,6 +19,7 @@ TOPIC_LETTERS_MAX = 249
 _TOPIC_LETTERS = frozenset(f"{ascii_letters}{digits}._-")
 MARKS = ("delete", "stray", "future")
 _MARKED = r"(.+)\.[0-9a-f]{32}-(delete|stray|future)"
+_STRAY = r".+-(\d{1,10})\.[0-9a-f]{32}-stray"
 
 
 class PartitionDir(NamedTuple):
@@ -42,6 +43,12 @@ def parse(name: str) -> PartitionDir | None:
     if int(number) > 2**31 - 1 or not _TOPIC_LETTERS.issuperset(topic):
         return None
     return PartitionDir(topic, int(number), None)
+
+
+def stray_partition(name: str) -> int:
+    """The partition that a directory of mark `stray` was; -1 when its name does not say."""
+    found = re.fullmatch(_STRAY, name)
+    return -1 if found is None else int(found[1])
 
 
 def plain_name(topic: str, partition: int) -> str:

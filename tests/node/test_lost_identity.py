@@ -1,0 +1,63 @@
+"""A log directory whose meta.properties is lost: the node keeps its id, or the start is refused."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from api.admin_calls import admin_on
+
+from barnabas.node import CannotStart
+
+META = "meta.properties"
+
+
+@pytest.mark.parametrize("loss", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_lost_meta_properties_is_written_again_and_no_partition_goes_astray(tmp_path, caplog, loss):
+    with admin_on(tmp_path) as a:
+        a.create("t")
+        assert a.produce("t", count=3) == 0
+        node_id, meta = a.broker.node.node_id, a.data / META
+    before = meta.read_bytes()
+    loss(meta)
+    with caplog.at_level(logging.WARNING), admin_on(tmp_path) as a:
+        assert a.broker.node.node_id == node_id
+        assert a.directories("t") == ["t-0"]
+        assert a.offset("t", -1) == 3
+    assert f"broker.id={node_id}".encode() in meta.read_bytes() and before
+    assert f"written again for node {node_id}" in caplog.text
+
+
+def test_another_node_id_beside_lost_meta_properties_is_refused(tmp_path):
+    with admin_on(tmp_path, node_id="4") as a:
+        a.create("t")
+        meta = a.data / META
+    meta.unlink()
+    with (
+        pytest.raises(CannotStart, match="on node 4. Set node.id"),
+        admin_on(tmp_path, node_id="5"),
+    ):
+        pass
+    assert sorted(path.name for path in meta.parent.glob("t-*")) == ["t-0"]
+    with admin_on(tmp_path, node_id="4") as a:
+        assert a.offset("t", -1) == 0
+
+
+def test_a_stray_partition_whose_topic_exists_is_said_at_every_start(tmp_path, caplog):
+    with admin_on(tmp_path) as a:
+        a.create("t")
+        assert a.produce("t", count=3) == 0
+        folder = a.data / "t-0"
+    stray = folder.with_name(f"t-0.{'0a' * 16}-stray")
+    folder.rename(stray)
+    for _start in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), admin_on(tmp_path) as a:
+            assert a.offset("t", -1) == 0
+        (said,) = [row.getMessage() for row in caplog.records if stray.name in row.getMessage()]
+        assert "its topic exists" in said and "rename" in said
+    for path in sorted(folder.iterdir()):
+        path.unlink()
+    folder.rmdir()
+    stray.rename(folder)
+    with admin_on(tmp_path) as a:
+        assert a.offset("t", -1) == 3
