@@ -34,14 +34,18 @@ def check_private(path: str, why: str) -> None:
 
 
 def read_limited(path: str) -> bytes:
-    """The bytes of a settings file; a device or a huge file does not fill the memory."""
+    """The bytes of a settings file; a device or a huge file does not fill the memory. Raises
+    ConfigError where it cannot be read or holds a zero byte, which no text has."""
     try:
         with open(path, "rb") as file:
-            return file.read(FILE_BYTES_MAX + 1)
+            data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}). Check the path and its permissions."
         ) from None
+    if b"\0" in data:
+        raise ConfigError(f"{path}: a binary file. Give a settings file such as server.properties.")
+    return data
 
 
 class Providers:
