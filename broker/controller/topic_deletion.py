@@ -28,6 +28,7 @@ from barnabas.metadata.tree import (
     Operation,
     shares,
 )
+from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
 log = logging.getLogger("barnabas.controller")
 
@@ -56,6 +57,12 @@ class TopicDeletion:
                     missing[name] = UnknownTopicOrPartition(f"there is no topic {name}")
             if marked:
                 self._carry_out(marked)
+            for name in marked:
+                log.log(
+                    logging.WARNING if name in INTERNAL_TOPICS else logging.INFO,
+                    "Topic %s deleted, its records and settings with it",
+                    name,
+                )
             return missing
 
     def finish(self) -> list[str]:

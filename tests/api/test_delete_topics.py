@@ -1,5 +1,7 @@
 """Topics are deleted whole, whatever a crash leaves behind."""
 
+import logging
+
 import pytest
 from api.admin_calls import BROKER, SET, admin_on
 
@@ -151,3 +153,16 @@ def test_a_failed_deletion_can_be_asked_for_again(tmp_path, monkeypatch):
         assert a.names() == []
         a.create("t")
         assert a.produce("t") == 0
+
+
+def test_deleted_topics_are_logged_and_internal_ones_as_a_warning(tmp_path, caplog):
+    with admin_on(tmp_path) as a, caplog.at_level(logging.INFO, "barnabas.controller"):
+        a.create("t")
+        a.call(10, 4, keyType=0, coordinatorKeys=["g"])
+        assert "__consumer_offsets" in a.names()
+        assert a.delete("t", "absent", "__consumer_offsets") == [0, UNKNOWN_TOPIC, 0]
+    said = {row.getMessage(): row.levelname for row in caplog.records if "deleted" in row.msg}
+    assert said == {
+        "Topic t deleted, its records and settings with it": "INFO",
+        "Topic __consumer_offsets deleted, its records and settings with it": "WARNING",
+    }
