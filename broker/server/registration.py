@@ -70,7 +70,7 @@ def choose_node_id(
     """The id of the settings; else that of the log directories; else the one that the embedded
     store's partitions name; else a new one, above reserved.broker.max.id, from a sequence in the
     tree. Raises UnusableDirectory where no directory names an id and the store contradicts the
-    settings or names several."""
+    settings or names several nodes."""
     known = [_id_in(identity) for identity in identities]
     found = next((node_id for node_id in known if node_id is not None), None)
     if found is None and not tree.is_shared:
@@ -91,8 +91,9 @@ def _id_in(identity: Mapping[str, str]) -> int | None:
 
 
 def _id_in_store(tree: MetadataTree, asked: int) -> int | None:
-    """The node that every partition of an embedded store is placed on; None without topics. A node
-    of another id would put all of them aside as strays."""
+    """The node that an embedded store places its partitions on; None without topics. A node of
+    another id would put all of them aside as strays. `asked`: node.id of the settings, -1 when it
+    is not set. Raises UnusableDirectory when it is another node, or unset beside several."""
     owners: set[int] = set()
     for name in tree.children(znodes.TOPICS_PATH):
         data, _ = tree.get(znodes.topic_path(name))
@@ -100,16 +101,16 @@ def _id_in_store(tree: MetadataTree, asked: int) -> int | None:
             owners.update(replicas)
     if not owners:
         return None
-    if len(owners) > 1 or (asked >= 0 and asked not in owners):
+    if asked not in owners if asked >= 0 else len(owners) > 1:
         raise UnusableDirectory(
             "meta.properties is missing or empty in every log directory, and the metadata places"
             f" partitions on node {', '.join(map(str, sorted(owners)))}. Set node.id to the id that"
             " this node had, or restore meta.properties."
         )
-    (owner,) = owners
+    owner = asked if asked >= 0 else owners.pop()
     log.warning(
         "meta.properties is missing or empty in every log directory: it is written again for node"
-        " %d, which the metadata places all partitions on",
+        " %d, which the metadata places partitions on",
         owner,
     )
     return owner

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from api.admin_calls import admin_on
 
+from barnabas.metadata.znodes import TopicAssignment, topic_path
 from barnabas.node import CannotStart
+from barnabas.value_class import replace
 
 META = "meta.properties"
 
@@ -40,6 +42,22 @@ def test_another_node_id_beside_lost_meta_properties_is_refused(tmp_path):
     assert sorted(path.name for path in meta.parent.glob("t-*")) == ["t-0"]
     with admin_on(tmp_path, node_id="4") as a:
         assert a.offset("t", -1) == 0
+
+
+def test_one_of_several_nodes_of_the_metadata_may_be_named(tmp_path):
+    """A directory that once became another node holds partitions of both."""
+    with admin_on(tmp_path, node_id="4") as a:
+        a.create("t")
+        a.create("u")
+        tree, path = a.broker.node._tree, topic_path("u")
+        found = TopicAssignment.decode(tree.get(path)[0])
+        tree.set(path, replace(found, partitions={0: (9,)}).encode())
+        meta = a.data / META
+    meta.unlink()
+    with pytest.raises(CannotStart, match="on node 4, 9. Set node.id"), admin_on(tmp_path):
+        pass
+    with admin_on(tmp_path, node_id="4") as a:
+        assert "t-0" in a.directories("t")
 
 
 def test_a_stray_partition_whose_topic_exists_is_said_at_every_start(tmp_path, caplog):
