@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.cext.log.damage import Damage, corrupt_ranges, take_damage
@@ -204,7 +204,7 @@ class LogManager:
         self, state: _DirState, wanted: Mapping[TopicPartition, WantedLog]
     ) -> list[_FoundLog]:
         """The partition directories to open; others are deleted or put aside."""
-        found = []
+        found, strays = [], []
         with os.scandir(state.directory.path) as listed:
             entries = sorted(listed, key=lambda entry: entry.name)
         for entry in entries:
@@ -215,7 +215,7 @@ class LogManager:
             if named.mark == "delete":
                 _remove_tree(path)
             elif named.mark == "stray":
-                self._report_stray(path, wanted)
+                strays.append(path)
             elif named.mark is None:
                 name = named.topic, named.partition
                 want = wanted.get(name)
@@ -224,6 +224,8 @@ class LogManager:
                     found.append(_FoundLog(state, path, name, topic_id is not None))
                 else:
                     self._put_aside(path, name)
+        if strays:
+            self._report_strays(strays, wanted)
         return found
 
     @staticmethod
@@ -234,11 +236,15 @@ class LogManager:
             log.warning("%s; taken as the topic of its name", error)
             return None
 
-    def _report_stray(self, path: Path, wanted: Mapping[TopicPartition, WantedLog]) -> None:
-        """A directory put aside whose topic exists: said at every start, with how to use it."""
-        topic_id, partition = self._topic_id_in(path), partition_dirs.stray_partition(path.name)
-        for name, want in wanted.items():
-            if want.topic_id == topic_id and name[1] == partition:
+    def _report_strays(
+        self, strays: Sequence[Path], wanted: Mapping[TopicPartition, WantedLog]
+    ) -> None:
+        """Logs one warning, at every start, for each directory that was put aside and whose
+        partition exists, with the steps that bring it back."""
+        names = {(want.topic_id, name[1]): name for name, want in wanted.items()}
+        for path in strays:
+            topic_id, partition = self._topic_id_in(path), partition_dirs.stray_partition(path.name)
+            if topic_id is not None and (name := names.get((topic_id, partition))) is not None:
                 log.warning(
                     "%s was put aside and is not served, but its topic exists. To use its records"
                     " in place of the present ones, stop the broker, move %s away and rename"
