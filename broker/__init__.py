@@ -6,8 +6,8 @@
         client(bootstrap_servers=broker.bootstrap_servers)
 
 The rooms below this package are described in ARCHITECTURE.md. The data path reads, in order:
-cext/network/reactor, broker/api/k00_produce, cext/partition/partitions, cext/log/log_handle,
-cext/log/index, cext/record/records.
+cext/network/reactor, broker/api/k00_produce, cext/produce/produce, cext/partition/partitions,
+cext/log/log, cext/log/segment, cext/log/index, cext/record/records.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A topic of this broker can be written to when it is answered. A request that names a topic twice
 gets INVALID_REQUEST for it. validateOnly answers what would be made and makes nothing.
 
-v0 only error codes; v1 validateOnly, messages; v5 flexible, the
-configuration in the answer; v7 topic ids.
+v0 only error codes; v1 validateOnly, messages; v5 flexible, the configuration in the answer; v7
+topic ids.
 """
 
 from collections import Counter

@@ -1,8 +1,9 @@
 """The files of a log directory as rows for people: Kafka's formats, ours and Kafka's own alike.
 
     *.log, *.checkpoint (KRaft)        record batches (cext/record/records.pyx); CRCs are checked
-    *.index *.timeindex *.txnindex     cext/log/segment.pyx and cext/log/producers.pyx have the
-    tables *.snapshot                         producer state
+    *.index *.timeindex                cext/log/index.pyx has the table
+    *.txnindex                         cext/log/txn_index.pyx has the table
+    *.snapshot                         producer state: cext/log/producers.pyx has the table
     the *-checkpoint files, leader-epoch-checkpoint, partition.metadata, meta.properties: text
 
 Suffixes .deleted, .cleaned and .swap are looked through. What is damaged is a row with "problem",

@@ -46,7 +46,7 @@ class ReplicaManager:
         self._lock = threading.Lock()
         self._applied = ClusterState()
         self._failed: set[tuple[str, int]] = set()
-        self.unclean_elections = 0
+        self.unclean_elections = 0  # nobody is elected outside the ISR: see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
         # Told of each state after it was carried out, on the thread that did.
