@@ -47,14 +47,9 @@ from barnabas.api import (
     k42_delete_groups,
     k44_incremental_alter_configs,
     k47_offset_delete,
-    k57_update_features,
     k60_describe_cluster,
-    k61_describe_producers,
-    k65_describe_transactions,
-    k66_list_transactions,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
-    k74_list_config_resources,
     k75_describe_topic_partitions,
 )
 from barnabas.api.call import Call
@@ -95,20 +90,20 @@ MODULES: tuple[ModuleType, ...] = (
     k42_delete_groups,
     k44_incremental_alter_configs,
     k47_offset_delete,
-    k57_update_features,
     k60_describe_cluster,
-    k61_describe_producers,
-    k65_describe_transactions,
-    k66_list_transactions,
     k68_consumer_group_heartbeat,
     k69_consumer_group_describe,
-    k74_list_config_resources,
     k75_describe_topic_partitions,
 )
 
 # Served by modules that are imported with the first request of their key, since most brokers never
 # get one: file and versions, which are the module's own.
 LATE: dict[int, tuple[str, tuple[int, int]]] = {
+    57: ("k57_update_features", (0, 2)),
+    61: ("k61_describe_producers", (0, 0)),
+    65: ("k65_describe_transactions", (0, 0)),
+    66: ("k66_list_transactions", (0, 2)),
+    74: ("k74_list_config_resources", (0, 1)),
     76: ("k76_share_group_heartbeat", (1, 1)),
     77: ("k77_share_group_describe", (1, 1)),
     78: ("k78_share_fetch", (1, 2)),

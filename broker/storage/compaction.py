@@ -1,14 +1,10 @@
-"""Compaction of one log: what of it is dirty, and the pass that cleans it.
-
-    clean                first dirty offset      first uncleanable offset
-    |  cleaned before    |  learnt, then cleaned |  too young, in an open transaction, not
-    |                    |                       |  visible yet, or the active segment
+"""Compaction of one log: the pass that cleans its dirty part (dirt.py says which that is).
 
 A pass learns the keys of the dirty part as far as the map holds and then writes all segments
 below anew, in groups that stay below segment.bytes (cext/log/cleaner/compact.pyx,
 cext/log/cleaner/replacement.pyx). Each group is put in place by itself: a pass that is stopped, or
 a crash, has cleaned less than the whole and nothing wrongly. Next: log_cleaner.py, which decides
-when.
+when and imports this file with the first pass.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from barnabas.cext.log.cleaner.replacement import replace_segments
 from barnabas.cext.log.log_handle import SegmentInfo
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import TopicConfig
+from barnabas.storage.dirt import Dirt
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.value_class import NamedTuple
 from barnabas.wire.compression import compress, decompress
@@ -39,26 +36,6 @@ class Stopped(Exception):
     """The pass was told to stop; the log is as good as before."""
 
 
-class Dirt(NamedTuple):
-    """What of a log a pass would clean."""
-
-    first_dirty: int
-    first_uncleanable: int
-    clean_bytes: int
-    dirty_bytes: int
-    delay_ms: int  # how long max.compaction.lag.ms is over; 0: it is not
-
-    @property
-    def is_overdue(self) -> bool:
-        return self.delay_ms > 0
-
-    @property
-    def ratio(self) -> float:
-        """Share of the log's cleanable part that no pass has seen; 0 for an empty one."""
-        total = self.clean_bytes + self.dirty_bytes
-        return self.dirty_bytes / total if total else 0.0
-
-
 class Cleaned(NamedTuple):
     """What a pass did."""
 
@@ -68,41 +45,6 @@ class Cleaned(NamedTuple):
     records_before: int
     records_after: int
     keys: int
-
-
-def dirt_of(
-    row: PartitionLog, config: TopicConfig, checkpoint: int, high_watermark: int, now_ms: int
-) -> Dirt:
-    """Raises LogError or OSError when the log was closed, or a segment deleted, meanwhile."""
-    segments = row.handle.segments()
-    start = row.handle.start_offset
-    # A checkpoint outside the log is of a log that was truncated or cut at its start: all is dirty.
-    first_dirty = checkpoint if start <= checkpoint <= row.handle.end_offset else start
-    limit = min(high_watermark, segments[-1].base_offset)
-    open_offset = row.handle.first_open_offset
-    if open_offset >= 0:
-        limit = min(limit, open_offset)
-    lag_ms = config.integer("min.compaction.lag.ms")
-    if lag_ms > 0:
-        for segment in segments[:-1]:
-            if segment.base_offset >= first_dirty and row.largest_ms(segment) > now_ms - lag_ms:
-                limit = min(limit, segment.base_offset)
-                break
-    limit = max(limit, first_dirty)
-    ends = [segment.base_offset for segment in segments[1:]]
-    clean_bytes = dirty_bytes = 0
-    oldest_ms = -1
-    for segment, end in zip(segments, ends, strict=False):
-        if end <= first_dirty:
-            clean_bytes += segment.size_bytes
-        elif segment.base_offset < limit:
-            dirty_bytes += segment.size_bytes
-            if oldest_ms < 0:
-                oldest_ms = row.largest_ms(segment)
-    delay_ms = 0
-    if dirty_bytes > 0 and oldest_ms >= 0:
-        delay_ms = max(now_ms - oldest_ms - config.integer("max.compaction.lag.ms"), 0)
-    return Dirt(first_dirty, limit, clean_bytes, dirty_bytes, delay_ms)
 
 
 def compact(

@@ -15,17 +15,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from barnabas.cext.log.cleaner.compact import Uncleanable
-from barnabas.cext.log.cleaner.offset_map import OffsetMap
 from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.storage import checkpoints as files
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
-from barnabas.storage.compaction import Cleaned, Dirt, Stopped, compact, dirt_of
+from barnabas.storage.dirt import Dirt, dirt_of
 from barnabas.storage.log_manager import LogManager, PartitionLog
 from barnabas.value_class import NamedTuple
+
+if TYPE_CHECKING:
+    from barnabas.storage.compaction import Cleaned
 
 log = logging.getLogger("barnabas.cleaner")
 
@@ -220,7 +222,12 @@ class LogCleaner:
     # -- one pass -------------------------------------------------------------------------------
 
     def _clean(self, found: Candidate, thread: int) -> bool:
-        """Whether a pass went through."""
+        """Whether a pass went through. What a pass takes is imported with the first one: a broker
+        without compacted topics never loads it."""
+        from barnabas.cext.log.cleaner.compact import Uncleanable
+        from barnabas.cext.log.cleaner.offset_map import OffsetMap
+        from barnabas.storage.compaction import Stopped, compact
+
         row = found.row
         began_ns = self._system.monotonic_ns()
         threads = max(self._config.integer("log.cleaner.threads"), 1)

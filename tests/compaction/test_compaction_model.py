@@ -11,7 +11,8 @@ from oracle.log_builder import NOW, Disk
 from barnabas.cext.log.cleaner.offset_map import OffsetMap
 from barnabas.cext.record.records import Record
 from barnabas.cext.record.records import encode_batch as plain_batch
-from barnabas.storage.compaction import compact, dirt_of
+from barnabas.storage.compaction import compact
+from barnabas.storage.dirt import dirt_of
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire.batches import decode_batches, encode_batch
 
