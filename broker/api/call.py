@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from barnabas.value_class import value_class
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from barnabas.cext.network.request_queue import PendingRequest
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request's surroundings."""
 

@@ -9,6 +9,7 @@ messages; v6 by topic id.
 """
 
 from collections import Counter
+from typing import NamedTuple
 
 from barnabas.api.call import Call
 from barnabas.errors import (
@@ -18,7 +19,6 @@ from barnabas.errors import (
     UnknownTopicId,
 )
 from barnabas.metadata.znodes import uuid_bytes
-from barnabas.value_class import NamedTuple
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
 from barnabas.controller.config_changes import ConfigChanges
@@ -25,10 +26,9 @@ from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.log_manager import LogManager
 from barnabas.transactions.administration import TransactionAdministration
 from barnabas.transactions.coordinator import TransactionCoordinator
-from barnabas.value_class import value_class
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class Rooms:
     """Everything a handler may use. One per broker."""
 

@@ -13,7 +13,7 @@ may not (cext/network/response_cache.pyx).
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.api import (
     k00_produce,
@@ -54,7 +54,6 @@ from barnabas.api import (
 )
 from barnabas.api.call import Call
 from barnabas.api.later import Later
-from barnabas.value_class import NamedTuple
 from barnabas.wire import Struct
 from barnabas.wire.api_keys import api_key
 

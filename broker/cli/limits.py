@@ -6,10 +6,10 @@ segments are opened when they are read, a thousand at most. Each connection take
 
 import contextlib
 import resource
+from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.storage.log_manager import OPEN_SEGMENTS_MAX
-from barnabas.value_class import value_class
 
 DESCRIPTORS_A_PARTITION, MAPS_A_PARTITION = 3, 2
 DESCRIPTORS_OTHER, MAPS_OTHER = 128, 1024  # the process itself; OPEN_SEGMENTS_MAX comes on top
@@ -17,7 +17,7 @@ MAPS_A_SEGMENT = 2
 MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Limits:
     """None: no limit, or one that cannot be read."""
 

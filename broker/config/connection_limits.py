@@ -10,9 +10,10 @@ beside the broker's own; a listener without any has none.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from barnabas.config.settings import BROKER_SETTINGS, ConfigError, Setting
 from barnabas.config.values import list_of
-from barnabas.value_class import NamedTuple
 
 OVERRIDES = "max.connections.per.ip.overrides"
 OVERRIDE_COUNT_MAX = 1000  # each new connection is compared with all of them

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-
-from barnabas.value_class import value_class
+from dataclasses import dataclass
 
 DEFAULT_PORT = 2181
 CHROOT_LENGTH_MAX = 1024
@@ -24,7 +23,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s\[\]:/,]+)(?::([0-9]{1,5}))?")
 _CHROOT = re.compile(r"(?:/[^\s/\x00-\x1f\x7f-\x9f]+)*/?")
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
     hosts: str  # host:port,host:port
     chroot: str = ""  # empty, or /a/b

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from barnabas.config import ConfigError, DynamicConfig, TopicConfig, check_topic
 from barnabas.config.broker_config import THREAD_COUNTS, THREADS_MAX
@@ -34,7 +35,6 @@ from barnabas.metadata.tree import (
     SetData,
     TooLarge,
 )
-from barnabas.value_class import NamedTuple
 
 log = logging.getLogger("barnabas.controller")
 

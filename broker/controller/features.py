@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from barnabas.errors import InvalidUpdateVersion
 from barnabas.metadata import znodes
@@ -33,7 +34,6 @@ from barnabas.metadata.tree import (
     WatchEvent,
 )
 from barnabas.metadata.znode_json import ZnodeDataError
-from barnabas.value_class import NamedTuple
 
 log = logging.getLogger("barnabas.controller")
 

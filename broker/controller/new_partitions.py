@@ -8,6 +8,7 @@ a living replica its nodes and its first state, in as few multis as they fit in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
@@ -23,7 +24,6 @@ from barnabas.metadata.tree import (
     shares,
 )
 from barnabas.metadata.znodes import PartitionState
-from barnabas.value_class import replace
 
 ATTEMPTS_MAX = 5
 KnownId = Callable[[Topic], str | None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
 from barnabas.controller.placement import REPLICAS_MAX, place
@@ -29,7 +30,6 @@ from barnabas.metadata.tree import (
     SetData,
     shares,
 )
-from barnabas.value_class import replace
 
 
 class PartitionGrowth:

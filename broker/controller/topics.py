@@ -9,6 +9,7 @@ of the tree's state, before the caller is answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from barnabas.config import ConfigError, DynamicConfig, check_topic
 from barnabas.controller.new_partitions import begin_partitions, partition_nodes
@@ -34,7 +35,6 @@ from barnabas.metadata.tree import (
     shares,
 )
 from barnabas.metadata.znodes import TopicAssignment
-from barnabas.value_class import value_class
 
 # One request may not make more than one multi of the embedded store can hold.
 PARTITIONS_PER_TOPIC_MAX = 50_000
@@ -45,7 +45,7 @@ CheckTopic = Callable[[str, int, int, Mapping[str, str]], None]
 DEFAULT = -1  # a partition count or replication factor that the broker's settings decide
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic as asked for. `assignments` (partition: replicas) goes before the two numbers."""
 

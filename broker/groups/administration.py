@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, KeysView, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -24,7 +24,6 @@ from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.group_records import Entry, offset_key
 from barnabas.groups.offsets import TopicPartition
 from barnabas.metadata.cluster_state import ClusterState
-from barnabas.value_class import NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.groups.consumer_member import ConsumerMember

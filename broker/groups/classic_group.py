@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
 from barnabas.groups.subscription import subscribed_topics
-from barnabas.value_class import NamedTuple
 
 EMPTY = "Empty"
 PREPARING = "PreparingRebalance"

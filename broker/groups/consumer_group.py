@@ -12,14 +12,13 @@ keep it and the other counts in step with the members. Next: consumer_heartbeats
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
 from barnabas.groups.classic_group import DEAD, EMPTY, STABLE
 from barnabas.groups.consumer_member import ConsumerMember, Owned
 from barnabas.groups.target_assignment import NOTHING, Assignment, Subscriber
 from barnabas.groups.topic_views import NO_TOPICS_HASH, TopicViews
-from barnabas.value_class import NamedTuple
 
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
 

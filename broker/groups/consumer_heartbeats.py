@@ -21,7 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.errors import (
     FencedMemberEpoch,
@@ -53,7 +53,6 @@ from barnabas.groups.group_records import Entry
 from barnabas.groups.migration import Migration
 from barnabas.groups.target_assignment import Assign, Assignment, new_target
 from barnabas.groups.topic_views import TopicViews
-from barnabas.value_class import NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.groups.coordinator import GroupCoordinator

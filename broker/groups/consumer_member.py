@@ -14,10 +14,10 @@ the second no more: so a partition has one owner at a time. States, numbered as 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from barnabas.errors import FencedMemberEpoch
 from barnabas.groups.target_assignment import Assignment
-from barnabas.value_class import NamedTuple
 
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN_STATE = 0, 1, 2, 127
 LEAVE = -1  # instead of an epoch: the member leaves

@@ -9,10 +9,10 @@ coordinator passes them on unread (subscription.py looks for the topics alone).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.codec.wire_struct import Struct
-from barnabas.value_class import NamedTuple
 from barnabas.wire.messages import by_name
 
 SUBSCRIPTION, ASSIGNMENT = "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"

@@ -20,7 +20,7 @@ is older than the group, and is made anew. Next: consumer_heartbeats.py writes t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.cext.codec.wire_struct import Struct
 from barnabas.cext.record.records import Record
@@ -36,7 +36,6 @@ from barnabas.groups.consumer_member import (
 )
 from barnabas.groups.group_records import Entry, group_key, keys_of, value_at, values_of
 from barnabas.groups.target_assignment import Assignment
-from barnabas.value_class import NamedTuple
 
 GROUP = "ConsumerGroupMetadata"
 PARTITIONS = "ConsumerGroupPartitionMetadata"

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.record.records import Record
@@ -69,7 +69,6 @@ from barnabas.groups.group_records import (
 from barnabas.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
 from barnabas.groups.rebalance import Joining, Rebalances, Timers
 from barnabas.server.coordinator_log import Producer
-from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import CONSUMER_OFFSETS
 

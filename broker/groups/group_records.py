@@ -17,12 +17,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 from barnabas.cext.codec.wire import Program
 from barnabas.cext.codec.wire_struct import Struct
 from barnabas.cext.record.records import Record
 from barnabas.groups.classic_group import EMPTY, STABLE, ClassicGroup, Member
-from barnabas.value_class import NamedTuple
 from barnabas.wire.internal import CONSUMER_OFFSETS, record_type
 from barnabas.wire.messages import Message
 

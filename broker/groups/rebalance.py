@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from barnabas.errors import (
     CoordinatorNotAvailable,
@@ -46,7 +46,6 @@ from barnabas.groups.classic_group import (
     SyncResult,
     shared_bytes,
 )
-from barnabas.value_class import NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.cext.coordinator.join_group import JoinJob

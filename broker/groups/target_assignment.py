@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.errors import UnknownServerError
 from barnabas.groups.topic_views import TopicView, TopicViews
-from barnabas.value_class import NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.hooks.specs import GroupView

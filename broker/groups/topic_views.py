@@ -10,9 +10,9 @@ Shared by consumer groups and share groups. Next: target_assignment.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from barnabas.metadata.cluster_state import ClusterState, Topic
-from barnabas.value_class import NamedTuple
 from barnabas.wire.uuids import uuid_bytes, uuid_text
 
 HASH_BYTES = 8

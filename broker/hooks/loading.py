@@ -16,7 +16,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pluggy
 
@@ -24,7 +24,6 @@ from barnabas.hooks import specs
 from barnabas.hooks.builtin import BUILTIN
 from barnabas.hooks.options import COMMON, BadOptions, parse, schema_of, split
 from barnabas.hooks.plugin import Implementation, Plugin
-from barnabas.value_class import NamedTuple
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

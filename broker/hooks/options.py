@@ -16,9 +16,7 @@ takes none. The options of COMMON are the broker's own and every plugin has them
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
-
-from barnabas.value_class import NamedTuple
+from typing import Any, NamedTuple
 
 PREFIX = "plugin."
 KINDS = ("text", "integer", "number", "boolean", "list")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.hooks.options import CLOSED, COMMON, parse
-from barnabas.value_class import NamedTuple
 
 RUNS = ""  # of Plugin.off
 

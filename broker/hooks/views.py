@@ -8,10 +8,9 @@ and dictionaries with text keys, so that it can go to a plugin in a process of i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.cext.record.records import Record, decode_records
-from barnabas.value_class import NamedTuple
 from barnabas.wire import batches
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -30,28 +31,27 @@ from barnabas.metadata.tree import (
 )
 from barnabas.metadata.znode_json import ZnodeDataError
 from barnabas.metadata.znodes import BrokerRegistration, PartitionState, TopicAssignment
-from barnabas.value_class import field, replace, value_class
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Broker:
     broker_id: int
     registration: BrokerRegistration
     epoch: int  # number of the commit that registered it
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Partition:
     replicas: tuple[int, ...]
     state: PartitionState | None = None  # None until the controller has elected a leader
     state_version: int = -1  # of the state's node, for writes that must not overtake another
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Topic:
     name: str
     assignment: TopicAssignment
@@ -70,7 +70,7 @@ def _empty() -> Mapping:
     return MappingProxyType({})
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     cluster_id: str | None = None
     controller_id: int | None = None

@@ -8,6 +8,7 @@ and calls `NodeTable.apply`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from barnabas.metadata.tree import (
     ANY_VERSION,
@@ -31,7 +32,6 @@ from barnabas.metadata.tree import (
     name_of,
     parent_of,
 )
-from barnabas.value_class import NamedTuple
 
 SEQUENCE_MAX = 2**31 - 1  # ZooKeeper's counter; beyond it names would no longer sort
 

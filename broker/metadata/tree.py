@@ -24,8 +24,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-from barnabas.value_class import NamedTuple, value_class
+from dataclasses import dataclass
+from typing import NamedTuple
 
 ANY_VERSION = -1
 PATH_BYTES_MAX = 4096
@@ -134,7 +134,7 @@ Watch = Callable[[WatchEvent], object]
 StateListener = Callable[[SessionState], object]
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class CreateNode:
     path: str
     data: bytes = b""
@@ -142,20 +142,20 @@ class CreateNode:
     sequence: bool = False
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class SetData:
     path: str
     data: bytes
     version: int = ANY_VERSION
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class DeleteNode:
     path: str
     version: int = ANY_VERSION
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class CheckVersion:
     path: str
     version: int = ANY_VERSION
@@ -165,7 +165,7 @@ Operation = CreateNode | SetData | DeleteNode | CheckVersion
 Result = str | Stat | None  # path of a create, Stat of a set, None of a delete or check
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What one store takes; writers of large multis share them out with `shares`."""
 

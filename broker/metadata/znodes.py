@@ -31,12 +31,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.metadata import znode_json as znode
 from barnabas.metadata.tree import InvalidPath
 from barnabas.metadata.znode_json import ZnodeDataError
-from barnabas.value_class import field, value_class
 from barnabas.wire import uuids
 from barnabas.wire.uuids import uuid_text
 
@@ -182,7 +182,7 @@ def new_uuid(random_bytes: Callable[[int], bytes]) -> str:
             return text
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     listener_name: str
     host: str
@@ -209,7 +209,7 @@ def _endpoint(text: object, protocols: Mapping[str, str] | None) -> Endpoint:
     return Endpoint(name, match[2] or match[3] or "", port, protocol)
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """Versions: 1 host and port; 2 endpoints; 3 rack; 4 listener names; 5 features."""
 
@@ -288,7 +288,7 @@ def _replicas_by_partition(found: dict[str, Any], name: str) -> dict[int, tuple[
     }
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class TopicAssignment:
     """Versions: 1 partitions; 2 adding and removing replicas; 3 topic id."""
 
@@ -328,7 +328,7 @@ class TopicAssignment:
         return cls(partitions, topic_id, adding, removing)
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """Leader and in-sync replicas. `recovering`: elected uncleanly, not recovered yet."""
 
@@ -384,7 +384,7 @@ def decode_controller_epoch(data: bytes) -> int:
     return znode.plain_number(data, "controller epoch")
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class ControllerRegistration:
     broker_id: int
     timestamp_ms: int
@@ -429,7 +429,7 @@ def decode_features(data: bytes) -> dict[str, int]:
     }
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class ConfigChange:
     """`entity` is the path below /config: `topics/T`, `users/U/clients/C`."""
 
@@ -472,7 +472,7 @@ def decode_partitions(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(_topic_partition(row) for row in znode.list_of(found, "partitions"))
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Reassignment:
     replicas: Mapping[TopicPartition, tuple[int, ...]]
 
@@ -497,7 +497,7 @@ class Reassignment:
         return cls(wanted)
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class LogDirEvent:
     """A log directory of the broker failed (event 1)."""
 
@@ -513,7 +513,7 @@ class LogDirEvent:
         return cls(znode.integer_of(found, "broker", 0), znode.integer_of(found, "event", 1, 1))
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
     broker_id: int
     block_start: int
@@ -540,7 +540,7 @@ class ProducerIdBlock:
 PATTERNS = ("static", "white_list", "black_list")
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class ConsumerSubscription:
     """Of a consumer of the old generation: streams (threads) a topic, or a filter of names."""
 

@@ -9,6 +9,7 @@ than `metrics.max.partitions` figures with a partition label are left out, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from barnabas.cext.fetch.fetch import FetchLane
 from barnabas.cext.fetch.sessions import FetchSessions
@@ -26,7 +27,6 @@ from barnabas.server.replica_manager import ReplicaManager
 from barnabas.storage.log_manager import LogManager
 from barnabas.telemetry.recent import RecentTimes
 from barnabas.telemetry.registry import Family, Metric, Page, Sample
-from barnabas.value_class import NamedTuple
 
 PARTITIONS_A_LOOK = 200
 TRIES = 3

@@ -23,8 +23,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle
 from barnabas.cext.partition.partitions import PartitionHandle
@@ -43,7 +44,6 @@ from barnabas.errors import (
 )
 from barnabas.metadata.cluster_state import ClusterState, Topic
 from barnabas.server.rounds import Rounds
-from barnabas.value_class import NamedTuple, field, value_class
 from barnabas.wire.batches import Batch, decode_batches, encode_batch
 from barnabas.wire.compression import NONE
 
@@ -89,7 +89,7 @@ class Producer(NamedTuple):
     verification: int = TRUSTED
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class _Append:
     entries: Sequence[Entry]
     done: Done
@@ -98,7 +98,7 @@ class _Append:
     size_bytes: int
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class _Led:
     """A partition that this node leads."""
 

@@ -19,8 +19,7 @@ SETS_MAX sets are kept, of PLACES_MAX places together, then all are forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from barnabas.value_class import NamedTuple
+from typing import NamedTuple
 
 STEPS_MAX = 20_000
 REPEAT_MAX = 1000  # as RE2

@@ -16,7 +16,8 @@ import logging
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import BUMPING_MARKER, TRUSTED, LogError
 from barnabas.cext.partition.partitions import PartitionHandle
@@ -31,7 +32,6 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.server.rounds import Rounds
-from barnabas.value_class import NamedTuple, field, value_class
 from barnabas.wire.batches import encode_batch
 
 log = logging.getLogger("barnabas.transactions")
@@ -73,7 +73,7 @@ class MarkerOrder(NamedTuple):
 Codes = Mapping[TopicPartition, int]
 
 
-@value_class(frozen=False, eq=False)
+@dataclass(slots=True, eq=False)
 class _Work:
     order: MarkerOrder
     done: Callable[[Codes], object]

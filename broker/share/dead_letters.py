@@ -20,7 +20,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.partition.partitions import PartitionHandle
@@ -30,7 +30,6 @@ from barnabas.errors import InvalidConfig, KafkaError, KafkaStorageError, error_
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.coordinator_log import Done
 from barnabas.share.share_partition import StateBatch
-from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import decode_batches, encode_batch
 
 log = logging.getLogger("barnabas.share")

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas.errors import (
     InvalidRequest,
@@ -18,7 +20,6 @@ from barnabas.errors import (
     ShareSessionLimitReached,
     ShareSessionNotFound,
 )
-from barnabas.value_class import NamedTuple, field, value_class
 
 FIRST_EPOCH = 0
 LAST_EPOCH = -1
@@ -28,7 +29,7 @@ Place = tuple[bytes, int]  # topic id, partition
 Member = tuple[str, str]  # group, member
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class Session:
     """`connection_id`: on which it began."""
 

@@ -17,6 +17,7 @@ Next: share_groups.py, which makes the changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -24,7 +25,6 @@ from barnabas.cext.record.records import Record
 from barnabas.groups.group_records import Entry
 from barnabas.groups.target_assignment import NOTHING, Assignment
 from barnabas.share.waiting import Timer
-from barnabas.value_class import field, value_class
 from barnabas.wire.internal import CONSUMER_OFFSETS, RecordType, read_key, record_type
 
 EMPTY, STABLE = "Empty", "Stable"
@@ -39,7 +39,7 @@ NAMES = (
 )
 
 
-@value_class(frozen=False, eq=False)
+@dataclass(slots=True, eq=False)
 class ShareMember:
     """One member."""
 
@@ -55,7 +55,7 @@ class ShareMember:
     timer: Timer | None = None
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class StateTopic:
     """A topic of which partitions have a state in the group."""
 
@@ -63,7 +63,7 @@ class StateTopic:
     partitions: set[int] = field(default_factory=set)
 
 
-@value_class(frozen=False, eq=False)
+@dataclass(slots=True, eq=False)
 class ShareGroup:
     """One group."""
 

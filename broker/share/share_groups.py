@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.cext.record.records import Record
 from barnabas.errors import (
@@ -40,7 +40,6 @@ from barnabas.share.share_partitions import SharePartitions
 from barnabas.share.share_settings import ShareSettings
 from barnabas.share.share_state import UNINITIALIZED_OFFSET, ShareKey, ShareState, together
 from barnabas.share.waiting import Timers
-from barnabas.value_class import NamedTuple
 
 log = logging.getLogger("barnabas.share")
 

@@ -7,7 +7,7 @@ the old one is fenced. Next: share_groups.py, share_state.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.errors import (
@@ -18,7 +18,6 @@ from barnabas.share.share_group import StateTopic
 from barnabas.share.share_groups import ShareGroups
 from barnabas.share.share_partitions import SharePartitions
 from barnabas.share.share_state import UNINITIALIZED_OFFSET, ShareKey, ShareState, together
-from barnabas.value_class import NamedTuple
 
 UNKNOWN_LAG = -1
 

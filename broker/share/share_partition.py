@@ -25,9 +25,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas.errors import InvalidRecordState, InvalidRequest
-from barnabas.value_class import NamedTuple, field, value_class
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 OVER = (ACKNOWLEDGED, ARCHIVED)
@@ -74,7 +75,7 @@ class Acquisition(NamedTuple):
     deadline_ms: int
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class Change:
     """Offsets that are pending. `letters`: those on their way to the dead letters, with whether
     the member rejected them (or they were delivered too often)."""

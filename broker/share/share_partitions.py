@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.committed_reads import read_committed
 from barnabas.cext.log.log_handle import LogError, LogHandle
@@ -61,7 +61,6 @@ from barnabas.share.share_partition import (
 from barnabas.share.share_settings import EARLIEST, LATEST, ShareSettings
 from barnabas.share.share_state import UNINITIALIZED_OFFSET, Kept, ShareKey, ShareState
 from barnabas.share.waiting import Timer, Timers, WaitingFetch, WaitingFetches
-from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import Batch, decode_batches
 from barnabas.wire.uuids import uuid_text
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from barnabas.config import DynamicConfig
 from barnabas.config.group_config import BY_DURATION, GroupConfig
-from barnabas.value_class import NamedTuple
 
 LATEST, EARLIEST, BY_TIME = "latest", "earliest", "by_duration"
 _PARTS = re.compile(

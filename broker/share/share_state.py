@@ -20,8 +20,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.record.records import Record
@@ -35,7 +36,6 @@ from barnabas.errors import (
 from barnabas.server.coordinator_log import Done, Entry
 from barnabas.share.share_counts import ShareCounts
 from barnabas.share.share_partition import StateBatch
-from barnabas.value_class import NamedTuple, field, replace, value_class
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import (
     SHARE_GROUP_STATE,
@@ -66,7 +66,7 @@ class ShareKey(NamedTuple):
         return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
 
-@value_class()
+@dataclass(frozen=True, slots=True)
 class Kept:
     """The state of one share partition as far as it is kept."""
 
@@ -90,7 +90,7 @@ class Journal(Protocol):
     def append(self, partition: int, entries: Sequence[Entry], done: Done) -> None: ...
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class _Rows:
     """What one partition of the topic holds."""
 

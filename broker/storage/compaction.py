@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from barnabas.cext.log.cleaner.compact import Cleaning, Learning
 from barnabas.cext.log.cleaner.offset_map import OffsetMap
@@ -21,7 +22,6 @@ from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import TopicConfig
 from barnabas.storage.dirt import Dirt
 from barnabas.storage.log_manager import PartitionLog
-from barnabas.value_class import NamedTuple
 from barnabas.wire.compression import compress, decompress
 
 IO_BYTES = 256 << 10

@@ -9,9 +9,10 @@ Next: compaction.py, the pass itself; log_cleaner.py, which compares logs by thi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from barnabas.config import TopicConfig
 from barnabas.storage.log_manager import PartitionLog
-from barnabas.value_class import NamedTuple
 
 
 class Dirt(NamedTuple):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.memory.sys import SystemCalls
@@ -24,7 +24,6 @@ from barnabas.storage import checkpoints as files
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.dirt import Dirt, dirt_of
 from barnabas.storage.log_manager import LogManager, PartitionLog
-from barnabas.value_class import NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.storage.compaction import Cleaned

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from barnabas.cext.log.damage import Damage, corrupt_ranges, take_damage
 from barnabas.cext.log.log_handle import LogError, LogHandle, LogSettings, SegmentInfo
@@ -27,7 +28,6 @@ from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import LogDir
 from barnabas.storage.replace_file import Replacements, sync_directory
-from barnabas.value_class import NamedTuple
 
 log = logging.getLogger("barnabas.logs")
 

@@ -11,8 +11,7 @@ HEX32 is a random uuid without dashes; the topic is cut so that a name keeps wit
 import os
 import re
 from string import ascii_letters, digits
-
-from barnabas.value_class import NamedTuple
+from typing import NamedTuple
 
 NAME_LETTERS_MAX = 255
 TOPIC_LETTERS_MAX = 249

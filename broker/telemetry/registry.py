@@ -17,8 +17,7 @@ The registry is made at start and imports nothing; collectors are asked when som
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-
-from barnabas.value_class import NamedTuple
+from typing import NamedTuple
 
 COUNTER = "counter"
 GAUGE = "gauge"

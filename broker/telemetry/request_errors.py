@@ -7,9 +7,8 @@ counts too. Where they stand is read from the message's schema, once an API key.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
-from barnabas.value_class import NamedTuple
 from barnabas.wire import Struct, response
 from barnabas.wire.schema import Field
 

@@ -7,10 +7,9 @@ An expectation says as much as the test cares for: a value (bytes, or text in UT
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.cext.log.log_handle import LogHandle
-from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import decode_batches
 
 READ_BYTES = 1024 * 1024

@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.errors import (
@@ -58,7 +58,6 @@ from barnabas.transactions.transaction import (
 )
 from barnabas.transactions.transaction_records import read_transaction, transaction_value
 from barnabas.transactions.transactional_id import Lane, TransactionalId
-from barnabas.value_class import NamedTuple
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import UnknownRecord
 

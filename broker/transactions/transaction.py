@@ -14,9 +14,9 @@ Next: transaction_records.py.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 from barnabas.errors import ProducerFenced
-from barnabas.value_class import NamedTuple
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

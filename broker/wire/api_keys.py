@@ -6,9 +6,9 @@ Versions reach from the oldest that Kafka 2.7 spoke to the newest stable one of 
 """
 
 from functools import cache
+from typing import NamedTuple
 
 from barnabas.errors import UnsupportedVersion
-from barnabas.value_class import NamedTuple
 from barnabas.wire.schema import text_of
 
 API_VERSIONS = 18

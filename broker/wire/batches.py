@@ -10,6 +10,7 @@ Memory is bounded by the bytes given plus, per batch opened, size_max and its re
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from barnabas.cext.record.messageset import (
     decode_message_set,
@@ -31,7 +32,6 @@ from barnabas.cext.record.records import (
 from barnabas.cext.record.records import (
     encode_batch as encode_plain_batch,
 )
-from barnabas.value_class import field, value_class
 from barnabas.wire import compression
 from barnabas.wire.compression import Buffer
 
@@ -45,7 +45,7 @@ NO_SEQUENCE = -1
 SEQUENCE_MAX = 2**31 - 1
 
 
-@value_class(frozen=False)
+@dataclass(slots=True)
 class Batch:
     """One batch of a record set: a batch v2, a plain message, or a wrapper with what is in it.
 

@@ -22,10 +22,10 @@ use.
 
 import struct
 from functools import cache
+from typing import NamedTuple
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.codec.wire_struct import Struct
-from barnabas.value_class import NamedTuple
 from barnabas.wire.messages import Buffer, Message, by_name
 
 CONSUMER_OFFSETS = "__consumer_offsets"

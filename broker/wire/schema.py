@@ -9,9 +9,7 @@ dataclasses nor pathlib, which cost more than all it does. Next: messages.py.
 import re
 from functools import cache
 from os.path import dirname, join
-from typing import Any
-
-from barnabas.value_class import NamedTuple
+from typing import Any, NamedTuple
 
 SCHEMAS = join(dirname(__file__), "schemas")
 FILES = ("messages.txt", "messages-data.txt", "messages-internal-topics.txt")

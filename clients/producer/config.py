@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.client.cluster import parse_addresses
 from barnabas.client.failures import BadAddress
 from barnabas.clients.producer.failures import InvalidConfig
-from barnabas.value_class import NamedTuple
 from barnabas.wire.compression import CODEC_NAMES, CODECS, NONE
 
 log = logging.getLogger("barnabas.clients")

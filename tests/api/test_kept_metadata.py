@@ -3,6 +3,7 @@
 import itertools
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from api.admin_calls import BROKER, SET, admin_on
@@ -10,7 +11,6 @@ from compat.support import Wire
 
 from barnabas.api.k03_metadata import VERSIONS
 from barnabas.metadata import znodes
-from barnabas.value_class import replace
 from barnabas.wire import request
 
 LEADER_NOT_AVAILABLE = 5

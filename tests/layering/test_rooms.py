@@ -34,14 +34,14 @@ CEXT = (
 )
 
 # room -> the rooms it may import. Each line adds to what the rooms above it on the page may see.
-LOW = {"cext": set(), "errors": set(), "value_class": set(), "config": {"errors", "value_class"}}
+LOW = {"cext": set(), "errors": set(), "config": {"errors"}}
 LOW |= {"zookeeper_client": set()}
 MIDDLE = {"wire", "hooks", "telemetry"}
 STATE = {"client", "metadata", "storage"}
 SERVING = {"server", "security"}
 COORDINATION = {"groups", "transactions", "controller"}
 ROOMS: dict[str, set[str]] = dict(LOW)
-BASE = {"cext", "errors", "value_class", "config"}
+BASE = {"cext", "errors", "config"}
 ROOMS |= {room: BASE | {"wire"} for room in MIDDLE}
 ROOMS |= {room: BASE | MIDDLE for room in STATE}
 ROOMS |= {room: BASE | MIDDLE | STATE for room in SERVING}
@@ -58,7 +58,7 @@ ROOMS |= {
 }
 ROOMS["spark"] |= {"scan"}
 ROOMS["plugins"] |= {"spark"}  # checkpoints, for spark-loader
-ROOMS["clients"] |= {"value_class", "zookeeper_client"}
+ROOMS["clients"] |= {"zookeeper_client"}
 ROOMS["metadata"] |= {"zookeeper_client"}
 ROOMS["cli"] |= {"clients"}
 ROOMS["public"] = {"testing", "hooks"}  # `from barnabas import Broker, hookimpl`

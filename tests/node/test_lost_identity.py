@@ -1,6 +1,7 @@
 """A log directory whose meta.properties is lost: the node keeps its id, or the start is refused."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,6 @@ from api.admin_calls import admin_on
 
 from barnabas.metadata.znodes import TopicAssignment, topic_path
 from barnabas.node import CannotStart
-from barnabas.value_class import replace
 
 META = "meta.properties"
 

@@ -1,5 +1,7 @@
 """A broker on ZooKeeper: its clients see no difference, and a restart finds everything."""
 
+from dataclasses import replace
+
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import (
@@ -15,7 +17,6 @@ from barnabas.config.zookeeper import ZooKeeperSettings
 from barnabas.metadata import znodes
 from barnabas.metadata.tree import CreateNode, TooLarge, shares
 from barnabas.metadata.zookeeper import ZooKeeperTree
-from barnabas.value_class import replace
 
 
 @pytest.fixture
