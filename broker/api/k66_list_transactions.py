@@ -7,9 +7,9 @@ v1 how long a transaction must have been open; v2 a regular expression for the w
 
 from barnabas.api.call import Call
 from barnabas.errors import InvalidRegularExpression
-from barnabas.server.linear_regex import InvalidPattern, Regex
 from barnabas.transactions.administration import TITLES
 from barnabas.wire import Struct
+from barnabas.wire.client_regex import InvalidPattern, Regex
 
 KEY = 66
 VERSIONS = (0, 2)

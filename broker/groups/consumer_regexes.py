@@ -1,11 +1,11 @@
 """Regular expressions that consumers subscribe with: checked, and the topics that they fit.
 
-Syntax and meaning are RE2's (server/linear_regex.py), and a name must fit as a whole, so the time
+Syntax and meaning are RE2's (wire/client_regex.py), and a name must match as a whole, so the time
 that a pattern takes is bounded. It may still be long with many topics: fitting is done somewhere
 else (`run`), without the coordinator's lock, and until it is done a new expression stands for no
 topic. The result is written, and the group's epoch goes up when it has changed. Topics that come
 and go are looked at with the next heartbeat, at most once in REFRESH_MS for each group.
-Next: linear_regex.py in server/.
+Next: client_regex.py in wire/.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from barnabas.groups.consumer_group import ConsumerGroup, Resolved
 from barnabas.groups.consumer_member import ConsumerMember
 from barnabas.groups.group_records import Entry
 from barnabas.groups.topic_views import TopicViews
-from barnabas.server.linear_regex import InvalidPattern, Regex
+from barnabas.wire.client_regex import InvalidPattern, Regex
 
 if TYPE_CHECKING:
     from barnabas.groups.consumer_heartbeats import ConsumerHeartbeats
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.groups")
 
 REFRESH_MS = 1000
-PATTERN_LETTERS_MAX = 4096
 
 Run = Callable[[Callable[[], object]], object]
 
@@ -49,8 +48,6 @@ class Regexes:
             return bool(before.regex) and regex != before.regex
         if regex not in group.regexes:
             try:
-                if len(regex) > PATTERN_LETTERS_MAX:
-                    raise InvalidPattern(f"it has more than {PATTERN_LETTERS_MAX} letters")
                 Regex(regex)
             except InvalidPattern as error:
                 raise InvalidRegularExpression(
