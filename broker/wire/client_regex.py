@@ -5,8 +5,9 @@ with pattern times text and no more: Python's own `re` backtracks, so a pattern 
 could hold a thread for hours. The `re2` package is imported with the first expression (2 ms).
 
 Known differences from RE2/J: `\\C` (one byte) and a group name that is used twice are accepted.
-Limits: PATTERN_LETTERS_MAX; MEMORY_BYTES_MAX for the program and the cached states of one expression; re2 caches the
-last 128 expressions. A larger program is refused; without room for states RE2 matches more slowly.
+Limits: PATTERN_LETTERS_MAX; MEMORY_BYTES_MAX for the program and the cached states of one
+expression. A larger program is refused; without room for states RE2 matches more slowly. re2
+caches the last 128 expressions.
 """
 
 from __future__ import annotations
