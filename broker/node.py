@@ -44,9 +44,13 @@ from barnabas.controller.new_partitions import give_ids
 from barnabas.controller.partition_growth import PartitionGrowth
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
-from barnabas.coordinators import Coordinators, coordinator_lanes
-from barnabas.groups.administration import GroupAdministration
-from barnabas.groups.tree_offsets import TreeOffsets
+from barnabas.coordinator.coordinators import Coordinators, coordinator_lanes
+from barnabas.coordinator.groups.administration import GroupAdministration
+from barnabas.coordinator.groups.tree_offsets import TreeOffsets
+from barnabas.coordinator.rounds import lending
+from barnabas.coordinator.timers import Timers
+from barnabas.coordinator.transactions.administration import TransactionAdministration
+from barnabas.coordinator.transactions.producer_ids import ProducerIds
 from barnabas.metadata.cluster_state import ClusterStateReader, Topic
 from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree import MetadataError, MetadataTree
@@ -56,17 +60,8 @@ from barnabas.server.decode_pool import decode_threads
 from barnabas.server.listener_changes import ListenerChanges
 from barnabas.server.listeners import advertised
 from barnabas.server.membership import Membership
-from barnabas.server.metrics_page import (
-    RECOVERY,
-    SHUTTING_DOWN,
-    MetricsPage,
-    NoMetricsPage,
-)
-from barnabas.server.network_events import PERIOD_MS as EVENTS_PERIOD_MS
-from barnabas.server.network_events import write_events
 from barnabas.server.network_settings import THREADS, NetworkSettings, network_threads
 from barnabas.server.plugins import Plugins, UnusablePlugins
-from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.registration import (
     choose_node_id,
     claim_cluster,
@@ -74,7 +69,6 @@ from barnabas.server.registration import (
 )
 from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, Gate, RequestHandlers
-from barnabas.server.timers import Timers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.damage_log import PERIOD_MS as DAMAGE_PERIOD_MS
 from barnabas.storage.damage_log import write_damage
@@ -84,9 +78,16 @@ from barnabas.storage.log_dirs import LogDir, UnusableDirectory
 from barnabas.storage.log_manager import LogManager, PartitionLog, topic_id_on_disk
 from barnabas.storage.scrub import FIRST_MS as SCRUB_FIRST_MS
 from barnabas.storage.scrub import Scrub
+from barnabas.telemetry.metrics_page import (
+    RECOVERY,
+    SHUTTING_DOWN,
+    MetricsPage,
+    NoMetricsPage,
+)
+from barnabas.telemetry.network_events import PERIOD_MS as EVENTS_PERIOD_MS
+from barnabas.telemetry.network_events import write_events
 from barnabas.telemetry.registry import Collector
 from barnabas.telemetry.request_errors import RequestErrors
-from barnabas.transactions.administration import TransactionAdministration
 from barnabas.wire.api_keys import api_keys
 from barnabas.wire.uuids import uuid_text
 
@@ -465,6 +466,7 @@ class Node:
             _answering(dispatcher, self.kept_answers),
             self.dynamic.integer("num.io.threads"),
             self._gate,
+            lending,
         )
         plugins.serving()
         self._handlers.start()
@@ -611,18 +613,18 @@ class Node:
     def _collectors(self) -> list[Collector]:
         """Who is asked for figures; their modules are imported when somebody reads them."""
         from barnabas import __version__
-        from barnabas.groups.group_figures import GroupFigures
-        from barnabas.server import broker_figures
-        from barnabas.server.plugin_figures import PluginFigures
-        from barnabas.share.share_figures import ShareFigures
-        from barnabas.storage.cleaner_figures import CleanerFigures
-        from barnabas.telemetry.network import NetworkFigures
-        from barnabas.telemetry.process import ProcessFigures
+        from barnabas.telemetry import broker_collector
+        from barnabas.telemetry.cleaner_metrics import CleanerFigures
+        from barnabas.telemetry.group_metrics import GroupFigures
+        from barnabas.telemetry.network_metrics import NetworkFigures
+        from barnabas.telemetry.plugin_metrics import PluginFigures
+        from barnabas.telemetry.process_metrics import ProcessFigures
+        from barnabas.telemetry.share_metrics import ShareFigures
 
         assert self.rooms is not None and self._reactor is not None and self._table is not None
         assert self._fetch is not None and self._sessions is not None and self._handlers is not None
         handlers = self._handlers
-        rooms = broker_figures.Rooms(
+        rooms = broker_collector.Rooms(
             node_id=self.node_id,
             table=self._table,
             cluster=self.rooms.cluster,
@@ -647,7 +649,7 @@ class Node:
         )
         assert self.cleaner is not None and self._coordinators is not None
         return [
-            broker_figures.BrokerFigures(rooms),
+            broker_collector.BrokerFigures(rooms),
             groups,
             CleanerFigures(self.cleaner, self.system.monotonic_ns),
             network,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from barnabas.api.by_partition import with_code, with_codes
 from barnabas.api.call import Call
 from barnabas.api.later import Later
+from barnabas.coordinator.groups.group_records import NEVER, Committed
 from barnabas.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -17,7 +18,6 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from barnabas.groups.group_records import NEVER, Committed
 from barnabas.metadata.znodes import uuid_text
 from barnabas.wire import Struct
 

@@ -9,13 +9,13 @@ members of the new protocol; v10 topic ids.
 from collections.abc import Iterable
 
 from barnabas.api.call import Call
+from barnabas.coordinator.groups.group_records import Committed
 from barnabas.errors import (
     KafkaError,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
-from barnabas.groups.group_records import Committed
 from barnabas.metadata.znodes import uuid_bytes, uuid_text
 from barnabas.wire import Struct
 

@@ -1,8 +1,8 @@
 """JoinGroup (11), versions 0-9: become a member, or stay one in the next generation.
 
 Answered when the generation begins, so it may take as long as the group's rebalance timeout. Those
-that are plain come by ../../cext/coordinator/join_group.pyx and groups/joins.py, and not through
-here.
+that are plain come by ../../cext/coordinator/join_group.pyx and coordinator/groups/joins.py, and
+not through here.
 
 v1 rebalance timeout (before it: the session timeout); v4 a new member is first given its id and
 joins again with it (KIP-394); v5 static members (KIP-345); v6 flexible; v7 the protocol type in
@@ -14,9 +14,9 @@ from sys import intern
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
+from barnabas.coordinator.groups.classic_group import JoinResult
+from barnabas.coordinator.groups.rebalance import Join
 from barnabas.errors import UnknownMemberId, error_of
-from barnabas.groups.classic_group import JoinResult
-from barnabas.groups.rebalance import Join
 from barnabas.wire import Struct
 
 KEY = 11

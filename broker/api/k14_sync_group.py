@@ -9,8 +9,8 @@ group's.
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
+from barnabas.coordinator.groups.classic_group import SyncResult
 from barnabas.errors import InconsistentGroupProtocol, error_of
-from barnabas.groups.classic_group import SyncResult
 from barnabas.wire import Struct
 
 KEY = 14

@@ -6,8 +6,8 @@ there is GROUP_ID_NOT_FOUND with a message, where before it was "Dead" without a
 
 from barnabas.api import operations
 from barnabas.api.call import Call
+from barnabas.coordinator.groups.classic_group import DEAD
 from barnabas.errors import GroupIdNotFound, KafkaError
-from barnabas.groups.classic_group import DEAD
 from barnabas.wire import Struct
 
 KEY = 15

@@ -13,6 +13,7 @@ from functools import partial
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
+from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
 from barnabas.errors import (
     InvalidProducerEpoch,
     KafkaError,
@@ -20,7 +21,6 @@ from barnabas.errors import (
     ProducerFenced,
     UnknownTopicOrPartition,
 )
-from barnabas.transactions.transaction import BUMPS_EPOCH
 from barnabas.wire import Struct
 
 KEY = 24

@@ -9,8 +9,8 @@ v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 each end 
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
+from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
 from barnabas.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
-from barnabas.transactions.transaction import BUMPS_EPOCH
 from barnabas.wire import Struct
 
 KEY = 26

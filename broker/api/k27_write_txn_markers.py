@@ -11,7 +11,7 @@ import threading
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
-from barnabas.server.txn_markers import Codes, MarkerOrder
+from barnabas.coordinator.txn_markers import Codes, MarkerOrder
 from barnabas.wire import Struct
 
 KEY = 27

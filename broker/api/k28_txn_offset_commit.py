@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from barnabas.api.by_partition import with_code, with_codes
 from barnabas.api.call import Call
 from barnabas.api.later import Later
+from barnabas.coordinator.groups.group_records import Committed
+from barnabas.coordinator.journal import Producer
+from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
 from barnabas.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -28,11 +31,8 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from barnabas.groups.group_records import Committed
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.metadata.znodes import uuid_text
-from barnabas.server.coordinator_log import Producer
-from barnabas.transactions.transaction import BUMPS_EPOCH
 from barnabas.wire import Struct
 
 KEY = 28

@@ -21,7 +21,7 @@ from barnabas.api.config_resources import (
 from barnabas.config.layers import BROKER_LOGGER as BROKER_LOGGER_SOURCE
 from barnabas.config.layers import ConfigEntry
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
-from barnabas.server import loggers
+from barnabas.telemetry import loggers
 from barnabas.wire import Struct
 
 KEY = 32

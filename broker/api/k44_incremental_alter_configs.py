@@ -20,7 +20,7 @@ from barnabas.api.config_resources import (
 from barnabas.config.incremental import APPEND, DELETE, SET, SUBTRACT
 from barnabas.controller.config_changes import Change
 from barnabas.errors import InvalidRequest
-from barnabas.server import loggers
+from barnabas.telemetry import loggers
 from barnabas.wire import Struct
 
 KEY = 44

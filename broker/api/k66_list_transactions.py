@@ -6,8 +6,8 @@ v1 how long a transaction must have been open; v2 a regular expression for the w
 """
 
 from barnabas.api.call import Call
+from barnabas.coordinator.transactions.administration import TITLES
 from barnabas.errors import InvalidRegularExpression
-from barnabas.transactions.administration import TITLES
 from barnabas.wire import Struct
 from barnabas.wire.client_regex import InvalidPattern, Regex
 

@@ -19,7 +19,7 @@ PROTOCOLS = "group.coordinator.rebalance.protocols"
 
 
 def handle(request: Struct, call: Call) -> Later:
-    from barnabas.groups.consumer_heartbeats import Heartbeat, HeartbeatResult
+    from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat, HeartbeatResult
 
     check_enabled(call)
     owned: dict[bytes, set[int]] | None = None

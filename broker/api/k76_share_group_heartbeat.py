@@ -15,7 +15,7 @@ JOINS, LEAVES = 0, -1
 
 
 def handle(request: Struct, call: Call) -> Struct | Later:
-    from barnabas.share.share_groups import Heartbeat, HeartbeatResult
+    from barnabas.coordinator.share.share_groups import Heartbeat, HeartbeatResult
 
     share = call.rooms.share()
     share.check_enabled()

@@ -13,9 +13,9 @@ from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
-    from barnabas.groups.target_assignment import Assignment
-    from barnabas.share.service import ShareService
-    from barnabas.share.share_group import ShareMember
+    from barnabas.coordinator.groups.target_assignment import Assignment
+    from barnabas.coordinator.share.service import ShareService
+    from barnabas.coordinator.share.share_group import ShareMember
 
 KEY = 77
 VERSIONS = (1, 1)

@@ -30,9 +30,9 @@ from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from barnabas.share.service import ShareService
-    from barnabas.share.sessions import Asked, Place
-    from barnabas.share.share_partitions import Handed
+    from barnabas.coordinator.share.service import ShareService
+    from barnabas.coordinator.share.sessions import Asked, Place
+    from barnabas.coordinator.share.share_partitions import Handed
 
 KEY = 78
 VERSIONS = (1, 2)
@@ -116,7 +116,7 @@ class _Fetch:
         if self._asked.is_last or renews or request.maxRecords <= 0:
             self.fetched(())
             return
-        from barnabas.share.share_partitions import ShareFetch
+        from barnabas.coordinator.share.share_partitions import ShareFetch
 
         asked = ShareFetch(
             request.groupId,

@@ -18,7 +18,7 @@ from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from barnabas.share.sessions import Place
+    from barnabas.coordinator.share.sessions import Place
 
 KEY = 79
 VERSIONS = (1, 2)

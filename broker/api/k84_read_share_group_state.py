@@ -13,7 +13,7 @@ from barnabas.api.share_state_rows import Done, answered, refused
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
-    from barnabas.share.share_state import ShareKey
+    from barnabas.coordinator.share.share_state import ShareKey
 
 KEY = 84
 VERSIONS = (0, 0)

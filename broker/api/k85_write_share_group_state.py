@@ -13,14 +13,14 @@ from barnabas.api.share_state_rows import Done, answered, refused
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
-    from barnabas.share.share_state import ShareKey
+    from barnabas.coordinator.share.share_state import ShareKey
 
 KEY = 85
 VERSIONS = (0, 1)
 
 
 def handle(request: Struct, call: Call) -> Struct | Later:
-    from barnabas.share.share_partition import StateBatch
+    from barnabas.coordinator.share.share_partition import StateBatch
 
     share = call.rooms.share()
     share.check_enabled()

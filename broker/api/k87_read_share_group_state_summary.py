@@ -13,14 +13,14 @@ from barnabas.api.share_state_rows import Done, answered, refused
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
-    from barnabas.share.share_state import ShareKey
+    from barnabas.coordinator.share.share_state import ShareKey
 
 KEY = 87
 VERSIONS = (0, 1)
 
 
 def handle(request: Struct, call: Call) -> Struct | Later:
-    from barnabas.share.share_state import UNINITIALIZED_OFFSET
+    from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
 
     share = call.rooms.share()
     share.check_enabled()

@@ -13,8 +13,8 @@ from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
-    from barnabas.share.service import ShareService
-    from barnabas.share.share_offsets import TopicRow
+    from barnabas.coordinator.share.service import ShareService
+    from barnabas.coordinator.share.share_offsets import TopicRow
 
 KEY = 90
 VERSIONS = (0, 1)

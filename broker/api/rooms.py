@@ -12,20 +12,20 @@ from barnabas.controller.features import Features
 from barnabas.controller.partition_growth import PartitionGrowth
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.controller.topics import TopicController
-from barnabas.groups.administration import GroupAdministration
-from barnabas.groups.coordinator import GroupCoordinator
-from barnabas.groups.tree_offsets import TreeOffsets
+from barnabas.coordinator.groups.administration import GroupAdministration
+from barnabas.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.coordinator.groups.tree_offsets import TreeOffsets
+from barnabas.coordinator.journal import CoordinatorLog
+from barnabas.coordinator.share.door import ShareDoor
+from barnabas.coordinator.transactions.administration import TransactionAdministration
+from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.producer_ids import ProducerIds
+from barnabas.coordinator.txn_markers import TransactionMarkers
 from barnabas.metadata.cluster_state import ClusterState
 from barnabas.server.clock import Clock
-from barnabas.server.coordinator_log import CoordinatorLog
-from barnabas.server.producer_ids import ProducerIds
 from barnabas.server.replica_manager import ReplicaManager
-from barnabas.server.txn_markers import TransactionMarkers
-from barnabas.share.door import ShareDoor
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.log_manager import LogManager
-from barnabas.transactions.administration import TransactionAdministration
-from barnabas.transactions.coordinator import TransactionCoordinator
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from barnabas.share.sessions import Place
-    from barnabas.share.share_partition import Acknowledgement
+    from barnabas.coordinator.share.sessions import Place
+    from barnabas.coordinator.share.share_partition import Acknowledgement
 
 RENEW_FROM = 2
 RENEW = 4
@@ -55,7 +55,7 @@ class Acknowledged:
 
 
 def _rows(batches: Iterable[Struct], kinds_max: int) -> list[Acknowledgement]:
-    from barnabas.share.share_partition import Acknowledgement
+    from barnabas.coordinator.share.share_partition import Acknowledgement
 
     found = []
     end = -1

@@ -14,7 +14,7 @@ from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from barnabas.share.share_state import ShareKey
+    from barnabas.coordinator.share.share_state import ShareKey
 
 Done = Callable[[KafkaError | None], object]
 # Carries one partition's part out; what it gives goes into the row. `done` may come later.
@@ -33,7 +33,7 @@ def answered(
     """A row for each partition of the request, when all of them are told; `at_once`: `part` gives
     what is in the row and does not call `done`. Without `of_topics` a partition that is not there
     is one that has no state."""
-    from barnabas.share.share_state import ShareKey
+    from barnabas.coordinator.share.share_state import ShareKey
 
     if not request.groupId:
         return call.answer()()  # as Kafka: nothing can be told of no group

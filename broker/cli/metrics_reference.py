@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from barnabas.groups import group_figures
-from barnabas.server import broker_metrics, metrics_page, plugin_figures
-from barnabas.share import share_figures
-from barnabas.storage import cleaner_figures
-from barnabas.telemetry import network, process
+from barnabas.telemetry import (
+    broker_metrics,
+    cleaner_metrics,
+    group_metrics,
+    metrics_page,
+    network_metrics,
+    plugin_metrics,
+    process_metrics,
+    share_metrics,
+)
 from barnabas.telemetry.registry import Metric
 
 # Modules whose METRICS a running broker tells; a room that adds a collector adds its module.
 MODULES = (
     metrics_page,
     broker_metrics,
-    group_figures,
-    cleaner_figures,
-    network,
-    plugin_figures,
-    process,
-    share_figures,
+    group_metrics,
+    cleaner_metrics,
+    network_metrics,
+    plugin_metrics,
+    process_metrics,
+    share_metrics,
 )
 
 INTRODUCTION = """# Figures

@@ -213,7 +213,7 @@ def _watch(
 def _page(figures: "MirrorFigures", port: int) -> "Endpoint":
     from barnabas.telemetry.endpoint import Endpoint
     from barnabas.telemetry.exposition import CONTENT_TYPE, write_page
-    from barnabas.telemetry.process import ProcessFigures
+    from barnabas.telemetry.process_metrics import ProcessFigures
     from barnabas.telemetry.registry import Page, Registry
 
     registry = Registry()

@@ -7,10 +7,10 @@ log to open) without holding up the network threads, which never run Python.
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from barnabas.cext.network.reactor import Reactor
 from barnabas.cext.network.request_queue import PendingRequest
-from barnabas.server.rounds import lending
 
 log = logging.getLogger("barnabas.requests")
 
@@ -27,11 +27,18 @@ class RequestHandlers:
     """The threads of one broker."""
 
     def __init__(
-        self, reactor: Reactor, answer: Answer, thread_count: int, gate: Gate | None = None
+        self,
+        reactor: Reactor,
+        answer: Answer,
+        thread_count: int,
+        gate: Gate | None = None,
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
+        """`around` makes a context that each request runs in."""
         self._reactor = reactor
         self.carry_out = answer  # the framed answer of one request
         self._gate = gate
+        self._around = around
         self._wanted_count = thread_count
         self._lock = threading.Lock()  # of the list below
         self._threads: list[threading.Thread] = []
@@ -92,7 +99,7 @@ class RequestHandlers:
     def _run(self) -> None:
         while (pending := self._next()) is not None:
             try:
-                with lending():
+                with self._around():
                     if self._gate is None or not self._gate(pending):
                         self.answer(pending)
             except Exception:  # one request's trouble must not end the thread

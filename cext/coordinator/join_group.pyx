@@ -13,7 +13,7 @@ damage, text that is not ASCII, tagged fields, more than PLAIN_BYTES_MAX.
                         both flexible from 6
 
 Limits: the queue's depth; beyond it requests take the other way. A job let fall without an answer
-closes its connection. Next on the data path: broker/groups/joins.py.
+closes its connection. Next on the data path: broker/coordinator/groups/joins.py.
 """
 from sys import intern
 
@@ -276,8 +276,8 @@ cdef class JoinQueue(JobQueue):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class JoinJob:
-    """One JoinGroup request, with the attributes of barnabas.groups.rebalance.Join. Answered by a
-    call with a barnabas.groups.classic_group.JoinResult, once."""
+    """One JoinGroup request, with the attributes of barnabas.coordinator.groups.rebalance.Join. Answered by a
+    call with a barnabas.coordinator.groups.classic_group.JoinResult, once."""
     cdef JoinQueue queue
     cdef Work* work
     cdef readonly str group_id

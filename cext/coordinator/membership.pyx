@@ -1,6 +1,6 @@
 """The membership lane: SyncGroup and Heartbeat of generations that Python has begun here.
 
-Who is in a group and when it rebalances is Python's to say (barnabas.groups.rebalance). Once all have
+Who is in a group and when it rebalances is Python's to say (barnabas.coordinator.groups.rebalance). Once all have
 joined it begins the generation here, with its members: from then on a follower's SyncGroup waits on
 its network thread for what the leader assigns, or is answered with it, and heartbeats are answered,
 without the GIL, until the group changes in any way and Python dismisses the generation. It is told
@@ -17,7 +17,7 @@ leader's sync, assignments of somebody else, another generation, instance id or 
 A generation and its members are under the lock of one shard, so that what `dismiss` has returned
 from, no later request passes. Limits: MEMBERS_MAX, and ASSIGNED_BYTES_MAX of assignments; a
 generation that has no room is Python's alone.
-Next on the data path: broker/groups/rebalance.py, which begins generations and has the other way.
+Next on the data path: broker/coordinator/groups/rebalance.py, which begins generations and has the other way.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8

@@ -1,6 +1,6 @@
 """The OffsetCommit lane: commits that need no thought are journalled on the network thread.
 
-Who may commit to a group is Python's to say (barnabas.groups.coordinator). After it has taken a
+Who may commit to a group is Python's to say (barnabas.coordinator.groups.coordinator). After it has taken a
 commit the hard way it admits that member, in that generation, here; the member's next commits are
 then read, appended to __consumer_offsets and answered without the GIL, until the group changes in
 any way and Python dismisses its admissions. Whatever is not plain goes to Python, which has not
@@ -33,7 +33,7 @@ before their batch is in the log.
 Limits: ADMISSIONS_MAX; ENTRIES_MAX a shard (commit_entries.pyx): where those of keys that were not
 committed again are more, commits go to Python, which takes them. A crash loses nothing that was
 answered: entries are only a copy of what is in the log.
-Next on the data path: cext/partition/partitions.pyx; broker/groups/coordinator.py is the other way.
+Next on the data path: cext/partition/partitions.pyx; broker/coordinator/groups/coordinator.py is the other way.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8

@@ -8,7 +8,7 @@ from barnabas.cext.codec.buffer cimport Buffer
 
 cdef enum:
     PARTITIONS_MAX = 128            # of a transaction; larger ones are Python's
-    CONNECTIONS_MAX = 8             # of an id, as broker/transactions/transactional_id.py keeps
+    CONNECTIONS_MAX = 8             # of an id, as broker/coordinator/transactions/transactional_id.py keeps
 
 cdef struct TxnRow:                 # a partition of a transaction
     int64_t name_at                 # of its topic, in the rows' names

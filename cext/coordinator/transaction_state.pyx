@@ -1,6 +1,6 @@
 """Rows and record of a lent transactional id: see transaction_state.pxd.
 
-What is written here is what broker/transactions/transaction_records.py writes, byte for byte.
+What is written here is what broker/coordinator/transactions/transaction_records.py writes, byte for byte.
 Next on the data path: cext/coordinator/transactions.pyx, whose locks these are under.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t

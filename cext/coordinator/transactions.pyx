@@ -1,7 +1,7 @@
 """AddPartitionsToTxn, AddOffsetsToTxn and EndTxn of transactional ids that Python has lent to this lane.
 
 Who has a transactional id, and everything that is an error, is Python's to say
-(barnabas.transactions.coordinator). Between two steps of its own it lends the id here; then
+(barnabas.coordinator.transactions.coordinator). Between two steps of its own it lends the id here; then
 transactions are begun, grow and end on the network thread: records of __transaction_state, the logs
 that are told to expect the transaction, the markers, the answer. Whoever in Python wants to know or
 change anything of the id recalls it first, and gets what has become of it.
@@ -25,7 +25,7 @@ From 4 on brokers ask to add partitions, in another form; EndTxn 5 bumps the epo
 under the lock of one shard, and so are lending and recalling: what `recall` gives, no later step
 passes. A crash loses nothing that was answered: what is here is only a copy of what is in the log; one
 between the decision and the Complete record leaves what Python finds when it loads. Limit: LENT_MAX ids.
-Next on the data path: cext/coordinator/transaction_state.pyx; broker/transactions/transactional_id.py lends.
+Next on the data path: cext/coordinator/transaction_state.pyx; broker/coordinator/transactions/transactional_id.py lends.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8

@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from compat.support import Wire, create_topic
 
 from barnabas import Broker
-from barnabas.groups.group_records import OffsetRecord, read_record
+from barnabas.coordinator.groups.group_records import OffsetRecord, read_record
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.internal import CONSUMER_OFFSETS

@@ -3,6 +3,7 @@
 import pytest
 from oracle.group_rig import GROUP, REBALANCE_MS, SESSION_MS, Client, Rig, settle
 
+from barnabas.coordinator.groups.rebalance import NEW_MEMBER_TIMEOUT_MS
 from barnabas.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -13,7 +14,6 @@ from barnabas.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from barnabas.groups.rebalance import NEW_MEMBER_TIMEOUT_MS
 
 
 def clients(rig, count, **more):
@@ -262,7 +262,7 @@ def test_a_static_leader_that_comes_back_keeps_the_assignment():
     settle(leader, other)
     name = rig.group.members[rig.group.leader].instance_id
     answers = []
-    from barnabas.groups.rebalance import Join
+    from barnabas.coordinator.groups.rebalance import Join
 
     asked = Join("", name, "c", "/", 1000, 1000, "consumer", [("range", b"")], True, True)
     rig.coordinator.join(GROUP, asked, answers.append)

@@ -24,7 +24,7 @@ from groups.lane_broker import (
     started,
 )
 
-from barnabas.groups.group_records import read_record
+from barnabas.coordinator.groups.group_records import read_record
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_request

@@ -3,6 +3,8 @@
 import pytest
 from oracle.group_rig import GROUP, Client, Rig, settle
 
+from barnabas.coordinator.groups.group_records import Committed
+from barnabas.coordinator.journal import Producer
 from barnabas.errors import (
     CoordinatorNotAvailable,
     IllegalGeneration,
@@ -10,8 +12,6 @@ from barnabas.errors import (
     OffsetMetadataTooLarge,
     UnknownMemberId,
 )
-from barnabas.groups.group_records import Committed
-from barnabas.server.coordinator_log import Producer
 
 MINUTE = 60_000
 

@@ -14,8 +14,8 @@ from oracle.consumer_rig import (
 )
 from oracle.group_rig import GROUP
 
+from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat
 from barnabas.errors import CoordinatorNotAvailable, KafkaError, NonEmptyGroup
-from barnabas.groups.consumer_heartbeats import Heartbeat
 from barnabas.hooks import hookimpl
 
 

@@ -13,14 +13,14 @@ from oracle.consumer_rig import (
 )
 from oracle.group_rig import GROUP, SESSION_MS
 
-from barnabas.errors import CoordinatorNotAvailable, KafkaError
-from barnabas.groups.consumer_protocol import (
+from barnabas.coordinator.groups.consumer_protocol import (
     MalformedSubscription,
     assignment_bytes,
     assignment_of,
     subscription_of,
 )
-from barnabas.groups.rebalance import Join
+from barnabas.coordinator.groups.rebalance import Join
+from barnabas.errors import CoordinatorNotAvailable, KafkaError
 
 
 def classic_group(rig, count, **more):

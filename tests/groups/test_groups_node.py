@@ -10,8 +10,8 @@ from durability.broker_process import BrokerProcess, free_port
 
 from barnabas import Broker
 from barnabas.cext.record.records import Record
+from barnabas.coordinator.groups.group_records import Committed, offset_key, offset_value
 from barnabas.errors import CoordinatorLoadInProgress
-from barnabas.groups.group_records import Committed, offset_key, offset_value
 from barnabas.wire import request
 from barnabas.wire.batches import encode_batch
 

@@ -22,9 +22,9 @@ from groups.member_talk import (
 )
 
 from barnabas.cext.coordinator.join_group import JoinQueue
-from barnabas.coordinators import RANDOM_TOGETHER, RandomUuids
+from barnabas.coordinator.coordinators import RANDOM_TOGETHER, RandomUuids
+from barnabas.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.errors import GroupMaxSizeReached
-from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.wire.headers import encode_request
 
 UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -187,7 +187,7 @@ def test_trouble_with_one_join_is_not_that_of_the_next(broker, monkeypatch):
 
 
 def _refused():
-    from barnabas.groups.classic_group import JoinResult
+    from barnabas.coordinator.groups.classic_group import JoinResult
 
     return JoinResult(GroupMaxSizeReached())
 

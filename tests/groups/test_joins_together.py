@@ -5,8 +5,8 @@ from oracle.consumer_rig import REBALANCE_MS, ConsumerRig, topic_id
 from oracle.group_rig import GROUP
 
 from barnabas.api.later import Later
+from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat
 from barnabas.errors import CoordinatorNotAvailable
-from barnabas.groups.consumer_heartbeats import Heartbeat
 from barnabas.hooks import hookimpl
 
 

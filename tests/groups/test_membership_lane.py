@@ -28,7 +28,7 @@ from groups.member_talk import (
 
 from barnabas.cext.coordinator.membership import MembershipLane
 from barnabas.cext.memory.sys import SystemCalls
-from barnabas.groups.classic_group import PREPARING, STABLE
+from barnabas.coordinator.groups.classic_group import PREPARING, STABLE
 from barnabas.wire import request
 from barnabas.wire.headers import encode_request
 

@@ -22,7 +22,7 @@ from groups.lane_broker import (
 )
 from transactions.dialogue import Talk
 
-from barnabas.groups.group_records import OffsetRecord, read_record
+from barnabas.coordinator.groups.group_records import OffsetRecord, read_record
 from barnabas.wire.headers import encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS
 

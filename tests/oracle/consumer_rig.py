@@ -11,11 +11,11 @@ from oracle.group_rig import GROUP, Rig
 from oracle.group_rig import SESSION_MS as CLASSIC_SESSION_MS
 
 from barnabas.cext.record.records import Record
+from barnabas.coordinator.groups.consumer_heartbeats import ConsumerSettings, Heartbeat, Timeouts
+from barnabas.coordinator.groups.consumer_protocol import assignment_bytes, assignment_of
+from barnabas.coordinator.groups.rebalance import Join
+from barnabas.coordinator.groups.topic_views import TopicViews
 from barnabas.errors import KafkaError
-from barnabas.groups.consumer_heartbeats import ConsumerSettings, Heartbeat, Timeouts
-from barnabas.groups.consumer_protocol import assignment_bytes, assignment_of
-from barnabas.groups.rebalance import Join
-from barnabas.groups.topic_views import TopicViews
 from barnabas.hooks.registry import Registry
 from barnabas.metadata.cluster_state import ClusterState, Partition, Topic
 from barnabas.metadata.znodes import TopicAssignment

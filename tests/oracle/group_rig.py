@@ -9,12 +9,12 @@ import itertools
 from collections import Counter
 
 from barnabas.cext.record.records import Record
+from barnabas.coordinator.groups.administration import GroupAdministration
+from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
+from barnabas.coordinator.groups.group_records import Committed
+from barnabas.coordinator.groups.rebalance import Join
+from barnabas.coordinator.journal import id_hash
 from barnabas.errors import NotCoordinator
-from barnabas.groups.administration import GroupAdministration
-from barnabas.groups.coordinator import GroupCoordinator, GroupSettings
-from barnabas.groups.group_records import Committed
-from barnabas.groups.rebalance import Join
-from barnabas.server.coordinator_log import id_hash
 from barnabas.wire.batches import decode_batches, encode_batch
 
 GROUP = "g"

@@ -1,5 +1,6 @@
-"""One partition in a share group, offset by offset: what broker/share/share_partition.py does with
-runs of offsets. A row of the model is [state, deliveries, member, deadline]."""
+"""One partition in a share group, offset by offset: what the broker's
+coordinator/share/share_partition.py does with runs of offsets. A row of the model is
+[state, deliveries, member, deadline]."""
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 from oracle.share_partition import ACQUIRED, ARCHIVING, AVAILABLE, RELEASE, RENEW, Model
 
-from barnabas.errors import InvalidRecordState, InvalidRequest
-from barnabas.share.share_partition import (
+from barnabas.coordinator.share.share_partition import (
     Acknowledgement,
     Acquisition,
     SharePartition,
     StateBatch,
 )
+from barnabas.errors import InvalidRecordState, InvalidRequest
 
 MEMBERS = ("ada", "bob", "cyd")
 LOCK_MS = 30

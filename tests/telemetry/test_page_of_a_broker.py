@@ -20,7 +20,7 @@ from barnabas import Broker
 from barnabas.config import BrokerConfig
 from barnabas.controller.topics import NewTopic as NewLocalTopic
 from barnabas.node import CannotStart, Node
-from barnabas.server.metrics_page import RECOVERY, SHUTTING_DOWN
+from barnabas.telemetry.metrics_page import RECOVERY, SHUTTING_DOWN
 
 PARTITIONS = 5000
 
@@ -135,13 +135,16 @@ def test_a_start_with_a_page_imports_no_http_and_no_collector(tmp_path):
         "import sys; from barnabas import Broker\n"
         f"b = Broker({settings(tmp_path) | {'metrics.port': '0'}!r}).start()\n"
         "print(sorted(m for m in sys.modules if m.startswith(('http', 'barnabas.telemetry',"
-        " 'barnabas.server.broker_', 'prometheus'))))\n"
+        " 'prometheus'))))\n"
         "b.stop()"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.findall(r"'([\w.]+)'", ran.stdout) == [
         "barnabas.telemetry",
         "barnabas.telemetry.endpoint",
+        "barnabas.telemetry.loggers",
+        "barnabas.telemetry.metrics_page",
+        "barnabas.telemetry.network_events",
         "barnabas.telemetry.registry",
         "barnabas.telemetry.request_errors",
     ]

@@ -10,10 +10,13 @@ from transactions.dialogue import SETTINGS, Talk
 
 from barnabas import Broker
 from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.coordinator.journal import id_hash
+from barnabas.coordinator.transactions.transaction import PREPARED
+from barnabas.coordinator.transactions.transaction_records import (
+    read_transaction,
+    transaction_value,
+)
 from barnabas.metadata.znodes import uuid_bytes
-from barnabas.server.coordinator_log import id_hash
-from barnabas.transactions.transaction import PREPARED
-from barnabas.transactions.transaction_records import read_transaction, transaction_value
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_request

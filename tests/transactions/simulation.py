@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.cext.record.records import Record
+from barnabas.coordinator.transactions.coordinator import (
+    TransactionCoordinator,
+    TransactionSettings,
+)
+from barnabas.coordinator.transactions.transaction import State, Transaction
+from barnabas.coordinator.transactions.transaction_records import read_transaction
 from barnabas.errors import CoordinatorNotAvailable, KafkaError
-from barnabas.transactions.coordinator import TransactionCoordinator, TransactionSettings
-from barnabas.transactions.transaction import State, Transaction
-from barnabas.transactions.transaction_records import read_transaction
 
 SETTINGS = TransactionSettings(
     timeout_max_ms=60_000, id_expiration_ms=3_600_000, retry_ms=20, retry_max_ms=100

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from transactions.simulation import Answer, World
 
+from barnabas.coordinator.transactions.transaction import IDLE
 from barnabas.errors import KafkaError
-from barnabas.transactions.transaction import IDLE
 
 NAMES = ("a", "b")
 PARTITIONS = (("t", 0), ("t", 1), ("__consumer_offsets", 3))

@@ -3,6 +3,7 @@
 import pytest
 from transactions.simulation import SETTINGS, Answer, World
 
+from barnabas.coordinator.transactions.transaction import EPOCH_MAX, State
 from barnabas.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
@@ -10,7 +11,6 @@ from barnabas.errors import (
     InvalidTxnState,
     ProducerFenced,
 )
-from barnabas.transactions.transaction import EPOCH_MAX, State
 
 ROW, OTHER = ("t", 0), ("t", 1)
 

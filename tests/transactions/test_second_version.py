@@ -18,7 +18,7 @@ from transactions.lane_twins import (
 )
 
 from barnabas.cext.log.log_handle import LogError
-from barnabas.server.coordinator_log import id_hash
+from barnabas.coordinator.journal import id_hash
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 PRODUCE, COMMIT, END = 12, 5, 5  # versions

@@ -21,7 +21,7 @@ from transactions.lane_twins import (
 )
 
 from barnabas.cext.coordinator.transactions import TransactionLane
-from barnabas.server.coordinator_log import id_hash
+from barnabas.coordinator.journal import id_hash
 from barnabas.wire import request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 

@@ -1,0 +1,526 @@
+"""A group of the classic protocol: its members and its generation. Plain state, no I/O, no time.
+
+    EMPTY -> PREPARING -> COMPLETING -> STABLE -> PREPARING ...
+      ^___________|____________|__________|
+
+PREPARING collects JoinGroup requests, COMPLETING waits for the leader's assignment, STABLE has it.
+A group that was deleted is DEAD for whoever still holds it. Pending members were given an id and
+have not joined with it yet. Next: rebalance.py, which makes the transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Protocol
+
+from barnabas.coordinator.groups.subscription import subscribed_topics
+from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
+
+EMPTY = "Empty"
+PREPARING = "PreparingRebalance"
+COMPLETING = "CompletingRebalance"
+STABLE = "Stable"
+DEAD = "Dead"
+
+BEFORE = {  # the states that a state may follow
+    EMPTY: (PREPARING, COMPLETING, STABLE),
+    PREPARING: (STABLE, COMPLETING, EMPTY),
+    COMPLETING: (PREPARING,),
+    STABLE: (COMPLETING,),
+    DEAD: (EMPTY, PREPARING, COMPLETING, STABLE),
+}
+
+Protocols = Sequence[tuple[str, bytes]]
+# Most groups have nobody of these sorts, so no group has a container of its own for nobody.
+NOBODY: frozenset[str] = frozenset()
+NO_INSTANCES: dict[str, str] = {}
+NO_TIMERS: dict[str, Any] = {}
+KEPT = 1024  # values that many members have in common
+KEPT_BYTES_MAX = 4096  # of each
+
+
+class CommitLane(Protocol):
+    """What of cext.coordinator.offset_commit is used here: members whose commits do not come
+    through Python."""
+
+    def dismiss(self, group_id: str) -> Sequence[tuple[str, int]]: ...
+    def heard_ms(self, group_id: str, member_id: str) -> int: ...
+
+
+class Membership(Protocol):
+    """What of cext.coordinator.membership is used here: generations answered without Python."""
+
+    def begin(
+        self,
+        group_id: str,
+        number: int,
+        protocol_type: str,
+        protocol_name: str,
+        leader: str,
+        members: Iterable[tuple[str, str | None]],
+    ) -> bool: ...
+    def assign(self, group_id: str, assignments: Mapping[str, bytes]) -> bool: ...
+    def dismiss(self, group_id: str) -> Sequence[tuple[str, int, bool]]: ...
+    def heard_ms(self, group_id: str, member_id: str) -> int: ...
+
+
+class MemberView(NamedTuple):
+    """A member as the leader is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    """What JoinGroup answers."""
+
+    error: KafkaError | None = None
+    member_id: str = ""
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: Sequence[MemberView] = ()
+    skip_assignment: bool = False
+
+
+class SyncResult(NamedTuple):
+    """What SyncGroup answers."""
+
+    error: KafkaError | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+AnswerJoin = Callable[[JoinResult], object]
+AnswerSync = Callable[[SyncResult], object]
+
+
+class Member:
+    """One member. `join` and `sync` are the answers it waits for; the group sets `join` and
+    `protocols`, which it counts."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "instance_id",
+        "is_new",
+        "join",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = in_common(protocols)
+        self.assignment = assignment
+        self.is_new = False
+        self.join: AnswerJoin | None = None
+        self.sync: AnswerSync | None = None
+        self.deadline_ms = 0  # of its session, on the monotonic clock
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it said with a protocol."""
+        for name, metadata in self.protocols:  # a loop: of each of many, several times a rebalance
+            if name == protocol:
+                return metadata
+        return b""
+
+
+def in_common(protocols: Protocols) -> tuple[tuple[str, bytes], ...]:
+    """The protocols as an object that members who say the same share."""
+    given = tuple(protocols)
+    size_bytes = 0
+    for _, metadata in given:
+        size_bytes += len(metadata)
+    return given if size_bytes > KEPT_BYTES_MAX else _kept_protocols(given)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept_protocols(given: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
+    return given
+
+
+def shared_bytes(given: bytes) -> bytes:
+    """The same bytes, as an object that others who have them share."""
+    return given if len(given) > KEPT_BYTES_MAX else _kept_bytes(given)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept_bytes(given: bytes) -> bytes:
+    return given
+
+
+def _counted(members: Iterable[Member]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for member in members:
+        for name in _names(member.protocols):
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _names(protocols: Protocols) -> Collection[str]:
+    """Each once."""
+    if len(protocols) == 1:
+        return (protocols[0][0],)
+    return {name for name, _ in protocols}
+
+
+class ClassicGroup:
+    """One group."""
+
+    __slots__ = (
+        "empty_since_ms",
+        "finds_no_room",
+        "group_id",
+        "generation",
+        "instances",
+        "join_timer",
+        "joined_count",
+        "lane",
+        "leader",
+        "members",
+        "membership",
+        "new_member_added",
+        "pending",
+        "pending_sync",
+        "previous_state",
+        "_protocol_counts",
+        "protocol_name",
+        "protocol_type",
+        "session_timer",
+        "state",
+        "subscribed",
+        "sync_timer",
+    )
+
+    group_type: Literal["classic"] = "classic"
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = EMPTY
+        self.previous_state = EMPTY
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.instances = NO_INSTANCES  # static members: instance id to member id
+        self.joined_count = 0  # of members that wait for the answer to their join
+        self._protocol_counts: dict[str, int] | None = None  # of two members and more
+        self.pending = NO_TIMERS  # member id to its timer
+        self.pending_sync: set[str] | frozenset[str] = NOBODY
+        self.subscribed: frozenset[str] | None = None  # None: not known
+        self.new_member_added = False
+        self.empty_since_ms: int | None = None  # wall clock; None before the first generation
+        self.join_timer: Any = None
+        self.session_timer: Any = None
+        self.sync_timer: Any = None
+        self.lane: CommitLane | None = None  # where members were admitted
+        self.membership: Membership | None = None  # where the generation was begun
+        self.finds_no_room = False  # it was not begun there
+
+    # -- requests that do not come through here -------------------------------------------------
+
+    def dismiss(self) -> None:
+        """Commits, syncs and heartbeats come through Python again: before anything changes that
+        they depend on. What the lanes heard of members counts for their sessions."""
+        if self.lane is not None:
+            lane, self.lane = self.lane, None
+            for member_id, heard_ms in lane.dismiss(self.group_id):
+                self._heard(member_id, heard_ms)
+        if self.membership is not None:
+            membership, self.membership = self.membership, None
+            for member_id, heard_ms, synced in membership.dismiss(self.group_id):
+                self._heard(member_id, heard_ms)
+                if synced:
+                    self.has_synced(member_id)
+
+    def listen(self, member: Member) -> None:
+        """Moves a member's deadline on by what the lanes heard of it."""
+        for lane in (self.lane, self.membership):
+            if lane is not None:
+                self._heard(member.member_id, lane.heard_ms(self.group_id, member.member_id))
+
+    def _heard(self, member_id: str, heard_ms: int) -> None:
+        """-1: it was not heard."""
+        member = self.members.get(member_id)
+        if member is not None and heard_ms >= 0:
+            member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
+
+    def begin_membership(self, membership: Membership) -> None:
+        """From now on members of this generation are answered there, if there is room."""
+        if self.finds_no_room:
+            return
+        assert self.membership is None and self.leader is not None
+        begun = membership.begin(
+            self.group_id,
+            self.generation,
+            self.protocol_type or "",
+            self.protocol_name or "",
+            self.leader,
+            [(member.member_id, member.instance_id) for member in self.members.values()],
+        )
+        if begun:
+            self.membership = membership
+        else:
+            self.finds_no_room = True
+
+    def assign_membership(self) -> None:
+        """The generation is stable: who waits for its assignment there has it."""
+        if self.membership is not None and not self.membership.assign(
+            self.group_id, {m.member_id: m.assignment for m in self.members.values()}
+        ):
+            self.finds_no_room = True
+            self.dismiss()
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def move_to(self, state: str, wall_ms: int) -> None:
+        assert self.state in BEFORE[state], f"{self.group_id}: {self.state} to {state}"
+        if state != STABLE:  # which is how a generation goes on that has begun
+            self.dismiss()
+        self.previous_state, self.state = self.state, state
+        self.empty_since_ms = wall_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in BEFORE[PREPARING]
+
+    def begin_generation(self, wall_ms: int) -> None:
+        """All have joined (or nobody is left): the next generation, with its protocol."""
+        self.dismiss()
+        self.generation += 1
+        self.finds_no_room = False
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.move_to(COMPLETING, wall_ms)
+        else:
+            self.protocol_name = None
+            self.leader = None
+            self.move_to(EMPTY, wall_ms)
+        self.subscribed = self._subscriptions()
+        self.pending_sync = NOBODY
+
+    # -- members --------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        assert member.member_id not in self.members, member.member_id
+        self.dismiss()
+        if not self.members:
+            self.leader = None
+        if member.instance_id is not None:
+            assert member.instance_id not in self.instances, member.instance_id
+            if self.instances is NO_INSTANCES:
+                self.instances = {}
+            self.instances[member.instance_id] = member.member_id
+        self.members[member.member_id] = member
+        if self._protocol_counts is not None:
+            self._count_protocols(member, 1)
+        elif len(self.members) > 1:
+            self._protocol_counts = _counted(self.members.values())
+        self.joined_count += member.join is not None
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        self.dismiss()
+        member = self.members.pop(member_id, None)
+        self.has_synced(member_id)
+        if member is None:
+            return None
+        self._count_protocols(member, -1)
+        if len(self.members) < 2:
+            self._protocol_counts = None
+        self.joined_count -= member.join is not None
+        if member.instance_id is not None:
+            del self.instances[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def set_join(self, member: Member, answer: AnswerJoin | None) -> AnswerJoin | None:
+        """What a member of the group waits for from now on; gives what it waited for before."""
+        before, member.join = member.join, answer
+        self.joined_count += (answer is not None) - (before is not None)
+        return before
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._count_protocols(member, -1)
+        member.protocols = in_common(protocols)
+        self._count_protocols(member, 1)
+
+    @property
+    def protocol_counts(self) -> dict[str, int]:
+        """How many members support each."""
+        if self._protocol_counts is not None:
+            return self._protocol_counts
+        return _counted(self.members.values())
+
+    def _count_protocols(self, member: Member, by: int) -> None:
+        counts = self._protocol_counts
+        if counts is None:
+            return
+        for name in _names(member.protocols):
+            counts[name] = counts.get(name, 0) + by
+            if counts[name] == 0:
+                del counts[name]
+
+    # -- who is waited for ----------------------------------------------------------------------
+
+    def awaits_join(self, member_id: str, timer: Any) -> None:
+        """It was given an id and has yet to join with it."""
+        if self.pending is NO_TIMERS:
+            self.pending = {}
+        self.pending[member_id] = timer
+
+    def end_joins(self) -> list[tuple[Member, AnswerJoin]]:
+        """Nobody waits for the others any more, and all have yet to sync; gives who waited."""
+        joined = []
+        for member in self.members.values():
+            member.is_new = False
+            if member.join is not None:
+                joined.append((member, member.join))
+                member.join = None
+        self.joined_count = 0
+        self.pending_sync = set(self.members)
+        return joined
+
+    def has_synced(self, member_id: str) -> None:
+        if isinstance(self.pending_sync, set):
+            self.pending_sync.discard(member_id)
+            if not self.pending_sync:
+                self.pending_sync = NOBODY
+
+    def replace_static(self, instance_id: str, new_id: str) -> Member:
+        """The static member gets a new id; gives the member, who keeps all else."""
+        self.dismiss()
+        old_id = self.instances[instance_id]
+        member = self.members.pop(old_id)
+        self.has_synced(old_id)
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.instances[instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        return member
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """Raises UnknownMemberId, or FencedInstanceId when another took the instance's place."""
+        if instance_id is not None:
+            holder = self.instances.get(instance_id)
+            if holder is None:
+                raise UnknownMemberId()
+            if holder != member_id:
+                raise FencedInstanceId()
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId()
+        return member
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.pending and self.joined_count == len(self.members)
+
+    def not_yet_joined(self) -> list[Member]:
+        return [member for member in self.members.values() if member.join is None]
+
+    def elect_joined_leader(self) -> bool:
+        """Makes sure that the leader is one who has joined. False: nobody has."""
+        leader = self.members.get(self.leader) if self.leader is not None else None
+        if leader is not None and leader.join is not None:
+            return True
+        for member in self.members.values():
+            if member.join is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    # -- protocols ------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether somebody with these protocols may join."""
+        if not protocol_type or not protocols:
+            return False
+        if self.state == EMPTY or not self.members:
+            return True
+        if protocol_type != self.protocol_type:
+            return False
+        everybody = len(self.members)
+        counts = self.protocol_counts
+        for name, _ in protocols:  # a loop, for each of many that join at once
+            if counts.get(name) == everybody:
+                return True
+        return False
+
+    def select_protocol(self) -> str:
+        """What all support: the one that most members name first."""
+        everybody = len(self.members)
+        common = {name for name, count in self.protocol_counts.items() if count == everybody}
+        if len(common) == 1:
+            return common.pop()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name, _ in member.protocols if name in common)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _subscriptions(self) -> frozenset[str] | None:
+        """All topics that members subscribe to; None when that cannot be told."""
+        if self.protocol_type != "consumer" or self.protocol_name is None:
+            return frozenset() if not self.members and self.protocol_type == "consumer" else None
+        return self._topics_of(m.metadata(self.protocol_name) for m in self.members.values())
+
+    def restore_subscriptions(self) -> None:
+        """After members were read from the log."""
+        self.subscribed = self._subscriptions()
+
+    @staticmethod
+    def _topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+        found: frozenset[str] = frozenset()
+        for subscription in subscriptions:
+            topics = subscribed_topics(subscription)
+            if topics is None:
+                return None
+            if topics is not found:  # members with the same subscription share its topics
+                found = found | topics if found else topics
+        return found
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """A group whose subscriptions cannot be told counts as subscribed to everything."""
+        return self.subscribed is None or topic in self.subscribed
+
+    def views(self) -> list[MemberView]:
+        """The members as the leader is told of them."""
+        return [
+            MemberView(m.member_id, m.instance_id, m.metadata(self.protocol_name))
+            for m in self.members.values()
+        ]

@@ -1,0 +1,65 @@
+"""What a request makes of one member of a consumer group: put in, taken back when refused.
+
+Several members may change at once and be assigned together; who takes them back begins with the
+last. Plain state. Next: consumer_heartbeats.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from barnabas.coordinator.groups.consumer_group import ConsumerGroup
+from barnabas.coordinator.groups.consumer_member import ConsumerMember
+from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment
+
+
+class Change:
+    """A new member, a new version of one, or one that takes the place of another."""
+
+    __slots__ = (
+        "_inherited",
+        "before",
+        "bumps",
+        "known",
+        "member",
+        "owned",
+        "replaced",
+        "resubscribed",
+    )
+
+    def __init__(
+        self,
+        member: ConsumerMember,
+        before: ConsumerMember,
+        replaced: ConsumerMember | None,
+        *,
+        owned: Mapping[bytes, Collection[int]] | None,
+        bumps: bool,
+        resubscribed: bool,
+    ) -> None:
+        self.member = member
+        self.before = before  # what the request found, or the blank that it began with
+        self.replaced = replaced
+        self.owned = owned  # what the member says to own; None: it does not say
+        self.bumps = bumps  # the group's epoch goes up
+        self.resubscribed = resubscribed
+        self.known: ConsumerMember | None = None  # what the group had under its id
+        self._inherited: Assignment = NOTHING
+
+    def enter(self, group: ConsumerGroup) -> None:
+        member_id, replaced = self.member.member_id, self.replaced
+        self.known = group.members.get(member_id)
+        if replaced is not None:
+            self._inherited = group.target_of(replaced.member_id)
+            group.remove(replaced.member_id)
+            group.target[member_id] = self._inherited
+        group.put(self.member)
+
+    def take_back(self, group: ConsumerGroup) -> None:
+        if self.known is not None:
+            group.put(self.known)
+        else:
+            group.remove(self.member.member_id)
+        if self.replaced is not None:
+            group.put(self.replaced)
+            group.target[self.replaced.member_id] = self._inherited

@@ -1,0 +1,288 @@
+"""A group of the consumer protocol (KIP-848): members, epochs, target assignment. Plain state.
+
+Three epochs make it work. The group's goes up with every change of membership, subscription or
+topics; the target assignment has the one of the group that it was worked out for; each member has
+that of the assignment it has come to. So the state follows from them: no member, EMPTY; a target
+older than the group, ASSIGNING; members on their way, RECONCILING; else STABLE.
+
+`owners` says who may read a partition, also while it is asked to give it up. `put` and `remove`
+keep it and the other counts in step with the members. Next: consumer_heartbeats.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
+
+from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE
+from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
+from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
+from barnabas.coordinator.groups.topic_views import NO_TOPICS_HASH, TopicViews
+from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
+
+ASSIGNING, RECONCILING = "Assigning", "Reconciling"
+
+Told = Callable[[KafkaError | None], object]
+
+
+class Resolved(NamedTuple):
+    """The topics that a regular expression fits, as of some moment."""
+
+    topics: frozenset[str]
+    version: int
+    at_ms: int  # wall clock
+
+
+class ConsumerGroup:
+    """One group."""
+
+    __slots__ = (
+        "assigned_ms",
+        "assignors",
+        "assigns_later",
+        "behind",
+        "classic_count",
+        "dead",
+        "epoch",
+        "fresh",
+        "group_id",
+        "held",
+        "in_flight",
+        "instances",
+        "members",
+        "metadata_hash",
+        "names",
+        "owners",
+        "protocol_counts",
+        "regexes",
+        "resolved",
+        "resolving",
+        "target",
+        "target_epoch",
+        "resolved_for",
+        "unwritten",
+        "unwritten_regexes",
+        "views",
+        "watches",
+    )
+
+    group_type: Literal["consumer"] = "consumer"
+    protocol_type = "consumer"
+    empty_since_ms: int | None = None  # offsets age from their commit
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.target_epoch = 0
+        self.assigned_ms = 0  # when the target was worked out, wall clock
+        self.metadata_hash = NO_TOPICS_HASH
+        self.members: dict[str, ConsumerMember] = {}
+        self.instances: dict[str, str] = {}
+        self.target: dict[str, Assignment] = {}
+        self.resolved: dict[str, Resolved] = {}
+        self.dead = False
+        # What follows from the members.
+        self.owners: dict[bytes, dict[int, str]] = {}
+        self.names: dict[str, int] = {}  # how many members subscribe to a topic by its name
+        self.regexes: dict[str, int] = {}
+        self.assignors: dict[str, int] = {}
+        self.protocol_counts: dict[str, int] = {}  # of members of the classic protocol
+        self.classic_count = 0
+        # Not kept: timers, and what waits for the journal.
+        self.views: TopicViews | None = None  # the topics as of the last look
+        self.resolving = False
+        self.resolved_for: TopicViews | None = None
+        self.assigns_later: Any = None  # a timer
+        self.watches: dict[str, Any] = {}  # member id: its timers
+        self.in_flight: list[Any] = []  # writes that wait for the journal
+        self.fresh = True  # what the log may have under its name is of an earlier group
+        self.behind = False  # a write failed: the log has less than what is here
+        self.held: list[Told] = []  # who waits until the log has caught up
+        self.unwritten: set[str] = set()  # members that went, and the log may not know it
+        self.unwritten_regexes: set[str] = set()
+
+    # -- state ----------------------------------------------------------------------------------
+
+    def dismiss(self) -> None:
+        """As of a classic group; commits of these members always come through Python."""
+
+    @property
+    def state(self) -> str:
+        if self.dead:
+            return DEAD
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        epoch = self.target_epoch
+        if all(member.is_reconciled_to(epoch) for member in self.members.values()):
+            return STABLE
+        return RECONCILING
+
+    def owner(self, topic_id: bytes, partition: int) -> str | None:
+        """The member that reads a partition, or may still read it."""
+        owners = self.owners.get(topic_id)
+        return None if owners is None else owners.get(partition)
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """Raises UnknownMemberId."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
+        return found
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Raises UnknownMemberId, or FencedInstanceId when another took the instance's place."""
+        if instance_id is None:
+            return self.member(member_id)
+        holder = self.instances.get(instance_id)
+        if holder is None:
+            raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
+        if holder != member_id:
+            raise FencedInstanceId(
+                f"Static member {member_id} with instance id {instance_id} was fenced by member"
+                f" {holder}."
+            )
+        return self.members[holder]
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.names or any(topic in row.topics for row in self._resolved_rows())
+
+    def topic_names(self) -> set[str]:
+        """All that members subscribe to, by name or by a regular expression."""
+        return set(self.names).union(*(row.topics for row in self._resolved_rows()))
+
+    def _resolved_rows(self) -> list[Resolved]:
+        """Those that a member still subscribes with."""
+        return [row for regex, row in self.resolved.items() if regex in self.regexes]
+
+    def subscribers(self, views: TopicViews) -> dict[str, Subscriber]:
+        """The members as an assignor is to see them; the same topics are the same object."""
+        ids: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
+        found = {}
+        for member_id, member in self.members.items():
+            subscription = member.topics, member.regex
+            if subscription not in ids:
+                ids[subscription] = self.subscribed_ids(member, views)
+            found[member_id] = Subscriber(member.instance_id, member.rack_id, ids[subscription])
+        return found
+
+    def subscribed_ids(self, member: ConsumerMember, views: TopicViews) -> frozenset[bytes]:
+        ids = views.ids_of(member.topics)
+        resolved = self.resolved.get(member.regex) if member.regex else None
+        return ids if resolved is None else ids | views.ids_of(resolved.topics)
+
+    def assignor(self, default: str) -> str:
+        """The one that most members ask for."""
+        if not self.assignors:
+            return default
+        return max(self.assignors, key=lambda name: (self.assignors[name], name))
+
+    def target_of(self, member_id: str) -> Assignment:
+        return self.target.get(member_id, NOTHING)
+
+    # -- classic members ------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str | None, protocols: Iterable[str]) -> bool:
+        """Whether a member of the classic protocol may join."""
+        if protocol_type != self.protocol_type:
+            return False
+        if not self.members:
+            return any(True for _ in protocols)
+        counts = self.protocol_counts
+        return any(counts.get(name, 0) == self.classic_count for name in protocols)
+
+    def is_classic_but_for(self, member_id: str) -> bool:
+        """Whether this member is the only one of the consumer protocol."""
+        member = self.members.get(member_id)
+        return (
+            member is not None
+            and member.classic is None
+            and self.classic_count == len(self.members) - 1
+        )
+
+    def waits_for_release(self, member: ConsumerMember) -> bool:
+        """Whether something of its target is still another's."""
+        for topic_id, partitions in self.target_of(member.member_id).items():
+            has = member.assigned.get(topic_id, {})
+            for partition in partitions:
+                owner = self.owner(topic_id, partition)
+                if partition not in has and owner not in (None, member.member_id):
+                    return True
+        return False
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def put(self, member: ConsumerMember, replaying: bool = False) -> None:
+        """A new member, or a new version of one."""
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._count(before, -1)
+            self._release(before)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        self._count(member, 1)
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                owners = self.owners.setdefault(topic_id, {})
+                # A log that was compacted half-way may name the last owner as well for a while.
+                assert replaying or owners.keys().isdisjoint(partitions), (
+                    f"{self.group_id}: a partition would have two owners"
+                )
+                owners.update(dict.fromkeys(partitions, member.member_id))
+
+    def remove(self, member_id: str) -> ConsumerMember | None:
+        """With its target."""
+        self.target.pop(member_id, None)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        self._count(member, -1)
+        self._release(member)
+        if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
+            del self.instances[member.instance_id]
+        return member
+
+    def _release(self, member: ConsumerMember) -> None:
+        for owned in (member.assigned, member.revoking):
+            self._release_owned(member.member_id, owned)
+
+    def _release_owned(self, member_id: str, owned: Owned) -> None:
+        for topic_id, partitions in owned.items():
+            owners = self.owners.get(topic_id)
+            if owners is None:
+                continue
+            for partition in partitions:
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                del self.owners[topic_id]
+
+    def settle_owners(self) -> None:
+        """After members were read from the log, in whatever order compaction left them."""
+        self.owners = {}
+        for member in self.members.values():
+            for owned in (member.assigned, member.revoking):
+                for topic_id, partitions in owned.items():
+                    owners = self.owners.setdefault(topic_id, {})
+                    for partition in partitions:
+                        owners.setdefault(partition, member.member_id)
+
+    def _count(self, member: ConsumerMember, by: int) -> None:
+        for name in member.topics:
+            _add(self.names, name, by)
+        if member.regex:
+            _add(self.regexes, member.regex, by)
+        if member.assignor is not None:
+            _add(self.assignors, member.assignor, by)
+        if member.classic is not None:
+            self.classic_count += by
+            for protocol in {name for name, _ in member.classic.protocols}:
+                _add(self.protocol_counts, protocol, by)
+
+
+def _add(counts: dict[str, int], name: str, by: int) -> None:
+    counts[name] = counts.get(name, 0) + by
+    if counts[name] == 0:
+        del counts[name]

@@ -1,0 +1,652 @@
+"""Heartbeats of the consumer protocol (KIP-848): joining, being assigned, giving up, leaving.
+
+Everything happens in heartbeats. One may bring a new member or a new subscription: then the group's
+epoch goes up, and the same heartbeat has the target assignment worked out anew. Whatever it brings,
+its member makes a step towards its target (consumer_member.py) and is told what it owns now, when
+that is durable (consumer_writes.py). A heartbeat that is refused has changed nothing.
+
+A group is assigned anew once in its assignment interval: who joins a moment after another waits for
+the next time, and is at the last epoch without partitions until then. Joins are gathered while
+another thread takes them up, and those of a group share one assignment.
+
+Timers: a session for each member, and while it has partitions to give up, its rebalance timeout.
+Who exceeds either is fenced: out of the group, its partitions free. Topics that came, went or grew
+are seen by the next heartbeat of the group. Under the coordinator's lock, without I/O or a clock of
+its own. Next: consumer_regexes.py, classic_members.py, migration.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from barnabas.coordinator.groups import consumer_records as records
+from barnabas.coordinator.groups.consumer_change import Change
+from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Told
+from barnabas.coordinator.groups.consumer_member import (
+    JOIN,
+    LEAVE,
+    LEAVE_STATIC,
+    NOTHING,
+    UNREVOKED,
+    ConsumerMember,
+    Owned,
+    is_part_of,
+    reconciled,
+)
+from barnabas.coordinator.groups.consumer_regexes import Regexes
+from barnabas.coordinator.groups.consumer_writes import ConsumerWrites
+from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.migration import Migration
+from barnabas.coordinator.groups.target_assignment import Assign, Assignment, new_target
+from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.errors import (
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidRequest,
+    KafkaError,
+    UnknownServerError,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.coordinator import GroupCoordinator
+
+log = logging.getLogger("barnabas.groups")
+
+OWN_ID_FROM = 1  # members make their ids themselves
+FIRST_EPOCH = 1  # of a group, before the subscription of its first member counts
+
+
+class ConsumerSettings(NamedTuple):
+    """The broker's settings that groups of the consumer protocol go by."""
+
+    members_max: int
+    assignors: tuple[str, ...]  # the first is the default
+    migration: str  # disabled, upgrade, downgrade, bidirectional
+
+
+class Timeouts(NamedTuple):
+    """Those of a group."""
+
+    session_ms: int
+    heartbeat_ms: int
+    assignment_ms: int  # from one target assignment to the next, at least
+
+
+class Surroundings(Protocol):
+    """What the node hands in, beside the settings."""
+
+    settings: ConsumerSettings
+    assign: Assign
+
+    def run(self, call: Callable[[], object]) -> object:
+        """Somewhere else, soon."""
+        ...
+
+    def gather(self, call: Callable[[], object], count: Callable[[], int]) -> object:
+        """Somewhere else, when `count` has ceased to grow: joins rarely come alone."""
+        ...
+
+    def topics(self) -> TopicViews: ...
+    def timeouts(self, group_id: str) -> Timeouts: ...
+
+
+class Heartbeat(NamedTuple):
+    """One ConsumerGroupHeartbeat request. None: not said."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Mapping[bytes, Collection[int]] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    version: int = 1
+
+    @property
+    def says_all(self) -> bool:
+        """Whether it joins, or says as much as who joins: it is told all that it owns."""
+        return self.member_epoch == JOIN or (
+            self.rebalance_timeout_ms != -1
+            and (self.topics is not None or self.regex is not None)
+            and self.owned is not None
+        )
+
+
+class HeartbeatResult(NamedTuple):
+    """What it is answered."""
+
+    error: KafkaError | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    interval_ms: int = 0
+    assigned: Owned | None = None  # None: as before
+
+
+AnswerHeartbeat = Callable[[HeartbeatResult], object]
+Asked = tuple[Heartbeat, AnswerHeartbeat]
+
+
+class Watch:
+    """The timers of one member."""
+
+    __slots__ = ("deadline_ms", "join", "rebalance", "session", "sync")
+
+    def __init__(self) -> None:
+        self.deadline_ms = 0  # of its session, on the monotonic clock
+        self.session: Any = None
+        self.rebalance: Any = None
+        self.join: Any = None  # of a classic member that is to join again
+        self.sync: Any = None  # of one that has joined and is to sync
+
+
+class ConsumerHeartbeats:
+    """The groups of the consumer protocol of one coordinator."""
+
+    def __init__(self, coordinator: GroupCoordinator, around: Surroundings) -> None:
+        self.coordinator = coordinator
+        self.around = around
+        self.settings = around.settings
+        self._timers = coordinator.timers
+        self.writes = ConsumerWrites(coordinator.append, coordinator.journal.partition_of)
+        self.regexes = Regexes(self, around.run)
+        self.migration = Migration(self)
+        self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a connection
+        self._gathers = False  # somebody will look at them
+
+    # -- the request ----------------------------------------------------------------------------
+
+    def heartbeat(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
+        """`answer` is called once: when what it says is durable, or at once with why not."""
+        try:
+            self._check(group_id, asked)
+        except KafkaError as error:
+            answer(HeartbeatResult(error))
+            return
+        if asked.member_epoch == JOIN:
+            self._joining.append((group_id, asked, answer))
+            if not self._gathers:
+                self._gathers = True
+                self.around.gather(self._join_together, self._joining.__len__)
+            return
+        with self.coordinator.lock:
+            if asked.member_epoch in (LEAVE, LEAVE_STATIC):
+                self._leave(group_id, asked, answer)
+            else:
+                self._beat(group_id, [(asked, answer)])
+
+    def _join_together(self) -> None:
+        """All joins that have come: those of a group share one assignment."""
+        self._gathers = False  # from now on a join sees to itself, even if it is taken along here
+        arrived: dict[str, list[Asked]] = {}
+        while self._joining:
+            group_id, asked, answer = self._joining.popleft()
+            arrived.setdefault(group_id, []).append((asked, answer))
+        for group_id, rows in arrived.items():
+            try:
+                with self.coordinator.lock:
+                    self._beat(group_id, rows)
+            except Exception as error:  # the other groups have nothing to do with it
+                log.exception("group %s: %d members cannot join", group_id, len(rows))
+                for row in rows:
+                    with suppress(RuntimeError):  # it was answered before the trouble came
+                        _refuse([row], UnknownServerError(str(error)))
+
+    def _check(self, group_id: str, asked: Heartbeat) -> None:
+        """What can be said without looking at the group."""
+        named = (
+            ("group id", group_id),
+            ("instance id", asked.instance_id),
+            ("rack", asked.rack_id),
+        )
+        for what, text in named:
+            if text is not None and not text.strip():
+                raise InvalidRequest(f"An empty {what}.")
+        epoch = asked.member_epoch
+        if (asked.version >= OWN_ID_FROM or epoch != JOIN) and not asked.member_id.strip():
+            raise InvalidRequest("An empty member id.")
+        if epoch == JOIN:
+            if asked.rebalance_timeout_ms == -1:
+                raise InvalidRequest("A first heartbeat names the rebalance timeout.")
+            if asked.owned is None or asked.owned:
+                raise InvalidRequest("Who joins owns no partitions.")
+            if asked.topics is None and asked.regex is None:
+                raise InvalidRequest("A first heartbeat names topics or a regular expression.")
+        elif epoch == LEAVE_STATIC:
+            if asked.instance_id is None:
+                raise InvalidRequest("A member without an instance id cannot leave for a while.")
+        elif epoch < LEAVE:
+            raise InvalidRequest(f"There is no member epoch {epoch}.")
+        if asked.assignor is not None and asked.assignor not in self.settings.assignors:
+            raise UnsupportedAssignor(
+                f"The assignor {asked.assignor[:100]} is not supported. Supported assignors:"
+                f" {', '.join(self.settings.assignors)}."
+            )
+
+    def group(self, group_id: str) -> ConsumerGroup:
+        """Raises GroupIdNotFound, also for a group of the classic protocol."""
+        found = self.coordinator.group(group_id)
+        if found.group_type != "consumer":
+            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+        return found
+
+    # -- a heartbeat ----------------------------------------------------------------------------
+
+    def _beat(self, group_id: str, rows: Sequence[Asked]) -> None:
+        """Heartbeats of one group: one of a member that is there, or joins."""
+        try:
+            partition = self.coordinator.check(group_id)
+            group, entries = self._group_for(group_id, rows[0][0].member_epoch == JOIN)
+        except KafkaError as error:
+            _refuse(rows, error)
+            return
+        entered: list[tuple[Asked, Change]] = []
+        for row in rows:
+            try:
+                entered.append((row, self._entered(group, row[0])))
+            except KafkaError as error:
+                _refuse([row], error)
+        if not entered:
+            return
+        try:
+            members = self.advance(group, entries, [change for _, change in entered])
+        except KafkaError as error:
+            if len(entered) == 1:
+                _refuse([entered[0][0]], error)
+            else:  # one of them is the trouble, and the others need not suffer
+                for row, _ in entered:
+                    self._beat(group_id, [row])
+            return
+        self.coordinator.adopt(group, partition)
+        timeouts = self.around.timeouts(group_id)
+        results: list[tuple[AnswerHeartbeat, HeartbeatResult]] = []
+        for ((asked, answer), change), after in zip(entered, members, strict=True):
+            self.extend_session(group, after.member_id, timeouts.session_ms)
+            self._watch_rebalance(group, after)
+            tells = asked.says_all or after.assigned != change.before.assigned
+            assigned = after.assigned if tells else None
+            result = HeartbeatResult(
+                None, after.member_id, after.epoch, timeouts.heartbeat_ms, assigned
+            )
+            results.append((answer, result))
+
+        def told(error: KafkaError | None) -> None:
+            for answer, result in results:
+                answer(result if error is None else HeartbeatResult(error))
+
+        self.writes.write(group, entries, told)
+        self.regexes.resolve(group)
+
+    def _entered(self, group: ConsumerGroup, asked: Heartbeat) -> Change:
+        """The member as it asks to be, in the group. Raises why it may not; nothing has changed
+        then."""
+        member_id = asked.member_id or self.coordinator.new_id()
+        self.check_room(group, member_id)
+        before = self._member_for(group, member_id, asked)
+        replaced = None
+        if before is None:
+            before, replaced = self._new_member(group, member_id, asked.instance_id)
+        member = before._replace(
+            instance_id=asked.instance_id if asked.instance_id is not None else before.instance_id,
+            rack_id=asked.rack_id if asked.rack_id is not None else before.rack_id,
+            client_id=asked.client_id,
+            client_host=asked.client_host,
+            topics=before.topics if asked.topics is None else tuple(sorted(set(asked.topics))),
+            regex=before.regex if asked.regex is None else asked.regex,
+            rebalance_timeout_ms=(
+                before.rebalance_timeout_ms
+                if asked.rebalance_timeout_ms == -1
+                else asked.rebalance_timeout_ms
+            ),
+            assignor=before.assignor if asked.assignor is None else asked.assignor,
+            classic=None,
+        )
+        resubscribed = member.topics != before.topics or member.regex != before.regex
+        regex_is_known = self.regexes.check(group, before, member)
+        change = Change(
+            member,
+            before,
+            replaced,
+            owned=asked.owned,
+            bumps=member.topics != before.topics or regex_is_known,
+            resubscribed=resubscribed,
+        )
+        change.enter(group)
+        return change
+
+    def _group_for(self, group_id: str, create: bool) -> tuple[ConsumerGroup, list[Entry]]:
+        """The group, perhaps a new one that nobody knows yet, and what is to be written for it."""
+        found = self.coordinator.groups.get(group_id)
+        if found is not None and found.group_type == "consumer":
+            return found, []
+        if not create:
+            if found is None:
+                raise GroupIdNotFound(f"Group {group_id} not found.")
+            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+        if found is None:
+            if self.coordinator.is_other(group_id):
+                raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+            new = ConsumerGroup(group_id)
+            return new, records.beginning(new)
+        return self.migration.upgraded(found)
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raises GroupMaxSizeReached."""
+        if len(group.members) >= self.settings.members_max and member_id not in group.members:
+            raise GroupMaxSizeReached(
+                f"The group has the {self.settings.members_max} members that it may have."
+            )
+
+    def _member_for(
+        self, group: ConsumerGroup, member_id: str, asked: Heartbeat
+    ) -> ConsumerMember | None:
+        """The member that speaks; None for a new one, or one that takes an instance's place. One
+        that is known and joins anew has abandoned what it had, and is told again what that is."""
+        if asked.member_epoch == JOIN:
+            if asked.instance_id is not None and asked.instance_id in group.instances:
+                return None
+            return group.members.get(member_id)
+        found = group.check_member(member_id, asked.instance_id)
+        self._check_epoch(found, asked)
+        return found
+
+    def _check_epoch(self, member: ConsumerMember, asked: Heartbeat) -> None:
+        """An answer may have been lost: the epoch before is taken too, from a member that owns
+        nothing that it must not."""
+        epoch = asked.member_epoch
+        lost = epoch == member.previous_epoch and is_part_of(asked.owned, member.assigned)
+        if epoch != member.epoch and not (epoch < member.epoch and lost):
+            raise FencedMemberEpoch(
+                f"The member has epoch {epoch} and is known with {member.epoch}. It must abandon"
+                " all its partitions and join again."
+            )
+
+    def _new_member(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None
+    ) -> tuple[ConsumerMember, ConsumerMember | None]:
+        """The new member, and the one whose place it takes."""
+        holder = group.instances.get(instance_id) if instance_id is not None else None
+        if holder is None:
+            return ConsumerMember(member_id), None
+        old = group.members[holder]
+        if old.classic is None and old.epoch != LEAVE_STATIC:
+            raise UnreleasedInstanceId(
+                f"The instance id {instance_id} is owned by member {holder}, which has not left."
+            )
+        return old._replace(member_id=member_id, epoch=JOIN, previous_epoch=JOIN), old
+
+    # -- what any request may cause -------------------------------------------------------------
+
+    def advance(
+        self, group: ConsumerGroup, entries: list[Entry], changes: Sequence[Change]
+    ) -> list[ConsumerMember]:
+        """Of changes that have entered the group: works out its epoch, and once for all of them
+        the target, where they have become old, and makes each member's step. What is to be written
+        is added to `entries`; when it raises, the group is as it was before they entered."""
+        try:
+            epoch, metadata_hash = self.next_epoch(group, sum(one.bumps for one in changes))
+            target = self._next_target(group, epoch)
+            members = []
+            for one in changes:
+                after = reconciled(
+                    one.member,
+                    group.target_epoch if target is None else epoch,
+                    (group.target if target is None else target).get(one.member.member_id, {}),
+                    group.owner,
+                    one.owned,
+                    group.subscribed_ids(one.member, self.around.topics()),
+                    one.resubscribed,
+                )
+                group.put(after)
+                members.append(after)
+        except KafkaError:
+            for one in reversed(changes):
+                one.take_back(group)
+            raise
+        if (epoch, metadata_hash) != (group.epoch, group.metadata_hash):
+            group.epoch, group.metadata_hash = epoch, metadata_hash
+            entries.append(records.group_epoch(group.group_id, epoch, metadata_hash))
+        for one in changes:
+            self._describe(group, one, entries)
+        if target is not None:
+            self._take_target(group, target, epoch, entries)
+        for one, after in zip(changes, members, strict=True):
+            if one.known is None or one.known.position != after.position:
+                entries.append(records.current_entry(group.group_id, after))
+        return members
+
+    def _describe(self, group: ConsumerGroup, change: Change, entries: list[Entry]) -> None:
+        """The entries of who the member is, and that it has another's place."""
+        group_id, member, replaced = group.group_id, change.member, change.replaced
+        if replaced is not None:
+            self._forget_watch(group, replaced.member_id)
+            group.unwritten.add(replaced.member_id)
+            entries += records.member_tombstones(group_id, replaced.member_id)
+        if change.known is None or change.known.description != member.description:
+            entries.append(records.member_entry(group_id, member))
+        self.regexes.forget_left(group, change.before, entries)
+        if replaced is not None:
+            row = group.target_of(member.member_id)
+            entries.append(records.target_entry(group_id, member.member_id, row))
+
+    def next_epoch(self, group: ConsumerGroup, bumps: int) -> tuple[int, int]:
+        """The epoch that the group ought to have after so many changes, and the hash of its
+        topics, which are looked at as well."""
+        views = self.around.topics()
+        epoch = max(group.epoch, FIRST_EPOCH)
+        if not bumps and group.views is views:
+            return epoch, group.metadata_hash
+        metadata_hash = views.hash_of(group.topic_names())
+        group.views = views
+        if not bumps and metadata_hash != group.metadata_hash:
+            bumps = 1
+        return epoch + bumps, metadata_hash
+
+    def _next_target(self, group: ConsumerGroup, epoch: int) -> dict[str, Assignment] | None:
+        """None: the one that there is will do, or must do until its time is over."""
+        if epoch <= group.target_epoch:
+            return None
+        if group.target_epoch > 0:
+            since_ms = self.coordinator.wall_ms() - group.assigned_ms
+            wait_ms = self.around.timeouts(group.group_id).assignment_ms - since_ms
+            if since_ms >= 0 and wait_ms > 0:
+                self._assign_later(group, wait_ms)
+                return None
+        return self._new_target(group)
+
+    def _assign_later(self, group: ConsumerGroup, wait_ms: int) -> None:
+        """Members that join one after the other are assigned together."""
+        if group.assigns_later is None:
+            group.assigns_later = self.after(wait_ms, lambda: self._assign_due(group))
+
+    def _assign_due(self, group: ConsumerGroup) -> None:
+        group.assigns_later = None
+        if group.dead or group.epoch <= group.target_epoch or not group.members:
+            return
+        try:
+            target = self._new_target(group)
+        except UnknownServerError:
+            return  # it was logged; the next heartbeat tries again, and tells its member
+        entries: list[Entry] = []
+        self._take_target(group, target, group.epoch, entries)
+        self.writes.write(group, entries, None)
+
+    def _take_target(
+        self,
+        group: ConsumerGroup,
+        target: dict[str, Assignment],
+        epoch: int,
+        entries: list[Entry],
+    ) -> None:
+        """The rows that have changed are written, and the epoch."""
+        for member_id, row in target.items():
+            if group.target.get(member_id) != row:
+                entries.append(records.target_entry(group.group_id, member_id, row))
+        group.target, group.target_epoch = target, epoch
+        group.assigned_ms = self.coordinator.wall_ms()
+        entries.append(records.target_epoch(group.group_id, epoch, group.assigned_ms))
+
+    def _new_target(self, group: ConsumerGroup) -> dict[str, Assignment]:
+        views = self.around.topics()
+        return new_target(
+            group.group_id,
+            group.subscribers(views),
+            views,
+            group.target,
+            group.assignor(self.settings.assignors[0]),
+            self.around.assign,
+        )
+
+    # -- leaving --------------------------------------------------------------------------------
+
+    def _leave(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
+        try:
+            self.coordinator.check(group_id)
+            group = self.group(group_id)
+            member = group.check_member(asked.member_id, asked.instance_id)
+        except KafkaError as error:
+            answer(HeartbeatResult(error))
+            return
+        result = HeartbeatResult(None, member.member_id, asked.member_epoch)
+
+        def told(error: KafkaError | None) -> None:
+            answer(result if error is None else HeartbeatResult(error))
+
+        if asked.member_epoch == LEAVE_STATIC:
+            # Its place and its partitions are kept until its session ends.
+            away = member._replace(epoch=LEAVE_STATIC, revoking=NOTHING)
+            group.put(away)
+            self._watch_rebalance(group, away)
+            self.writes.write(group, [records.current_entry(group_id, away)], told)
+        else:
+            self.fence(group, [member], told)
+
+    def fence(
+        self, group: ConsumerGroup, members: Collection[ConsumerMember], told: Told | None = None
+    ) -> None:
+        """These are members no longer; what they owned is free."""
+        leaving = {member.member_id for member in members}
+        if self.migration.downgrades_without(group, leaving):
+            for member_id in leaving:
+                self._forget_watch(group, member_id)
+            self.migration.downgrade(group, leaving, told)
+            return
+        entries: list[Entry] = []
+        for member in members:
+            group.remove(member.member_id)
+            self._forget_watch(group, member.member_id)
+            group.unwritten.add(member.member_id)
+            self.regexes.forget_left(group, member, entries)
+            entries += records.member_tombstones(group.group_id, member.member_id)
+        group.epoch, group.metadata_hash = self.next_epoch(group, 1)
+        epoch_entry = records.group_epoch(group.group_id, group.epoch, group.metadata_hash)
+        self.writes.write(group, [epoch_entry, *entries], told)
+
+    # -- timers ---------------------------------------------------------------------------------
+
+    def watch(self, group: ConsumerGroup, member_id: str) -> Watch:
+        found = group.watches.get(member_id)
+        if found is None:
+            found = group.watches[member_id] = Watch()
+        return found
+
+    def after(self, delay_ms: int, call: Callable[[], object]) -> Any:
+        def locked() -> None:
+            with self.coordinator.lock:
+                call()
+
+        return self._timers.after(delay_ms, locked)
+
+    def extend_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
+        """From now on. A timer that runs early looks at the deadline and comes again."""
+        watch = self.watch(group, member_id)
+        deadline_ms = self._timers.now_ms() + session_ms
+        earlier, watch.deadline_ms = deadline_ms < watch.deadline_ms, deadline_ms
+        if watch.session is None or earlier:
+            if watch.session is not None:
+                watch.session.cancel()
+            watch.session = self.after(session_ms, lambda: self._session_due(group, member_id))
+
+    def _session_due(self, group: ConsumerGroup, member_id: str) -> None:
+        watch, member = group.watches.get(member_id), group.members.get(member_id)
+        if watch is None or member is None or group.dead:
+            return
+        left_ms = watch.deadline_ms - self._timers.now_ms()
+        if left_ms > 0:
+            watch.session = self.after(left_ms, lambda: self._session_due(group, member_id))
+            return
+        watch.session = None
+        log.info("group %s: the session of member %s is over", group.group_id, member_id)
+        self.fence(group, [member])
+
+    def _watch_rebalance(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """While a member has partitions to give up it has its rebalance timeout for that."""
+        watch = self.watch(group, member.member_id)
+        waits = member.state == UNREVOKED and member.epoch != LEAVE_STATIC
+        if watch.rebalance is not None and waits and watch.rebalance[0] is member.revoking:
+            return
+        if watch.rebalance is not None:
+            watch.rebalance[1].cancel()
+            watch.rebalance = None
+        if waits:
+            timer = self.after(
+                member.rebalance_timeout_ms,
+                lambda: self._rebalance_due(group, member.member_id, member.epoch),
+            )
+            watch.rebalance = member.revoking, timer
+
+    def _rebalance_due(self, group: ConsumerGroup, member_id: str, epoch: int) -> None:
+        member = group.members.get(member_id)
+        if group.dead or member is None or (member.epoch, member.state) != (epoch, UNREVOKED):
+            return
+        log.info("group %s: member %s did not give up its partitions", group.group_id, member_id)
+        self.fence(group, [member])
+
+    def _forget_watch(self, group: ConsumerGroup, member_id: str) -> None:
+        watch = group.watches.pop(member_id, None)
+        if watch is None:
+            return
+        rebalance = None if watch.rebalance is None else watch.rebalance[1]
+        for timer in (watch.session, rebalance, watch.join, watch.sync):
+            if timer is not None:
+                timer.cancel()
+
+    def forget_watches(self, group: ConsumerGroup) -> None:
+        for member_id in list(group.watches):
+            self._forget_watch(group, member_id)
+
+    # -- the journal's calls --------------------------------------------------------------------
+
+    def resume(self, group: ConsumerGroup) -> None:
+        """After a group was read from the log: its members have a session from now on."""
+        group.settle_owners()
+        session_ms = self.around.timeouts(group.group_id).session_ms
+        for member in group.members.values():
+            classic = member.classic
+            own_ms = session_ms if classic is None else classic.session_timeout_ms
+            self.extend_session(group, member.member_id, own_ms)
+            if classic is None:
+                self._watch_rebalance(group, member)
+
+    def forget(self, group: ConsumerGroup) -> None:
+        """The group is no longer ours. Who waits for the journal is told by it."""
+        group.dead = True
+        if group.assigns_later is not None:
+            group.assigns_later.cancel()
+            group.assigns_later = None
+        self.forget_watches(group)
+
+
+def _refuse(rows: Sequence[Asked], error: KafkaError) -> None:
+    for _, answer in rows:
+        answer(HeartbeatResult(error))

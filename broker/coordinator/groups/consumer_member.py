@@ -1,0 +1,185 @@
+"""A member of a consumer group (KIP-848), and one step of it towards its target assignment.
+
+A member has an epoch, what it owns (`assigned`, with the epoch that each partition came at), and
+what it was told to give up (`revoking`) and may still read. It owns both until it says that it owns
+the second no more: so a partition has one owner at a time. States, numbered as Kafka stores them:
+
+    STABLE      it has come to the epoch it was led to
+    UNREVOKED   it must give up partitions first and stays at its old epoch
+    UNRELEASED  it is at the new epoch; others still hold some of what it is to get
+
+`reconciled` makes the step. Plain values, no time, no I/O. Next: consumer_group.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from barnabas.coordinator.groups.target_assignment import Assignment
+from barnabas.errors import FencedMemberEpoch
+
+STABLE, UNREVOKED, UNRELEASED, UNKNOWN_STATE = 0, 1, 2, 127
+LEAVE = -1  # instead of an epoch: the member leaves
+LEAVE_STATIC = -2  # a static member leaves and means to come back
+JOIN = 0
+
+Owned = Mapping[bytes, Mapping[int, int]]  # topic id, partition, the epoch it was assigned at
+NOTHING: Owned = {}
+
+
+class ClassicPart(NamedTuple):
+    """What a member of the classic protocol said beside its subscription."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class ConsumerMember(NamedTuple):
+    """One member, as of one moment."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()  # names it subscribes to, sorted
+    regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicPart | None = None
+    state: int = STABLE
+    epoch: int = JOIN
+    previous_epoch: int = -1
+    assigned: Owned = NOTHING
+    revoking: Owned = NOTHING
+
+    @property
+    def description(self) -> tuple[object, ...]:
+        """What its metadata record holds."""
+        return self[:10]
+
+    @property
+    def position(self) -> tuple[object, ...]:
+        """What its current assignment's record holds."""
+        return self[10:]
+
+    def at(self, epoch: int) -> ConsumerMember:
+        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.state == STABLE and self.epoch == epoch
+
+
+def partitions_of(owned: Owned) -> Assignment:
+    return {topic_id: frozenset(rows) for topic_id, rows in owned.items()}
+
+
+def with_epoch(assignment: Mapping[bytes, Collection[int]], epoch: int) -> Owned:
+    return {topic_id: dict.fromkeys(rows, epoch) for topic_id, rows in assignment.items() if rows}
+
+
+def is_part_of(owned: Mapping[bytes, Collection[int]] | None, assigned: Owned) -> bool:
+    """Whether a member that says what it owns owns nothing else. None: it did not say."""
+    if owned is None:
+        return False
+    return all(
+        partition in assigned.get(topic_id, ())
+        for topic_id, rows in owned.items()
+        for partition in rows
+    )
+
+
+def reconciled(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    owner_of: Callable[[bytes, int], str | None],
+    owned: Mapping[bytes, Collection[int]] | None,
+    subscribed: Collection[bytes],
+    resubscribed: bool,
+) -> ConsumerMember:
+    """The member after a step, or the same when none can be made.
+
+    `owned` is what it says to own, None when it did not say. `subscribed` are the ids of its
+    topics: of another topic it gets nothing. `resubscribed`: its subscription has changed, so
+    topics that it has left go at once, whatever its target says."""
+    if member.state == UNKNOWN_STATE:
+        # Kept by a later broker in a state that means nothing here: it begins from the start.
+        if owned is None or any(owned.values()):
+            raise FencedMemberEpoch("the member is in a state that is not known; join anew")
+        return _towards(member, target_epoch, target, owner_of, owned, subscribed)
+    if member.state == STABLE and member.epoch == target_epoch:
+        return _without_left_topics(member, owned, subscribed) if resubscribed else member
+    if member.state == UNREVOKED and _still_owns(owned, member.revoking):
+        return _without_left_topics(member, owned, subscribed) if resubscribed else member
+    return _towards(member, target_epoch, target, owner_of, owned, subscribed)
+
+
+def _still_owns(owned: Mapping[bytes, Collection[int]] | None, revoking: Owned) -> bool:
+    if owned is None:
+        return True
+    return any(
+        partition in revoking.get(topic_id, ())
+        for topic_id, rows in owned.items()
+        for partition in rows
+    )
+
+
+def _without_left_topics(
+    member: ConsumerMember,
+    owned: Mapping[bytes, Collection[int]] | None,
+    subscribed: Collection[bytes],
+) -> ConsumerMember:
+    left = [topic_id for topic_id in member.assigned if topic_id not in subscribed]
+    if not left:
+        return member
+    assigned = {t: rows for t, rows in member.assigned.items() if t not in left}
+    revoking = dict(member.revoking)
+    for topic_id in left:
+        revoking[topic_id] = {**revoking.get(topic_id, {}), **member.assigned[topic_id]}
+    if _still_owns(owned, revoking):
+        return member.at(member.epoch)._replace(
+            state=UNREVOKED, assigned=assigned, revoking=revoking
+        )
+    return member.at(member.epoch)._replace(assigned=assigned)
+
+
+def _towards(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Assignment,
+    owner_of: Callable[[bytes, int], str | None],
+    owned: Mapping[bytes, Collection[int]] | None,
+    subscribed: Collection[bytes],
+) -> ConsumerMember:
+    assigned: dict[bytes, Mapping[int, int]] = {}
+    revoking: dict[bytes, Mapping[int, int]] = {}
+    coming: dict[bytes, list[int]] = {}
+    unreleased = False
+    for topic_id in {**target, **member.assigned}:
+        wanted = target.get(topic_id, frozenset()) if topic_id in subscribed else frozenset()
+        has = member.assigned.get(topic_id, {})
+        if has:
+            keeps = {p: epoch for p, epoch in has.items() if p in wanted}
+            if keeps:
+                assigned[topic_id] = has if len(keeps) == len(has) else keeps
+            if len(keeps) < len(has):
+                revoking[topic_id] = {p: epoch for p, epoch in has.items() if p not in wanted}
+        for partition in wanted:
+            if partition in has:
+                continue
+            if owner_of(topic_id, partition) in (None, member.member_id):
+                coming.setdefault(topic_id, []).append(partition)
+            else:
+                unreleased = True
+    if revoking and _still_owns(owned, revoking):
+        return member.at(member.epoch)._replace(
+            state=UNREVOKED, assigned=assigned, revoking=revoking
+        )
+    for topic_id, partitions in coming.items():
+        new = dict.fromkeys(sorted(partitions), target_epoch)
+        assigned[topic_id] = {**assigned.get(topic_id, {}), **new}
+    return member.at(target_epoch)._replace(
+        state=UNRELEASED if unreleased else STABLE, assigned=assigned, revoking=NOTHING
+    )

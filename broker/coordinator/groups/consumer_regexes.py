@@ -1,0 +1,131 @@
+"""Regular expressions that consumers subscribe with: checked, and the topics that they fit.
+
+Syntax and meaning are RE2's (wire/client_regex.py), and a name must match as a whole, so the time
+that a pattern takes is bounded. It may still be long with many topics: fitting is done somewhere
+else (`run`), without the coordinator's lock, and until it is done a new expression stands for no
+topic. The result is written, and the group's epoch goes up when it has changed. Topics that come
+and go are looked at with the next heartbeat, at most once in REFRESH_MS for each group.
+Next: client_regex.py in wire/.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups import consumer_records as records
+from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Resolved
+from barnabas.coordinator.groups.consumer_member import ConsumerMember
+from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.errors import InvalidRegularExpression
+from barnabas.wire.client_regex import InvalidPattern, Regex
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.consumer_heartbeats import ConsumerHeartbeats
+
+log = logging.getLogger("barnabas.groups")
+
+REFRESH_MS = 1000
+
+Run = Callable[[Callable[[], object]], object]
+
+
+class Regexes:
+    """Of all groups of a coordinator."""
+
+    def __init__(self, heartbeats: ConsumerHeartbeats, run: Run) -> None:
+        self._heartbeats = heartbeats
+        self._coordinator = heartbeats.coordinator
+        self._run = run
+
+    def check(self, group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:
+        """Whether a member has changed to an expression whose topics are known. Raises
+        InvalidRegularExpression."""
+        regex = after.regex
+        if not regex or regex == before.regex:
+            return bool(before.regex) and regex != before.regex
+        if regex not in group.regexes:
+            try:
+                Regex(regex)
+            except InvalidPattern as error:
+                raise InvalidRegularExpression(
+                    f"SubscribedTopicRegex `{regex[:200]}` is not a valid regular expression:"
+                    f" {error}."
+                ) from error
+        return regex in group.resolved
+
+    def forget_left(
+        self, group: ConsumerGroup, before: ConsumerMember, entries: list[Entry]
+    ) -> None:
+        """After a member has left an expression: the last one's is forgotten."""
+        regex = before.regex
+        if regex and regex not in group.regexes and group.resolved.pop(regex, None) is not None:
+            group.unwritten_regexes.add(regex)
+            entries.append(records.regex_tombstone(group.group_id, regex))
+
+    def resolve(self, group: ConsumerGroup) -> None:
+        """Has the topics looked up when there is reason to."""
+        if not group.regexes or group.resolving:
+            return
+        views = self._heartbeats.around.topics()
+        unknown = group.regexes.keys() - group.resolved.keys()
+        if not unknown:
+            last_ms = max(row.at_ms for row in group.resolved.values())
+            if group.resolved_for is views or self._coordinator.wall_ms() < last_ms + REFRESH_MS:
+                return
+        group.resolving = True
+        wanted = list(group.regexes)
+
+        def resolved() -> None:
+            found: Mapping[str, frozenset[str]] = {}
+            try:
+                found = topics_of(wanted, views.names())
+            finally:
+                with self._coordinator.lock:
+                    group.resolving = False
+                    if not group.dead and self._coordinator.groups.get(group.group_id) is group:
+                        self._take(group, found, views)
+
+        self._run(resolved)
+
+    def _take(
+        self, group: ConsumerGroup, found: Mapping[str, frozenset[str]], views: TopicViews
+    ) -> None:
+        now_ms = self._coordinator.wall_ms()
+        entries: list[Entry] = []
+        bump = False
+        group.resolved_for = views
+        for regex, topics in found.items():
+            if regex not in group.regexes:
+                continue
+            before = group.resolved.get(regex)
+            bump = bump or (before.topics if before else frozenset()) != topics
+            group.resolved[regex] = row = Resolved(topics, now_ms, now_ms)
+            group.unwritten_regexes.discard(regex)
+            if before is None or before.topics != topics:
+                entries.append(records.regex_entry(group.group_id, regex, row))
+        if not entries:
+            return
+        epoch, metadata_hash = self._heartbeats.next_epoch(group, bump)
+        if (epoch, metadata_hash) != (group.epoch, group.metadata_hash):
+            group.epoch, group.metadata_hash = epoch, metadata_hash
+            row_of_group = records.group_epoch(group.group_id, epoch, metadata_hash)
+            entries.insert(0, row_of_group)
+        self._heartbeats.writes.write(group, entries, None)
+
+
+def topics_of(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
+    """The names that each expression fits."""
+    found = {}
+    names = list(names)
+    for text in regexes:
+        try:
+            regex = Regex(text)
+        except InvalidPattern as error:  # another broker took it
+            log.error("regular expression %.200s fits no topic here: %s", text, error)
+            found[text] = frozenset[str]()
+            continue
+        found[text] = frozenset(name for name in names if regex.matches(name))
+    return found

@@ -1,0 +1,113 @@
+"""What consumer groups write, and who is answered when it is durable.
+
+A group changes in memory first and is written then, so that the next request goes on from there
+without waiting for the disk; but nobody is told of a state before the log has it, not even who
+asked for nothing new. When a write fails, who waited for it is told so, and the group is behind:
+what is written next is the whole group, at once, and answers that were built on what failed wait
+for that. So the log never holds less than what members were told. Next: coordinator/journal.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Told
+from barnabas.coordinator.groups.consumer_records import whole_group
+from barnabas.coordinator.groups.group_records import Entry
+from barnabas.errors import KafkaError
+
+PART_BYTES_MAX = 128 << 10  # of one append; a larger change goes in several, the group's row first
+
+Append = Callable[[int, Sequence[Entry], Told], None]
+
+
+class _Flight:
+    """One change on its way."""
+
+    __slots__ = ("error", "parts_left", "told", "whole")
+
+    def __init__(self, whole: bool, parts_left: int) -> None:
+        self.whole = whole
+        self.parts_left = parts_left
+        self.error: KafkaError | None = None
+        self.told: list[Told] = []
+
+
+class ConsumerWrites:
+    """The way of consumer groups into the journal. Everything under the coordinator's lock."""
+
+    def __init__(self, append: Append, partition_of: Callable[[str], int]) -> None:
+        self._append = append
+        self._partition_of = partition_of
+
+    def write(self, group: ConsumerGroup, entries: Sequence[Entry], told: Told | None) -> None:
+        """`told` when this, and all that came before it, is durable or was lost. Without entries:
+        when all that is known of the group is durable."""
+        whole = group.behind
+        if not entries and not whole:
+            if told is None:
+                return
+            if group.in_flight:
+                group.in_flight[-1].told.append(told)
+            else:
+                told(None)
+            return
+        parts = list(_parts(whole_group(group) if whole else entries))
+        flight = _Flight(whole, len(parts))
+        if told is not None:
+            flight.told.append(told)
+        group.in_flight.append(flight)
+        partition = self._partition_of(group.group_id)
+
+        def done(error: KafkaError | None) -> None:
+            flight.parts_left -= 1
+            flight.error = flight.error or error
+            if flight.parts_left == 0:
+                self._finished(group, flight)
+
+        for part in parts:
+            self._append(partition, part, done)
+
+    def _finished(self, group: ConsumerGroup, flight: _Flight) -> None:
+        group.in_flight.remove(flight)
+        if flight.error is not None:
+            group.behind = True
+            _tell(flight.told, flight.error)
+            if flight.whole:
+                held, group.held = group.held, []
+                _tell(held, flight.error)
+            elif not group.dead:
+                self._catch_up(group)
+        elif group.behind and not flight.whole and not group.dead:
+            group.held += flight.told  # it was built on what the log has not taken
+            self._catch_up(group)
+        else:
+            group.fresh = False
+            if flight.whole:
+                group.behind = False
+                held, group.held = group.held, []
+                _tell(held, None)
+            if not group.in_flight and not group.behind:
+                group.unwritten.clear()
+                group.unwritten_regexes.clear()
+            _tell(flight.told, None)
+
+    def _catch_up(self, group: ConsumerGroup) -> None:
+        if not any(flight.whole for flight in group.in_flight):
+            self.write(group, (), None)
+
+
+def _tell(waiting: list[Told], error: KafkaError | None) -> None:
+    for told in waiting:
+        told(error)
+
+
+def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    first, size_bytes = 0, 0
+    for at, (key, value) in enumerate(entries):
+        row_bytes = len(key) + len(value or b"")
+        if at > first and size_bytes + row_bytes > PART_BYTES_MAX:
+            yield entries[first:at]
+            first, size_bytes = at, 0
+        size_bytes += row_bytes
+    yield entries[first:]

@@ -1,0 +1,773 @@
+"""The group coordinator: every group whose partition of __consumer_offsets this node leads.
+
+What the handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch and the
+administration of groups call. One lock over all groups: what happens under it is short and never
+waits. Answers go out through callables, at once or later, on whichever thread has them.
+
+A change is journalled first and counts when it is durable: a commit is answered and seen by
+OffsetFetch then, an assignment is handed out then. Clock, timers, journal and random ids are
+passed in. A member whose commit was taken here, in a transaction or not, is admitted to the commit
+lane, where network threads take its next ones of both sorts, until its group changes in any way
+(cext/coordinator/offset_commit.pyx).
+Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
+Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
+imported when the first such group is met.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.record.records import Record
+from barnabas.coordinator.groups.classic_group import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    AnswerJoin,
+    AnswerSync,
+    ClassicGroup,
+    CommitLane,
+    JoinResult,
+    Membership,
+    SyncResult,
+)
+from barnabas.coordinator.groups.group_records import (
+    Committed,
+    Entry,
+    GroupRecord,
+    OffsetRecord,
+    group_entry,
+    group_key,
+    offset_key,
+    offset_value,
+    read_record,
+)
+from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
+from barnabas.coordinator.groups.rebalance import Joining, Rebalances, Timers
+from barnabas.coordinator.journal import Producer
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidCommitOffsetSize,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    MessageTooLarge,
+    NotCoordinator,
+    OffsetMetadataTooLarge,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+from barnabas.wire.batches import Batch
+from barnabas.wire.internal import CONSUMER_OFFSETS
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.classic_members import ClassicMembers
+    from barnabas.coordinator.groups.consumer_group import ConsumerGroup
+    from barnabas.coordinator.groups.consumer_heartbeats import (
+        AnswerHeartbeat,
+        ConsumerHeartbeats,
+        Heartbeat,
+        Surroundings,
+    )
+    from barnabas.coordinator.groups.consumer_records import ConsumerRecord
+
+    Group = ClassicGroup | ConsumerGroup
+
+log = logging.getLogger("barnabas.groups")
+
+Done = Callable[[KafkaError | None], object]
+Commit = tuple[str, int, Committed]  # topic, partition, what
+MEMBER_EPOCHS_FROM = 9  # of OffsetCommit
+FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16  # of records; some between are of other groups
+
+
+class Journal(Protocol):
+    """What of coordinator.journal is used here; tests have their own."""
+
+    topic: str
+
+    def ensure(self) -> None: ...
+    def partition_of(self, name: str) -> int: ...
+    def check(self, partition: int) -> None: ...
+    def led_partitions(self) -> dict[int, bool]: ...
+    def append(
+        self,
+        partition: int,
+        entries: Sequence[Entry],
+        done: Done,
+        *,
+        producer: Producer | None = None,
+    ) -> None: ...
+
+
+class OtherGroups(Protocol):
+    """Groups of another kind under the same coordinator; all calls are made under its lock."""
+
+    def holds(self, group_id: str) -> bool: ...
+    def listings(self) -> list[tuple[str, str, str, str]]:
+        """Group, protocol type, state and type of each."""
+
+    def delete_group(self, group_id: str, answer: Done) -> None: ...
+    def replay(self, partition: int, record: Record) -> bool:
+        """Whether the record is one of theirs. Raises ValueError."""
+
+    def loaded(self, partition: int) -> None: ...
+    def unloaded(self, partition: int) -> None: ...
+
+
+class Lane(CommitLane, Fresh, Protocol):
+    """What of cext.coordinator.offset_commit is used here; None where every commit comes through
+    Python."""
+
+    def admit(
+        self,
+        group_id: str,
+        partition: int,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+    ) -> None: ...
+    def hold(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
+    def release(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
+    def has_waiting(self, group_id: str) -> bool: ...
+    def forget(self, partition: int) -> None: ...
+
+
+class GroupSettings(NamedTuple):
+    """The broker's settings that groups go by."""
+
+    session_timeout_min_ms: int
+    session_timeout_max_ms: int
+    initial_delay_ms: int
+    members_max: int
+    metadata_bytes_max: int
+    retention_ms: int
+
+    @classmethod
+    def of(cls, setting: Callable[[str], int]) -> GroupSettings:
+        """By Kafka's names."""
+        return cls(
+            session_timeout_min_ms=setting("group.min.session.timeout.ms"),
+            session_timeout_max_ms=setting("group.max.session.timeout.ms"),
+            initial_delay_ms=setting("group.initial.rebalance.delay.ms"),
+            members_max=setting("group.max.size"),
+            metadata_bytes_max=setting("offset.metadata.max.bytes"),
+            retention_ms=setting("offsets.retention.minutes") * 60_000,
+        )
+
+
+class GroupCoordinator:
+    """All groups of one node."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        timers: Timers,
+        wall_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        settings: GroupSettings,
+        lane: Lane | None = None,
+        membership: Membership | None = None,
+        around: Callable[[], Surroundings] | None = None,
+    ) -> None:
+        """`around`: what groups of the consumer protocol need; asked for with the first of them."""
+        self.journal = journal
+        self.settings = settings
+        self.wall_ms = wall_ms
+        self.timers = timers
+        self.new_id = new_id
+        self.lock = threading.RLock()
+        self.groups: dict[str, Group] = {}
+        self.others: list[OtherGroups] = []
+        self._lane = lane
+        self._stopped = False
+        self._by_partition: dict[int, set[str]] = {}
+        self._committing: dict[str, int] = {}  # commits of each group that are being written
+        self.offsets = Offsets(lane, self.groups, self._by_partition)
+        self._around = around
+        self._consumers: ConsumerHeartbeats | None = None
+        self._classic_members: ClassicMembers | None = None
+        self._rebalances = Rebalances(
+            lock=self.lock,
+            timers=timers,
+            wall_ms=wall_ms,
+            new_id=new_id,
+            store=self._store,
+            initial_delay_ms=settings.initial_delay_ms,
+            members_max=settings.members_max,
+            membership=membership,
+        )
+
+    # -- finding a group ------------------------------------------------------------------------
+
+    def check(self, group_id: str) -> int:
+        """The partition of a group whose requests are served here. Raises NotCoordinator,
+        CoordinatorLoadInProgress, CoordinatorNotAvailable."""
+        if self._stopped:
+            raise CoordinatorNotAvailable()
+        partition = self.journal.partition_of(group_id)
+        if partition < 0:
+            raise NotCoordinator()
+        self.journal.check(partition)
+        return partition
+
+    def group(self, group_id: str) -> Group:
+        """Under the lock. Raises GroupIdNotFound."""
+        found = self.groups.get(group_id)
+        if found is None:
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        return found
+
+    def is_other(self, group_id: str) -> bool:
+        """Under the lock: whether a group of another kind has this id."""
+        return any(other.holds(group_id) for other in self.others)
+
+    def _group_or_new(self, group_id: str, partition: int) -> Group:
+        found = self.groups.get(group_id)
+        if found is None:
+            found = self.groups[group_id] = ClassicGroup(group_id)
+            self._by_partition.setdefault(partition, set()).add(group_id)
+        return found
+
+    def drop_group(self, group_id: str, partition: int) -> None:
+        """Under the lock: the group and its offsets are no longer known."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            self._forget(group, CoordinatorNotAvailable())
+        self._by_partition.get(partition, set()).discard(group_id)
+        self.offsets.forget_group(group_id)
+
+    def _forget(self, group: Group, error: KafkaError) -> None:
+        """It is another's, or none; who waits is told."""
+        if group.group_type == "classic":
+            self._rebalances.forget(group, error)
+        else:
+            self.consumers.forget(group)
+
+    def stop(self) -> None:
+        """The node stops: who waits for a group is told, and nobody waits from now on."""
+        with self.lock:
+            self._stopped = True
+            for group in self.groups.values():
+                self._forget(group, CoordinatorNotAvailable())
+
+    # -- groups of the consumer protocol ----------------------------------------------------------
+
+    @property
+    def consumers(self) -> ConsumerHeartbeats:
+        """Under the lock, but for a heartbeat's first look."""
+        if self._consumers is None:
+            from barnabas.coordinator.groups.classic_members import ClassicMembers
+            from barnabas.coordinator.groups.consumer_heartbeats import ConsumerHeartbeats
+
+            assert self._around is not None, "nobody said what consumer groups need"
+            with self.lock:
+                if self._consumers is None:
+                    made = ConsumerHeartbeats(self, self._around())
+                    self._classic_members = ClassicMembers(made)
+                    self._consumers = made
+        return self._consumers
+
+    @property
+    def classic_members(self) -> ClassicMembers:
+        """Of consumer groups."""
+        assert self.consumers is not None and self._classic_members is not None
+        return self._classic_members
+
+    def consumer_heartbeat(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
+        """ConsumerGroupHeartbeat."""
+        self.consumers.heartbeat(group_id, asked, answer)
+
+    def adopt(self, group: ConsumerGroup, partition: int) -> None:
+        """Under the lock: from now on this is the group of its name."""
+        before = self.groups.get(group.group_id)
+        if before is group:
+            return
+        self.groups[group.group_id] = group
+        self._by_partition.setdefault(partition, set()).add(group.group_id)
+        if before is not None:
+            self._forget(before, RebalanceInProgress())
+            self.consumers.resume(group)
+
+    def replace_by_classic(self, group: ConsumerGroup, classic: ClassicGroup) -> None:
+        """Under the lock: a consumer group goes on as this one."""
+        self.consumers.forget(group)
+        self.groups[group.group_id] = classic
+        self._rebalances.resume(classic)
+
+    def rebalance(self, group: ClassicGroup) -> None:
+        """Under the lock: everybody joins anew."""
+        self._rebalances.rebalance(group)
+
+    def tombstones_of(self, group: Group) -> list[Entry]:
+        """What makes the log forget a group, its offsets apart."""
+        if group.group_type == "classic":
+            return [(group_key(group.group_id), None)]
+        from barnabas.coordinator.groups.consumer_records import group_tombstones
+
+        return group_tombstones(group)
+
+    # -- members --------------------------------------------------------------------------------
+
+    def join(self, group_id: str, asked: Joining, answer: AnswerJoin) -> None:
+        """JoinGroup."""
+        low, high = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
+        try:
+            if not group_id:
+                raise InvalidGroupId()
+            if not low <= asked.session_timeout_ms <= high:
+                raise InvalidSessionTimeout()
+            with self.lock:
+                partition = self.check(group_id)
+                group = self.groups.get(group_id)
+                if group is None:
+                    group = self._new_group(group_id, partition, asked)
+                if group.group_type == "consumer" and group.members:
+                    self.classic_members.join(group, asked, answer)
+                else:
+                    self._rebalances.join(self._as_classic(group, partition), asked, answer)
+        except KafkaError as error:
+            answer(JoinResult(error, asked.member_id))
+
+    def _new_group(self, group_id: str, partition: int, asked: Joining) -> Group:
+        if self.is_other(group_id):
+            raise InconsistentGroupProtocol()
+        if asked.member_id:
+            raise UnknownMemberId()
+        return self._group_or_new(group_id, partition)
+
+    def _as_classic(self, group: Group, partition: int) -> ClassicGroup:
+        """A consumer group without members becomes what its next member speaks."""
+        if group.group_type == "classic":
+            return group
+        entries = self.tombstones_of(group)
+        classic = ClassicGroup(group.group_id)
+        self.replace_by_classic(group, classic)
+        self.append(partition, entries, lambda _error: None)
+        return classic
+
+    def sync(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol: tuple[str | None, str | None],
+        assignments: Iterable[tuple[str, bytes]],
+        answer: AnswerSync,
+    ) -> None:
+        """SyncGroup."""
+        try:
+            with self.lock:
+                group = self._group_of_members(group_id)
+                if group.group_type == "consumer":
+                    self.classic_members.sync(
+                        group, member_id, instance_id, generation, protocol, answer
+                    )
+                    return
+                self._rebalances.sync(
+                    group, member_id, instance_id, generation, protocol, assignments, answer
+                )
+        except KafkaError as error:
+            answer(SyncResult(error))
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
+        """Raises what Heartbeat answers."""
+        with self.lock:
+            group = self._group_of_members(group_id)
+            if group.group_type == "consumer":
+                self.classic_members.heartbeat(group, member_id, instance_id, generation)
+            else:
+                self._rebalances.heartbeat(group, member_id, instance_id, generation)
+
+    def leave(
+        self, group_id: str, leaving: Iterable[tuple[str, str | None]]
+    ) -> list[tuple[str, str | None, KafkaError | None]]:
+        """What each of (member id, instance id) is answered. Raises for the whole request."""
+        with self.lock:
+            group = self._group_of_members(group_id)
+            if group.group_type == "consumer":
+                return self.classic_members.leave(group, leaving)
+            if group.state == DEAD:
+                raise CoordinatorNotAvailable()
+            return self._rebalances.leave(group, leaving)
+
+    def _group_of_members(self, group_id: str) -> Group:
+        """A group that somebody says to be a member of."""
+        if not group_id:
+            raise InvalidGroupId()
+        self.check(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            raise UnknownMemberId()
+        return group
+
+    def _store(self, group: ClassicGroup, assignments: Mapping[str, bytes], done: Done) -> None:
+        entries = [group_entry(group, assignments)]
+
+        def finished(error: KafkaError | None) -> None:
+            done(UnknownServerError() if isinstance(error, MessageTooLarge) else error)
+
+        self.append(self.journal.partition_of(group.group_id), entries, finished)
+
+    def append(
+        self,
+        partition: int,
+        entries: Sequence[Entry],
+        done: Done,
+        producer: Producer | None = None,
+    ) -> None:
+        """Journals; `done` is called under the lock, when it is durable or was refused."""
+
+        def locked(error: KafkaError | None) -> None:
+            with self.lock:
+                done(error)
+
+        try:
+            self.journal.append(partition, entries, locked, producer=producer)
+        except KafkaError as error:
+            locked(error)
+
+    # -- commits --------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        commits: Iterable[Commit],
+        done: Callable[[Sequence[KafkaError | None]], object],
+        *,
+        producer: Producer | None = None,
+        version: int = MEMBER_EPOCHS_FROM,
+    ) -> None:
+        """OffsetCommit and, with a producer, TxnOffsetCommit. `done` gets what became of each
+        commit, in order, when all that was taken is durable. Raises for the whole request."""
+        commits = list(commits)
+        with self.lock:
+            partition = self.check(group_id)
+            found = self.groups.get(group_id)
+            if found is not None and found.group_type == "consumer":
+                knows_epochs = producer is not None or version >= MEMBER_EPOCHS_FROM
+                self._check_epoch(found, member_id, generation, commits, knows_epochs)
+            else:
+                self._check_commit(
+                    group_id, partition, member_id, instance_id, generation, producer is not None
+                )
+            metadata_max = self.settings.metadata_bytes_max
+            outcomes: list[KafkaError | None] = []
+            taken: list[Commit] = []
+            for commit in commits:
+                if len(commit[2].metadata.encode()) > metadata_max:
+                    outcomes.append(OffsetMetadataTooLarge())
+                else:
+                    outcomes.append(None)
+                    taken.append(commit)
+
+            keys = [(topic, index) for topic, index, _ in taken]
+
+            def finished(error: KafkaError | None) -> None:
+                self._commits(group_id, -1)
+                if error is None:
+                    self._take(group_id, partition, taken, producer)
+                if self._lane is not None:
+                    self._lane.release(group_id, keys)
+                    if error is None:
+                        self._admit(group_id, partition, member_id, instance_id, generation)
+                if error is None:
+                    done(outcomes)
+                else:
+                    told = (
+                        InvalidCommitOffsetSize() if isinstance(error, MessageTooLarge) else error
+                    )
+                    done([before or told for before in outcomes])
+
+            if not taken:
+                done(outcomes)
+                return
+            entries = [(offset_key(group_id, t, p), offset_value(row)) for t, p, row in taken]
+            if self._lane is not None:
+                self._lane.hold(group_id, keys)
+            self._commits(group_id, 1)
+            self.append(partition, entries, finished, producer)
+
+    def _commits(self, group_id: str, more: int) -> None:
+        count = self._committing.pop(group_id, 0) + more
+        if count:
+            self._committing[group_id] = count
+
+    def is_committing(self, group_id: str) -> bool:
+        """Whether commits of the group are being written, or are in the log and not known here.
+        Under the lock, and after dismiss(): else the answer holds for now only."""
+        return group_id in self._committing or (
+            self._lane is not None and self._lane.has_waiting(group_id)
+        )
+
+    def _admit(
+        self,
+        group_id: str,
+        partition: int,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+    ) -> None:
+        """Whoever commits again, as it just did, needs no Python for it until the group changes."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup) or self._lane is None:
+            return
+        if generation < 0:
+            if group.state != EMPTY:
+                return
+        elif group.state != STABLE or generation != group.generation:
+            return
+        elif group.members.get(member_id) is None or (
+            instance_id is not None and group.instances.get(instance_id) != member_id
+        ):
+            return
+        self._lane.admit(group_id, partition, member_id, instance_id, generation)
+        group.lane = self._lane
+
+    def _take(
+        self, group_id: str, partition: int, taken: list[Commit], producer: Producer | None
+    ) -> None:
+        self._group_or_new(group_id, partition)
+        for topic, index, row in taken:
+            if producer is None:
+                self.offsets.put(group_id, topic, index, row)
+            else:
+                self.offsets.put_pending(producer.producer_id, group_id, topic, index, row)
+
+    def _check_commit(
+        self,
+        group_id: str,
+        partition: int,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        transactional: bool,
+    ) -> None:
+        """Whether a group takes a commit from this member, or from somebody without a name."""
+        if group_id not in self.groups:
+            if self.is_other(group_id):
+                raise GroupIdNotFound(f"Group {group_id} does not commit offsets.")
+            if generation >= 0:
+                raise IllegalGeneration()
+        group = self._group_or_new(group_id, partition)
+        assert group.group_type == "classic"
+        if group.state == DEAD:
+            raise CoordinatorNotAvailable()
+        if generation < 0 and group.state == EMPTY:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            member = group.check_member(member_id, instance_id)
+            if generation != group.generation:
+                raise IllegalGeneration()
+            if group.state in (PREPARING, STABLE):
+                self._rebalances.committed(group, member)
+        elif not transactional:
+            raise UnknownMemberId()  # a group with members takes commits from them alone
+        if not transactional and group.state == COMPLETING:
+            # The member knows the generation, but not yet what of it it owns.
+            raise RebalanceInProgress()
+
+    def _check_epoch(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        epoch: int,
+        commits: Iterable[Commit],
+        knows_epochs: bool,
+    ) -> None:
+        """Whether a consumer group takes a commit. A member may have been brought to a later epoch
+        and not know it yet: it may commit for what it had in the earlier one and has still."""
+        if epoch < 0 and not group.members:
+            return
+        member = group.member(member_id)
+        if member.classic is None and not knows_epochs:
+            raise UnsupportedVersion("members of the consumer protocol commit with version 9 on")
+        if epoch == member.epoch:
+            return
+        if member.classic is not None:
+            raise IllegalGeneration()
+        topics = self.consumers.around.topics()
+        for topic, partition, _ in commits:
+            view = topics.named(topic)
+            came = None
+            if view is not None:
+                for owned in (member.assigned, member.revoking):
+                    came = owned.get(view.topic_id, {}).get(partition, came)
+            if came is None or not came <= epoch < member.epoch:
+                raise StaleMemberEpoch()
+
+    def check_reader(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Whether a member may read the group's offsets. Raises for the whole group."""
+        with self.lock:
+            self.check(group_id)
+            group = self.groups.get(group_id)
+            if group is None or group.group_type == "classic":
+                return
+            if member_id is None and member_epoch < 0:
+                return  # an administrator, or a client that does not say who it is
+            member = group.member(member_id or "")
+            if member_epoch != member.epoch:
+                raise IllegalGeneration() if member.classic is not None else StaleMemberEpoch()
+
+    def committed(self, group_id: str) -> Rows:
+        """All that a group committed; a copy."""
+        with self.lock:
+            self.check(group_id)
+            rows = self.offsets.of(group_id)
+            return {topic: dict(partitions) for topic, partitions in rows.items()}
+
+    def committed_of_partition(self, topic: str, partition: int) -> dict[str, int]:
+        """The offsets of all groups that are led here and loaded."""
+        with self.lock:
+            return self.offsets.of_partition(topic, partition)
+
+    def fetch(
+        self, group_id: str, wanted: Iterable[tuple[str, Iterable[int]]], stable: bool
+    ) -> list[tuple[str, list[tuple[int, Committed | None, bool]]]]:
+        """OffsetFetch: of each topic, (partition, what was committed, whether a transaction is
+        about to change it), the last only if `stable` is asked for."""
+        with self.lock:
+            self.check(group_id)
+            get, pending = self.offsets.get, self.offsets.is_pending
+            return [
+                (
+                    topic,
+                    [
+                        (p, get(group_id, topic, p), stable and pending(group_id, topic, p))
+                        for p in partitions
+                    ],
+                )
+                for topic, partitions in wanted
+            ]
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    def marker_written(self, topic: str, partition: int, producer_id: int, commit: bool) -> None:
+        """A transaction has ended in some partition of the node, and that is durable."""
+        if topic == CONSUMER_OFFSETS:
+            self.transaction_ended(partition, producer_id, commit)
+
+    def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
+        """A marker was written to a partition of __consumer_offsets, and is durable."""
+        with self.lock:
+            self.offsets.end_transaction(partition, producer_id, committed)
+
+    # -- the journal's calls --------------------------------------------------------------------
+
+    def replay(self, partition: int, batch: Batch) -> None:
+        """Records of the log, while a partition loads."""
+        if batch.control:
+            for record in batch.records:
+                kind = int.from_bytes((record.key or b"")[2:4], "big")
+                if kind in (0, COMMIT_MARKER):
+                    self.transaction_ended(partition, batch.producer_id, kind == COMMIT_MARKER)
+            return
+        producer_id = batch.producer_id if batch.transactional else None
+        with self.lock:
+            for record in batch.records:
+                try:
+                    if any(other.replay(partition, record) for other in self.others):
+                        continue
+                    found = read_record(record) or self._read_consumer_record(record)
+                except (MalformedMessage, UnsupportedVersion, ValueError) as error:
+                    log.warning("record %d is passed over: %s", record.offset, error)
+                    continue
+                if isinstance(found, OffsetRecord):
+                    self._replay_offset(partition, found, producer_id)
+                elif isinstance(found, GroupRecord):
+                    self._replay_group(partition, found)
+                elif found is not None:
+                    self._replay_consumer(partition, found)
+
+    def _replay_offset(self, partition: int, found: OffsetRecord, producer_id: int | None) -> None:
+        group_id, topic, index, committed = found
+        if committed is None:
+            self.offsets.forget(group_id, topic, index)
+            return
+        self._group_or_new(group_id, partition)
+        if producer_id is None:
+            self.offsets.put(group_id, topic, index, committed)
+        else:
+            self.offsets.put_pending(producer_id, group_id, topic, index, committed)
+
+    def _replay_group(self, partition: int, found: GroupRecord) -> None:
+        if found.group is None:
+            if found.group_id in self.groups:
+                self._replay_end(partition, found.group_id)
+            return
+        self._group_or_new(found.group_id, partition)
+        self.groups[found.group_id] = found.group
+
+    def _replay_end(self, partition: int, group_id: str) -> None:
+        """A group was forgotten; its offsets may be there still, without members."""
+        if self.offsets.of(group_id):
+            self.groups[group_id] = ClassicGroup(group_id)
+        else:
+            del self.groups[group_id]
+            self._by_partition[partition].discard(group_id)
+
+    def _read_consumer_record(self, record: Record) -> ConsumerRecord | None:
+        key = record.key
+        if key is None or not FIRST_CONSUMER_TYPE <= key[0] << 8 | key[1] <= LAST_CONSUMER_TYPE:
+            return None
+        from barnabas.coordinator.groups.consumer_records import read_consumer_record
+
+        return read_consumer_record(record)
+
+    def _replay_consumer(self, partition: int, found: ConsumerRecord) -> None:
+        from barnabas.coordinator.groups.consumer_group import ConsumerGroup
+        from barnabas.coordinator.groups.consumer_records import GROUP, replay
+
+        group = self.groups.get(found.group_id)
+        if group is None or group.group_type == "classic":
+            if found.value is None:
+                return
+            self._group_or_new(found.group_id, partition)
+            group = self.groups[found.group_id] = ConsumerGroup(found.group_id)
+            group.fresh = False
+        if found.name == GROUP and found.value is None:
+            self._replay_end(partition, found.group_id)
+        else:
+            replay(group, found)
+
+    def loaded(self, partition: int) -> None:
+        """The members of groups that were read have a session from now on."""
+        with self.lock:
+            for group_id in self._by_partition.get(partition, ()):
+                group = self.groups[group_id]
+                if group.group_type == "classic":
+                    self._rebalances.resume(group)
+                else:
+                    self.consumers.resume(group)
+            for other in self.others:
+                other.loaded(partition)
+
+    def unloaded(self, partition: int) -> None:
+        """Another node has the groups of a partition now."""
+        with self.lock:
+            for other in self.others:
+                other.unloaded(partition)
+            if self._lane is not None:
+                self._lane.forget(partition)
+            for group_id in self._by_partition.pop(partition, set()):
+                self._forget(self.groups.pop(group_id), NotCoordinator())
+                self.offsets.forget_group(group_id)

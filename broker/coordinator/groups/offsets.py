@@ -1,0 +1,241 @@
+"""What groups have committed, and what transactions will have when they end. Plain state.
+
+Of each group: topic, partition, Committed. Offsets of a transaction stay apart, by group and
+producer id, until its marker comes; then they count, unless one that counts stands later in the
+log, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with members do not expire
+while the group subscribes to their topic; those of an empty group expire
+`offsets.retention.minutes` after it became empty, those without members ever, after their commit.
+
+Commits that network threads took (cext/coordinator/offset_commit.pyx), those of transactions among
+them, and transactions that they ended are taken over before anything is looked at or changed here:
+whoever asks finds what was answered before. Next: coordinator.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from barnabas.coordinator.groups.classic_group import EMPTY, STABLE
+from barnabas.coordinator.groups.group_records import NEVER, Committed
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.coordinator import Group
+
+COMMIT_MARKER = 1  # of a control record; 0 aborts
+
+TopicPartition = tuple[str, int]
+Rows = dict[str, dict[int, Committed]]  # topic, partition
+
+
+class Fresh(Protocol):
+    """What of cext.coordinator.offset_commit is used here: durable commits that are not known here
+    so far."""
+
+    @property
+    def waiting(self) -> int: ...
+    def take(self) -> Iterable[tuple[str, str, int, int, int, str, int, int]]: ...
+
+
+class Pending:
+    """What a transaction will have committed. `order` is that of the log; `is_passed` once a
+    commit that counts stands later in it."""
+
+    __slots__ = ("committed", "is_passed", "order")
+
+    def __init__(self, order: int, committed: Committed) -> None:
+        self.order = order
+        self.committed = committed
+        self.is_passed = False
+
+
+class Offsets:
+    """All groups' offsets of one coordinator. What is put comes in the order of the log."""
+
+    def __init__(
+        self,
+        fresh: Fresh | None = None,
+        known: Container[str] = (),
+        by_partition: Mapping[int, Container[str]] = MappingProxyType({}),
+    ) -> None:
+        """`known`: the groups that there are; what comes from `fresh` for others is dropped.
+        `by_partition`: those of each partition of the log."""
+        self._groups: dict[str, Rows] = {}
+        self._pending: dict[str, dict[int, dict[TopicPartition, Pending]]] = {}
+        self._pending_groups: dict[int, set[str]] = {}  # by producer id
+        self._order = 0
+        self._fresh = fresh
+        self._known = known
+        self._by_partition = by_partition
+
+    def _catch_up(self) -> None:
+        fresh = self._fresh
+        if fresh is None or not fresh.waiting:
+            return
+        for group_id, topic, partition, offset, epoch, metadata, ms, producer_id in fresh.take():
+            if not group_id:  # a marker
+                self._end(partition, producer_id, offset == COMMIT_MARKER)
+                continue
+            if group_id not in self._known:
+                continue
+            row = Committed(offset, epoch, metadata, ms)
+            if producer_id < 0:
+                self._put(group_id, topic, partition, row)
+            else:
+                self._put_pending(producer_id, group_id, topic, partition, row)
+
+    def of(self, group_id: str) -> Rows:
+        """What a group committed; not to be changed."""
+        self._catch_up()
+        return self._groups.get(group_id, {})
+
+    def get(self, group_id: str, topic: str, partition: int) -> Committed | None:
+        self._catch_up()
+        rows = self._groups.get(group_id)
+        if rows is None:
+            return None
+        partitions = rows.get(topic)
+        return partitions.get(partition) if partitions is not None else None
+
+    def of_partition(self, topic: str, partition: int) -> dict[str, int]:
+        """What each group committed for one partition."""
+        self._catch_up()
+        rows = ((group, found.get(topic, {})) for group, found in self._groups.items())
+        return {group: row[partition].offset for group, row in rows if partition in row}
+
+    def count(self) -> int:
+        self._catch_up()
+        return sum(len(row) for rows in self._groups.values() for row in rows.values())
+
+    def put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
+        self._catch_up()
+        self._put(group_id, topic, partition, committed)
+
+    def _put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
+        self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+        if group_id in self._pending:
+            self._pass(group_id, (topic, partition), self._order)
+
+    def forget(self, group_id: str, topic: str, partition: int) -> None:
+        self._catch_up()
+        rows = self._groups.get(group_id, {})
+        partitions = rows.get(topic, {})
+        if partitions.pop(partition, None) is not None and not partitions:
+            del rows[topic]
+            if not rows:
+                del self._groups[group_id]
+
+    def forget_all(self, group_id: str, keys: Iterable[TopicPartition]) -> None:
+        for topic, partition in keys:
+            self.forget(group_id, topic, partition)
+
+    def forget_group(self, group_id: str) -> None:
+        """Its pending offsets too."""
+        self._catch_up()
+        self._groups.pop(group_id, None)
+        for producer_id in self._pending.pop(group_id, ()):
+            self._has_ended(producer_id, group_id)
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    def put_pending(
+        self, producer_id: int, group_id: str, topic: str, partition: int, committed: Committed
+    ) -> None:
+        self._catch_up()
+        self._put_pending(producer_id, group_id, topic, partition, committed)
+
+    def _put_pending(
+        self, producer_id: int, group_id: str, topic: str, partition: int, committed: Committed
+    ) -> None:
+        self._order += 1
+        rows = self._pending.setdefault(group_id, {}).setdefault(producer_id, {})
+        rows[topic, partition] = Pending(self._order, committed)
+        self._pending_groups.setdefault(producer_id, set()).add(group_id)
+
+    def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
+        """A marker in a partition of the log: what the producer had pending in the groups of that
+        partition counts, or never was."""
+        self._catch_up()
+        self._end(partition, producer_id, committed)
+
+    def _end(self, partition: int, producer_id: int, committed: bool) -> None:
+        mine = self._by_partition.get(partition, ())
+        for group_id in [
+            name for name in self._pending_groups.get(producer_id, ()) if name in mine
+        ]:
+            producers = self._pending.get(group_id, {})
+            rows = producers.pop(producer_id, {})
+            if not producers:
+                self._pending.pop(group_id, None)
+            self._has_ended(producer_id, group_id)
+            for at, row in rows.items():
+                if committed and not row.is_passed:
+                    topic, partition = at
+                    partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
+                    partitions[partition] = row.committed
+                    self._pass(group_id, at, row.order)
+
+    def _pass(self, group_id: str, at: TopicPartition, order: int) -> None:
+        """What is pending for a partition and stands up to here in the log counts no more."""
+        for rows in self._pending.get(group_id, {}).values():
+            row = rows.get(at)
+            if row is not None and row.order <= order:
+                row.is_passed = True
+
+    def _has_ended(self, producer_id: int, group_id: str) -> None:
+        groups = self._pending_groups.get(producer_id, set())
+        groups.discard(group_id)
+        if not groups:
+            self._pending_groups.pop(producer_id, None)
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction is about to commit this one."""
+        self._catch_up()
+        return self._is_pending(group_id, topic, partition)
+
+    def _is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        producers = self._pending.get(group_id)
+        return producers is not None and any(
+            (topic, partition) in rows for rows in producers.values()
+        )
+
+    def has_pending(self, group_id: str) -> bool:
+        self._catch_up()
+        return group_id in self._pending
+
+    # -- expiry ---------------------------------------------------------------------------------
+
+    def expired(
+        self, group_id: str, group: Group | None, now_ms: int, retention_ms: int
+    ) -> Iterator[TopicPartition]:
+        """What of a group is to be forgotten now."""
+        for topic, partitions in self.of(group_id).items():
+            since_ms = _counts_from(group, topic)
+            if since_ms is None:
+                continue
+            for partition, row in partitions.items():
+                if self._is_pending(group_id, topic, partition):
+                    continue
+                if row.expire_ms != NEVER:
+                    over = now_ms >= row.expire_ms
+                else:
+                    over = now_ms - (since_ms if since_ms >= 0 else row.commit_ms) >= retention_ms
+                if over:
+                    yield topic, partition
+
+
+COMMIT_TIME = -1
+
+
+def _counts_from(group: Group | None, topic: str) -> int | None:
+    """The time an offset's age counts from; COMMIT_TIME; None: it does not age."""
+    if group is None or group.protocol_type is None:
+        return COMMIT_TIME
+    if group.group_type == "consumer":
+        return None if group.is_subscribed_to(topic) else COMMIT_TIME
+    if group.state == EMPTY:
+        return COMMIT_TIME if group.empty_since_ms is None else group.empty_since_ms
+    if group.protocol_type == "consumer" and group.state == STABLE:
+        return None if group.is_subscribed_to(topic) else COMMIT_TIME
+    return None

@@ -1,0 +1,119 @@
+"""What groups of the consumer protocol get from the node around them.
+
+Topics are those of the last state of the cluster; a group's own timeouts stand above the broker's.
+Work that may take long goes to one thread and joins to another; both end when there is none left.
+Next: consumer_heartbeats.py, which uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.config.group_config import GroupConfig
+from barnabas.coordinator.groups.consumer_heartbeats import ConsumerSettings, Timeouts
+from barnabas.coordinator.groups.target_assignment import Assign
+from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.metadata.znodes import sanitized
+
+log = logging.getLogger("barnabas.groups")
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
+
+# Far below what a member waits for its next heartbeat; 500 that start together come in 50 ms.
+GATHER_S, GATHER_MAX_S = 0.001, 0.1
+
+
+def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
+    return ConsumerSettings(
+        members_max=config.integer("group.consumer.max.size"),
+        assignors=tuple(config.names("group.consumer.assignors")),
+        migration=str(config["group.consumer.migration.policy"]).lower(),
+    )
+
+
+class NodeSurroundings:
+    """Of one node."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        dynamic: DynamicConfig,
+        cluster: Callable[[], ClusterState],
+        group_config: Callable[[str], GroupConfig],
+        assign: Assign,
+    ) -> None:
+        self.settings = consumer_settings(config)
+        self.assign = assign
+        self._cluster = cluster
+        self._group_config = group_config
+        self._views = TopicViews(cluster())
+        self._dynamic = dynamic
+        self._long_work = Elsewhere("group-topics")
+        self._joins = Elsewhere("group-joins")
+
+    def topics(self) -> TopicViews:
+        state = self._cluster()
+        views = self._views
+        if not views.is_of(state):
+            views = self._views = TopicViews(state)
+        return views
+
+    def timeouts(self, group_id: str) -> Timeouts:
+        if not self._cluster().config("groups", sanitized(group_id)):
+            broker = self._dynamic.integer
+            return Timeouts(*(broker(f"group.{name}") for name in (SESSION, HEARTBEAT, ASSIGNMENT)))
+        group = self._group_config(group_id).integer
+        return Timeouts(group(SESSION), group(HEARTBEAT), group(ASSIGNMENT))
+
+    def run(self, call: Callable[[], object]) -> None:
+        """On the thread for long work. A group has one call there at most."""
+        self._long_work(call)
+
+    def gather(self, call: Callable[[], object], count: Callable[[], int]) -> None:
+        """On the thread that has joins only. One call waits at most."""
+
+        def gathered() -> None:
+            until_s, before, now = time.monotonic() + GATHER_MAX_S, 0, count()
+            while now > before and time.monotonic() < until_s:
+                time.sleep(GATHER_S)
+                before, now = now, count()
+            call()
+
+        self._joins(gathered)
+
+
+class Elsewhere:
+    """Calls one after the other on a thread that ends when there is none left."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, call: Callable[[], object]) -> None:
+        with self._lock:
+            self._waiting.append(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                call = self._waiting.popleft()
+            try:
+                call()
+            except Exception:  # one group's trouble must not stop the others
+                log.exception("%s: a call failed", self._name)

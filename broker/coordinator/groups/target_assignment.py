@@ -1,0 +1,113 @@
+"""The assignment a group is on its way to: asked of an assignor, checked, compared with the last.
+
+An assignor is a plugin (hooks/specs.py, assign_partitions), so its answer is looked at as one looks
+at bytes from a socket: members it was told of, topics they subscribe to, partitions that are there,
+none of them twice. Anything else is its failure, and the last assignment stays.
+Shared: consumer groups call `new_target` with the hook; a share group, whose partitions may have
+several readers, passes `exclusive=False`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.coordinator.groups.topic_views import TopicView, TopicViews
+from barnabas.errors import UnknownServerError
+
+if TYPE_CHECKING:
+    from barnabas.hooks.specs import GroupView
+
+log = logging.getLogger("barnabas.groups")
+
+Assignment = Mapping[bytes, frozenset[int]]  # topic id, partitions; no topic without partitions
+Assign = Callable[[str, "GroupView"], Mapping[str, Mapping[bytes, Collection[int]]]]
+NOTHING: Assignment = {}
+
+
+class Subscriber(NamedTuple):
+    """A member as far as its assignment goes."""
+
+    instance_id: str | None
+    rack_id: str | None
+    topics: frozenset[bytes]
+
+
+def new_target(
+    group_id: str,
+    subscribers: Mapping[str, Subscriber],
+    topics: TopicViews,
+    before: Mapping[str, Assignment],
+    assignor: str,
+    assign: Assign,
+    *,
+    exclusive: bool = True,
+) -> dict[str, Assignment]:
+    """Of every subscriber, what it is to own; `before` is what each was to own until now, by the
+    ids of `subscribers`. Raises UnknownServerError when the assignor failed."""
+    if not subscribers:
+        return {}
+    from barnabas.hooks.specs import GroupMemberView, GroupTopicView, GroupView
+
+    wanted = frozenset().union(*{member.topics for member in subscribers.values()})
+    known = {i: topic for i in wanted if (topic := topics.with_id(i)) is not None}
+    # All members of most groups subscribe to the same: they are shown one set.
+    there = {
+        subscribed: subscribed.intersection(known)
+        for subscribed in {member.topics for member in subscribers.values()}
+    }
+    view = GroupView(
+        group_id,
+        {
+            member_id: GroupMemberView(
+                member_id,
+                member.instance_id,
+                member.rack_id,
+                there[member.topics],
+                before.get(member_id, NOTHING),
+            )
+            for member_id, member in subscribers.items()
+        },
+        {i: GroupTopicView(t.name, t.partition_count, t.racks) for i, t in known.items()},
+    )
+    try:
+        answer = assign(assignor, view)
+        return _checked(answer, subscribers, known, before, exclusive)
+    except Exception as error:
+        log.exception("group %s keeps its assignment: assignor %s failed", group_id, assignor)
+        raise UnknownServerError(f"assignor {assignor}: {error}") from error
+
+
+def _checked(
+    answer: Mapping[str, Mapping[bytes, Collection[int]]],
+    subscribers: Mapping[str, Subscriber],
+    known: Mapping[bytes, TopicView],
+    before: Mapping[str, Assignment],
+    exclusive: bool,
+) -> dict[str, Assignment]:
+    """The answer with a row for every member; objects of `before` where nothing changed."""
+    if not answer.keys() <= subscribers.keys():
+        raise ValueError("it assigned to somebody who is no member")
+    found: dict[str, Assignment] = {}
+    taken: dict[bytes, set[int]] = {}
+    for member_id, subscriber in subscribers.items():
+        given = answer.get(member_id)
+        assignment: dict[bytes, frozenset[int]] = {}
+        for topic_id, indexes in (given or {}).items():
+            partitions = frozenset(indexes)
+            if not partitions:
+                continue
+            if topic_id not in subscriber.topics or topic_id not in known:
+                raise ValueError(f"{member_id} does not subscribe to a topic that it was given")
+            if min(partitions) < 0 or max(partitions) >= known[topic_id].partition_count:
+                raise ValueError(f"a partition of {known[topic_id].name} that is not there")
+            if exclusive:
+                others = taken.setdefault(topic_id, set())
+                if not others.isdisjoint(partitions):
+                    raise ValueError(f"a partition of {known[topic_id].name} was given twice")
+                others |= partitions
+            assignment[topic_id] = partitions
+        last = before.get(member_id)
+        found[member_id] = last if last == assignment and last is not None else assignment
+    return found

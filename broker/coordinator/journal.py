@@ -1,0 +1,448 @@
+"""An internal topic as the journal of a coordinator: append, know when it is durable, read back.
+
+A coordinator keeps its state in memory and writes every change here first, as key and value. Which
+partition of the topic an id belongs to follows from the id's hash, and who leads that partition
+coordinates the id. `append` never waits: a round (rounds.py) takes whatever has come since
+the last, one batch a partition, asks for one group commit and then calls each `done`. So ten
+thousand commits a second share a few hundred fsyncs.
+
+Order: the appends of a partition reach the log and their `done` in the order in which they were
+asked for. `done` gets None, or the KafkaError that a client is answered; it runs on the round's
+thread, without locks, and must not wait. After an error the records may still have reached the log.
+
+Loading: partitions that this node leads at the start, or leads anew, are replayed on a thread of
+their own; until then everything about them raises CoordinatorLoadInProgress. An empty partition is
+ready at once. Limits: PENDING_BYTES_MAX waiting to be written; beyond it CoordinatorNotAvailable.
+A crash between append and flush loses nothing that a `done` had told. Next:
+cext/partition/partitions.pyx.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.key_hash import java_hash
+from barnabas.cext.record.records import CorruptRecords, Record
+from barnabas.config import TopicConfig
+from barnabas.coordinator.rounds import Rounds
+from barnabas.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    MessageTooLarge,
+    NotCoordinator,
+    error_of,
+)
+from barnabas.metadata.cluster_state import ClusterState, Topic
+from barnabas.wire.batches import Batch, decode_batches, encode_batch
+from barnabas.wire.compression import NONE
+
+log = logging.getLogger("barnabas.coordinator")
+
+PENDING_BYTES_MAX = 64 << 20  # of keys and values that wait for the writer
+BATCH_BYTES_MAX = 256 << 10  # of keys and values; a single append may be as large as the topic lets
+RECORD_OVERHEAD_BYTES = 32  # varints, timestamps: more than a record without headers needs
+LOAD_BYTES = 5 << 20  # read at a time while a partition loads
+DECOMPRESSED_BYTES_MAX = 64 << 20
+
+_OF_PRODUCERS = (InvalidProducerEpoch.code, InvalidTxnState.code)  # not the log's trouble
+
+Entry = tuple[bytes, bytes | None]  # key and value; no value: the key is forgotten
+Done = Callable[[KafkaError | None], object]
+
+
+class Replicas(Protocol):
+    """What of the replica manager is used here."""
+
+    def partition(self, topic: str, index: int) -> PartitionHandle: ...
+    def topic_config(self, name: str) -> TopicConfig: ...
+
+
+class Journal(Protocol):
+    """A coordinator, as its log sees it. Called without any lock of the log."""
+
+    def replay(self, partition: int, batch: Batch) -> None:
+        """Records of the log, in order, while the partition loads; control batches too."""
+
+    def loaded(self, partition: int) -> None:
+        """Everything was replayed; requests come from now on."""
+
+    def unloaded(self, partition: int) -> None:
+        """Another node leads the partition, or it is gone: forget what it held."""
+
+
+class Producer(NamedTuple):
+    """Whose transaction the records belong to, and the log's verification of it."""
+
+    producer_id: int
+    producer_epoch: int
+    verification: int = TRUSTED
+
+
+@dataclass(slots=True)
+class _Append:
+    entries: Sequence[Entry]
+    done: Done
+    producer: Producer | None
+    timestamp_ms: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Led:
+    """A partition that this node leads."""
+
+    topic_id: str | None
+    leader_epoch: int
+    ready: bool = False
+    waiting: list[_Append] = field(default_factory=list)
+    handle: PartitionHandle | None = None
+
+
+class CoordinatorLog:
+    """The journal of one coordinator of one node."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        node_id: int,
+        replicas: Replicas,
+        create: Callable[[], object],
+        wall_ms: Callable[[], int],
+        commit_timeout_ms: Callable[[], int],
+        may_wait: Callable[[], bool] = lambda: True,
+        codec: int = NONE,
+        load_bytes: int = LOAD_BYTES,
+    ) -> None:
+        """`create` makes the topic, on first use; it may find it made by another meanwhile.
+        `may_wait`: whether what was appended is not durable at once, but waits for a flush."""
+        self._codec = codec
+        self._load_bytes = load_bytes
+        self.topic = topic
+        self._node_id = node_id
+        self._replicas = replicas
+        self._create = create
+        self._wall_ms = wall_ms
+        self._commit_timeout_ms = commit_timeout_ms
+        self._may_wait = may_wait
+        self._journal: Journal | None = None
+        self._making = threading.Lock()
+        self._lock = threading.Lock()
+        self._led: dict[int, _Led] = {}
+        self._partition_count = 0
+        self._dirty: dict[int, _Led] = {}  # partitions with something waiting, oldest first
+        self._pending_bytes = 0
+        self._to_load: deque[int] = deque()
+        self._rounds = Rounds(f"{topic}-writer", self._write_waiting, may_wait=may_wait)
+        self._loader: threading.Thread | None = None
+        self._stopping = False
+        self.appended_records = 0
+        self.appended_batches = 0
+
+    # -- whose id it is -------------------------------------------------------------------------
+
+    def attach(self, journal: Journal) -> None:
+        """Who replays. Once, before the first `apply`."""
+        self._journal = journal
+
+    def ensure(self) -> None:
+        """Makes the topic when it is not there yet."""
+        if self._partition_count == 0:
+            with self._making:  # who comes meanwhile waits, and finds it made
+                if self._partition_count == 0:
+                    self._create()
+
+    @property
+    def partition_count(self) -> int:
+        """0 while the topic was not made."""
+        return self._partition_count
+
+    def partition_of(self, name: str) -> int:
+        """The partition that an id belongs to, as every Kafka client and broker counts it; -1
+        while there is no topic."""
+        count = self._partition_count
+        return id_hash(name) % count if count else -1
+
+    def check(self, partition: int) -> None:
+        """Raises CoordinatorLoadInProgress or NotCoordinator unless requests may be served."""
+        self._ready(partition)
+
+    def _ready(self, partition: int) -> _Led:
+        led = self._led.get(partition)
+        if led is None:
+            raise NotCoordinator()
+        if not led.ready:
+            raise CoordinatorLoadInProgress()
+        return led
+
+    def leader_epoch(self, partition: int) -> int:
+        """Of a partition that this node leads; -1 of others."""
+        led = self._led.get(partition)
+        return -1 if led is None else led.leader_epoch
+
+    def led_partitions(self) -> dict[int, bool]:
+        """Partition: whether it was loaded."""
+        with self._lock:
+            return {partition: led.ready for partition, led in self._led.items()}
+
+    # -- appending ------------------------------------------------------------------------------
+
+    def append(
+        self,
+        partition: int,
+        entries: Sequence[Entry],
+        done: Done,
+        *,
+        producer: Producer | None = None,
+    ) -> None:
+        """All entries become one batch, or part of one. Raises what `check` does, MessageTooLarge,
+        and CoordinatorNotAvailable when too much waits; `done` is not called then."""
+        assert entries, "a batch holds at least one record"
+        size_bytes = len(entries) * RECORD_OVERHEAD_BYTES
+        for key, value in entries:
+            size_bytes += len(key) + (len(value) if value is not None else 0)
+        if size_bytes > BATCH_BYTES_MAX and size_bytes > self._batch_bytes_max():
+            raise MessageTooLarge()
+        row = _Append(entries, done, producer, self._wall_ms(), size_bytes)
+        with self._lock:
+            led = self._ready(partition)
+            if self._stopping or self._pending_bytes + size_bytes > PENDING_BYTES_MAX:
+                raise CoordinatorNotAvailable("too much waits to be written")
+            led.waiting.append(row)
+            self._pending_bytes += size_bytes
+            self._dirty.setdefault(partition, led)
+        self._rounds.ask()
+
+    def _batch_bytes_max(self) -> int:
+        return self._replicas.topic_config(self.topic).integer("max.message.bytes") - 100
+
+    def _write_waiting(self) -> None:
+        """One round: appends everything, then waits once for the flushes that all of it shares."""
+        with self._lock:
+            dirty, self._dirty = self._dirty, {}
+            rows = []
+            for partition, led in dirty.items():
+                rows.append((partition, led, led.waiting))
+                led.waiting = []
+            self._pending_bytes = 0
+        written = []
+        for partition, led, appends in rows:
+            handle, outcomes = self._write(partition, led, appends)
+            if handle is not None:
+                handle.appended(wanted=True)
+            written.append((handle, outcomes))
+        timeout_ms = self._commit_timeout_ms() if self._may_wait() else 0
+        for handle, outcomes in written:
+            late = None
+            if handle is not None and not handle.commit(timeout_ms):
+                late = NotCoordinator() if handle.offline else CoordinatorNotAvailable()
+            for row, error in outcomes:
+                self._tell(row.done, error or late)
+
+    def _write(
+        self, partition: int, led: _Led, appends: list[_Append]
+    ) -> tuple[PartitionHandle | None, list[tuple[_Append, KafkaError | None]]]:
+        """The partition's handle when something was written, and what became of each append."""
+        outcomes: list[tuple[_Append, KafkaError | None]] = []
+        try:
+            if self._led.get(partition) is not led:
+                raise NotCoordinator()
+            handle = led.handle
+            if handle is None or not handle.alive:
+                handle = led.handle = self._replicas.partition(self.topic, partition)
+            log_handle = handle.log
+            if log_handle is None:
+                raise NotCoordinator()
+        except KafkaError:
+            return None, [(row, NotCoordinator()) for row in appends]
+        any_written = False
+        for batch in _batches(appends):
+            try:
+                self._append_batch(log_handle, batch, led.leader_epoch)
+            except LogError as error:
+                if batch[0].producer is not None and error.code in _OF_PRODUCERS:
+                    outcomes += [(row, error_of(error.code)()) for row in batch]
+                    continue
+                log.error("%s-%d: %s", self.topic, partition, error)
+                outcomes += [(row, NotCoordinator()) for row in batch]
+            else:
+                any_written = True
+                outcomes += [(row, None) for row in batch]
+        return handle if any_written else None, outcomes
+
+    def _append_batch(self, handle: LogHandle, batch: list[_Append], leader_epoch: int) -> None:
+        records = [
+            Record(value, key, timestamp=row.timestamp_ms)
+            for row in batch
+            for key, value in row.entries
+        ]
+        producer = batch[0].producer
+        if producer is None:
+            encoded = encode_batch(records, codec=self._codec)
+        else:
+            encoded = encode_batch(
+                records,
+                codec=self._codec,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                transactional=True,
+            )
+        verification = TRUSTED if producer is None else producer.verification
+        handle.append(bytearray(encoded), leader_epoch=leader_epoch, verification=verification)
+        self.appended_records += len(records)
+        self.appended_batches += 1
+
+    def _tell(self, done: Done, error: KafkaError | None) -> None:
+        try:
+            done(error)
+        except Exception:  # one client's answer must not cost the others theirs
+            log.exception("%s: an answer to a finished append failed", self.topic)
+
+    # -- leadership and loading -----------------------------------------------------------------
+
+    def apply(self, state: ClusterState) -> None:
+        """Follows who leads what. Called after the replica manager carried `state` out."""
+        topic = state.topic(self.topic)
+        if topic is not None and topic.deleting:
+            topic = None
+        gone: list[tuple[int, _Led]] = []
+        come: list[int] = []
+        with self._lock:
+            led_now = self._led_in(topic) if topic is not None else {}
+            for index, led in list(self._led.items()):
+                if led_now.get(index) != (led.topic_id, led.leader_epoch):
+                    gone.append((index, self._led.pop(index)))
+            for index, (topic_id, leader_epoch) in led_now.items():
+                if index not in self._led:
+                    self._led[index] = _Led(topic_id, leader_epoch)
+                    come.append(index)
+            self._partition_count = len(topic.partitions) if topic is not None else 0
+        for index, led in gone:
+            self._forget(index, led)
+        self._load(come)
+
+    def _led_in(self, topic: Topic) -> dict[int, tuple[str | None, int]]:
+        return {
+            index: (topic.topic_id, partition.state.leader_epoch)
+            for index, partition in topic.partitions.items()
+            if partition.state is not None and partition.state.leader == self._node_id
+        }
+
+    def _forget(self, index: int, led: _Led) -> None:
+        with self._lock:
+            waiting, led.waiting = led.waiting, []
+            self._pending_bytes -= sum(row.size_bytes for row in waiting)
+            self._dirty.pop(index, None)
+        for row in waiting:
+            self._tell(row.done, NotCoordinator())
+        if self._journal is not None:
+            self._journal.unloaded(index)
+
+    def _load(self, indexes: list[int]) -> None:
+        """Empty partitions at once, the others on the loader's thread."""
+        full = [index for index in indexes if not self._load_if_empty(index)]
+        if not full:
+            return
+        with self._lock:
+            self._to_load.extend(full)
+            if self._loader is None and not self._stopping:
+                name = f"{self.topic}-loader"
+                self._loader = threading.Thread(target=self._load_all, name=name, daemon=True)
+                self._loader.start()
+
+    def _load_if_empty(self, index: int) -> bool:
+        try:
+            found = self._replicas.partition(self.topic, index).log
+        except KafkaError:
+            return False
+        if found is None or found.end_offset > found.start_offset:
+            return False
+        self._set_ready(index, self._led.get(index))
+        return True
+
+    def _set_ready(self, index: int, led: _Led | None) -> None:
+        if led is not None and self._led.get(index) is led:
+            if self._journal is not None:
+                self._journal.loaded(index)
+            led.ready = True
+
+    def _load_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._to_load or self._stopping:
+                    self._loader = None
+                    return
+                index = self._to_load.popleft()
+                led = self._led.get(index)
+            if led is None:
+                continue
+            try:
+                for batch in self._batches_of(index):
+                    if self._stopping or self._led.get(index) is not led:
+                        break
+                    assert self._journal is not None
+                    self._journal.replay(index, batch)
+                else:
+                    self._set_ready(index, led)
+                if not led.ready and self._journal is not None:
+                    self._journal.unloaded(index)
+            except (LogError, CorruptRecords, KafkaError, ValueError) as error:
+                # It stays "loading": clients ask again, and nothing is decided on half a state.
+                log.exception("%s-%d cannot be loaded: %s", self.topic, index, error)
+
+    def _batches_of(self, index: int) -> Iterator[Batch]:
+        handle = self._replicas.partition(self.topic, index).log
+        if handle is None:
+            raise NotCoordinator()
+        at = handle.start_offset
+        while at < handle.end_offset:  # markers may come to it meanwhile
+            data = handle.read(at, self._load_bytes)
+            if not data:
+                return
+            for batch in decode_batches(data, size_max=DECOMPRESSED_BYTES_MAX, partial_tail=True):
+                if batch.last_offset >= at:
+                    yield batch
+                at = max(at, batch.last_offset + 1)
+
+    def stop(self) -> None:
+        """Writes what waits, then ends the threads. Appends are refused from here on."""
+        with self._lock:
+            self._stopping = True
+            loader = self._loader
+        self._rounds.stop()
+        self._write_waiting()
+        if loader is not None:
+            loader.join()
+
+
+def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:
+    """Runs of appends that share a batch: of one producer, and not too large."""
+    batch: list[_Append] = []
+    size_bytes = 0
+    for row in appends:
+        full = size_bytes + row.size_bytes > BATCH_BYTES_MAX
+        if batch and (full or row.producer != batch[0].producer):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(row)
+        size_bytes += row.size_bytes
+    if batch:
+        yield batch
+
+
+@lru_cache(maxsize=4096)  # every request about a group or a transactional id asks for its own
+def id_hash(name: str) -> int:
+    """What Java's String.hashCode gives, made positive as Kafka's Utils.abs does."""
+    found = abs(java_hash(name))
+    return 0 if found == 1 << 31 else found

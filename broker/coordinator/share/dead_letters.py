@@ -1,0 +1,249 @@
+"""Dead letters (KIP-1191): records that a group gave up are written to the topic it names.
+
+`errors.deadletterqueue.topic.name` of the group; the topic must begin with the broker's
+`errors.deadletterqueue.topic.name.prefix` and have `errors.deadletterqueue.group.enable`. When it
+is not there it is made, if `errors.deadletterqueue.auto.create.topics.enable`. A letter goes to the
+partition of the same number, as far as there are so many. Its headers say where it comes from:
+
+    __dlq.errors.topic  .partition  .offset  .group  .delivery.count  .message
+
+With `errors.deadletterqueue.copy.record.enable` it has the record's key, value and headers too,
+while the record is still there and fits. `done` is told when the letters are durable, or with why
+they cannot be written; the record is given up either way. A crash in between writes them again.
+
+One thread writes, in the order of asking. Limit: LETTERS_MAX ranges that wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.records import CorruptRecords, Record
+from barnabas.config import TopicConfig
+from barnabas.coordinator.journal import Done
+from barnabas.coordinator.share.share_partition import StateBatch
+from barnabas.errors import InvalidConfig, KafkaError, KafkaStorageError, error_of
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.wire.batches import decode_batches, encode_batch
+
+log = logging.getLogger("barnabas.share")
+
+LETTERS_MAX = 10_000
+BATCH_RECORDS_MAX = 500
+BATCH_BYTES_MAX = 512 << 10
+OVERHEAD_BYTES = 512  # of a letter's headers
+READ_BYTES = 1 << 20
+DECOMPRESSED_BYTES_MAX = 64 << 20
+COMMIT_TIMEOUT_MS = 30_000
+REJECTED = "Offset rejected by client."
+DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
+
+
+class Letters(NamedTuple):
+    """A range to be written, and the group's settings."""
+
+    group_id: str
+    topic: str
+    partition: int
+    rows: StateBatch
+    rejected: bool
+    to_topic: str
+    copies: bool
+    done: Done
+
+
+class Replicas(Protocol):
+    """What of the replica manager is used here."""
+
+    def partition(self, topic: str, index: int) -> PartitionHandle: ...
+    def topic_config(self, name: str) -> TopicConfig: ...
+
+
+class DeadLetters:
+    """The writer of one broker."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        cluster: Callable[[], ClusterState],
+        make_topic: Callable[[str], object],
+        prefix: Callable[[], str],
+        makes_topics: Callable[[], bool],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._replicas = replicas
+        self._cluster = cluster
+        self._make_topic = make_topic
+        self._prefix = prefix
+        self._makes_topics = makes_topics
+        self._wall_ms = wall_ms
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting: deque[Letters] = deque()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self.written_records = 0
+
+    def send(self, letters: Letters) -> None:
+        """`done` comes on the writer's thread; not at all when the broker stops before: the range
+        is sent again after the next start."""
+        with self._lock:
+            full = len(self._waiting) >= LETTERS_MAX
+            if not full and not self._stopping:
+                self._waiting.append(letters)
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name="dead-letters", daemon=True
+                    )
+                    self._thread.start()
+                self._changed.notify()
+        if full:
+            log.error("%d ranges of dead letters wait; more are let fall", LETTERS_MAX)
+            letters.done(KafkaStorageError())
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopping = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting and not self._stopping:
+                    self._changed.wait()
+                if self._stopping:
+                    return
+                letters = self._waiting.popleft()
+            error: KafkaError | None = None
+            try:
+                self._write(letters)
+            except KafkaError as failed:
+                error = failed
+            except LogError as failed:
+                error = error_of(failed.code)(str(failed))
+            if error is not None:
+                log.error(
+                    "offsets %d-%d of %s-%d, which group %s gave up, are not written to %s: %s",
+                    letters.rows.first, letters.rows.last, letters.topic, letters.partition,
+                    letters.group_id, letters.to_topic, error,
+                )  # fmt: skip
+            try:
+                letters.done(error)
+            except Exception:
+                log.exception("after dead letters of group %s", letters.group_id)
+
+    def _write(self, letters: Letters) -> None:
+        count = self._partition_count(letters.to_topic)
+        handle = self._replicas.partition(letters.to_topic, letters.partition % count)
+        size_max = min(
+            BATCH_BYTES_MAX,
+            self._replicas.topic_config(letters.to_topic).integer("max.message.bytes") - 100,
+        )
+        batch: list[Record] = []
+        size_bytes = 0
+        for offset, found in self._records(letters):
+            letter = self._letter(letters, offset, found, size_max)
+            grown = _size_of(letter)
+            if batch and (len(batch) >= BATCH_RECORDS_MAX or size_bytes + grown > size_max):
+                self._append(handle, batch)
+                batch, size_bytes = [], 0
+            batch.append(letter)
+            size_bytes += grown
+        if batch:
+            self._append(handle, batch)
+        handle.appended(wanted=True)
+        if not handle.commit(COMMIT_TIMEOUT_MS):
+            raise KafkaStorageError()
+
+    def _append(self, handle: PartitionHandle, batch: list[Record]) -> None:
+        found = handle.log
+        if found is None:
+            raise KafkaStorageError()
+        found.append(bytearray(encode_batch(batch)), leader_epoch=handle.leader_epoch)
+        self.written_records += len(batch)
+
+    def _partition_count(self, name: str) -> int:
+        """Of the topic, which may be made here. Raises KafkaError for one that must not be used."""
+        if self._cluster().topic(name) is None:
+            if not self._makes_topics():
+                raise InvalidConfig("there is no such topic, and it is not made by itself")
+            if not name.startswith(self._prefix()):
+                raise InvalidConfig(f"the topic's name does not begin with {self._prefix()}")
+            self._make_topic(name)
+        topic = self._cluster().topic(name)
+        if topic is None or topic.deleting:
+            raise InvalidConfig("there is no such topic")
+        if not self._replicas.topic_config(name).boolean("errors.deadletterqueue.group.enable"):
+            raise InvalidConfig("errors.deadletterqueue.group.enable of the topic is false")
+        return len(topic.partitions)
+
+    def _letter(self, letters: Letters, offset: int, found: Record | None, size_max: int) -> Record:
+        headers = [
+            ("__dlq.errors.topic", letters.topic.encode()),
+            ("__dlq.errors.partition", b"%d" % letters.partition),
+            ("__dlq.errors.offset", b"%d" % offset),
+            ("__dlq.errors.group", letters.group_id.encode()),
+            ("__dlq.errors.delivery.count", b"%d" % letters.rows.deliveries),
+            (
+                "__dlq.errors.message",
+                (REJECTED if letters.rejected else DELIVERED_TOO_OFTEN).encode(),
+            ),
+        ]
+        now_ms = self._wall_ms()
+        if found is not None:
+            whole = Record(
+                found.value, found.key, timestamp=now_ms, headers=[*found.headers, *headers]
+            )
+            if _size_of(whole) <= size_max:
+                return whole
+        return Record(None, None, timestamp=now_ms, headers=headers)
+
+    def _records(self, letters: Letters) -> Iterator[tuple[int, Record | None]]:
+        """The offsets of the range, with their records as far as they are to be copied. Of a range
+        that is not copied each offset is taken as a record."""
+        first, last = letters.rows.first, letters.rows.last
+        found = self._copies(letters, first, last) if letters.copies else {}
+        for offset in range(first, last + 1):
+            if found and offset not in found:
+                if any(row < offset for row in found) and any(row > offset for row in found):
+                    continue  # compacted away
+            yield offset, found.get(offset)
+
+    def _copies(self, letters: Letters, first: int, last: int) -> dict[int, Record]:
+        found: dict[int, Record] = {}
+        try:
+            handle = self._replicas.partition(letters.topic, letters.partition)
+            source, limit = handle.log, handle.high_watermark
+            at = first
+            while source is not None and source.start_offset <= at <= last:
+                data = source.read(at, READ_BYTES, limit_offset=limit)
+                if not data:
+                    break
+                for batch in decode_batches(
+                    data, size_max=DECOMPRESSED_BYTES_MAX, partial_tail=True
+                ):
+                    if not batch.control:
+                        found.update(
+                            (row.offset, row)
+                            for row in batch.records
+                            if first <= row.offset <= last
+                        )
+                    at = max(at, batch.last_offset + 1)
+        except (KafkaError, LogError, CorruptRecords) as error:
+            log.warning("%s-%d cannot be copied: %s", letters.topic, letters.partition, error)
+        return found
+
+
+def _size_of(record: Record) -> int:
+    size = len(record.key or b"") + len(record.value or b"") + OVERHEAD_BYTES
+    return size + sum(len(name) + len(value or b"") for name, value in record.headers)

@@ -1,0 +1,164 @@
+"""The room put together: what the handlers of share groups' requests call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.cext.partition.partitions import PartitionTable
+from barnabas.cext.partition.purgatory import Watches
+from barnabas.config import DynamicConfig
+from barnabas.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.coordinator.groups.target_assignment import Assign
+from barnabas.coordinator.journal import CoordinatorLog
+from barnabas.coordinator.share.closings import Closings, Connection
+from barnabas.coordinator.share.dead_letters import DeadLetters
+from barnabas.coordinator.share.sessions import ShareSessions
+from barnabas.coordinator.share.share_counts import ShareCounts
+from barnabas.coordinator.share.share_groups import ShareGroups
+from barnabas.coordinator.share.share_offsets import ShareOffsets
+from barnabas.coordinator.share.share_partitions import SharePartitions
+from barnabas.coordinator.share.share_settings import ShareSettings
+from barnabas.coordinator.share.share_state import ShareState
+from barnabas.coordinator.share.waiting import WaitingFetches
+from barnabas.coordinator.timers import Timers
+from barnabas.errors import KafkaError, NotCoordinator, UnsupportedVersion
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.replica_manager import ReplicaManager
+from barnabas.wire.uuids import uuid_text
+
+PRUNE_PERIOD_MS = 300_000
+
+
+class ShareService:
+    """Share groups of one broker."""
+
+    def __init__(
+        self,
+        *,
+        table: PartitionTable,
+        replicas: ReplicaManager,
+        cluster: Callable[[], ClusterState],
+        config: DynamicConfig,
+        coordinator: GroupCoordinator,
+        journal: CoordinatorLog,
+        timers: Timers,
+        wall_ms: Callable[[], int],
+        monotonic_ns: Callable[[], int],
+        make_topic: Callable[[str], object],
+        assign: Assign,
+        level: Callable[[], int],
+        closings: Closings,
+    ) -> None:
+        """`make_topic`: for dead letters. `level`: of the feature share.version."""
+        self._level = level
+        self._closings = closings
+        integer = config.integer
+
+        def settings(group_id: str) -> ShareSettings:
+            return ShareSettings.of(cluster().config("groups", group_id), config)
+
+        def end_of(partition: int) -> int:
+            found = replicas.partition(journal.topic, partition).log
+            if found is None:
+                raise NotCoordinator()
+            return found.end_offset
+
+        def cut(partition: int, offset: int) -> None:
+            replicas.log(journal.topic, partition).advance_log_start(offset)
+
+        self.settings = settings
+        self.counts = ShareCounts(monotonic_ns)
+        self.state = ShareState(
+            journal=journal,
+            wall_ms=wall_ms,
+            updates_max=lambda: integer("share.coordinator.snapshot.update.records.per.snapshot"),
+            cut=cut,
+            end_of=end_of,
+            counts=self.counts,
+        )
+        self.sessions = ShareSessions(lambda: integer("group.share.max.share.sessions"))
+        self.waiting = WaitingFetches(Watches(table), timers)
+        self.letters = DeadLetters(
+            replicas=replicas,
+            cluster=cluster,
+            make_topic=make_topic,
+            prefix=lambda: config.text("errors.deadletterqueue.topic.name.prefix"),
+            makes_topics=lambda: config.boolean("errors.deadletterqueue.auto.create.topics.enable"),
+            wall_ms=wall_ms,
+        )
+        self.partitions = SharePartitions(
+            replicas=replicas,
+            cluster=cluster,
+            state=self.state,
+            timers=timers,
+            waiting=self.waiting,
+            letters=self.letters,
+            settings=settings,
+            wall_ms=wall_ms,
+            counts=self.counts,
+        )
+        self.groups = ShareGroups(
+            coordinator=coordinator,
+            state=self.state,
+            partitions=self.partitions,
+            sessions=self.sessions,
+            timers=timers,
+            cluster=cluster,
+            settings=settings,
+            members_max=lambda: integer("group.share.max.size"),
+            assignor=lambda: config.names("group.share.assignors")[0],
+            assign=assign,
+            rebalanced=self.counts.rebalanced,
+        )
+        self._topic_ids = cluster().topics_by_id.keys()
+        self._timers = timers
+        self._stopping = False
+        self._prune()
+        self.offsets = ShareOffsets(self.groups, self.state, self.partitions, replicas)
+
+    def apply(self, state: ClusterState) -> None:
+        """Called with each new state of the cluster."""
+        self.partitions.apply(state)
+        ids = state.topics_by_id.keys()
+        if self._topic_ids - ids:
+            self.groups.topics_deleted(lambda topic_id: uuid_text(topic_id) in ids)
+            self.counts.forget_topics(lambda name: state.topic(name) is not None)
+        self._topic_ids = ids
+
+    def check_enabled(self) -> None:
+        """Raises UnsupportedVersion while the feature is switched off."""
+        if self._level() < 1:
+            raise UnsupportedVersion()
+
+    def release_session(self, group_id: str, member_id: str) -> None:
+        """The session's last request was answered, or is about to be."""
+        self.sessions.end(group_id, member_id)
+        self.partitions.release(group_id, member_id)
+
+    def watch(self, connection: Connection) -> None:
+        """Sessions that began on this connection end with it."""
+        self._closings.watch(connection, self._connection_closed)
+
+    def _connection_closed(self, connection_id: int) -> None:
+        """What its members had at hand goes to others at once."""
+        for (group_id, member_id), places in self.sessions.connection_closed(connection_id):
+            self.partitions.release(group_id, member_id)
+            self.waiting.look(places)  # the member's own fetch that waits is over too
+
+    def ensure_state_topic(self) -> None:
+        """Makes it when it is not there yet. May wait; raises KafkaError."""
+        try:
+            self.state.journal.ensure()
+        except KafkaError as error:
+            raise NotCoordinator(str(error)) from error
+
+    def _prune(self) -> None:
+        """What of the state topic is not needed any more goes, again and again."""
+        self.state.prune()
+        if not self._stopping:
+            self._timers.after(PRUNE_PERIOD_MS, self._prune)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self.waiting.stop()
+        self.letters.stop()

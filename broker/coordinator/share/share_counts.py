@@ -1,0 +1,61 @@
+"""What share groups have done on this broker since it started, for its figures.
+
+Counted as Kafka counts: a request once for each of its topics, acknowledgements by the record.
+Those of a topic go with the topic; the sums keep them. Next: telemetry/share_metrics.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.cext.memory.histogram import Times
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.share.share_partition import Acknowledgement
+
+FETCHES, FAILED_FETCHES, ACKNOWLEDGEMENTS, FAILED_ACKNOWLEDGEMENTS = range(4)
+KINDS = 5  # of acknowledgements: gap, accept, release, reject, renew
+
+
+class ShareCounts:
+    """Of one broker. Any thread counts."""
+
+    def __init__(self, monotonic_ns: Callable[[], int]) -> None:
+        self.monotonic_ns = monotonic_ns
+        self._lock = threading.Lock()
+        self.sums = [0, 0, 0, 0]
+        self._by_topic: dict[str, list[int]] = {}
+        self.records = [0] * KINDS  # acknowledged, by kind
+        self.loads = Times()  # of partitions, in ns
+        self.writes = Times()  # of states, until they were durable
+        self.rebalances = 0
+
+    def count(self, what: int, topics: Iterable[str]) -> None:
+        with self._lock:
+            for topic in topics:
+                self.sums[what] += 1
+                self._by_topic.setdefault(topic, [0, 0, 0, 0])[what] += 1
+
+    def acknowledged(self, parts: Sequence[Acknowledgement]) -> None:
+        with self._lock:
+            for part in parts:
+                if len(part.kinds) == 1:
+                    self.records[part.kinds[0]] += part.last - part.first + 1
+                else:
+                    for kind in part.kinds:
+                        self.records[kind] += 1
+
+    def rebalanced(self) -> None:
+        with self._lock:
+            self.rebalances += 1
+
+    def by_topic(self) -> dict[str, tuple[int, ...]]:
+        with self._lock:
+            return {topic: tuple(row) for topic, row in self._by_topic.items()}
+
+    def forget_topics(self, is_there: Callable[[str], bool]) -> None:
+        with self._lock:
+            for topic in [name for name in self._by_topic if not is_there(name)]:
+                del self._by_topic[topic]

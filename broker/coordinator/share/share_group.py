@@ -1,0 +1,249 @@
+"""A share group: members, what they are to read, and which partitions have a state. Plain state.
+
+As records of __consumer_offsets (all of version 0; a null value forgets the key):
+
+| type of key (int16)           | key           | value                                           |
+|-------------------------------|---------------|-------------------------------------------------|
+| 10 member metadata            | group, member | rack, client, subscribed topics                 |
+| 11 group metadata             | group         | group epoch, hash of what is known of topics    |
+| 12 target assignment metadata | group         | the group epoch that the targets are of         |
+| 13 target assignment          | group, member | what the member is to read                      |
+| 14 current assignment         | group, member | member epochs, what it was told to read         |
+| 15 state partitions           | group         | partitions whose state is (being) made          |
+
+Next: share_groups.py, which makes the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from barnabas.cext.record.records import Record
+from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment
+from barnabas.coordinator.share.waiting import Timer
+from barnabas.wire.internal import CONSUMER_OFFSETS, RecordType, read_key, record_type
+
+EMPTY, STABLE = "Empty", "Stable"
+ASSIGNED_STATE = 0
+NAMES = (
+    "ShareGroupMemberMetadata",
+    "ShareGroupMetadata",
+    "ShareGroupTargetAssignmentMetadata",
+    "ShareGroupTargetAssignmentMember",
+    "ShareGroupCurrentMemberAssignment",
+    "ShareGroupStatePartitionMetadata",
+)
+
+
+@dataclass(slots=True, eq=False)
+class ShareMember:
+    """One member."""
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    epoch: int = 0
+    previous_epoch: int = 0
+    assignment: Assignment = field(default_factory=dict)
+    deadline_ms: int = 0
+    timer: Timer | None = None
+
+
+@dataclass(slots=True)
+class StateTopic:
+    """A topic of which partitions have a state in the group."""
+
+    name: str
+    partitions: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class ShareGroup:
+    """One group."""
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    assignment_epoch: int = 0
+    assigned_ms: int = 0  # when the targets were worked out, wall clock
+    members: dict[str, ShareMember] = field(default_factory=dict)
+    targets: dict[str, Assignment] = field(default_factory=dict)
+    states: dict[bytes, StateTopic] = field(default_factory=dict)  # by topic id, initialized
+    initializing: bool = False
+    must_assign: bool = False  # something was initialized that no target has
+    assigns_later: Timer | None = None
+
+    @property
+    def state(self) -> str:
+        return STABLE if self.members else EMPTY
+
+    def subscribed(self) -> set[str]:
+        return {name for member in self.members.values() for name in member.topics}
+
+    def has_state(self, topic_id: bytes, index: int) -> bool:
+        topic = self.states.get(topic_id)
+        return topic is not None and index in topic.partitions
+
+    def with_state(self, assignment: Assignment) -> Assignment:
+        """What of an assignment can be read by now."""
+        found = {}
+        for topic_id, indexes in assignment.items():
+            topic = self.states.get(topic_id)
+            there = indexes & topic.partitions if topic is not None else frozenset()
+            if there:
+                found[topic_id] = frozenset(there)
+        return found
+
+
+# -- records ------------------------------------------------------------------------------------
+
+
+@cache
+def _type(name: str) -> RecordType:
+    return record_type(CONSUMER_OFFSETS, name)
+
+
+def _entry(name: str, value: Mapping[str, object] | None, **key: str) -> Entry:
+    kind = _type(name)
+    encoded = None if value is None else kind.encode_value(kind.value.cls(**value), 0)
+    return kind.encode_key(kind.key.cls(**key)), encoded
+
+
+def member_entry(group_id: str, member: ShareMember) -> Entry:
+    value = {
+        "rackId": member.rack_id,
+        "clientId": member.client_id,
+        "clientHost": member.client_host,
+        "subscribedTopicNames": list(member.topics),
+    }
+    return _entry(NAMES[0], value, groupId=group_id, memberId=member.member_id)
+
+
+def group_entry(group: ShareGroup) -> Entry:
+    value = {"epoch": group.epoch, "metadataHash": group.metadata_hash}
+    return _entry(NAMES[1], value, groupId=group.group_id)
+
+
+def targets_entry(group: ShareGroup) -> Entry:
+    value = {
+        "assignmentEpoch": group.assignment_epoch,
+        "assignmentTimestamp": group.assigned_ms,
+    }
+    return _entry(NAMES[2], value, groupId=group.group_id)
+
+
+def target_entry(group_id: str, member_id: str, target: Assignment) -> Entry:
+    value = {"topicPartitions": _rows(NAMES[3], "topicPartitions", target)}
+    return _entry(NAMES[3], value, groupId=group_id, memberId=member_id)
+
+
+def current_entry(group_id: str, member: ShareMember) -> Entry:
+    value = {
+        "memberEpoch": member.epoch,
+        "previousMemberEpoch": member.previous_epoch,
+        "state": ASSIGNED_STATE,
+        "assignedPartitions": _rows(NAMES[4], "assignedPartitions", member.assignment),
+    }
+    return _entry(NAMES[4], value, groupId=group_id, memberId=member.member_id)
+
+
+def states_entry(group: ShareGroup, initializing: Mapping[bytes, StateTopic]) -> Entry:
+    def rows(path: str, topics: Mapping[bytes, StateTopic]) -> list[object]:
+        row = _type(NAMES[5]).value.struct(path)
+        return [
+            row(topicId=topic_id, topicName=topic.name, partitions=sorted(topic.partitions))
+            for topic_id, topic in topics.items()
+        ]
+
+    value = {
+        "initializingTopics": rows("initializingTopics", initializing),
+        "initializedTopics": rows("initializedTopics", group.states),
+    }
+    return _entry(NAMES[5], value, groupId=group.group_id)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[Entry]:
+    key = {"groupId": group_id, "memberId": member_id}
+    return [_entry(NAMES[at], None, **key) for at in (4, 3, 0)]
+
+
+def group_tombstones(group_id: str) -> list[Entry]:
+    return [_entry(NAMES[at], None, groupId=group_id) for at in (2, 5, 1)]
+
+
+def _rows(name: str, path: str, assignment: Assignment) -> list[object]:
+    row = _type(name).value.struct(path)
+    return [row(topicId=key, partitions=sorted(rows)) for key, rows in assignment.items()]
+
+
+def _assignment(rows: Iterable[Any]) -> Assignment:
+    return {row.topicId: frozenset(row.partitions) for row in rows}
+
+
+def replay(groups: dict[str, ShareGroup], record: Record, new: Callable[[str], object]) -> bool:
+    """Takes a record in; whether it is one of share groups. `new` is told of a group that is met
+    for the first time. Raises ValueError."""
+    if record.key is None or len(record.key) < 2:
+        raise ValueError("a record of __consumer_offsets has a key of 2 bytes or more")
+    number = record.key[0] << 8 | record.key[1]
+    if not 10 <= number <= 15:
+        return False
+    kind, key = read_key(CONSUMER_OFFSETS, record.key)
+    value = None if record.value is None else kind.read_value(record.value)[1]
+    group = groups.get(key.groupId)
+    if group is None:
+        if value is None:
+            return True
+        group = groups[key.groupId] = ShareGroup(key.groupId)
+        new(key.groupId)
+    if kind.name == NAMES[1] and value is None:
+        del groups[key.groupId]
+    elif kind.name in (NAMES[1], NAMES[2], NAMES[5]):
+        _replay_group(group, kind.name, value)
+    else:
+        _replay_member(group, kind.name, key.memberId, value)
+    return True
+
+
+def _replay_group(group: ShareGroup, name: str, value: Any) -> None:
+    if name == NAMES[1]:
+        group.epoch, group.metadata_hash = value.epoch, value.metadataHash
+    elif name == NAMES[2]:
+        group.assignment_epoch = 0 if value is None else value.assignmentEpoch
+        group.assigned_ms = 0 if value is None else value.assignmentTimestamp
+    else:
+        rows = [] if value is None else value.initializedTopics
+        group.states = {row.topicId: StateTopic(row.topicName, set(row.partitions)) for row in rows}
+
+
+def _replay_member(group: ShareGroup, name: str, member_id: str, value: Any) -> None:
+    if name == NAMES[3]:
+        group.targets.pop(member_id, None)
+        if value is not None:
+            group.targets[member_id] = _assignment(value.topicPartitions)
+        return
+    if name == NAMES[0] and value is None:
+        group.members.pop(member_id, None)
+        return
+    member = group.members.get(member_id)
+    if value is None:
+        if member is not None:
+            member.epoch, member.assignment = 0, NOTHING
+        return
+    if member is None:
+        member = group.members[member_id] = ShareMember(member_id)
+    if name == NAMES[0]:
+        member.rack_id = value.rackId
+        member.client_id = value.clientId
+        member.client_host = value.clientHost
+        member.topics = tuple(value.subscribedTopicNames)
+    else:
+        member.epoch = value.memberEpoch
+        member.previous_epoch = value.previousMemberEpoch
+        member.assignment = _assignment(value.assignedPartitions)

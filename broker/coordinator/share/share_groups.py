@@ -1,0 +1,557 @@
+"""The share groups of one coordinator: heartbeats, assignment, sessions of members, deletion.
+
+They live beside the other groups of the group coordinator, under its lock and in its journal. A
+member's first heartbeat, or one with other topics, first sees to it that the partitions it is about
+have a state (share_state.py), then to a new assignment; it is answered when all that is durable. A
+heartbeat that changes nothing is answered at once and costs no timer. A member is told what it
+reads the moment it is known: nobody has to give anything back, since a partition may have several
+readers.
+
+Limits: `group.share.max.size` members of a group. Next: share_group.py, share_partitions.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from barnabas.cext.record.records import Record
+from barnabas.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.target_assignment import (
+    NOTHING,
+    Assign,
+    Assignment,
+    Subscriber,
+    new_target,
+)
+from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.coordinator.journal import Done
+from barnabas.coordinator.share import share_group as records
+from barnabas.coordinator.share.sessions import ShareSessions
+from barnabas.coordinator.share.share_group import ShareGroup, ShareMember, StateTopic
+from barnabas.coordinator.share.share_partitions import SharePartitions
+from barnabas.coordinator.share.share_settings import ShareSettings
+from barnabas.coordinator.share.share_state import (
+    UNINITIALIZED_OFFSET,
+    ShareKey,
+    ShareState,
+    together,
+)
+from barnabas.coordinator.share.waiting import Timers
+from barnabas.errors import (
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    KafkaError,
+    NonEmptyGroup,
+    UnknownMemberId,
+    UnknownServerError,
+)
+from barnabas.metadata.cluster_state import ClusterState
+
+log = logging.getLogger("barnabas.share")
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+PROTOCOL = GROUP_TYPE = "share"
+
+
+class Heartbeat(NamedTuple):
+    """One ShareGroupHeartbeat."""
+
+    member_id: str
+    epoch: int
+    rack_id: str | None
+    topics: Sequence[str] | None  # None: as before
+    client_id: str
+    client_host: str
+
+
+class HeartbeatResult(NamedTuple):
+    """`assignment` None: as told before."""
+
+    error: KafkaError | None
+    member_id: str = ""
+    epoch: int = 0
+    heartbeat_ms: int = 0
+    assignment: Assignment | None = None
+
+
+Answer = Callable[[HeartbeatResult], object]
+
+
+class ShareGroups:
+    """All share groups of one coordinator."""
+
+    def __init__(
+        self,
+        *,
+        coordinator: GroupCoordinator,
+        state: ShareState,
+        partitions: SharePartitions,
+        sessions: ShareSessions,
+        timers: Timers,
+        cluster: Callable[[], ClusterState],
+        settings: Callable[[str], ShareSettings],
+        members_max: Callable[[], int],
+        assignor: Callable[[], str],
+        assign: Assign,
+        rebalanced: Callable[[], object],
+    ) -> None:
+        """`rebalanced` is told of each new epoch."""
+        self._coordinator = coordinator
+        self._state = state
+        self._partitions = partitions
+        self._sessions = sessions
+        self._timers = timers
+        self._cluster = cluster
+        self._settings = settings
+        self._members_max = members_max
+        self.assignor = assignor
+        self._assign = assign
+        self._rebalanced = rebalanced
+        self._views: TopicViews | None = None
+        self.groups: dict[str, ShareGroup] = {}
+        self._by_partition: dict[int, set[str]] = {}
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        return self._coordinator.lock
+
+    def topics(self) -> TopicViews:
+        """As the cluster is now."""
+        state = self._cluster()
+        if self._views is None or not self._views.is_of(state):
+            self._views = TopicViews(state)
+        return self._views
+
+    # -- heartbeats -----------------------------------------------------------------------------
+
+    def heartbeat(self, group_id: str, asked: Heartbeat, answer: Answer) -> None:
+        """`answer` now, or when what changed is durable."""
+        try:
+            with self._coordinator.lock:
+                partition = self._coordinator.check(group_id)
+                if asked.epoch == LEAVE_EPOCH:
+                    self._leave(group_id, partition, asked, answer)
+                else:
+                    self._beat(group_id, partition, asked, answer, is_again=False)
+        except KafkaError as error:
+            answer(HeartbeatResult(error, asked.member_id))
+
+    def _beat(
+        self, group_id: str, partition: int, asked: Heartbeat, answer: Answer, is_again: bool
+    ) -> None:
+        group = self._group_for(group_id, partition, create=asked.epoch == JOIN_EPOCH)
+        before = self._member(group, asked)
+        names = set(asked.topics) if asked.topics is not None else set()
+        missing = self._without_state(group, group.subscribed() | names)
+        if missing and not is_again and not group.initializing:
+            self._initialize(group, partition, missing, asked, answer)
+            return
+        entries: list[Entry] = []
+        member = before or ShareMember(asked.member_id)
+        if self._update(member, asked, is_new=before is None):
+            entries.append(records.member_entry(group_id, member))
+        group.members[member.member_id] = member
+        found_hash = self.topics().hash_of(group.subscribed())
+        if entries or found_hash != group.metadata_hash or group.must_assign:
+            group.epoch += 1
+            group.metadata_hash = found_hash
+            group.must_assign = False
+            self._rebalanced()
+            entries.append(records.group_entry(group))
+        if group.epoch > group.assignment_epoch and not self._assigns_later(group, partition):
+            entries += self._assign_anew(group)
+        told = self._told(group, member, asked, entries)
+        self._extend_session(group, member)
+        if not entries:
+            answer(told)
+            return
+
+        def done(error: KafkaError | None) -> None:
+            answer(told if error is None else HeartbeatResult(error, asked.member_id))
+
+        self._coordinator.append(partition, entries, done)
+
+    def _group_for(self, group_id: str, partition: int, create: bool) -> ShareGroup:
+        found = self.groups.get(group_id)
+        if found is not None:
+            return found
+        if group_id in self._coordinator.groups:
+            raise GroupIdNotFound(f"Group {group_id} is not a share group.")
+        if not create:
+            raise GroupIdNotFound(f"Share group {group_id} not found.")
+        found = self.groups[group_id] = ShareGroup(group_id)
+        self._by_partition.setdefault(partition, set()).add(group_id)
+        return found
+
+    def _member(self, group: ShareGroup, asked: Heartbeat) -> ShareMember | None:
+        """None for one that joins. Raises what the heartbeat is answered with."""
+        member = group.members.get(asked.member_id)
+        if asked.epoch == JOIN_EPOCH:
+            if member is None and len(group.members) >= self._members_max():
+                raise GroupMaxSizeReached(
+                    "The share group has reached its maximum capacity of"
+                    f" {self._members_max()} members."
+                )
+            return member
+        if member is None:
+            raise UnknownMemberId(
+                f"Member {asked.member_id} is not a member of group {group.group_id}."
+            )
+        if asked.epoch > member.epoch:
+            raise FencedMemberEpoch(
+                f"The share group member has a greater member epoch ({asked.epoch}) than the one"
+                f" known by the group coordinator ({member.epoch}). The member must abandon all its"
+                " partitions and rejoin."
+            )
+        if asked.epoch < member.epoch and asked.epoch != member.previous_epoch:
+            raise FencedMemberEpoch(
+                f"The share group member has a smaller member epoch ({asked.epoch}) than the one"
+                f" known by the group coordinator ({member.epoch}). The member must abandon all its"
+                " partitions and rejoin."
+            )
+        return member
+
+    def _update(self, member: ShareMember, asked: Heartbeat, is_new: bool) -> bool:
+        """Whether its metadata is to be written anew."""
+        told = (
+            asked.rack_id if asked.rack_id is not None else member.rack_id,
+            asked.client_id,
+            asked.client_host,
+            member.topics if asked.topics is None else tuple(sorted(set(asked.topics))),
+        )
+        was = (member.rack_id, member.client_id, member.client_host, member.topics)
+        member.rack_id, member.client_id, member.client_host, member.topics = told
+        return is_new or told != was
+
+    def _assign_anew(self, group: ShareGroup) -> list[Entry]:
+        """The target assignment of the group's epoch."""
+        views = self.topics()
+        subscribers = {
+            member.member_id: Subscriber(None, member.rack_id, views.ids_of(member.topics))
+            for member in group.members.values()
+        }
+        targets = new_target(
+            group.group_id,
+            subscribers,
+            views,
+            group.targets,
+            self.assignor(),
+            self._assign,
+            exclusive=False,
+        )
+        entries = [
+            records.target_entry(group.group_id, member_id, target)
+            for member_id, target in targets.items()
+            if target != group.targets.get(member_id)
+        ]
+        group.targets = targets
+        group.assignment_epoch = group.epoch
+        group.assigned_ms = self._coordinator.wall_ms()
+        entries.append(records.targets_entry(group))
+        return entries
+
+    def _assigns_later(self, group: ShareGroup, partition: int) -> bool:
+        """Members that join one after the other are assigned together: whether it is too early for
+        another assignment, which a timer makes then."""
+        if group.assignment_epoch == 0:
+            return False
+        since_ms = self._coordinator.wall_ms() - group.assigned_ms
+        wait_ms = self._settings(group.group_id).assignment_ms - since_ms
+        if since_ms < 0 or wait_ms <= 0:
+            return False
+        if group.assigns_later is None:
+            group.assigns_later = self._timers.after(
+                wait_ms, lambda: self._assign_due(group, partition)
+            )
+        return True
+
+    def _assign_due(self, group: ShareGroup, partition: int) -> None:
+        """Members hear of it with their next heartbeats."""
+        with self._coordinator.lock:
+            group.assigns_later = None
+            if self.groups.get(group.group_id) is not group or not group.members:
+                return
+            if group.epoch <= group.assignment_epoch:
+                return
+            try:
+                entries = self._assign_anew(group)
+            except UnknownServerError:
+                return  # it was logged; the next heartbeat tries again, and tells its member
+            self._coordinator.append(partition, entries, _logged(group.group_id))
+
+    def _told(
+        self, group: ShareGroup, member: ShareMember, asked: Heartbeat, entries: list[Entry]
+    ) -> HeartbeatResult:
+        """The member is given what is its own by now."""
+        target = group.with_state(group.targets.get(member.member_id, NOTHING))
+        anew = asked.epoch == JOIN_EPOCH or asked.epoch != member.epoch
+        if member.epoch != group.assignment_epoch or target != member.assignment:
+            anew = anew or target != member.assignment
+            member.previous_epoch = member.epoch
+            member.epoch = group.assignment_epoch
+            member.assignment = target
+            entries.append(records.current_entry(group.group_id, member))
+        return HeartbeatResult(
+            None,
+            member.member_id,
+            member.epoch,
+            self._settings(group.group_id).heartbeat_ms,
+            target if anew else None,
+        )
+
+    # -- states of partitions -------------------------------------------------------------------
+
+    def _without_state(self, group: ShareGroup, names: set[str]) -> dict[bytes, StateTopic]:
+        found: dict[bytes, StateTopic] = {}
+        views = self.topics()
+        for name in names:
+            view = views.named(name)
+            if view is None:
+                continue
+            there = group.states.get(view.topic_id)
+            lacking = set(range(view.partition_count)) - (there.partitions if there else set())
+            if lacking:
+                found[view.topic_id] = StateTopic(name, lacking)
+        return found
+
+    def _initialize(
+        self,
+        group: ShareGroup,
+        partition: int,
+        missing: Mapping[bytes, StateTopic],
+        asked: Heartbeat,
+        answer: Answer,
+    ) -> None:
+        """Makes states, then goes on with the heartbeat; others of the group go on meanwhile."""
+        group.initializing = True
+        group_id = group.group_id
+        keys = [
+            ShareKey(group_id, topic_id, index)
+            for topic_id, topic in missing.items()
+            for index in topic.partitions
+        ]
+
+        def made(error: KafkaError | None) -> None:
+            with self._coordinator.lock:
+                group.initializing = False
+                if error is not None:
+                    log.warning("states of group %s are not made: %s", group_id, error)
+                elif self.groups.get(group_id) is group:
+                    self._add_states(group, missing)
+                    entry = records.states_entry(group, {})
+                    self._coordinator.append(partition, [entry], _logged(group_id))
+                try:
+                    self._coordinator.check(group_id)
+                    self._beat(group_id, partition, asked, answer, is_again=True)
+                except KafkaError as refused:
+                    answer(HeartbeatResult(refused, asked.member_id))
+
+        def begun(error: KafkaError | None) -> None:
+            if error is not None:
+                made(error)
+                return
+            told = together(len(keys), made)
+            for key in keys:
+                try:
+                    self._state.initialize(key, group.epoch, UNINITIALIZED_OFFSET, told)
+                except KafkaError as refused:
+                    told(refused)
+
+        entries = [records.group_entry(group), records.states_entry(group, missing)]
+        self._coordinator.append(partition, entries, begun)
+
+    def _add_states(self, group: ShareGroup, made: Mapping[bytes, StateTopic]) -> None:
+        for topic_id, topic in made.items():
+            known = group.states.setdefault(topic_id, StateTopic(topic.name))
+            known.partitions |= topic.partitions
+        group.must_assign = True
+
+    # -- leaving --------------------------------------------------------------------------------
+
+    def _leave(self, group_id: str, partition: int, asked: Heartbeat, answer: Answer) -> None:
+        group = self._group_for(group_id, partition, create=False)
+        member = group.members.get(asked.member_id)
+        if member is None:
+            raise UnknownMemberId(f"Member {asked.member_id} is not a member of group {group_id}.")
+
+        def done(error: KafkaError | None) -> None:
+            answer(HeartbeatResult(error, asked.member_id, LEAVE_EPOCH))
+
+        self._remove(group, partition, member, done)
+
+    def _remove(self, group: ShareGroup, partition: int, member: ShareMember, done: Done) -> None:
+        """A member is gone, and what was handed out to it comes back."""
+        del group.members[member.member_id]
+        group.targets.pop(member.member_id, None)
+        self._stop_session(member)
+        group.epoch += 1
+        self._rebalanced()
+        group.metadata_hash = self.topics().hash_of(group.subscribed())
+        entries = records.member_tombstones(group.group_id, member.member_id)
+        entries.append(records.group_entry(group))
+        self._coordinator.append(partition, entries, done)
+        self._sessions.end(group.group_id, member.member_id)
+        self._partitions.release(group.group_id, member.member_id)
+
+    def _extend_session(self, group: ShareGroup, member: ShareMember) -> None:
+        after_ms = self._settings(group.group_id).session_ms
+        now_ms = self._timers.now_ms()
+        earlier = now_ms + after_ms < member.deadline_ms
+        member.deadline_ms = now_ms + after_ms
+        if member.timer is None or earlier:
+            self._stop_session(member)
+            self._set_timer(group, member, after_ms)
+
+    def _set_timer(self, group: ShareGroup, member: ShareMember, after_ms: int) -> None:
+        member.timer = self._timers.after(after_ms, lambda: self._session_due(group, member))
+
+    def _stop_session(self, member: ShareMember) -> None:
+        if member.timer is not None:
+            member.timer.cancel()
+            member.timer = None
+
+    def _session_due(self, group: ShareGroup, member: ShareMember) -> None:
+        with self._coordinator.lock:
+            member.timer = None
+            if group.members.get(member.member_id) is not member:
+                return
+            left_ms = member.deadline_ms - self._timers.now_ms()
+            if left_ms > 0:
+                self._set_timer(group, member, left_ms)
+                return
+            log.info("member %s of share group %s is silent", member.member_id, group.group_id)
+            partition = self._coordinator.journal.partition_of(group.group_id)
+            self._remove(group, partition, member, _logged(group.group_id))
+
+    # -- administration -------------------------------------------------------------------------
+
+    def holds(self, group_id: str) -> bool:
+        return group_id in self.groups
+
+    def group(self, group_id: str) -> ShareGroup:
+        """Under the lock. Raises GroupIdNotFound, NotCoordinator, CoordinatorLoadInProgress."""
+        self._coordinator.check(group_id)
+        found = self.groups.get(group_id)
+        if found is None:
+            if group_id in self._coordinator.groups:
+                raise GroupIdNotFound(f"Group {group_id} is not a share group.")
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        return found
+
+    def group_or_none(self, group_id: str) -> ShareGroup | None:
+        """As `group`; None for one that is not there."""
+        self._coordinator.check(group_id)
+        return self.groups.get(group_id)
+
+    def empty_group(self, group_id: str, create: bool = False) -> ShareGroup:
+        """As `group`; raises NonEmptyGroup for one with members."""
+        partition = self._coordinator.check(group_id)
+        found = self._group_for(group_id, partition, create)
+        if found.members:
+            raise NonEmptyGroup(f"The group {group_id} is not empty.")
+        return found
+
+    def listings(self) -> list[tuple[str, str, str, str]]:
+        """Under the lock: group, protocol type, state, type."""
+        return [(row.group_id, PROTOCOL, row.state, GROUP_TYPE) for row in self.groups.values()]
+
+    def keys(self, group: ShareGroup) -> list[ShareKey]:
+        """The partitions that have a state."""
+        return [
+            ShareKey(group.group_id, topic_id, index)
+            for topic_id, topic in group.states.items()
+            for index in sorted(topic.partitions)
+        ]
+
+    def delete_group(self, group_id: str, answer: Done) -> None:
+        """First what is kept of its partitions, then the group. Under the lock; raises."""
+        group = self.empty_group(group_id)
+        partition = self._coordinator.check(group_id)
+        keys = self.keys(group)
+
+        def forgotten(error: KafkaError | None) -> None:
+            with self._coordinator.lock:
+                if error is not None or group.members:
+                    answer(error or NonEmptyGroup())
+                    return
+                self._coordinator.append(partition, records.group_tombstones(group_id), gone)
+
+        def gone(error: KafkaError | None) -> None:
+            if error is None and self.groups.get(group_id) is group and not group.members:
+                self._drop(group_id, partition)
+                self._partitions.drop(keys)
+            answer(error)
+
+        self._sessions.end_group(group_id)
+        self._state.delete(keys, forgotten)
+
+    def topics_deleted(self, is_there: Callable[[bytes], bool]) -> None:
+        """What is kept of topics that are gone goes too."""
+        with self._coordinator.lock:
+            for group in list(self.groups.values()):
+                gone = [topic_id for topic_id in group.states if not is_there(topic_id)]
+                keys = [key for key in self.keys(group) if key.topic_id in gone]
+                if not gone:
+                    continue
+                for topic_id in gone:
+                    del group.states[topic_id]
+                try:
+                    self.states_changed(group, _logged(group.group_id))
+                    self._state.delete(keys, _logged(group.group_id))
+                except KafkaError as error:
+                    log.warning("states of group %s stay: %s", group.group_id, error)
+
+    def states_changed(self, group: ShareGroup, done: Done) -> None:
+        """Under the lock: writes which partitions have a state, with the next epoch."""
+        group.epoch += 1
+        entries = [records.group_entry(group), records.states_entry(group, {})]
+        partition = self._coordinator.check(group.group_id)
+        self._coordinator.append(partition, entries, done)
+
+    def _drop(self, group_id: str, partition: int) -> None:
+        group = self.groups.pop(group_id, None)
+        self._by_partition.get(partition, set()).discard(group_id)
+        if group is None:
+            return
+        if group.assigns_later is not None:
+            group.assigns_later.cancel()
+        for member in group.members.values():
+            self._stop_session(member)
+
+    # -- the journal's calls, through the coordinator --------------------------------------------
+
+    def replay(self, partition: int, record: Record) -> bool:
+        """Whether it is a record of share groups. Raises ValueError."""
+
+        def new(group_id: str) -> None:
+            self._by_partition.setdefault(partition, set()).add(group_id)
+
+        return records.replay(self.groups, record, new)
+
+    def loaded(self, partition: int) -> None:
+        """Members have a session from now on."""
+        for group_id in list(self._by_partition.get(partition, ())):
+            group = self.groups.get(group_id)
+            if group is None:
+                self._by_partition[partition].discard(group_id)
+                continue
+            for member in group.members.values():
+                self._extend_session(group, member)
+
+    def unloaded(self, partition: int) -> None:
+        for group_id in list(self._by_partition.pop(partition, set())):
+            self._drop(group_id, partition)
+
+
+def _logged(group_id: str) -> Done:
+    def done(error: KafkaError | None) -> None:
+        if error is not None:
+            log.warning("a change of share group %s is not kept: %s", group_id, error)
+
+    return done

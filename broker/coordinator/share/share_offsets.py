@@ -1,0 +1,207 @@
+"""The offsets of share groups as an administrator sees them: described, reset, deleted.
+
+A reset makes the state of a partition anew under a higher state epoch, so that whoever had loaded
+the old one is fenced. Next: share_groups.py, share_state.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.coordinator.share.share_group import StateTopic
+from barnabas.coordinator.share.share_groups import ShareGroups
+from barnabas.coordinator.share.share_partitions import SharePartitions
+from barnabas.coordinator.share.share_state import (
+    UNINITIALIZED_OFFSET,
+    ShareKey,
+    ShareState,
+    together,
+)
+from barnabas.errors import (
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+
+UNKNOWN_LAG = -1
+
+Done = Callable[[KafkaError | None], object]
+
+
+class Replicas(Protocol):
+    def partition(self, topic: str, index: int) -> PartitionHandle: ...
+
+
+class OffsetRow(NamedTuple):
+    """Where a group is in one partition."""
+
+    partition: int
+    start: int = UNINITIALIZED_OFFSET
+    leader_epoch: int = 0
+    lag: int = UNKNOWN_LAG
+    error: KafkaError | None = None
+
+
+class TopicRow(NamedTuple):
+    name: str
+    topic_id: bytes
+    rows: Sequence[OffsetRow]
+
+
+class ShareOffsets:
+    """Over the share groups of one node."""
+
+    def __init__(
+        self,
+        groups: ShareGroups,
+        state: ShareState,
+        partitions: SharePartitions,
+        replicas: Replicas,
+    ) -> None:
+        self._groups = groups
+        self._state = state
+        self._partitions = partitions
+        self._replicas = replicas
+
+    def describe(self, group_id: str, wanted: Mapping[str, Sequence[int]] | None) -> list[TopicRow]:
+        """All partitions that have a state, or those asked for; of a group that is not there none.
+        Raises for the whole group."""
+        with self._groups.lock:
+            group = self._groups.group_or_none(group_id)
+            topics: list[tuple[bytes | None, str, Sequence[int]]]
+            if wanted is None:
+                topics = [
+                    (topic_id, topic.name, sorted(topic.partitions))
+                    for topic_id, topic in (group.states.items() if group is not None else ())
+                ]
+            else:
+                views = self._groups.topics()
+                found = {name: views.named(name) for name in wanted}
+                topics = [
+                    (view.topic_id if (view := found[name]) else None, name, indexes)
+                    for name, indexes in wanted.items()
+                ]
+        return [
+            TopicRow(
+                name,
+                topic_id or bytes(16),
+                [self._row(group_id, topic_id, name, index) for index in indexes],
+            )
+            for topic_id, name, indexes in topics
+        ]
+
+    def _row(self, group_id: str, topic_id: bytes | None, name: str, index: int) -> OffsetRow:
+        if topic_id is None:
+            return OffsetRow(index)
+        try:
+            kept = self._state.summary(ShareKey(group_id, topic_id, index))
+        except KafkaError as error:
+            return OffsetRow(index, error=error)
+        if kept is None or kept.start == UNINITIALIZED_OFFSET:
+            return OffsetRow(index)
+        lag = UNKNOWN_LAG
+        if kept.complete_count >= 0:
+            try:
+                end = self._replicas.partition(name, index).high_watermark
+            except KafkaError as error:
+                return OffsetRow(index, error=error)
+            lag = max(end - kept.start - kept.complete_count, 0)
+        return OffsetRow(index, kept.start, kept.leader_epoch, lag)
+
+    def alter(
+        self,
+        group_id: str,
+        wanted: Mapping[str, Mapping[int, int]],
+        done: Callable[[Mapping[tuple[str, int], KafkaError | None]], object],
+    ) -> None:
+        """Start offsets by topic and partition. Raises for the whole group."""
+        outcomes: dict[tuple[str, int], KafkaError | None] = {}
+        keys: dict[ShareKey, tuple[tuple[str, int], int]] = {}
+        with self._groups.lock:
+            group = self._groups.empty_group(group_id, create=True)
+            views = self._groups.topics()
+            for name, offsets in wanted.items():
+                view = views.named(name)
+                for index, start in offsets.items():
+                    if view is None or not 0 <= index < view.partition_count:
+                        outcomes[name, index] = UnknownTopicOrPartition()
+                        continue
+                    keys[ShareKey(group_id, view.topic_id, index)] = (name, index), start
+                    topic = group.states.setdefault(view.topic_id, StateTopic(name))
+                    topic.partitions.add(index)
+            if not keys:
+                done(outcomes)
+                return
+
+            def begun(error: KafkaError | None) -> None:
+                told = together(len(keys), lambda _first: finished())
+                for key, (place, start) in keys.items():
+                    outcomes[place] = error
+                    if error is not None:
+                        told(None)
+                        continue
+                    self._initialize(key, group.epoch, start, _noting(outcomes, place, told))
+
+            def finished() -> None:
+                self._partitions.drop(keys)
+                done(outcomes)
+
+            self._groups.states_changed(group, begun)
+
+    def _initialize(self, key: ShareKey, epoch: int, start: int, told: Done) -> None:
+        try:
+            self._state.initialize(key, epoch, start, told)
+        except KafkaError as error:
+            told(error)
+
+    def delete(
+        self,
+        group_id: str,
+        names: Sequence[str],
+        done: Callable[[Mapping[str, tuple[bytes, KafkaError | None]]], object],
+    ) -> None:
+        """What is kept of topics: topic id and outcome of each. Raises for the whole group."""
+        outcomes: dict[str, tuple[bytes, KafkaError | None]] = {}
+        keys: list[ShareKey] = []
+        with self._groups.lock:
+            group = self._groups.empty_group(group_id)
+            views = self._groups.topics()
+            for name in names:
+                view = views.named(name)
+                topic = group.states.get(view.topic_id) if view is not None else None
+                if view is None or topic is None:
+                    error = UnknownTopicOrPartition(
+                        None if view is None else "There is no offset information to delete."
+                    )
+                    outcomes[name] = bytes(16), error
+                    continue
+                outcomes[name] = view.topic_id, None
+                keys += [ShareKey(group_id, view.topic_id, row) for row in topic.partitions]
+                del group.states[view.topic_id]
+
+            def told(error: KafkaError | None) -> None:
+                self._partitions.drop(keys)
+                done({name: (row[0], row[1] or error) for name, row in outcomes.items()})
+
+            def forgotten(error: KafkaError | None) -> None:
+                if error is not None:
+                    told(error)
+                    return
+                with self._groups.lock:
+                    self._groups.states_changed(group, told)
+
+            if keys:
+                self._state.delete(keys, forgotten)
+            else:
+                done(outcomes)
+
+
+def _noting(
+    outcomes: dict[tuple[str, int], KafkaError | None], place: tuple[str, int], told: Done
+) -> Done:
+    def noted(error: KafkaError | None) -> None:
+        outcomes[place] = error
+        told(None)
+
+    return noted

@@ -1,0 +1,582 @@
+"""Share partitions at work: records read from the log, handed out, acknowledged, kept.
+
+Each has a lock of its own for its state (share_partition.py), held briefly; one thread at a time
+reads the log for it, without that lock. What an acknowledgement changes is made durable by the
+share coordinator (share_state.py) before it counts and is answered. Locks that run out come by one
+timer a partition.
+
+A share partition is loaded on its first use, and again when its leader epoch has moved or its state
+was fenced; those of a group that is gone, of a deleted topic or of offsets that were altered are
+dropped. Limit: what the groups' members fetch from. Next: waiting.py, dead_letters.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from barnabas.cext.log.committed_reads import read_committed
+from barnabas.cext.log.log_handle import LogError, LogHandle
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.records import CorruptRecords
+from barnabas.coordinator.journal import Done
+from barnabas.coordinator.share.dead_letters import DeadLetters, Letters
+from barnabas.coordinator.share.sessions import Place, Session
+from barnabas.coordinator.share.share_counts import (
+    ACKNOWLEDGEMENTS,
+    FAILED_ACKNOWLEDGEMENTS,
+    FAILED_FETCHES,
+    FETCHES,
+    ShareCounts,
+)
+from barnabas.coordinator.share.share_partition import (
+    ARCHIVING,
+    RENEW,
+    Acknowledgement,
+    Acquired,
+    Acquisition,
+    Change,
+    SharePartition,
+    StateBatch,
+)
+from barnabas.coordinator.share.share_settings import EARLIEST, LATEST, ShareSettings
+from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Kept, ShareKey, ShareState
+from barnabas.coordinator.share.waiting import Timer, Timers, WaitingFetch, WaitingFetches
+from barnabas.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    InvalidRecordState,
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    error_of,
+)
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.wire.batches import Batch, decode_batches
+from barnabas.wire.uuids import uuid_text
+
+log = logging.getLogger("barnabas.share")
+
+READ_BYTES_MAX = 1 << 20  # of one partition at a time: what is not handed out is read again
+READS_MAX = 8  # in a row that hold nothing for the group, before others have their turn
+NOT_READY = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+NOT_READY_RETRY_MS = 20
+EXPIRY_RETRY_MS = 100
+DECOMPRESSED_BYTES_MAX = 64 << 20  # of an old message set, whose offsets are inside
+FENCED = (FencedStateEpoch, FencedLeaderEpoch)
+
+Outcomes = Mapping[Place, KafkaError | None]
+
+
+class ShareFetch(NamedTuple):
+    """What a member asks for."""
+
+    group_id: str
+    member_id: str
+    session: Session
+    places: Sequence[Place]
+    wait_ms: int
+    bytes_min: int
+    bytes_max: int
+    records_max: int
+    batch_size: int
+    strict: bool
+
+
+class Handed(NamedTuple):
+    """What it gets of one partition."""
+
+    place: Place
+    error: KafkaError | None
+    records: bytes = b""
+    acquired: Sequence[Acquired] = ()
+
+
+class Replicas(Protocol):
+    """What of the replica manager is used here."""
+
+    def partition(self, topic: str, index: int) -> PartitionHandle: ...
+
+
+class _Held:
+    """One share partition that was loaded."""
+
+    __slots__ = (
+        "gone", "key", "kept", "leader_epoch", "lock", "partition", "reading", "timer", "topic",
+        "turned_away",
+    )  # fmt: skip
+
+    def __init__(self, key: ShareKey, topic: str, leader_epoch: int, kept: Kept) -> None:
+        self.key = key
+        self.topic = topic
+        self.leader_epoch = leader_epoch
+        self.kept = kept
+        self.lock = threading.RLock()
+        self.partition = SharePartition(kept.start, kept.batches)
+        self.reading = threading.Lock()
+        self.timer: Timer | None = None
+        self.turned_away = False  # somebody found another reading
+        self.gone = False
+
+    @property
+    def place(self) -> Place:
+        return self.key.topic_id, self.key.partition
+
+
+class SharePartitions:
+    """Those that this node leads."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        cluster: Callable[[], ClusterState],
+        state: ShareState,
+        timers: Timers,
+        waiting: WaitingFetches,
+        letters: DeadLetters,
+        settings: Callable[[str], ShareSettings],
+        wall_ms: Callable[[], int],
+        counts: ShareCounts,
+    ) -> None:
+        self._replicas = replicas
+        self._cluster = cluster
+        self._state = state
+        self._timers = timers
+        self._waiting = waiting
+        self._letters = letters
+        self.settings = settings  # of a group
+        self._wall_ms = wall_ms
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._held: dict[ShareKey, _Held] = {}
+        self._loading: dict[ShareKey, int] = {}  # since when, in ns
+
+    # -- loading --------------------------------------------------------------------------------
+
+    def _topics(self, places: Iterable[Place]) -> set[str]:
+        """Their names, of those that are there."""
+        cluster = self._cluster()
+        found = (cluster.topic_by_id(uuid_text(topic_id)) for topic_id, _ in places)
+        return {topic.name for topic in found if topic is not None}
+
+    def _handle(self, place: Place) -> tuple[str, PartitionHandle]:
+        """The topic and the partition. Raises KafkaError."""
+        topic = self._cluster().topic_by_id(uuid_text(place[0]))
+        if topic is None or topic.deleting:
+            raise UnknownTopicId()
+        return topic.name, self._replicas.partition(topic.name, place[1])
+
+    def _load(self, key: ShareKey) -> tuple[_Held, PartitionHandle]:
+        """Raises KafkaError; one of NOT_READY: to be tried again in a moment."""
+        topic, handle = self._handle((key.topic_id, key.partition))
+        leader_epoch = handle.leader_epoch
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None and found.leader_epoch == leader_epoch:
+                return found, handle
+        began_ns = self._loading.setdefault(key, self._counts.monotonic_ns())
+        try:
+            kept = self._state.read(key, leader_epoch)
+            if kept.start == UNINITIALIZED_OFFSET:
+                start = self._first_offset(handle, self.settings(key.group_id))
+                kept = Kept(kept.state_epoch, leader_epoch, start, 0, kept.batches)
+        except NOT_READY:
+            raise
+        except KafkaError:
+            self._loading.pop(key, None)
+            raise
+        made = _Held(key, topic, leader_epoch, kept)
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None and found.leader_epoch == leader_epoch:
+                return found, handle  # another thread was quicker
+            self._held[key] = made
+            self._loading.pop(key, None)
+        self._counts.loads.add(self._counts.monotonic_ns() - began_ns)
+        with made.lock:
+            for row in made.partition.archiving():
+                self._send_letters(made, row, rejected=False)
+        return made, handle
+
+    def _first_offset(self, handle: PartitionHandle, settings: ShareSettings) -> int:
+        """Where a group begins that has never read the partition."""
+        found = _log_of(handle)
+        end = handle.last_stable_offset if settings.committed_only else handle.high_watermark
+        if settings.reset == LATEST:
+            return end
+        if settings.reset == EARLIEST:
+            return found.start_offset
+        try:
+            at_ms = self._wall_ms() - settings.reset_age_ms
+            told = found.offset_for_time(at_ms, limit_offset=end)
+        except LogError as error:
+            raise error_of(error.code)(str(error)) from error
+        return end if told is None else max(told[0], found.start_offset)
+
+    # -- fetching -------------------------------------------------------------------------------
+
+    def fetch(self, asked: ShareFetch, answer: Callable[[Sequence[Handed]], object]) -> None:
+        """`answer`, at once or later and on another thread, when there is something to hand out,
+        when something went wrong, or when the wait is over."""
+
+        def look() -> bool:
+            found, is_over = self._round(asked)
+            if is_over:
+                answer(found)
+            return is_over
+
+        self._counts.count(FETCHES, self._topics(asked.places))
+        row = WaitingFetch(asked.places, look, lambda: answer(()))
+        if not asked.places or asked.wait_ms <= 0:
+            answer(self._round(asked)[0])
+        elif not row.look():
+            self._waiting.add(row, asked.wait_ms)
+
+    def _round(self, asked: ShareFetch) -> tuple[list[Handed], bool]:
+        """One look at each partition: what was found, and whether that is to be answered."""
+        if asked.session.is_over:
+            return [], True
+        settings = self.settings(asked.group_id)
+        found: list[Handed] = []
+        records_left, bytes_left = asked.records_max, asked.bytes_max
+        for place in asked.places:
+            if records_left <= 0 or (bytes_left <= 0 and records_left < asked.records_max):
+                break
+            try:
+                handed = self._hand_out(asked, place, settings, records_left, bytes_left)
+            except NOT_READY:
+                self._timers.after(NOT_READY_RETRY_MS, partial(self._waiting.look, [place]))
+                continue
+            except KafkaError as error:
+                found.append(Handed(place, error))
+                self._counts.count(FAILED_FETCHES, self._topics([place]))
+                continue
+            if handed.acquired:
+                found.append(handed)
+                records_left -= sum(row.last - row.first + 1 for row in handed.acquired)
+                bytes_left -= len(handed.records)
+        return found, bool(found)
+
+    def _hand_out(
+        self, asked: ShareFetch, place: Place, settings: ShareSettings, records: int, size: int
+    ) -> Handed:
+        key = ShareKey(asked.group_id, *place)
+        held, handle = self._load(key)
+        if not held.reading.acquire(blocking=False):
+            held.turned_away = True
+            if not held.reading.acquire(blocking=False):  # or its reader has just not seen it
+                return Handed(place, None)
+        try:
+            for _ in range(READS_MAX):
+                handed = self._read_once(held, handle, asked, settings, records, size)
+                if handed is not None:
+                    return handed
+            self._waiting.look([place])
+            return Handed(place, None)
+        except LogError as error:
+            raise error_of(error.code)(str(error)) from error
+        except CorruptRecords as error:
+            raise CorruptMessage(str(error)) from error
+        finally:
+            held.reading.release()
+            if held.turned_away:
+                held.turned_away = False
+                self._waiting.look([place])
+
+    def _read_once(
+        self,
+        held: _Held,
+        handle: PartitionHandle,
+        asked: ShareFetch,
+        settings: ShareSettings,
+        records: int,
+        size: int,
+    ) -> Handed | None:
+        """None: what was read holds nothing for the group, and there may be more."""
+        found = _log_of(handle)
+        with held.lock:
+            if held.partition.start < found.start_offset:
+                held.partition.log_starts_at(found.start_offset)
+            if held.gone or not held.partition.can_acquire(settings.locks_max):
+                return Handed(held.place, None)
+            offset = held.partition.next_offset()
+        limit = handle.last_stable_offset if settings.committed_only else handle.high_watermark
+        if offset >= limit:
+            if found.end_offset > handle.high_watermark:
+                handle.appended(wanted=True)  # it is waited for from now on
+            return Handed(held.place, None)
+        size = min(max(size, 1), READ_BYTES_MAX)
+        if settings.committed_only:
+            data, aborted = read_committed(found, offset, size, limit_offset=limit)
+        else:
+            data, aborted = found.read(offset, size, limit_offset=limit), []
+        batches = list(decode_batches(data, size_max=DECOMPRESSED_BYTES_MAX, partial_tail=True))
+        if not batches:
+            return Handed(held.place, None)
+        terms = Acquisition(
+            asked.member_id,
+            records,
+            max(asked.batch_size, 1),
+            asked.strict,
+            settings.locks_max,
+            settings.delivery_max,
+            self._timers.now_ms() + settings.lock_ms,
+        )
+        with held.lock:
+            if held.gone or asked.session.is_over:
+                return Handed(held.place, None)
+            given = held.partition.acquire(
+                offset,
+                [(row.base_offset, row.last_offset) for row in batches],
+                terms,
+                left_out(batches, aborted),
+            )
+            self._set_timer(held)
+        if not given:
+            return None
+        return Handed(held.place, None, _slice(data, batches, given), given)
+
+    # -- acknowledging --------------------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        group_id: str,
+        member_id: str,
+        rows: Mapping[Place, Sequence[Acknowledgement]],
+        done: Callable[[Outcomes], object],
+    ) -> None:
+        """`done` when all of it is durable or refused, at once or later."""
+        outcomes: dict[Place, KafkaError | None] = {}
+        lock = threading.Lock()
+        self._counts.count(ACKNOWLEDGEMENTS, self._topics(rows))
+
+        def told(place: Place, error: KafkaError | None) -> None:
+            if error is None:
+                self._counts.acknowledged(rows[place])
+            else:
+                self._counts.count(FAILED_ACKNOWLEDGEMENTS, self._topics([place]))
+            with lock:
+                outcomes[place] = error
+                if len(outcomes) < len(rows):
+                    return
+            done(outcomes)
+
+        if not rows:
+            done(outcomes)
+        settings = self.settings(group_id)
+        for place, parts in rows.items():
+            key = ShareKey(group_id, *place)
+            try:
+                self._acknowledge(key, member_id, parts, settings, _telling(told, place))
+            except KafkaError as error:
+                told(place, error)
+
+    def _acknowledge(
+        self,
+        key: ShareKey,
+        member_id: str,
+        parts: Sequence[Acknowledgement],
+        settings: ShareSettings,
+        done: Done,
+    ) -> None:
+        self._handle((key.topic_id, key.partition))
+        with self._lock:
+            held = self._held.get(key)
+        if held is None:
+            raise InvalidRequest("nothing of this partition was handed out to the group")
+        if not settings.renews and any(RENEW in part.kinds for part in parts):
+            raise InvalidRecordState("Renewing acquisition locks is not enabled for the group.")
+        now_ms = self._timers.now_ms()
+        with held.lock:
+            change = held.partition.acknowledge(
+                member_id,
+                parts,
+                now_ms=now_ms,
+                deadline_ms=now_ms + settings.lock_ms,
+                delivery_max=settings.delivery_max,
+                dead_letters=bool(settings.letters_topic),
+            )
+            self._keep(held, change, done)
+
+    def release(self, group_id: str, member_id: str) -> None:
+        """The member, or its session, is gone."""
+        with self._lock:
+            rows = [held for key, held in self._held.items() if key.group_id == group_id]
+        settings = self.settings(group_id)
+        for held in rows:
+            with held.lock:
+                change = held.partition.release(
+                    member_id, settings.delivery_max, bool(settings.letters_topic)
+                )
+                self._keep(held, change, _ignored)
+
+    def _keep(self, held: _Held, change: Change, done: Done) -> None:
+        """Makes a change durable, then tells `done`. Under the lock of `held`."""
+        if not change.batches:
+            done(None)
+            return
+
+        def finished(error: KafkaError | None) -> None:
+            with held.lock:
+                if error is None:
+                    held.partition.finish(change)
+                    for row, rejected in change.letters:
+                        self._send_letters(held, row, rejected)
+                else:
+                    held.partition.undo(change)
+                self._set_timer(held)
+            if isinstance(error, FENCED):
+                self._drop(held)
+            self._waiting.look([held.place])
+            done(_as_told(error))
+
+        try:
+            self._state.write(
+                held.key,
+                held.kept.state_epoch,
+                held.leader_epoch,
+                held.partition.start,
+                held.partition.complete_count(),
+                change.batches,
+                finished,
+            )
+        except KafkaError as error:
+            finished(error)
+
+    def _send_letters(self, held: _Held, row: StateBatch, rejected: bool) -> None:
+        settings = self.settings(held.key.group_id)
+
+        def written(_error: KafkaError | None) -> None:
+            with held.lock:
+                if not held.gone:
+                    self._keep(held, held.partition.archived(row.first, row.last), _ignored)
+
+        if not settings.letters_topic:  # taken back meanwhile
+            written(None)
+            return
+        assert row.state == ARCHIVING
+        self._letters.send(
+            Letters(
+                held.key.group_id,
+                held.topic,
+                held.key.partition,
+                row,
+                rejected,
+                settings.letters_topic,
+                settings.copies_letters,
+                written,
+            )
+        )
+
+    # -- locks that run out ---------------------------------------------------------------------
+
+    def _set_timer(self, held: _Held) -> None:
+        """Under the lock: the timer comes at or before the first deadline."""
+        if held.timer is not None or held.gone:
+            return
+        deadline_ms = held.partition.next_deadline_ms()
+        if deadline_ms is not None:
+            delay_ms = deadline_ms - self._timers.now_ms()
+            if delay_ms <= 0:  # it ran out, and that could not be kept
+                delay_ms = EXPIRY_RETRY_MS
+            held.timer = self._timers.after(delay_ms, lambda: self._expire(held))
+
+    def _expire(self, held: _Held) -> None:
+        settings = self.settings(held.key.group_id)
+        with held.lock:
+            held.timer = None
+            if held.gone:
+                return
+            change = held.partition.expire(
+                self._timers.now_ms(), settings.delivery_max, bool(settings.letters_topic)
+            )
+            self._keep(held, change, _ignored)
+            self._set_timer(held)
+
+    # -- forgetting -----------------------------------------------------------------------------
+
+    def drop(self, keys: Iterable[ShareKey]) -> None:
+        """Their state was altered or deleted: who fetches from them loads it anew."""
+        for key in keys:
+            with self._lock:
+                held = self._held.get(key)
+            if held is not None:
+                self._drop(held)
+
+    def apply(self, state: ClusterState) -> None:
+        """Called with each new state of the cluster."""
+        with self._lock:
+            gone = [
+                held
+                for key, held in self._held.items()
+                if state.topic_by_id(uuid_text(key.topic_id)) is None
+            ]
+        for held in gone:
+            self._drop(held)
+
+    def _drop(self, held: _Held) -> None:
+        with self._lock:
+            if self._held.get(held.key) is held:
+                del self._held[held.key]
+        with held.lock:
+            held.gone = True
+            if held.timer is not None:
+                held.timer.cancel()
+                held.timer = None
+        self._waiting.look([held.place])
+
+
+def left_out(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """First and last offset of the batches that hold no records for members: markers of
+    transactions, and what was aborted. `aborted`: producer id and first offset of each such
+    transaction."""
+    to_come = sorted(aborted, key=lambda row: row[1], reverse=True)
+    active: set[int] = set()
+    found = []
+    for batch in batches:
+        while to_come and to_come[-1][1] <= batch.last_offset:
+            active.add(to_come.pop()[0])
+        if batch.control:
+            active.discard(batch.producer_id)  # the marker that ends it
+        if batch.control or (batch.transactional and batch.producer_id in active):
+            found.append((batch.base_offset, batch.last_offset))
+    return found
+
+
+def _slice(data: bytes, batches: Sequence[Batch], given: Sequence[Acquired]) -> bytes:
+    """The batches from the first to the last that something of was handed out."""
+    first, last = given[0].first, given[-1].last
+    told = [row for row in batches if row.last_offset >= first and row.base_offset <= last]
+    return data[told[0].start : told[-1].start + told[-1].size_bytes]
+
+
+def _log_of(handle: PartitionHandle) -> LogHandle:
+    found = handle.log
+    if found is None:
+        raise NotLeaderOrFollower() if not handle.alive else KafkaStorageError()
+    return found
+
+
+def _as_told(error: KafkaError | None) -> KafkaError | None:
+    """What a member is told of a write that failed."""
+    if isinstance(error, NOT_READY):
+        return CoordinatorNotAvailable()
+    return NotLeaderOrFollower() if isinstance(error, FENCED) else error
+
+
+def _telling(told: Callable[[Place, KafkaError | None], object], place: Place) -> Done:
+    return lambda error: told(place, error)
+
+
+def _ignored(_error: KafkaError | None) -> None:
+    """Nobody waits for it; what could not be kept is as it was, and its lock runs out again."""

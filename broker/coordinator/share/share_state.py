@@ -1,0 +1,460 @@
+"""The share coordinator: the state of share partitions, kept in __share_group_state.
+
+| type of key (int16) | key                        | value, version 0                        |
+|---------------------|----------------------------|-----------------------------------------|
+| 0 snapshot          | group, topic id, partition | epochs, start offset, all state batches |
+| 1 update            | the same                   | what changed since the last snapshot    |
+
+Which partition of the topic a share partition belongs to follows from "group:topic id:partition".
+A change is an update; after `share.coordinator.snapshot.update.records.per.snapshot` of them, and
+whenever the state epoch changes, all is written as a snapshot. A null value forgets the key. The
+topic is not compacted, since an update is not the whole state: once a partition of it has grown,
+`prune` writes all of it anew and cuts what was before. A crash half-way leaves more than is needed.
+
+One lock over all; what happens under it is short. `done` gets None, or why it is not durable.
+Next: share_partitions.py, which asks for changes; coordinator/journal.py below.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import NamedTuple, Protocol
+
+from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.record.records import Record
+from barnabas.coordinator.journal import Done, Entry
+from barnabas.coordinator.share.share_counts import ShareCounts
+from barnabas.coordinator.share.share_partition import StateBatch
+from barnabas.errors import (
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+)
+from barnabas.wire.batches import Batch
+from barnabas.wire.internal import (
+    SHARE_GROUP_STATE,
+    RecordType,
+    UnknownRecord,
+    read_key,
+    record_type,
+)
+from barnabas.wire.uuids import uuid_text
+
+log = logging.getLogger("barnabas.share")
+
+UNINITIALIZED_OFFSET = -1
+UNKNOWN_COUNT = -1
+PRUNE_RECORDS_MIN = 1_000  # written to a partition of the topic since it was last pruned
+PRUNE_ENTRIES_PER_APPEND = 500
+
+
+class ShareKey(NamedTuple):
+    """A partition in a group."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    def text(self) -> str:
+        """As FindCoordinator names it."""
+        return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The state of one share partition as far as it is kept."""
+
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start: int = UNINITIALIZED_OFFSET
+    complete_count: int = UNKNOWN_COUNT
+    batches: tuple[StateBatch, ...] = ()
+    snapshot_epoch: int = 0
+    created_ms: int = 0
+    update_count: int = 0  # since the snapshot
+
+
+class Journal(Protocol):
+    """What of coordinator.journal is used here."""
+
+    def ensure(self) -> None: ...
+    def partition_of(self, name: str) -> int: ...
+    def check(self, partition: int) -> None: ...
+    def led_partitions(self) -> dict[int, bool]: ...
+    def append(self, partition: int, entries: Sequence[Entry], done: Done) -> None: ...
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What one partition of the topic holds."""
+
+    kept: dict[ShareKey, Kept] = field(default_factory=dict)
+    record_count: int = 0  # since the last prune
+
+
+class ShareState:
+    """The state of all share partitions whose keys this node coordinates."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        wall_ms: Callable[[], int],
+        updates_max: Callable[[], int],
+        cut: Callable[[int, int], object],
+        end_of: Callable[[int], int],
+        counts: ShareCounts,
+    ) -> None:
+        """`end_of` a partition of the topic: the offset its next record gets. `cut`: what of a
+        partition is below an offset is not needed any more."""
+        self.journal = journal
+        self._wall_ms = wall_ms
+        self._updates_max = updates_max
+        self._cut = cut
+        self._end_of = end_of
+        self._counts = counts
+        self._lock = threading.RLock()
+        self._partitions: dict[int, _Rows] = {}
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def _rows(self, key: ShareKey) -> tuple[int, _Rows]:
+        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        partition = self.journal.partition_of(key.text())
+        if partition < 0:
+            raise NotCoordinator()
+        self.journal.check(partition)
+        return partition, self._partitions.setdefault(partition, _Rows())
+
+    def summary(self, key: ShareKey) -> Kept | None:
+        """None: nothing is kept of it. Raises what `_rows` does."""
+        if key.partition < 0:
+            raise InvalidRequest("The partition id cannot be a negative number.")
+        with self._lock:
+            return self._rows(key)[1].kept.get(key)
+
+    def read(self, key: ShareKey, leader_epoch: int) -> Kept:
+        """For the partition's leader, whose epoch is kept from here on. Raises InvalidRequest for
+        a partition that was not initialized, FencedLeaderEpoch, and what `summary` does."""
+        with self._lock:
+            kept = self.summary(key)
+            if kept is None:
+                raise InvalidRequest("Read operation on uninitialized share partition not allowed.")
+            if leader_epoch >= 0 and kept.leader_epoch > leader_epoch:
+                raise FencedLeaderEpoch()
+            if leader_epoch > kept.leader_epoch:
+                kept = replace(kept, leader_epoch=leader_epoch)
+                self._keep(key, kept, (), _logged(key))
+            return kept
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def initialize(self, key: ShareKey, state_epoch: int, start: int, done: Done) -> None:
+        """Nothing is acknowledged from `start` on. Raises FencedStateEpoch and what `summary`
+        does."""
+        with self._lock:
+            before = self.summary(key)
+            if before is not None and before.state_epoch > state_epoch:
+                raise FencedStateEpoch()
+            now_ms = self._wall_ms()
+            made = Kept(state_epoch=state_epoch, start=start, complete_count=0, created_ms=now_ms)
+            if before is not None:
+                made = replace(made, snapshot_epoch=before.snapshot_epoch + 1)
+            self._snapshot(key, made, done)
+
+    def write(
+        self,
+        key: ShareKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start: int,
+        complete_count: int,
+        batches: Iterable[StateBatch],
+        done: Done,
+    ) -> None:
+        """Raises InvalidRequest for a partition that was not initialized, FencedLeaderEpoch,
+        FencedStateEpoch, and what `summary` does."""
+        with self._lock:
+            kept = self.summary(key)
+            if kept is None:
+                raise InvalidRequest(
+                    "Write operation on uninitialized share partition not allowed."
+                )
+            if leader_epoch >= 0 and kept.leader_epoch > leader_epoch:
+                raise FencedLeaderEpoch()
+            if state_epoch >= 0 and kept.state_epoch > state_epoch:
+                raise FencedStateEpoch()
+            start = kept.start if start == UNINITIALIZED_OFFSET else start
+            told = tuple(batches)
+            made = replace(
+                kept,
+                state_epoch=max(kept.state_epoch, state_epoch),
+                start=start,
+                complete_count=complete_count,
+                batches=overlaid(kept.batches, told, start),
+            )
+            began_ns = self._counts.monotonic_ns()
+
+            def written(error: KafkaError | None) -> None:
+                if error is None:
+                    self._counts.writes.add(self._counts.monotonic_ns() - began_ns)
+                done(error)
+
+            if made.state_epoch != kept.state_epoch:
+                made = replace(made, snapshot_epoch=kept.snapshot_epoch + 1)
+                self._snapshot(key, made, written)
+            else:
+                self._keep(key, made, told, written)
+
+    def delete(self, keys: Iterable[ShareKey], done: Done) -> None:
+        """Nothing is kept of them any more. Raises what `summary` does."""
+        with self._lock:
+            by_partition: dict[int, list[ShareKey]] = {}
+            for key in keys:
+                if self.summary(key) is not None:
+                    by_partition.setdefault(self._rows(key)[0], []).append(key)
+            all_told = _Together(len(by_partition), done)
+            for partition, rows in by_partition.items():
+                entries: list[Entry] = [(_key("ShareSnapshot", row), None) for row in rows]
+                for row in rows:
+                    del self._partitions[partition].kept[row]
+                self._append(partition, entries, all_told)
+
+    def _keep(self, key: ShareKey, kept: Kept, told: Sequence[StateBatch], done: Done) -> None:
+        """As an update, or as a snapshot when it is time for one."""
+        if kept.update_count >= self._updates_max():
+            self._snapshot(key, replace(kept, snapshot_epoch=kept.snapshot_epoch + 1), done)
+            return
+        partition, rows = self._rows(key)
+        entry = _key("ShareUpdate", key), _update_value(kept, told)
+        self._append(partition, [entry], done)
+        rows.kept[key] = replace(kept, update_count=kept.update_count + 1)
+
+    def _snapshot(self, key: ShareKey, kept: Kept, done: Done) -> None:
+        partition, rows = self._rows(key)
+        entry = _key("ShareSnapshot", key), _snapshot_value(kept, self._wall_ms())
+        self._append(partition, [entry], done)
+        rows.kept[key] = replace(kept, update_count=0)
+
+    def _append(self, partition: int, entries: Sequence[Entry], done: Done) -> None:
+        self.journal.append(partition, entries, done)
+        self._partitions[partition].record_count += len(entries)
+
+    # -- pruning --------------------------------------------------------------------------------
+
+    def prune(self) -> int:
+        """How many partitions of the topic are being written anew."""
+        begun = 0
+        for partition, ready in self.journal.led_partitions().items():
+            if ready and self._prune(partition):
+                begun += 1
+        return begun
+
+    def _prune(self, partition: int) -> bool:
+        with self._lock:
+            rows = self._partitions.get(partition)
+            if rows is None or rows.record_count < max(PRUNE_RECORDS_MIN, 2 * len(rows.kept)):
+                return False
+            below = self._end_of(partition)
+            entries: list[Entry] = []
+            for key, kept in rows.kept.items():
+                made = replace(kept, snapshot_epoch=kept.snapshot_epoch + 1, update_count=0)
+                rows.kept[key] = made
+                entries.append((_key("ShareSnapshot", key), _snapshot_value(made, self._wall_ms())))
+            size = PRUNE_ENTRIES_PER_APPEND
+            parts = [entries[at : at + size] for at in range(0, len(entries), size)]
+
+            def written(error: KafkaError | None) -> None:
+                if error is None:
+                    self._cut(partition, below)
+
+            all_told = _Together(len(parts), written)
+            try:
+                for part in parts:
+                    self.journal.append(partition, part, all_told)
+            except KafkaError as error:  # what is there stays
+                log.warning("%s-%d is not pruned: %s", SHARE_GROUP_STATE, partition, error)
+                return False
+            rows.record_count = 0
+            return True
+
+    # -- the journal's calls --------------------------------------------------------------------
+
+    def replay(self, partition: int, batch: Batch) -> None:
+        if batch.control:
+            return
+        with self._lock:
+            rows = self._partitions.setdefault(partition, _Rows())
+            for record in batch.records:
+                rows.record_count += 1
+                try:
+                    _replay(rows.kept, record)
+                except (MalformedMessage, UnknownRecord, ValueError) as error:
+                    log.warning("record %d is passed over: %s", record.offset, error)
+
+    def loaded(self, partition: int) -> None:
+        """Nothing more is to be done."""
+
+    def unloaded(self, partition: int) -> None:
+        with self._lock:
+            self._partitions.pop(partition, None)
+
+    def keys(self) -> list[ShareKey]:
+        """All that something is kept of here."""
+        with self._lock:
+            return [key for rows in self._partitions.values() for key in rows.kept]
+
+
+class _Together:
+    """Calls `done` once, when so many parts were told; with the first error."""
+
+    def __init__(self, count: int, done: Done) -> None:
+        self._lock = threading.Lock()
+        self._left = count
+        self._error: KafkaError | None = None
+        self._done = done
+        if count == 0:
+            done(None)
+
+    def __call__(self, error: KafkaError | None) -> None:
+        with self._lock:
+            self._left -= 1
+            self._error = self._error or error
+            if self._left:
+                return
+        self._done(self._error)
+
+
+def together(count: int, done: Done) -> Done:
+    """What `done` is told when so many have been."""
+    return _Together(count, done)
+
+
+def _logged(key: ShareKey) -> Done:
+    def done(error: KafkaError | None) -> None:
+        if error is not None:
+            log.warning("the leader epoch of %s is not kept: %s", key.text(), error)
+
+    return done
+
+
+def overlaid(
+    before: Sequence[StateBatch], told: Iterable[StateBatch], start: int
+) -> tuple[StateBatch, ...]:
+    """The batches with what was told later on top of them, from `start` on; neighbours that say
+    the same are one."""
+    rows = list(before)
+    for new in told:
+        kept = []
+        for row in rows:
+            if row.last < new.first or row.first > new.last:
+                kept.append(row)
+                continue
+            if row.first < new.first:
+                kept.append(row._replace(last=new.first - 1))
+            if row.last > new.last:
+                kept.append(row._replace(first=new.last + 1))
+        rows = [*kept, new]
+    joined: list[StateBatch] = []
+    for row in sorted(row for row in rows if row.last >= start):
+        row = row._replace(first=max(row.first, start))
+        if joined and joined[-1].last + 1 == row.first and joined[-1][2:] == row[2:]:
+            joined[-1] = joined[-1]._replace(last=row.last)
+        else:
+            joined.append(row)
+    return tuple(joined)
+
+
+# -- records ------------------------------------------------------------------------------------
+
+
+@cache
+def _type(name: str) -> RecordType:
+    return record_type(SHARE_GROUP_STATE, name)
+
+
+def _key(name: str, key: ShareKey) -> bytes:
+    kind = _type(name)
+    return kind.encode_key(
+        kind.key.cls(groupId=key.group_id, topicId=key.topic_id, partition=key.partition)
+    )
+
+
+def _fields(name: str, kept: Kept, batches: Iterable[StateBatch]) -> Mapping[str, object]:
+    row_of = _type(name).value.struct("stateBatches")
+    return {
+        "snapshotEpoch": kept.snapshot_epoch,
+        "leaderEpoch": kept.leader_epoch,
+        "startOffset": kept.start,
+        "deliveryCompleteCount": kept.complete_count,
+        "stateBatches": [
+            row_of(
+                firstOffset=row.first,
+                lastOffset=row.last,
+                deliveryState=row.state,
+                deliveryCount=row.deliveries,
+            )
+            for row in batches
+        ],
+    }
+
+
+def _update_value(kept: Kept, told: Iterable[StateBatch]) -> bytes:
+    kind = _type("ShareUpdate")
+    return kind.encode_value(kind.value.cls(**_fields("ShareUpdate", kept, told)), 0)
+
+
+def _snapshot_value(kept: Kept, now_ms: int) -> bytes:
+    kind = _type("ShareSnapshot")
+    value = kind.value.cls(
+        stateEpoch=kept.state_epoch,
+        createTimestamp=kept.created_ms,
+        writeTimestamp=now_ms,
+        **_fields("ShareSnapshot", kept, kept.batches),
+    )
+    return kind.encode_value(value, 0)
+
+
+def _replay(kept: dict[ShareKey, Kept], record: Record) -> None:
+    if record.key is None:
+        raise ValueError("a record without a key")
+    kind, found = read_key(SHARE_GROUP_STATE, record.key)
+    key = ShareKey(found.groupId, found.topicId, found.partition)
+    if record.value is None:
+        kept.pop(key, None)
+        return
+    _, value = kind.read_value(record.value)
+    batches = [
+        StateBatch(row.firstOffset, row.lastOffset, row.deliveryState, row.deliveryCount)
+        for row in value.stateBatches
+    ]
+    count = value.deliveryCompleteCount
+    if kind.name == "ShareSnapshot":
+        kept[key] = Kept(
+            value.stateEpoch,
+            value.leaderEpoch,
+            value.startOffset,
+            count,
+            tuple(batches),
+            value.snapshotEpoch,
+            value.createTimestamp,
+        )
+        return
+    before = kept.get(key)
+    if before is None:
+        raise ValueError(f"an update of {key.text()}, which has no snapshot")
+    start = before.start if value.startOffset == UNINITIALIZED_OFFSET else value.startOffset
+    kept[key] = replace(
+        before,
+        leader_epoch=max(before.leader_epoch, value.leaderEpoch),
+        start=start,
+        complete_count=count,
+        batches=overlaid(before.batches, batches, start),
+        update_count=before.update_count + 1,
+    )

@@ -1,0 +1,146 @@
+"""Share fetches that found nothing: they wait here, without a thread each.
+
+One thread looks at those whose partition moved (cext/partition/purgatory.pyx) or whose records came
+back (`look`); the broker's timers end those that waited long enough. A fetch is looked at by one
+thread at a time and answered once. Limit: a connection has one request at a time, so there are at
+most as many as connections.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from barnabas.cext.partition.purgatory import Watches
+from barnabas.coordinator.share.sessions import Place
+
+log = logging.getLogger("barnabas.share")
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """What of coordinator.timers is used here and in share_partitions.py."""
+
+    def now_ms(self) -> int: ...
+    def after(self, delay_ms: int, call: Callable[[], object]) -> Timer: ...
+
+
+class WaitingFetch:
+    """One fetch that waits. `look` answers it if it can now; `end` answers it as it is."""
+
+    __slots__ = ("_end", "_lock", "_look", "is_over", "places", "timer")
+
+    def __init__(
+        self, places: Sequence[Place], look: Callable[[], bool], end: Callable[[], object]
+    ) -> None:
+        self.places = places
+        self.is_over = False
+        self.timer: Timer | None = None
+        self._look = look
+        self._end = end
+        self._lock = threading.Lock()
+
+    def look(self) -> bool:
+        """Whether it is answered."""
+        with self._lock:
+            if not self.is_over:
+                self.is_over = self._look()
+            return self.is_over
+
+    def end(self) -> None:
+        with self._lock:
+            if not self.is_over:
+                self.is_over = True
+                self._end()
+
+
+class WaitingFetches:
+    """Those of one broker."""
+
+    def __init__(self, watches: Watches, timers: Timers) -> None:
+        self._watches = watches
+        self._timers = timers
+        self._lock = threading.Lock()
+        self._rows: dict[Place, set[WaitingFetch]] = {}
+        self._moved: set[Place] = set()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len({row for rows in self._rows.values() for row in rows})
+
+    def add(self, row: WaitingFetch, wait_ms: int) -> None:
+        """It is looked at once more when it is in the lists, so that nothing is missed."""
+        with self._lock:
+            if self._stopping:
+                return
+            for place in row.places:
+                self._rows.setdefault(place, set()).add(row)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="share-fetches", daemon=True)
+                self._thread.start()
+        for topic_id, index in row.places:
+            self._watches.add(topic_id, index)
+        row.timer = self._timers.after(wait_ms, lambda: self._expire(row))
+        if row.look():
+            self._remove(row)
+
+    def look(self, places: Iterable[Place]) -> None:
+        """Something of these may be handed out now. Returns at once."""
+        with self._lock:
+            moved = [place for place in places if place in self._rows]
+            self._moved.update(moved)
+        if moved:
+            self._watches.nudge()
+
+    def stop(self) -> None:
+        """Nobody is looked at any more; who waits gets no answer from here on."""
+        with self._lock:
+            self._stopping = True
+            thread = self._thread
+        self._watches.nudge()
+        if thread is not None:
+            thread.join()
+        self._watches.close()
+
+    def _expire(self, row: WaitingFetch) -> None:
+        row.end()
+        self._remove(row)
+
+    def _remove(self, row: WaitingFetch) -> None:
+        if row.timer is not None:
+            row.timer.cancel()
+        with self._lock:
+            for place in row.places:
+                rows = self._rows.get(place)
+                if rows is not None:
+                    rows.discard(row)
+                    if not rows:
+                        del self._rows[place]
+
+    def _run(self) -> None:
+        while True:
+            moved = self._watches.wait()
+            with self._lock:
+                if self._stopping:
+                    return
+                again = [place for place in moved if place in self._rows]
+                places = self._moved.union(again)
+                self._moved.clear()
+                # The oldest first would be fair; sets have no order, and turns even it out.
+                rows = {row for place in places for row in self._rows.get(place, ())}
+            for topic_id, index in again:
+                self._watches.add(topic_id, index)
+            for row in rows:
+                try:
+                    if row.look():
+                        self._remove(row)
+                except Exception:
+                    log.exception("a waiting share fetch failed")
+                    self._expire(row)

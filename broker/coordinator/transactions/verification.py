@@ -1,0 +1,107 @@
+"""Whether a producer may write to a partition in its transaction: questions of the Produce lane.
+
+Produce requests below ADDS_FROM come from clients that add partitions themselves: the partition is
+looked for, when its log does not expect the transaction (after a restart, or where too many are
+expected). From there on it is added (KIP-890, second part). What the coordinator says is told in
+codes that the client's version can act on.
+
+Such a client writes on as soon as the end of its last transaction was decided, and the coordinator
+adds the partition when that one is complete. Its marker may come to the partition meanwhile, after
+the question was asked; the log would take the answer for one about the transaction that is over. So
+the question is asked again then: renewed first, that no other marker is missed.
+
+This node asks its own coordinator. Next: cext/produce/transaction_check.pyx, where the questions
+wait.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from barnabas.cext.produce.transaction_check import VerifyJob, VerifyQueue
+from barnabas.coordinator.rounds import lending
+from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
+from barnabas.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownServerError,
+)
+from barnabas.server.job_threads import JobThreads
+
+log = logging.getLogger("barnabas.transactions")
+
+ADDS_FROM = 12  # of Produce
+ABORTABLE_FROM = 11  # clients that know TRANSACTION_ABORTABLE
+
+# Clients send a batch again that was not copied often enough, without asking who leads.
+_TRY_AGAIN = (
+    ConcurrentTransactions.code,
+    CoordinatorLoadInProgress.code,
+    CoordinatorNotAvailable.code,
+    NotCoordinator.code,
+)
+
+
+def told(code: int, api_version: int) -> int:
+    """What a producer is answered, by the version of its Produce request."""
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch.code
+    if code == TransactionAbortable.code and api_version < ABORTABLE_FROM:
+        return InvalidTxnState.code
+    return NotEnoughReplicas.code if code in _TRY_AGAIN else code
+
+
+class Verifier:
+    """Answers the questions of one broker; none of them waits here."""
+
+    def __init__(self, queue: VerifyQueue, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+        self.threads = JobThreads("verifier", queue, self._carry_out)
+
+    def _carry_out(self, job: VerifyJob) -> None:
+        try:
+            with lending():
+                self._answer(job)
+        except Exception:
+            log.exception("a question for %r failed", job.transactional_id)
+            _tell(job, UnknownServerError.code)
+
+    def _answer(self, job: VerifyJob) -> None:
+        try:
+            name = job.transactional_id.decode()
+            producer = name, job.producer_id, job.producer_epoch
+            if job.api_version >= ADDS_FROM:
+                self._add(job, producer)
+            else:
+                codes = self._coordinator.verify(*producer, job.partitions)
+                job.done([told(code, job.api_version) for code in codes])
+        except UnicodeDecodeError:
+            _tell(job, InvalidTxnState.code)
+        except KafkaError as error:
+            _tell(job, error.code)
+
+    def _add(self, job: VerifyJob, producer: tuple[str, int, int]) -> None:
+        def added(error: KafkaError | None) -> None:
+            if error is None and job.renew():
+                try:
+                    self._add(job, producer)
+                except KafkaError as refused:
+                    _tell(job, refused.code)
+            else:
+                _tell(job, 0 if error is None else error.code)
+
+        self._coordinator.add_partitions(*producer, job.partitions, BUMPS_EPOCH, added)
+
+
+def _tell(job: VerifyJob, code: int) -> None:
+    """The same of every partition."""
+    job.done([told(code, job.api_version)] * len(job.partitions))

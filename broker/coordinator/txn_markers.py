@@ -1,0 +1,209 @@
+"""Transaction markers: the control batches that end a transaction in each of its partitions.
+
+A round (rounds.py) takes whatever was ordered since the last, appends a marker for each partition,
+asks for one flush of each log, and then says what became of every partition: so many transactions
+share few flushes. A partition that cannot be written to now is tried again, for whoever coordinates
+must not call a transaction complete before all its markers are durable. One that is gone needs no
+marker. A marker that a newer producer or coordinator has overtaken is not written, and not missed.
+
+After a marker is durable `on_written` hears of it: offsets that were committed in the transaction
+count, or never were, from then on. Next: cext/log/log_transactions.pyx.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from barnabas.cext.log.log_handle import BUMPING_MARKER, TRUSTED, LogError
+from barnabas.cext.partition.partitions import PartitionHandle
+from barnabas.cext.record.records import Record
+from barnabas.coordinator.rounds import Rounds
+from barnabas.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    TransactionCoordinatorFenced,
+    UnknownTopicOrPartition,
+)
+from barnabas.wire.batches import encode_batch
+
+log = logging.getLogger("barnabas.transactions")
+
+TopicPartition = tuple[str, int]
+RETRY_S = 0.1
+COMMIT_TIMEOUT_MS = 30_000
+BUMPS_EPOCH = 2  # of transaction.version: a marker's epoch is above its transaction's
+
+_KEY = struct.Struct(">hh")  # version, kind
+_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+ABORT, COMMIT = 0, 1
+
+# There is nothing to write to, or somebody newer has decided.
+NOT_NEEDED = (
+    UnknownTopicOrPartition.code,
+    InvalidProducerEpoch.code,
+    TransactionCoordinatorFenced.code,
+)
+
+
+class Replicas(Protocol):
+    """What of the replica manager is used here."""
+
+    def partition(self, topic: str, index: int) -> PartitionHandle: ...
+
+
+class MarkerOrder(NamedTuple):
+    """Markers to write: one for each partition."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    version: int  # of transaction.version
+    partitions: frozenset[TopicPartition]
+
+
+Codes = Mapping[TopicPartition, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    order: MarkerOrder
+    done: Callable[[Codes], object]
+    retries: bool
+    left: set[TopicPartition]
+    codes: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class TransactionMarkers:
+    """The writer of one broker."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        wall_ms: Callable[[], int],
+        on_written: Callable[[str, int, int, bool], object],
+        *,
+        may_wait: Callable[[], bool],
+    ) -> None:
+        """`on_written`: topic, partition, producer id, whether committed. `may_wait`: whether a
+        flush is waited for."""
+        self._replicas = replicas
+        self._wall_ms = wall_ms
+        self._on_written = on_written
+        self._lock = threading.Lock()
+        self._ordered: list[_Work] = []
+        self._unfinished: list[_Work] = []
+        self._rounds = Rounds("transaction-markers", self._write_ordered, may_wait=may_wait)
+
+    def write(self, order: MarkerOrder, done: Callable[[], object]) -> None:
+        """Goes on trying; `done` comes on the round's thread, unless the broker stops before."""
+        self._take(_Work(order, lambda codes: done(), True, set(order.partitions)))
+
+    def write_once(self, order: MarkerOrder, done: Callable[[Codes], object]) -> None:
+        """`done` gets a code for each partition."""
+        self._take(_Work(order, done, False, set(order.partitions)))
+
+    def _take(self, work: _Work) -> None:
+        with self._lock:
+            self._ordered.append(work)
+        self._rounds.ask()
+
+    def stop(self) -> None:
+        """What is not written is ordered again when its coordinator loads."""
+        self._rounds.stop()
+
+    def _write_ordered(self) -> float | None:
+        """One round, and when the next is due for what it did not finish."""
+        with self._lock:
+            works, self._ordered = self._unfinished + self._ordered, []
+        self._unfinished = self._round(works)
+        return RETRY_S if self._unfinished else None
+
+    def _round(self, works: list[_Work]) -> list[_Work]:
+        """Gives those that are to be tried again."""
+        written: dict[PartitionHandle, list[tuple[_Work, TopicPartition]]] = {}
+        handles: dict[TopicPartition, PartitionHandle] = {}
+        for work in works:
+            for row in list(work.left):
+                try:
+                    if row not in handles:
+                        handles[row] = self._replicas.partition(*row)
+                    self._append(handles[row], work.order)
+                except (KafkaError, LogError) as error:
+                    self._failed(work, row, error.code)
+                else:
+                    written.setdefault(handles[row], []).append((work, row))
+        for handle in written:
+            handle.appended(wanted=True)
+        for handle, rows in written.items():
+            code = 0 if handle.commit(COMMIT_TIMEOUT_MS) else _why_not(handle)
+            for work, row in rows:
+                if code == 0:
+                    self._finished(work, row)
+                else:
+                    self._failed(work, row, code)
+        for work in works:
+            if not work.left:
+                self._tell(work)
+        return [work for work in works if work.left]
+
+    def _append(self, handle: PartitionHandle, order: MarkerOrder) -> None:
+        found = handle.log
+        if found is None:
+            raise KafkaStorageError()
+        kind = COMMIT if order.commit else ABORT
+        marker = Record(
+            _VALUE.pack(0, order.coordinator_epoch), _KEY.pack(0, kind), timestamp=self._wall_ms()
+        )
+        batch = encode_batch(
+            [marker],
+            producer_id=order.producer_id,
+            producer_epoch=order.producer_epoch,
+            transactional=True,
+            control=True,
+        )
+        found.append(
+            bytearray(batch),
+            leader_epoch=handle.leader_epoch,
+            verification=BUMPING_MARKER if order.version >= BUMPS_EPOCH else TRUSTED,
+        )
+
+    def _finished(self, work: _Work, row: TopicPartition) -> None:
+        work.left.discard(row)
+        work.codes[row] = 0
+        topic, index = row
+        try:
+            self._on_written(topic, index, work.order.producer_id, work.order.commit)
+        except Exception:
+            log.exception("after a marker in %s-%d", topic, index)
+
+    def _failed(self, work: _Work, row: TopicPartition, code: int) -> None:
+        if work.retries and code not in NOT_NEEDED:
+            return  # it stays in `left`
+        if code in NOT_NEEDED[1:]:
+            log.warning(
+                "no marker of producer %d, epoch %d, in %s-%d: error %d",
+                work.order.producer_id, work.order.producer_epoch, *row, code,
+            )  # fmt: skip
+        work.left.discard(row)
+        work.codes[row] = code
+
+    def _tell(self, work: _Work) -> None:
+        try:
+            work.done(work.codes)
+        except Exception:  # one transaction's trouble must not hold up the others
+            log.exception("after the markers of producer %d", work.order.producer_id)
+
+
+def _why_not(handle: PartitionHandle) -> int:
+    if not handle.alive:
+        return NotLeaderOrFollower.code
+    return KafkaStorageError.code if handle.offline else RequestTimedOut.code

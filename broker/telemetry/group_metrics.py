@@ -1,0 +1,109 @@
+"""Groups in figures: how far behind each is, under kafka_exporter's names; how many there are.
+
+Lag is counted to the high watermark of the partition on this node, where a plain consumer stops.
+With more committed offsets than `metrics.max.partitions` those of each partition are left out and
+the sums by topic stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from barnabas.coordinator.groups.classic_group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
+from barnabas.coordinator.groups.coordinator import GroupCoordinator
+from barnabas.telemetry.registry import GAUGE, Family, Metric, Page, Sample, of_mbean
+
+_PARTITION = ("consumergroup", "topic", "partition")
+_TOPIC = ("consumergroup", "topic")
+
+CURRENT_OFFSET = Metric(
+    "kafka_consumergroup_current_offset", GAUGE, _PARTITION, "What a group has committed"
+)
+LAG = Metric("kafka_consumergroup_lag", GAUGE, _PARTITION, "Records between the commit and the end")
+CURRENT_OFFSET_SUM = Metric(
+    "kafka_consumergroup_current_offset_sum", GAUGE, _TOPIC, "Committed offsets, all partitions"
+)
+LAG_SUM = Metric("kafka_consumergroup_lag_sum", GAUGE, _TOPIC, "Lag over all partitions of a topic")
+MEMBERS = Metric("kafka_consumergroup_members", GAUGE, ("consumergroup",), "Members of a group")
+
+_MANAGER = "kafka.coordinator.group:type=GroupMetadataManager,name="
+GROUPS = of_mbean(f"{_MANAGER}NumGroups", GAUGE, "Groups that this node coordinates")
+OFFSETS = of_mbean(f"{_MANAGER}NumOffsets", GAUGE, "Committed offsets of these groups")
+_STATES = {
+    PREPARING: of_mbean(f"{_MANAGER}NumGroupsPreparingRebalance", GAUGE, "Groups that rebalance"),
+    COMPLETING: of_mbean(
+        f"{_MANAGER}NumGroupsCompletingRebalance", GAUGE, "Groups that wait for their assignment"
+    ),
+    STABLE: of_mbean(f"{_MANAGER}NumGroupsStable", GAUGE, "Groups that read"),
+    DEAD: of_mbean(f"{_MANAGER}NumGroupsDead", GAUGE, "Groups that are being deleted"),
+    EMPTY: of_mbean(f"{_MANAGER}NumGroupsEmpty", GAUGE, "Groups without members"),
+}
+METRICS = (
+    CURRENT_OFFSET,
+    LAG,
+    CURRENT_OFFSET_SUM,
+    LAG_SUM,
+    MEMBERS,
+    GROUPS,
+    OFFSETS,
+    *_STATES.values(),
+)
+
+Row = tuple[str, str, int, int]  # group, topic, partition, committed offset
+
+
+class GroupFigures:
+    """The collector of one coordinator."""
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        end_offset: Callable[[str, int], int],
+        rows_max: Callable[[], int],
+    ) -> None:
+        self._coordinator = coordinator
+        self._end_offset = end_offset
+        self._rows_max = rows_max
+
+    def __call__(self, page: Page) -> Iterator[Family]:
+        coordinator = self._coordinator
+        with coordinator.lock:  # a copy; the page is written without the lock
+            names = list(coordinator.groups)
+            states = [group.state for group in coordinator.groups.values()]
+            members = [len(group.members) for group in coordinator.groups.values()]
+            rows: list[Row] = [
+                (name, topic, partition, row.offset)
+                for name in names
+                for topic, partitions in coordinator.offsets.of(name).items()
+                for partition, row in partitions.items()
+            ]
+        yield GROUPS, [("", len(names))]
+        yield OFFSETS, [("", len(rows))]
+        for state, metric in _STATES.items():
+            yield metric, [("", states.count(state))]
+        labelled = zip(names, members, strict=True)
+        yield MEMBERS, [(page.labels(consumergroup=name), count) for name, count in labelled]
+        yield from self._offsets(page, rows)
+
+    def _offsets(self, page: Page, rows: list[Row]) -> Iterator[Family]:
+        each = len(rows) <= self._rows_max()
+        current: list[Sample] = []
+        lags: list[Sample] = []
+        sums: dict[tuple[str, str], list[int]] = {}
+        for group, topic, partition, offset in rows:
+            lag = max(self._end_offset(topic, partition) - offset, 0)
+            found = sums.setdefault((group, topic), [0, 0])
+            found[0] += offset
+            found[1] += lag
+            if each:
+                labels = page.labels(consumergroup=group, topic=topic, partition=partition)
+                current.append((labels, offset))
+                lags.append((labels, lag))
+        yield CURRENT_OFFSET, current
+        yield LAG, lags
+        by_topic = {
+            page.labels(consumergroup=group, topic=topic): both
+            for (group, topic), both in sums.items()
+        }
+        yield CURRENT_OFFSET_SUM, [(labels, both[0]) for labels, both in by_topic.items()]
+        yield LAG_SUM, [(labels, both[1]) for labels, both in by_topic.items()]

@@ -1,0 +1,305 @@
+"""The journal of a coordinator: order, batching, durability, loading, fencing, limits."""
+
+import threading
+import time
+
+import pytest
+
+import barnabas.coordinator.journal
+from barnabas import Broker
+from barnabas.cext.log.log_handle import TRUSTED
+from barnabas.cext.record.records import Record
+from barnabas.controller.internal_topics import internal_topic
+from barnabas.coordinator.journal import CoordinatorLog, Producer, id_hash
+from barnabas.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    MessageTooLarge,
+    NotCoordinator,
+)
+from barnabas.wire.batches import decode_batches, encode_batch
+from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+PATIENCE_S = 30
+
+
+class Replayed:
+    """A coordinator that remembers what it was told. `gate` holds the replay up."""
+
+    def __init__(self):
+        self.records = []
+        self.transactional = []
+        self.ready = []
+        self.gone = []
+        self.began = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.all_ready = threading.Event()
+        self.expected = 50
+
+    def replay(self, partition, batch):
+        self.began = True
+        assert self.gate.wait(PATIENCE_S)
+        self.records += [(partition, record.key, record.value) for record in batch.records]
+        self.transactional += [batch.producer_id] if batch.transactional else []
+
+    def loaded(self, partition):
+        self.ready.append(partition)
+        if len(self.ready) == self.expected:
+            self.all_ready.set()
+
+    def unloaded(self, partition):
+        self.gone.append(partition)
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Broker({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}) as started:
+        yield started
+
+
+@pytest.fixture
+def journal(broker):
+    opened = log_of(broker)
+    yield opened
+    opened.stop()
+
+
+def log_of(broker, replayed=None, topic="__test_state"):
+    """A journal in `topic`, made in the likeness of __transaction_state."""
+    rooms = broker.node.rooms
+
+    def create():
+        asked = internal_topic(TRANSACTION_STATE, rooms.dynamic, 1)
+        rooms.topics.create(type(asked)(**{**_fields(asked), "name": topic}))
+
+    log = CoordinatorLog(
+        topic,
+        node_id=rooms.node_id,
+        replicas=rooms.replicas,
+        create=create,
+        wall_ms=rooms.wall_ms,
+        commit_timeout_ms=lambda: 5000,
+    )
+    log.attach(replayed or Replayed())
+    rooms.replicas.on_applied.append(log.apply)
+    log.apply(rooms.cluster())
+    return log
+
+
+def _fields(topic):
+    return {name: getattr(topic, name) for name in type(topic).__slots__}
+
+
+def append(log, partition, *entries, **more):
+    """Appends and waits; the error."""
+    finished, told = threading.Event(), []
+    log.append(partition, entries, lambda error: (told.append(error), finished.set()), **more)
+    assert finished.wait(PATIENCE_S)
+    return told[0]
+
+
+def batches_in(broker, partition, topic="__test_state"):
+    handle = broker.node.rooms.replicas.log(topic, partition)
+    data = handle.read(0, 1 << 24)
+    return list(decode_batches(data, size_max=1 << 24))
+
+
+@pytest.mark.parametrize(
+    ("name", "hashed"),
+    # Java's "...".hashCode(), made positive; the last is Integer.MIN_VALUE.
+    [
+        ("", 0),
+        ("a", 97),
+        ("console-consumer-1", 35782224),
+        ("grüppe", 1233264812),
+        ("\U0001f600", 1772899),
+        ("polygenelubricants", 0),
+    ],
+)
+def test_ids_hash_as_java_does(name, hashed):
+    assert id_hash(name) == hashed
+
+
+def test_the_topic_is_made_on_first_use_and_compacted(broker, journal):
+    assert (journal.partition_count, journal.partition_of("g")) == (0, -1)
+    with pytest.raises(NotCoordinator):
+        journal.check(0)
+    journal.ensure()
+    assert journal.partition_count == 50
+    assert journal.partition_of("g") == id_hash("g") % 50
+    assert journal.led_partitions() == dict.fromkeys(range(50), True)
+    config = broker.node.rooms.replicas.topic_config("__test_state")
+    assert config.names("cleanup.policy") == ("compact",)
+    assert config.integer("min.insync.replicas") == 1
+
+
+def test_an_append_is_told_when_it_is_durable(broker, journal):
+    journal.ensure()
+    handle = broker.node.rooms.replicas.log("__test_state", 3)
+    told = []
+    finished = threading.Event()
+
+    def done(error):
+        told.append((error, handle.flushed_offset))
+        finished.set()
+
+    journal.append(3, [(b"k", b"v"), (b"gone", None)], done)
+    assert finished.wait(PATIENCE_S)
+    assert told == [(None, 2)]
+    (batch,) = batches_in(broker, 3)
+    assert [(r.key, r.value) for r in batch.records] == [(b"k", b"v"), (b"gone", None)]
+    assert (batch.leader_epoch, batch.producer_id) == (0, -1)
+
+
+def test_many_appends_share_batches_and_keep_their_order(broker, journal):
+    journal.ensure()
+    count, order, finished = 2000, [], threading.Event()
+
+    def done(at):
+        def tell(error):
+            assert error is None
+            order.append(at)
+            if len(order) == count:
+                finished.set()
+
+        return tell
+
+    for at in range(count):
+        journal.append(at % 2, [(b"%d" % at, b"v")], done(at))
+    assert finished.wait(PATIENCE_S)
+    for partition in (0, 1):
+        mine = [at for at in order if at % 2 == partition]
+        assert mine == sorted(mine)
+        stored = [int(r.key) for batch in batches_in(broker, partition) for r in batch.records]
+        assert stored == mine
+    assert journal.appended_records == count
+    assert journal.appended_batches < count / 4
+
+
+def test_a_transactions_records_have_a_batch_of_their_own(broker, journal):
+    journal.ensure()
+    waited = threading.Event()
+    journal.append(0, [(b"a", b"1")], lambda _: None)
+    journal.append(0, [(b"b", b"2")], lambda _: None, producer=Producer(7, 3))
+    journal.append(0, [(b"c", b"3")], lambda _: waited.set())
+    assert waited.wait(PATIENCE_S)
+    found = [
+        (batch.producer_id, batch.producer_epoch, batch.transactional, record.key)
+        for batch in batches_in(broker, 0)
+        for record in batch.records
+    ]
+    assert found == [(-1, -1, False, b"a"), (7, 3, True, b"b"), (-1, -1, False, b"c")]
+
+
+def test_what_was_written_is_replayed_after_a_restart(tmp_path):
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with Broker(settings) as broker:
+        log = log_of(broker)
+        log.ensure()
+        assert append(log, 4, (b"k", b"1")) is None
+        assert append(log, 4, (b"k", b"2")) is None
+        assert append(log, 5, (b"x", None), producer=Producer(9, 0)) is None
+        log.stop()
+    with Broker(settings) as broker:
+        replayed = Replayed()
+        replayed.gate.clear()
+        log = log_of(broker, replayed)
+        with pytest.raises(CoordinatorLoadInProgress):
+            log.check(4)
+        with pytest.raises(CoordinatorLoadInProgress):
+            append(log, 5, (b"early", b""))
+        log.check(0)  # empty: ready at once
+        replayed.gate.set()
+        assert replayed.all_ready.wait(PATIENCE_S)
+        assert replayed.records == [(4, b"k", b"1"), (4, b"k", b"2"), (5, b"x", None)]
+        assert replayed.transactional == [9]
+        assert append(log, 4, (b"k", b"3")) is None
+        log.stop()
+
+
+def test_what_comes_to_a_partition_while_it_is_loaded_is_replayed_too(tmp_path):
+    """Markers do, of a coordinator of transactions that is ready before."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with Broker(settings) as broker:
+        log = log_of(broker)
+        log.ensure()
+        assert append(log, 4, (b"k", b"1")) is None
+        log.stop()
+    with Broker(settings) as broker:
+        replayed = Replayed()
+        replayed.gate.clear()
+        log = log_of(broker, replayed)
+        handle = broker.node.rooms.replicas.partition("__test_state", 4)
+        deadline = time.monotonic() + PATIENCE_S
+        while not replayed.began:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        late = encode_batch([Record(b"2", b"k", timestamp=1)])
+        handle.log.append(bytearray(late), leader_epoch=handle.leader_epoch, verification=TRUSTED)
+        handle.appended(wanted=True)
+        replayed.gate.set()
+        assert replayed.all_ready.wait(PATIENCE_S)
+        assert replayed.records == [(4, b"k", b"1"), (4, b"k", b"2")]
+        log.stop()
+
+
+def test_a_partition_that_goes_is_forgotten_and_its_appends_refused(broker):
+    replayed = Replayed()
+    log = log_of(broker, replayed)
+    log.ensure()
+    assert append(log, 1, (b"k", b"v")) is None
+    broker.node.rooms.deletion.delete(["__test_state"])
+    assert sorted(replayed.gone) == list(range(50))
+    with pytest.raises(NotCoordinator):
+        append(log, 1, (b"k", b"v"))
+    log.stop()
+
+
+def test_a_failing_disk_is_told_and_nothing_is_called_durable(broker, journal):
+    journal.ensure()
+    system = broker.node.system
+    rule = system.fault("fdatasync", "error", errno=5, count=1000, path_contains="__test_state-2")
+    error = append(journal, 2, (b"k", b"v"))
+    assert system.fired(rule) > 0
+    system.clear_faults()
+    assert isinstance(error, NotCoordinator)
+    assert append(journal, 3, (b"k", b"v")) is None
+
+
+def test_limits(broker, journal, monkeypatch):
+    journal.ensure()
+    with pytest.raises(MessageTooLarge):
+        append(journal, 0, (b"k", bytes(2 << 20)))
+    assert append(journal, 0, (b"k", bytes(900_000))) is None
+    monkeypatch.setattr(barnabas.coordinator.journal, "PENDING_BYTES_MAX", 1000)
+    with pytest.raises(CoordinatorNotAvailable):
+        append(journal, 0, (b"k", bytes(2000)))
+
+
+def test_a_done_that_fails_does_not_stop_the_others(broker, journal, caplog):
+    journal.ensure()
+    journal.append(0, [(b"a", b"1")], lambda _: 1 / 0)
+    assert append(journal, 0, (b"b", b"2")) is None
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_after_the_stop_nothing_is_taken_and_what_waited_was_written(broker):
+    log = log_of(broker)
+    log.ensure()
+    told = []
+    for at in range(100):
+        log.append(at % 50, [(b"k%d" % at, b"v")], told.append)
+    log.stop()
+    assert told == [None] * 100
+    with pytest.raises(CoordinatorNotAvailable):
+        log.append(0, [(b"k", b"v")], told.append)
+
+
+def test_consumer_offsets_has_its_own_settings(broker):
+    dynamic = broker.node.rooms.dynamic
+    asked = internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=1)
+    assert (asked.partition_count, asked.replication_factor) == (50, 1)
+    assert asked.configs["segment.bytes"] == "104857600"
+    assert internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=9).replication_factor == 1
+    assert internal_topic("t", dynamic, 1) is None
