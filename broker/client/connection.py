@@ -73,6 +73,7 @@ class Connection:
             reason = "no answer in time" if isinstance(error, TimeoutError) else _reason(error)
             raise CannotConnect(f"cannot connect to {self.address}: {reason}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_tls = security is not None and security.tls is not None
         if security is not None and security.tls is not None:
             self._socket = security.tls.wrapped(self._socket, host)
         if receive_buffer_bytes > 0:
@@ -120,8 +121,22 @@ class Connection:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
+    @property
+    def would_block(self) -> tuple[type[OSError], ...]:
+        """What a socket that does not block raises when it has or takes nothing now."""
+        if not self._is_tls:
+            return (BlockingIOError,)
+        import ssl
+
+        return ssl.SSLWantReadError, ssl.SSLWantWriteError
+
+    @property
+    def has_decrypted_bytes(self) -> bool:
+        """Whether TLS has bytes that no selector can see."""
+        return self._is_tls and self._socket.pending() > 0  # type: ignore[attr-defined]
+
     def hand_over(self) -> socket.socket:
-        """The socket, not blocking, for one who speaks on it alone from now on (pipeline.py)."""
+        """The socket, not blocking, for a pipeline that alone speaks on it from now on."""
         self.is_open = False
         self._socket.setblocking(False)
         return self._socket

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connection
+from barnabas.client.delivery import RECORD_V2 as PRODUCE_V2
+from barnabas.client.delivery import ZSTD_FROM
 from barnabas.client.failures import ClientError, raise_for
 from barnabas.client.histogram import Histogram
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.client.pipeline import Pipeline
-from barnabas.client.producer import ACKS, ZSTD_FROM
-from barnabas.client.producer import RECORD_V2 as PRODUCE_V2
+from barnabas.client.producer import ACKS
 from barnabas.client.reader import BATCH_BYTES_MAX, FETCH_BYTES, PARTITION_BYTES
 from barnabas.client.reader import RECORD_V2 as FETCH_V2
 from barnabas.wire import Struct, request

@@ -37,6 +37,7 @@ class Pipeline(Generic[Note]):
 
     def __init__(self, connection: Connection, in_flight_max: int = 1) -> None:
         self.connection, self.in_flight_max = connection, in_flight_max
+        self._would_block = connection.would_block
         self.sent: deque[Sent[Note]] = deque()
         self._socket: socket.socket = connection.hand_over()
         self._correlation_id = 0
@@ -75,7 +76,7 @@ class Pipeline(Generic[Note]):
     def _flush(self) -> None:
         try:
             size_bytes = self._socket.send(self._unsent)
-        except BlockingIOError:
+        except self._would_block:
             return
         except OSError as error:
             raise self._lost(str(error)) from error
@@ -85,18 +86,25 @@ class Pipeline(Generic[Note]):
         """Sends what waits; gives each whole answer with its request and when it was here (ns)."""
         if self._unsent:
             self._flush()
+        while piece := self._piece():
+            now_ns = time.perf_counter_ns()
+            self._received += piece
+            while (frame := self._frame()) is not None:
+                yield (*self._answer(frame), now_ns)
+            if not self.connection.has_decrypted_bytes:
+                return
+
+    def _piece(self) -> bytes:
+        """What the socket has now; empty when it has nothing."""
         try:
             piece = self._socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            return
+        except self._would_block:
+            return b""
         except OSError as error:
             raise self._lost(str(error)) from error
         if not piece:
             raise self._lost("the broker closed it")
-        now_ns = time.perf_counter_ns()
-        self._received += piece
-        while (frame := self._frame()) is not None:
-            yield (*self._answer(frame), now_ns)
+        return piece
 
     def _frame(self) -> bytes | None:
         have = self._received

@@ -69,8 +69,10 @@ def commit_batch(
     if not mine and not any(one.was_decided for one in written):
         return
     first = written[0]
-    with options.cluster() as cluster:
-        held = LedgerHolder(cluster, options.ledger, first.key)
+    with (
+        options.cluster() as cluster,
+        LedgerHolder(cluster, options.ledger, first.key) as held,
+    ):
         reached("claimed")
         commit = _Commit(options, cluster, held, reached)
         newest = held.newest
@@ -100,8 +102,10 @@ def abort_batch(options: SinkOptions, written: Sequence[Written | None]) -> None
     if not mine:
         return
     first = known[0]
-    with options.cluster() as cluster:
-        held = LedgerHolder(cluster, options.ledger, first.key)
+    with (
+        options.cluster() as cluster,
+        LedgerHolder(cluster, options.ledger, first.key) as held,
+    ):
         commit = _Commit(options, cluster, held, lambda step: None)
         newest = held.newest
         if newest is not None and newest.batch == first.batch and newest.state == DECIDED:
@@ -127,8 +131,7 @@ def finish_abandoned(options: SinkOptions) -> None:
 
 def finish_decided(options: SinkOptions, key: str) -> bool:
     """Ends what a driver that is gone had decided; whether there was anything."""
-    with options.cluster() as cluster:
-        held = LedgerHolder(cluster, options.ledger, key)
+    with options.cluster() as cluster, LedgerHolder(cluster, options.ledger, key) as held:
         if held.newest is None or held.newest.state != DECIDED:
             return False
         _Commit(options, cluster, held, lambda step: None).finish(held.newest)

@@ -23,6 +23,7 @@ A decision is one record: with message.max.bytes of 1 MiB about 30,000 transacti
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from barnabas.cext.record.records import Record
 from barnabas.client import (
@@ -189,7 +190,9 @@ def decided_before(cluster: Cluster, topic: str, kind: str, when_ms: int) -> lis
 
 
 class LedgerHolder:
-    """A driver that has claimed a key: what it writes counts only as long as nobody else did."""
+    """A driver that has claimed a key: what it writes counts only until another driver claims it.
+
+    Use it in a `with` statement."""
 
     def __init__(self, cluster: Cluster, topic: str, key: str) -> None:
         """Raises what brokers answer."""
@@ -199,6 +202,12 @@ class LedgerHolder:
         self.newest = latest(cluster, topic, key)
         self._producer = Producer(cluster, topic, transaction=self._held)
         self._index = partition_of(key.encode(), self._producer.partition_count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._producer.close()
 
     def write(
         self, entry: Entry | None, *, before_end: Callable[[], object] = lambda: None

@@ -181,7 +181,9 @@ class _Rows:
             raise self._too_large(topic, error) from error
 
     def close(self) -> None:
-        """Ends the plugins."""
+        """Ends the producers and the plugins."""
+        for producer in self._producers.values():
+            producer.close()
         self._encoding.close()
 
     def flush(self) -> None:

@@ -59,11 +59,10 @@ class Sender:
     ) -> int:
         """One batch, acknowledged; the offset of its first record. Raises KafkaError."""
         given = [row if isinstance(row, Record) else Record(row) for row in records]
-        producer = Producer(self._cluster, topic, codec=codec, idempotent=idempotent)
-        for row in given:
-            stamp = None if row.timestamp < 0 else row.timestamp
-            producer.send(
-                row.value, row.key, headers=row.headers, timestamp=stamp, partition=partition
-            )
-        producer.flush()
+        with Producer(self._cluster, topic, codec=codec, idempotent=idempotent) as producer:
+            for row in given:
+                stamp = None if row.timestamp < 0 else row.timestamp
+                producer.send(
+                    row.value, row.key, headers=row.headers, timestamp=stamp, partition=partition
+                )
         return producer.last_offsets[partition] - len(given) + 1

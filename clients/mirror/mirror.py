@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.delivery import FOREVER, Batch, Delivery
 from barnabas.client.failures import ClientError
 from barnabas.clients.consumer.config import consumer_config
 from barnabas.clients.consumer.topic_filter import TopicFilter
@@ -23,7 +24,6 @@ from barnabas.clients.mirror.flights import Position
 from barnabas.clients.mirror.source import MessageHandler, MirrorSource
 from barnabas.clients.mirror.target_topics import TargetTopics
 from barnabas.clients.producer.config import ProducerConfig
-from barnabas.clients.producer.delivery import FOREVER, Batch, Delivery
 from barnabas.clients.producer.event_sender import EventSender
 from barnabas.clients.producer.producer import brokers_of
 from barnabas.errors import KafkaError

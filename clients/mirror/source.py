@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.delivery import Batch, Cancelled, Delivery
 from barnabas.client.failures import ClientError
 from barnabas.client.offsets import LATEST, list_offsets
 from barnabas.clients.consumer.connector import ConsumerConnector
@@ -28,7 +29,6 @@ from barnabas.clients.consumer.streams import ConsumerTimeout, KafkaStream
 from barnabas.clients.consumer.topic_filter import TopicFilter
 from barnabas.clients.mirror.flights import Flight, Flights, Position
 from barnabas.clients.mirror.target_topics import TargetTopics
-from barnabas.clients.producer.delivery import Batch, Cancelled, Delivery
 from barnabas.clients.producer.event_sender import EventSender
 from barnabas.errors import KafkaError
 from barnabas.hooks.views import KeyedMessage, MirroredMessage

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from barnabas.client.delivery import Delivery
 from barnabas.clients.producer.config import ProducerConfig
-from barnabas.clients.producer.delivery import Delivery
 from barnabas.clients.producer.event_queue import EventQueue
 from barnabas.clients.producer.event_sender import EventSender
 from barnabas.clients.producer.failures import ProducerClosed, ProducerError, QueueFull

@@ -14,9 +14,9 @@ from typing import Any
 
 from barnabas.cext.record.records import Record
 from barnabas.client.cluster import Topic
+from barnabas.client.delivery import FOREVER, Delivery, is_passing, size_of
 from barnabas.client.failures import ClientError
 from barnabas.clients.producer.config import ProducerConfig
-from barnabas.clients.producer.delivery import FOREVER, Delivery, is_passing, size_of
 from barnabas.clients.producer.failures import MessageSizeTooLarge
 from barnabas.errors import KafkaError
 from barnabas.hooks.direct import ClientPlugins, caller

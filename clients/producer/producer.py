@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from barnabas.client.brokers import Brokers
 from barnabas.client.cluster import Cluster
+from barnabas.client.delivery import Batch, Delivery
 from barnabas.client.failures import ClientError
 from barnabas.clients.producer.async_producer import AsyncProducer
-from barnabas.clients.producer.brokers import Brokers
 from barnabas.clients.producer.config import ProducerConfig
-from barnabas.clients.producer.delivery import Batch, Delivery
 from barnabas.clients.producer.event_queue import EventQueue
 from barnabas.clients.producer.event_sender import EventSender
 from barnabas.clients.producer.failures import FailedToSend, InvalidConfig, ProducerClosed

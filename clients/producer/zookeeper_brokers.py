@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas.client.brokers import Brokers
 from barnabas.client.cluster import Cluster, Topic, parse_addresses
 from barnabas.client.failures import CannotConnect
 from barnabas.clients.broker_nodes import address_of
-from barnabas.clients.producer.brokers import Brokers
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

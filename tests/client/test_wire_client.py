@@ -5,6 +5,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -150,11 +151,11 @@ def test_what_waits_in_many_partitions_has_one_limit(
     cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("barnabas.client.producer.PENDING_BYTES_MAX", 1000)
-    producer = Producer(cluster, topic)
-    for i in range(100):
-        producer.send(b"z" * 100, partition=i % 2)
-        assert sum(row.size_bytes for row in producer._pending.values()) <= 1000
-    assert 80 < producer.record_count < 100
+    with Producer(cluster, topic) as producer:
+        for i in range(100):
+            producer.send(b"z" * 100, partition=i % 2)
+            assert producer._delivery.pending_bytes <= 1000
+        assert 80 < producer.record_count < 100
 
 
 def test_keys_stay_in_their_partition(cluster: Cluster, topic: str):
@@ -178,26 +179,43 @@ def test_murmur2_is_kafkas():
     ]
 
 
-def test_a_batch_sent_again_after_a_lost_answer_is_stored_once(cluster: Cluster, topic: str):
-    producer = Producer(cluster, topic)
-    assert producer.producer_id >= 0
-    cut = False
-    produce = producer._produce
+def test_a_batch_sent_again_after_a_lost_answer_is_stored_once(
+    broker: Broker, cluster: Cluster, topic: str
+):
+    """The broker stores the batch and closes the connection in place of the answer."""
+    with Producer(cluster, topic) as producer:
+        producer.send(b"before", partition=0)
+        producer.flush()
+        line = next(iter(producer._delivery._lines.values()))
+        producer.send(b"once", partition=0)
+        producer._delivery._send_all()
+        deadline_s = time.monotonic() + 20
+        while end_offset(cluster, topic) < 2:  # stored; its answer is not read
+            assert time.monotonic() < deadline_s
+        producer._delivery._lost(line, ConnectionLost("cut by the test"))
+        producer.send(b"then", partition=0)
+        producer.flush()
+        assert producer._delivery.retried == 1
+    assert values(cluster, topic) == [b"before", b"once", b"then"]
 
-    def lose_the_first_answer(partition: int, batch: bytes) -> int:
-        nonlocal cut
-        offset = produce(partition, batch)
-        if not cut:
-            cut = True
-            raise ConnectionLost("cut by the test")
-        return offset
 
-    producer._produce = lose_the_first_answer  # type: ignore[method-assign]
-    producer.send(b"once", partition=0)
-    producer.flush()
-    producer.send(b"then", partition=0)
-    producer.flush()
-    assert values(cluster, topic) == [b"once", b"then"]
+def end_offset(cluster: Cluster, topic: str) -> int:
+    return list_offsets(cluster, topic, {0: LATEST})[0].offset
+
+
+def test_an_error_is_raised_when_nothing_is_on_its_way(cluster: Cluster):
+    """One partition refuses its batch; what went to the other one is acknowledged."""
+    name = f"small{random.randrange(10**12)}"
+    create_topics(cluster, [NewTopic(name, 2, configs={"max.message.bytes": "1000"})])
+    with Producer(cluster, name, batch_bytes=1200) as producer:
+        producer.send(b"y" * 2000, partition=0)
+        for _ in range(20):
+            producer._delivery.add(name, 1, (Record(b"z", timestamp=1),), 1, None)
+        with pytest.raises(MessageTooLarge, match=f"partition 0 of topic {name}"):
+            producer.flush()
+        assert producer.record_count == 20 and producer._delivery.is_idle
+        producer.send(b"fits", partition=0)
+    assert values(cluster, name) == [b"fits"]
 
 
 def test_a_broker_that_comes_back_is_found_again(tmp_path: Path):
@@ -219,6 +237,7 @@ def test_a_broker_that_comes_back_is_found_again(tmp_path: Path):
             producer.flush()
             assert values(cluster, "t") == [b"before", b"after"]
         finally:
+            producer.close()
             starter.join()
             again.stop()
 
@@ -242,7 +261,8 @@ def test_named_errors(cluster: Cluster, topic: str):
     with pytest.raises(UnknownTopicOrPartition, match="no topic absent"):
         cluster.topic("absent")
     with pytest.raises(UnknownTopicOrPartition, match="no partition 5, it has 2"):
-        Producer(cluster, topic).send(b"v", partition=5)
+        with Producer(cluster, topic) as producer:
+            producer.send(b"v", partition=5)
     with pytest.raises(NotSpokenByBroker):
         cluster.any_connection().version_of(3, low=99)
     with pytest.raises(ValueError, match="codec"):

@@ -178,11 +178,11 @@ def test_abort_takes_back_what_was_handed_over_unless_it_was_decided(query, vers
 
 def test_a_driver_that_was_overtaken_decides_nothing(query, version):
     q = query()
-    late = LedgerHolder(q.cluster, q.options.ledger, KEY)
-    written, mine = q.task(0, ["a"]), q.task(0, ["a"], run="r2")
-    q.commit(mine)
-    with pytest.raises(SinkError, match="another driver writes stream/q too and has taken over"):
-        late.write(Entry(0, DECIDED, "r1", (written.prepared,)))
+    with LedgerHolder(q.cluster, q.options.ledger, KEY) as late:
+        written, mine = q.task(0, ["a"]), q.task(0, ["a"], run="r2")
+        q.commit(mine)
+        with pytest.raises(SinkError, match="another driver writes stream/q too and has taken"):
+            late.write(Entry(0, DECIDED, "r1", (written.prepared,)))
     q.ledger_tells(Entry(0, DONE, "r2"))
     q.shows(["a"], False)
     q.commit(written)  # begins anew, and finds the decision
@@ -191,11 +191,12 @@ def test_a_driver_that_was_overtaken_decides_nothing(query, version):
 
 def test_a_driver_that_was_overtaken_after_its_first_record_writes_no_second(query, version):
     q = query()
-    held = LedgerHolder(q.cluster, q.options.ledger, KEY)
-    held.write(Entry(0, DECIDED, "r1"))
-    LedgerHolder(q.cluster, q.options.ledger, KEY)
-    with pytest.raises(SinkError, match="has taken over"):
-        held.write(Entry(0, DONE, "r1"))
+    with LedgerHolder(q.cluster, q.options.ledger, KEY) as held:
+        held.write(Entry(0, DECIDED, "r1"))
+        with LedgerHolder(q.cluster, q.options.ledger, KEY):
+            pass
+        with pytest.raises(SinkError, match="has taken over"):
+            held.write(Entry(0, DONE, "r1"))
 
 
 def test_ids_are_used_again_only_when_their_batch_is_over(query):
@@ -364,10 +365,10 @@ def test_the_ledger_is_read_past_other_keys_and_open_transactions(query, monkeyp
     q.commit(q.task(0, ["a"]))
     other = TransactionalId(q.cluster, "somebody")
     other.claim()
-    producer = Producer(q.cluster, q.options.ledger, transaction=other)
-    for _ in range(5):  # stays open: the last stable offset is here
-        producer.send(b"{}", b"stream/other")
-        producer.flush()
+    with Producer(q.cluster, q.options.ledger, transaction=other) as producer:
+        for _ in range(5):  # stays open: the last stable offset is here
+            producer.send(b"{}", b"stream/other")
+            producer.flush()
     monkeypatch.setattr("barnabas.spark.sink_ledger.WINDOW_FIRST", 2)
     q.ledger_tells(Entry(0, DONE, "r1"))
     q.commit(q.task(1, ["b"]))

@@ -1,8 +1,9 @@
-"""Where the partitions of topics are, for one thread that sends.
+"""The leaders of the partitions that one thread sends to, cached.
 
-What is known of a topic is asked for again every `topic.metadata.refresh.interval.ms`, when an
-answer or a broken connection says that it is old, and when ZooKeeper says so (zookeeper_brokers.py
-watches). Nothing here waits for a broker to come back: who sends decides when to try again.
+Metadata of a topic is fetched again every `refresh_ms`, and after an answer or a broken connection
+showed that it is old. A subclass may learn of changes by other means (ZookeeperBrokers of the old
+producer watches ZooKeeper). Nothing here waits for a broker to come back: the sender decides when
+to try again.
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ TOPICS_MAX = 10_000  # that are known at once
 
 
 class Brokers:
-    """Raises what `Cluster` raises."""
+    """`refresh_ms`: -1 fetches metadata after errors only. `owns_cluster`: `close` closes the
+    cluster too. Raises what `Cluster` raises."""
 
     def __init__(
-        self, cluster: Cluster, refresh_ms: int, now_s: Callable[[], float] = time.monotonic
+        self,
+        cluster: Cluster,
+        refresh_ms: int,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        owns_cluster: bool = True,
     ) -> None:
-        self.cluster = cluster
+        self.cluster, self._owns_cluster = cluster, owns_cluster
         self._refresh_s = refresh_ms / 1000 if refresh_ms > 0 else float("inf")
         self._now_s = now_s
         self._known: dict[str, tuple[Topic, float]] = {}
@@ -54,7 +61,8 @@ class Brokers:
         self.cluster.forget(name)
 
     def poll(self) -> None:
-        """Takes over what was seen meanwhile; called often, by the thread that sends."""
+        """Applies changes that were seen meanwhile; called often, by the thread that sends."""
 
     def close(self) -> None:
-        self.cluster.close()
+        if self._owns_cluster:
+            self.cluster.close()

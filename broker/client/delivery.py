@@ -1,21 +1,27 @@
-"""Batches on their way to the leaders of their partitions: gathered, sent, pipelined, sent again.
+"""The producer pipeline: batches gathered, sent to the leaders of their partitions, sent again.
 
-One thread at a time uses a Delivery. `add` gives it records of one partition; records that wait
-for their turn join one batch, so that batches grow with the load. `step` sends what may go and
-takes the answers that are there; each batch ends with one call of `done`.
+Every producer here sends through it: the client's (producer.py), the old producer and the mirror
+(barnabas.clients). One thread at a time uses a Delivery. `add` gives it records of one partition;
+records that wait for their turn join one batch, so batches grow with the load. `step` sends what
+may go and takes the answers that are there; each batch ends with one call of `done`.
 
     gathered -> waiting -> in flight -> done
                    ^           |
                    +- failed <-+      again after retry.backoff.ms, in the order they had
 
-A partition has up to IN_FLIGHT requests on their way to one broker, one where batches are not
-numbered (acks other than -1), so that order holds. With acks=-1 each partition writes under a
-producer id: a batch that is sent again after a broken connection is stored once, and a broker takes
-no batch before the ones in front of it. When one of them fails, those behind it come back too and
-wait with it. After a batch that is given up the partition goes on under another producer id, when
-nothing of it is in flight: its numbers are used up or not, nobody can tell.
+A partition has up to IN_FLIGHT requests on their way to one broker, and one where batches have no
+sequence numbers (acks other than -1) or belong to a transaction, so that order holds. An idempotent
+delivery (acks=-1) gives each partition a producer id: a batch that is sent again after a broken
+connection is stored once, and a broker takes no batch before the ones in front of it. When one of
+them fails, those behind it come back too and wait with it. After a batch that is given up the
+partition goes on with another producer id, when nothing of it is in flight: whether the broker has
+used the batch's sequence numbers is not known.
 
-Limits: BATCH_BYTES a batch, REQUEST_BYTES a request, `pending_bytes` for the owner to look at.
+With a TransactionalId (transactional_id.py) batches carry its producer id and belong to its open
+transaction. A batch that fails is final then: its owner aborts the transaction.
+
+Limits: `batch_bytes` a batch, REQUEST_BYTES a request, `pending_bytes` for the owner to look at.
+A batch is sent again at most `retries_max` times, or for `delivery_timeout_ms` where that is given.
 """
 
 from __future__ import annotations
@@ -30,12 +36,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from barnabas.cext.record.records import Record
-from barnabas.client.cluster import Topic
+from barnabas.client.brokers import Brokers
+from barnabas.client.cluster import Cluster, Topic
 from barnabas.client.connection import API_VERSIONS, Connection
-from barnabas.client.failures import ClientError, ConnectionLost, NotSpokenByBroker, raise_for
+from barnabas.client.failures import (
+    AuthenticationFailed,
+    ClientError,
+    ConnectionLost,
+    NoTls,
+    NotSpokenByBroker,
+    raise_for,
+)
 from barnabas.client.pipeline import Pipeline
-from barnabas.client.producer import PRODUCE, RECORD_V2, ZSTD_FROM, producer_identity
-from barnabas.clients.producer.brokers import Brokers
+from barnabas.client.transactional_id import IMPLICIT_FROM, TransactionalId
 from barnabas.errors import (
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
@@ -46,6 +59,7 @@ from barnabas.errors import (
     RecordListTooLarge,
     UnknownProducerId,
     UnknownTopicOrPartition,
+    name_of,
 )
 from barnabas.wire import Struct, request
 from barnabas.wire.batches import encode_batch
@@ -53,6 +67,8 @@ from barnabas.wire.compression import ZSTD
 
 log = logging.getLogger("barnabas.clients")
 
+PRODUCE, INIT_PRODUCER_ID = 0, 22
+RECORD_V2, ZSTD_FROM = 3, 7  # versions of Produce
 IN_FLIGHT = 5  # what brokers remember of a producer's last batches
 BATCH_BYTES = 512 * 1024  # before compression; below the 1 MiB that brokers take
 REQUEST_BYTES = 4 * 1024 * 1024
@@ -75,8 +91,8 @@ class Batch:
     gave and how many records of it are here."""
 
     __slots__ = (
-        "attempts", "data", "last_error", "notes", "place", "records", "sequence", "size_bytes",
-        "timestamp_ms",
+        "attempts", "base_offset", "data", "first_sent_s", "last_error", "notes", "place",
+        "records", "sequence", "size_bytes", "timestamp_ms",
     )  # fmt: skip
 
     def __init__(self, place: Place, timestamp_ms: int) -> None:
@@ -86,6 +102,8 @@ class Batch:
         self.size_bytes = 0
         self.timestamp_ms = timestamp_ms
         self.attempts = 0
+        self.first_sent_s = 0.0
+        self.base_offset = -1  # of the first record; -1: not acknowledged, or not known
         self.sequence = -1  # -1: not numbered so far
         self.data: bytes | None = None  # as sent
         self.last_error: Exception | None = None
@@ -141,10 +159,16 @@ class Delivery:
         retries_max: int,
         retry_backoff_ms: int,
         request_timeout_ms: int,
+        delivery_timeout_ms: int | None = None,
+        idempotent: bool = True,
+        transaction: TransactionalId | None = None,
+        batch_bytes: int = BATCH_BYTES,
         send_buffer_bytes: int = -1,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.brokers = brokers
+        self._batch_bytes, self._transaction = batch_bytes, transaction
+        self._delivery_s = None if delivery_timeout_ms is None else delivery_timeout_ms / 1000
         self.pending_bytes = 0
         self.pending_batches = 0
         self.retried = 0
@@ -153,7 +177,8 @@ class Delivery:
         self._timeout_ms = request_timeout_ms
         self._send_buffer_bytes = send_buffer_bytes
         self._now_s = now_s
-        self._is_numbered = acks == -1
+        self._is_numbered = acks == -1 and (idempotent or transaction is not None)
+        self._in_flight_max = IN_FLIGHT if self._is_numbered and transaction is None else 1
         self._places: dict[tuple[str, int], Place] = {}
         self._active: dict[Place, None] = {}  # with something waiting, in turns
         self._lines: dict[int, _Line] = {}
@@ -180,15 +205,15 @@ class Delivery:
             place = self._places[(topic, index)] = Place(topic, index)
         size_bytes += RECORD_OVERHEAD_BYTES * len(records)
         batch = place.gathering
-        if batch is not None and batch.size_bytes + size_bytes > BATCH_BYTES:
+        if batch is not None and batch.size_bytes + size_bytes > self._batch_bytes:
             batch = place.gathering = None
         if batch is None:
-            if size_bytes > BATCH_BYTES and len(records) > 1:
+            if size_bytes > self._batch_bytes and len(records) > 1:
                 half = len(records) // 2
                 for part in (records[:half], records[half:]):
                     self.add(topic, index, part, sum(map(size_of, part)), note)
                 return
-            batch = place.gathering = Batch(place, time.time_ns() // 1_000_000)
+            batch = place.gathering = Batch(place, _first_ms(records[0]))
             place.waiting.append(batch)
             self._active[place] = None
             self.pending_batches += 1
@@ -286,7 +311,7 @@ class Delivery:
             if not place.waiting:
                 del self._active[place]
                 continue
-            if place.failed or len(place.in_flight) >= (IN_FLIGHT if self._is_numbered else 1):
+            if place.failed or len(place.in_flight) >= self._in_flight_max:
                 continue
             if place.in_flight and self._is_numbered and place.producer_id < 0:
                 continue
@@ -326,8 +351,10 @@ class Delivery:
         self.retried += 1
         if place.stuck_since is None:
             place.stuck_since = now_s
-        has_time = now_s - place.stuck_since < self._timeout_ms / 1000
-        if is_passing(error) and (has_time or self._retries_max == FOREVER):
+        limit_s = self._timeout_ms / 1000 if self._delivery_s is None else self._delivery_s
+        has_time = now_s - place.stuck_since < limit_s
+        endless = self._retries_max == FOREVER and self._delivery_s is None
+        if is_passing(error) and (has_time or endless):
             return
         if place.in_flight or place.failed:
             return  # these decide
@@ -335,8 +362,9 @@ class Delivery:
         batches = list(place.waiting)
         place.waiting.clear()
         place.gathering = None
-        if any(batch.sequence >= 0 for batch in batches):
-            place.producer_id = -1
+        used = [batch.sequence for batch in batches if batch.sequence >= 0]
+        if used:
+            self._give_up_numbers(place, used[0])
         for batch in batches:
             self._end(batch, batch.last_error or error)
 
@@ -348,7 +376,6 @@ class Delivery:
                 self.brokers.forget(place.topic)
                 self._stuck(place, error, now_s)
             return self._backoff_s
-        limit = IN_FLIGHT if self._is_numbered else 1
         sends = [row for row in places if row.line in (None, line) or not row.in_flight]
         while sends and line.pipeline.is_free:
             group: list[Batch] = []
@@ -373,25 +400,21 @@ class Delivery:
             sends = [
                 row
                 for row in sends
-                if row.waiting and row.retry_at <= now_s and len(row.in_flight) < limit
+                if row.waiting
+                and row.retry_at <= now_s
+                and len(row.in_flight) < self._in_flight_max
             ]
         return 3600.0
 
     def _prepared(self, place: Place) -> Batch:
         """The next batch of a place, numbered and encoded, out of those that wait."""
-        if self._is_numbered and place.producer_id < 0:
-            place.producer_id, place.producer_epoch = producer_identity(self.brokers.cluster)
-            place.next_sequence = 0
-            for batch in place.waiting:
-                batch.sequence, batch.data = -1, None
-            if place.producer_id < 0:  # an old broker, which has none to give
-                self._is_numbered = False
+        self._identify(place)
         batch = place.waiting.popleft()
         if batch is place.gathering:
             place.gathering = None
         if batch.sequence < 0 and self._is_numbered:
             batch.sequence = place.next_sequence
-            place.next_sequence = (place.next_sequence + len(batch.records)) & SEQUENCE_MASK
+            self._number(place, place.next_sequence + len(batch.records))
         if batch.data is None:
             batch.data = encode_batch(
                 batch.records,
@@ -400,8 +423,29 @@ class Delivery:
                 producer_epoch=place.producer_epoch,
                 base_sequence=batch.sequence,
                 base_timestamp=batch.timestamp_ms,
+                transactional=self._transaction is not None,
             )
         return batch
+
+    def _identify(self, place: Place) -> None:
+        """Gives a place its producer id where it needs one: the transaction's, or its own."""
+        if self._transaction is not None:
+            held = self._transaction
+            place.producer_id, place.producer_epoch = held.producer_id, held.producer_epoch
+            place.next_sequence = held.sequences_of(place.topic).get(place.index, 0)
+        elif self._is_numbered and place.producer_id < 0:
+            place.producer_id, place.producer_epoch = producer_identity(self.brokers.cluster)
+            place.next_sequence = 0
+            for batch in place.waiting:
+                batch.sequence, batch.data = -1, None
+            if place.producer_id < 0:  # an old broker, which has none to give
+                self._is_numbered, self._in_flight_max = False, 1
+
+    def _number(self, place: Place, sequence: int) -> None:
+        """`sequence`: of the next record."""
+        place.next_sequence = sequence & SEQUENCE_MASK
+        if self._transaction is not None:
+            self._transaction.sequences_of(place.topic)[place.index] = place.next_sequence
 
     def _send_group(self, line: _Line, group: list[Batch], now_s: float) -> bool:
         message = self._message
@@ -412,6 +456,8 @@ class Delivery:
             rows = by_topic.setdefault(batch.place.topic, [])
             rows.append(row(index=batch.place.index, records=batch.data))
             codecs.add(self._codec_of(batch.place.topic))
+            if not batch.attempts:
+                batch.first_sent_s = now_s
             batch.attempts += 1
             batch.place.in_flight.append(batch)
             batch.place.line = line
@@ -424,12 +470,13 @@ class Delivery:
         )
         is_answered = self._acks != 0
         try:
+            high = self._include(line, group, body)
             low = ZSTD_FROM if ZSTD in codecs else RECORD_V2
-            version = line.pipeline.connection.version_of(PRODUCE, low)
+            version = line.pipeline.connection.version_of(PRODUCE, low, high)
             line.pipeline.send(
                 PRODUCE, version, body, group, counted_from_ns=0, is_answered=is_answered
             )
-        except NotSpokenByBroker as error:
+        except (NotSpokenByBroker, KafkaError) as error:
             for batch in group:
                 self._settle(batch, error)
             return False
@@ -444,6 +491,17 @@ class Delivery:
             for batch in group:
                 self._settle(batch, None)
         return True
+
+    def _include(self, line: _Line, group: list[Batch], body: Struct) -> int | None:
+        """Has the group's partitions in the transaction. The newest version of Produce that may
+        be sent then; None: any. Raises KafkaError, ClientError."""
+        held = self._transaction
+        if held is None:
+            return None
+        body.transactionalId = held.name
+        connection = line.pipeline.connection
+        rows = [held.include(connection, row.place.topic, row.place.index) for row in group]
+        return None if all(rows) else IMPLICIT_FROM - 1
 
     # -- lines ------------------------------------------------------------------------------------
 
@@ -462,6 +520,7 @@ class Delivery:
             client_id=cluster.client_id,
             connect_timeout_s=cluster.connect_timeout_s,
             answer_timeout_s=cluster.answer_timeout_s,
+            security=cluster.security,
             send_buffer_bytes=self._send_buffer_bytes,
         )
         line = _Line(node_id, Pipeline(connection, IN_FLIGHT))
@@ -517,7 +576,10 @@ class Delivery:
         for topic, row in _rows(answer):
             batch = left.pop((topic, row.index), None)
             if batch is not None:
-                self._settle(batch, _error_of(batch, row))
+                error = _error_of(batch, row)
+                if not row.errorCode:
+                    batch.base_offset = int(row.baseOffset)
+                self._settle(batch, error)
         for batch in left.values():
             self._settle(batch, ConnectionLost(f"an answer without {batch.place.what}"))
 
@@ -529,8 +591,8 @@ class Delivery:
             self._end(batch, None)
         elif isinstance(error, TOO_LARGE) and len(batch.records) > 1:
             place.failed += self._halves(batch)
-            place.producer_id = -1
-        elif isinstance(error, NUMBERS_LOST) and self._has_tries(batch, IN_FLIGHT):
+            self._give_up_numbers(place, batch.sequence)
+        elif self._lost_its_number(error) and self._has_tries(batch, IN_FLIGHT):
             if not place.failed:  # not because of one in front of it: the broker has forgotten
                 place.producer_id = -1
             place.failed.append(batch)
@@ -541,12 +603,26 @@ class Delivery:
             if isinstance(error, KafkaError):
                 self.brokers.forget(place.topic)
         else:
-            place.producer_id = -1
+            self._give_up_numbers(place, batch.sequence)
             self._end(batch, error)
         if place.failed and not place.in_flight:
             self._again(place)
 
+    def _give_up_numbers(self, place: Place, sequence: int) -> None:
+        """After a batch that failed for good. A transaction has one batch of a place in flight, so
+        its numbers are free again; without one the place goes on with another producer id."""
+        if self._transaction is None:
+            place.producer_id = -1
+        elif sequence >= 0:
+            self._number(place, sequence)
+
+    def _lost_its_number(self, error: Exception) -> bool:
+        """Whether another producer id makes it good. A transaction has but one."""
+        return isinstance(error, NUMBERS_LOST) and self._transaction is None
+
     def _has_tries(self, batch: Batch, more: int = 0) -> bool:
+        if self._delivery_s is not None:
+            return self._now_s() - batch.first_sent_s < self._delivery_s
         return self._retries_max == FOREVER or batch.attempts <= self._retries_max + more
 
     def _halves(self, batch: Batch) -> Iterator[Batch]:
@@ -557,7 +633,7 @@ class Delivery:
         for records in (batch.records[:middle], batch.records[middle:]):
             half = Batch(batch.place, batch.timestamp_ms)
             half.records = records
-            half.attempts = batch.attempts
+            half.attempts, half.first_sent_s = batch.attempts, batch.first_sent_s
             half.size_bytes = sum(map(size_of, records)) + RECORD_OVERHEAD_BYTES * len(records)
             self.pending_bytes += half.size_bytes
             left = len(records)
@@ -587,7 +663,14 @@ def is_passing(error: Exception) -> bool:
     """Whether it may go away by itself."""
     if isinstance(error, KafkaError):
         return error.retriable
-    return not isinstance(error, NotSpokenByBroker)
+    return not isinstance(error, NotSpokenByBroker | NoTls | AuthenticationFailed)
+
+
+def _first_ms(record: Record | bytes) -> int:
+    """The base timestamp of a batch that begins with this record."""
+    if isinstance(record, Record) and record.timestamp >= 0:
+        return record.timestamp
+    return time.time_ns() // 1_000_000
 
 
 def size_of(record: Record | bytes) -> int:
@@ -610,11 +693,24 @@ def _rows(answer: Struct) -> Iterator[tuple[str, Struct]]:
 def _error_of(batch: Batch, row: Struct) -> Exception | None:
     if not row.errorCode or row.errorCode == DuplicateSequenceNumber.code:
         return None
-    message = row.errorMessage
+    message = row.errorMessage and f"{row.errorMessage} ({name_of(row.errorCode)})"
     for bad in row.recordErrors or ():
-        message = message or bad.batchIndexErrorMessage
+        if bad.batchIndexErrorMessage and not message:
+            message = f"record {bad.batchIndex}: {bad.batchIndexErrorMessage}"
     try:
         raise_for(row.errorCode, batch.place.what, message)
     except KafkaError as error:
         return error
     return None
+
+
+def producer_identity(cluster: Cluster) -> tuple[int, int]:
+    """A new producer id and its epoch; -1 and -1 from a broker that has none to give (before Kafka
+    0.11). Raises KafkaError, ClientError; nothing is tried again."""
+    connection = cluster.any_connection()
+    if INIT_PRODUCER_ID not in connection.versions:
+        return -1, -1
+    body = request(INIT_PRODUCER_ID).cls(transactionalId=None, transactionTimeoutMs=60_000)
+    answer = connection.call(INIT_PRODUCER_ID, body, high=5)
+    raise_for(answer.errorCode, "producer id")
+    return int(answer.producerId), int(answer.producerEpoch)
