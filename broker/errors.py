@@ -4,6 +4,7 @@ Rooms raise these; barnabas.api puts the code into the answer, and cext speaks i
 A retriable error may go away by itself: clients try again after refreshing what they know.
 """
 
+MESSAGE_LETTERS_MAX = 2000  # with 4 bytes a letter far below the 32,767 bytes of a short string
 NONE = 0  # the code of success; no exception carries it
 
 
@@ -30,7 +31,11 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        return str(self.args[0])
+        """What a response says; longer texts, which quote a name of the request, are cut."""
+        text = str(self.args[0])
+        if len(text) <= MESSAGE_LETTERS_MAX:
+            return text
+        return text[:MESSAGE_LETTERS_MAX] + "..."
 
 
 class RetriableError(KafkaError):

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from barnabas.api.call import Call
+from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.controller import entity_configs
-from barnabas.errors import BrokerIdNotRegistered, InvalidRequest, KafkaError
+from barnabas.errors import BrokerIdNotRegistered, InvalidRequest
 from barnabas.wire import Struct
 
 TOPIC = 2
@@ -48,7 +49,8 @@ def each_resource(
             if names and max(names.values()) > 1:
                 raise InvalidRequest("Error due to duplicate config keys")
             alter(resource, call)
-        except KafkaError as error:
+        except ANSWERED as failure:
+            error = kafka_error_of(failure, call)
             answer.errorCode, answer.errorMessage = error.code, error.message
         rows.append(answer)
     return rows

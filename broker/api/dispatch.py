@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.api.rooms import Rooms
+from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.api.table import Api
 from barnabas.cext.network.request_queue import PendingRequest
-from barnabas.errors import KafkaError, RequestTimedOut, UnknownServerError, UnsupportedVersion
-from barnabas.metadata.tree import OutcomeUnknown, StoreUnreachable
+from barnabas.errors import KafkaError, UnknownServerError, UnsupportedVersion
 from barnabas.wire import MalformedMessage, Struct, request
 from barnabas.wire.api_keys import API_VERSIONS
 from barnabas.wire.headers import encode_response
@@ -92,12 +92,10 @@ class Dispatcher:
     def _answered(self, api: Api, call: Call, asked: Struct) -> Struct | Later:
         assert api.handle is not None and api.refuse is not None
         try:
-            return api.handle(asked, call)
-        except KafkaError as error:
-            return api.refuse(asked, error.code, call)
-        except (StoreUnreachable, OutcomeUnknown) as error:  # clients try that one again
-            log.warning("%s from %s: %s", api.name, call.peer, error)
-            return api.refuse(asked, RequestTimedOut.code, call)
+            try:
+                return api.handle(asked, call)
+            except ANSWERED as failure:
+                return api.refuse(asked, kafka_error_of(failure, call).code, call)
         except Exception:
             log.exception("%s version %d from %s failed", api.name, call.version, call.peer)
             return api.refuse(asked, UnknownServerError.code, call)

@@ -10,13 +10,13 @@ topic ids.
 from collections import Counter
 
 from barnabas.api.call import Call
+from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.controller.topics import DEFAULT, NewTopic
 from barnabas.errors import (
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
     InvalidRequest,
-    KafkaError,
 )
 from barnabas.metadata.znodes import TopicAssignment, uuid_bytes
 from barnabas.wire import Struct
@@ -36,7 +36,8 @@ def handle(request: Struct, call: Call) -> Struct:
             if asked[name] > 1:
                 raise InvalidRequest("the topic stands twice in the request")
             rows.append(_create(topic, bool(call.version >= 1 and request.validateOnly), call))
-        except KafkaError as error:
+        except ANSWERED as failure:
+            error = kafka_error_of(failure, call)
             rows.append(_refused(name, error.code, error.message, call))
     return call.answer()(topics=rows)
 

@@ -9,7 +9,8 @@ v2 flexible; v3 nothing on the wire (quotas).
 from collections import Counter
 
 from barnabas.api.call import Call
-from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from barnabas.api.store_errors import ANSWERED, kafka_error_of
+from barnabas.errors import InvalidRequest, UnknownTopicOrPartition
 from barnabas.wire import Struct
 
 KEY = 37
@@ -34,7 +35,8 @@ def handle(request: Struct, call: Call) -> Struct:
             )
         except UnknownTopicOrPartition as error:
             row.errorCode = error.code  # Kafka gives it no message
-        except KafkaError as error:
+        except ANSWERED as failure:
+            error = kafka_error_of(failure, call)
             row.errorCode, row.errorMessage = error.code, error.message
         rows.append(row)
     return call.answer()(results=rows)

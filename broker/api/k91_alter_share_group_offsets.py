@@ -28,10 +28,10 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     def done(outcomes: Mapping[tuple[str, int], KafkaError | None]) -> None:
         later.settle(_answer(request, outcomes, call))
 
-    wanted = {
-        topic.topicName: {row.partitionIndex: row.startOffset for row in topic.partitions}
-        for topic in request.topics
-    }
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:  # a topic may stand in several rows
+        offsets = wanted.setdefault(topic.topicName, {})
+        offsets |= {row.partitionIndex: row.startOffset for row in topic.partitions}
     try:
         share.offsets.alter(request.groupId, wanted, done)
     except KafkaError as error:
