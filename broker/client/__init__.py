@@ -7,8 +7,9 @@
         for partition, record in Reader(cluster, "news", offsets={0: 0, 1: 0, 2: 0}, to_end=True):
             print(partition, record.offset, record.value)
 
-One thread at a time uses a Cluster and what is made from it. Errors: `ClientError` and what stands
-below it for what goes wrong on the way, `KafkaError` (barnabas.errors) for what a broker answers.
+One thread at a time uses a Cluster and the objects made from it. Errors: `ClientError` and its
+subclasses for failures between client and broker, `KafkaError` (barnabas.errors) for error codes
+that a broker answers.
 Read on: connection.py, cluster.py, offsets.py, producer.py, reader.py, admin.py.
 """
 

@@ -1,7 +1,7 @@
-"""Changes and questions of administration: topics, settings, records, cluster, log directories.
+"""Administration: topics, settings, deletion of records, cluster, log directories.
 
-Each function waits for the broker's answer and raises what it refuses, naming the topic or
-resource; what takes several items raises the first refusal after all were tried.
+Each function waits for the broker's answer and raises the KafkaError of a refusal, naming the topic
+or resource. A function with several items tries all of them and then raises the first refusal.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """-1 for what the broker is to decide (Kafka 2.4 and later)."""
+    """Counts of -1 let the broker decide (Kafka 2.4 and later)."""
 
     name: str
     partition_count: int = -1
@@ -42,7 +42,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What settings belong to: a topic, or a broker by id; the empty name is all brokers."""
+    """The owner of settings: a topic, or a broker by id; the empty name stands for all brokers."""
 
     kind: int
     name: str
@@ -88,7 +88,8 @@ def _change(
     what: Callable[[Struct], str],
     high: int | None = None,
 ) -> list[Struct]:
-    """A request to the controller, again when it moved; the answer's rows, none of them refused."""
+    """Sends a request to the controller, again after the controller moved, and returns the answer's
+    rows. Raises the first refusal."""
 
     def step() -> list[Struct]:
         controller = cluster.controller()
@@ -152,7 +153,7 @@ def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
 
 
 def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
-    """counts: how many partitions each topic is to have."""
+    """`counts`: topic -> the number of partitions it shall have."""
     message = request(CREATE_PARTITIONS)
     row = message.struct("topics")
     body = message.cls(
@@ -173,7 +174,7 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> None:
 def describe_configs(
     cluster: Cluster, resource: Resource, *, synonyms: bool = False, documentation: bool = False
 ) -> list[Struct]:
-    """The settings of a topic or broker as the answer has them, by name."""
+    """The settings of a topic or broker, by name: rows of DescribeConfigs."""
     message = request(DESCRIBE_CONFIGS)
 
     def body(version: int) -> Struct:
@@ -220,14 +221,14 @@ def alter_configs(
 
 
 def _owner(cluster: Cluster, resource: Resource) -> Connection:
-    """A broker answers for its own settings, any broker for the rest."""
+    """Each broker answers for its own settings; any broker answers for topics."""
     if resource.kind == BROKER and resource.name.isdecimal():
         return cluster.connection_to(int(resource.name))
     return cluster.any_connection()
 
 
 def delete_records(cluster: Cluster, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Takes away the records below an offset (-1: all there are); the new starts."""
+    """Deletes the records below an offset (-1: all records). Returns the new start offsets."""
     message = request(DELETE_RECORDS)
     row = message.struct("topics.partitions")
     left = dict(offsets)
@@ -264,7 +265,7 @@ def describe_cluster(cluster: Cluster) -> Struct:
 def describe_log_dirs(
     cluster: Cluster, node_id: int, topics: Mapping[str, Iterable[int]] | None = None
 ) -> list[Struct]:
-    """The log directories of a broker with the sizes of partitions (None: of all)."""
+    """The log directories of a broker with the sizes in bytes of these partitions (None: all)."""
     message = request(DESCRIBE_LOG_DIRS)
     row = message.struct("topics")
     asked = None

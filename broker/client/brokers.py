@@ -15,7 +15,7 @@ from barnabas.client.cluster import Cluster, Topic
 from barnabas.client.failures import raise_for
 from barnabas.errors import UnknownTopicOrPartition
 
-TOPICS_MAX = 10_000  # that are known at once
+TOPICS_MAX = 10_000  # in the cache
 
 
 class Brokers:
@@ -36,7 +36,8 @@ class Brokers:
         self._known: dict[str, tuple[Topic, float]] = {}
 
     def topic(self, name: str) -> Topic:
-        """Its partitions; a broker that is set so makes it now. Raises KafkaError, ClientError."""
+        """The topic with its partitions; a broker with auto.create.topics.enable creates it now.
+        Raises KafkaError, ClientError."""
         found = self._known.get(name)
         if found is not None and self._now_s() < found[1]:
             return found[0]
@@ -46,7 +47,7 @@ class Brokers:
         self.cluster.forget(name)
         for row in self.cluster.refresh([name], create=True):
             raise_for(row.errorCode, f"topic {name}")
-        # It is known now: `topic` asks nobody.
+        # The cluster has it in its cache now: `topic` sends no request.
         topic = self.cluster.topic(name)
         if not topic.partitions:
             raise UnknownTopicOrPartition(f"topic {name} has no partitions so far")
@@ -56,7 +57,7 @@ class Brokers:
         return topic
 
     def forget(self, name: str) -> None:
-        """What is known of a topic is old."""
+        """Drops a topic from the cache: its metadata is out of date."""
         self._known.pop(name, None)
         self.cluster.forget(name)
 

@@ -1,9 +1,8 @@
-"""Which brokers there are, who leads which partition, and trying again.
+"""The brokers of a cluster, the leaders of partitions, and retries.
 
-What is known is refreshed when a broker says that it changed or a connection breaks. `retrying`
-repeats a step on errors that may go away by themselves, with a growing pause and one total time.
-The first contact is not repeated, so that a broker that is not there is told at once, but for who
-knows that there was one (`patient`).
+Metadata is refreshed when a broker answers that it changed or a connection breaks. `retrying`
+repeats a step after retriable errors, with a growing pause and one total time. The first contact is
+not repeated, so an absent broker is an error at once; a `patient` cluster repeats it.
 """
 
 import random
@@ -37,9 +36,9 @@ METADATA = 3
 PORT = 9092
 TIMEOUT_S = 30.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 1.0
-# A topic that was just created is known everywhere a moment later; one that does not exist never.
+# All brokers know a new topic a moment after its creation; a topic that does not exist never comes.
 UNKNOWN_TOPIC_S = 2.0
-CREATED_TOPIC_S = 6.0  # one that the broker makes when it is asked for
+CREATED_TOPIC_S = 6.0  # a topic that the broker creates on this request
 CONNECTIONS_MAX = 1000  # a cluster that names more brokers is not believed
 
 T = TypeVar("T")
@@ -73,7 +72,7 @@ class Topic:
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """HOST:PORT with commas between; the port may be left out. Raises BadAddress."""
+    """Parses HOST:PORT pairs, separated by commas; the port may be left out. Raises BadAddress."""
     found = []
     for part in (piece.strip() for piece in text.split(",")):
         bare = part.removeprefix("PLAINTEXT://")
@@ -101,8 +100,8 @@ class Cluster:
         patient: bool = False,
         security: "Security | None" = None,
     ) -> None:
-        """patient: the first contact too is tried again, as brokers are known to be there.
-        security: TLS and who we are; None is plain text."""
+        """`patient`: the first contact is retried too. `security`: TLS and SASL; None is plain
+        text. Times are in seconds."""
         self.security = security
         self.bootstrap = parse_addresses(bootstrap_servers)
         self.client_id = client_id
@@ -173,7 +172,7 @@ class Cluster:
         return self._by_node[node_id]
 
     def controller(self) -> Connection:
-        """The broker that takes changes of topics; Kafka without ZooKeeper names any broker."""
+        """The broker that takes changes of topics; Kafka with KRaft names any broker."""
         self.refresh([])
         if self.controller_id < 0:
             return self.any_connection()
@@ -192,15 +191,16 @@ class Cluster:
     # ------------------------------------------------------------------------------- metadata
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> list[Struct]:
-        """Ask for brokers and for topics (None: all of them); the answer's topics, as they are.
+        """Fetches metadata of the brokers and of topics (None: of all). Returns the answer's rows of
+        topics, with their error codes.
 
-        `create` lets a broker that is configured so create topics that it does not know."""
+        `create` lets a broker with auto.create.topics.enable create unknown topics."""
         message = request(METADATA)
         row = message.struct("topics")
         names = None if topics is None else list(topics)
 
         def body(version: int) -> Struct:
-            # Before version 4 every question about a name may create it.
+            # Before version 4 every request that names a topic may create it.
             fields = {} if version < 4 else {"allowAutoTopicCreation": create}
             asked = None if names is None else [row(name=name) for name in names]
             return message.cls(topics=asked, **fields)
@@ -224,8 +224,8 @@ class Cluster:
         return {row.name: _topic_of(row) for row in rows if not row.errorCode}
 
     def topic(self, name: str, *, create: bool = False) -> Topic:
-        """A topic whose partitions are known. Raises UnknownTopicOrPartition, and other errors
-        that a broker answers."""
+        """A topic with its partitions, from the cache or a broker. Raises UnknownTopicOrPartition,
+        and other errors that a broker answers."""
         if name in self._topics:
             return self._topics[name]
         wait_s = min(self.timeout_s, CREATED_TOPIC_S if create else UNKNOWN_TOPIC_S)
@@ -242,7 +242,7 @@ class Cluster:
         return self.retrying(ask, timeout_s=wait_s)
 
     def known(self, name: str) -> Topic | None:
-        """What the last refresh said of a topic; nobody is asked."""
+        """The topic as the last refresh found it; sends no request."""
         return self._topics.get(name)
 
     def leader(self, topic: str, partition: int) -> Connection:
@@ -259,7 +259,7 @@ class Cluster:
         return self.connection_to(row.leader)
 
     def forget(self, topic: str) -> None:
-        """What is known of a topic is old: ask again before the next use."""
+        """Drops a topic from the cache: the next use fetches its metadata again."""
         self._topics.pop(topic, None)
 
     # ---------------------------------------------------------------------------- trying again
@@ -267,9 +267,8 @@ class Cluster:
     def retrying(
         self, step: Callable[[], T], *, topic: str | None = None, timeout_s: float | None = None
     ) -> T:
-        """The step's result; it is done again while its error may go away, within the time.
-
-        The last error is raised. With a topic, its leaders are looked up anew each time."""
+        """Returns the step's result. Repeats the step after retriable errors, within the timeout,
+        and raises the last error. With a topic, each attempt looks up its leaders again."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         pause_s = PAUSE_FIRST_S
         while True:

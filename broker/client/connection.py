@@ -1,11 +1,11 @@
-"""One connection to one broker: a request out, its answer back.
+"""One connection to one broker: sends a request and waits for its answer.
 
-The first thing said is ApiVersions. A broker that does not know the version we ask it in answers
-with error 35 in version 0's form, and is asked again in version 0. Each later request goes out in
-the newest version that both sides know.
+The first request is ApiVersions. A broker that does not know its version answers error 35 in the
+form of version 0; the client then sends version 0. Each later request goes out in the newest
+version that both sides know.
 
-Limits: an answer is read piece by piece as it comes, up to answer_bytes_max; connecting and waiting
-for each answer have their own times. After any failure the connection is closed for good.
+Limits: an answer is read in pieces as it arrives, up to answer_bytes_max; connecting and waiting
+for each answer have timeouts of their own. After any failure the connection is closed for good.
 """
 
 import socket
@@ -29,18 +29,18 @@ from barnabas.wire import Struct, request, response
 from barnabas.wire.api_keys import API_VERSIONS, api_key
 from barnabas.wire.headers import decode_response_header, encode_request
 
-if TYPE_CHECKING:  # ssl is imported for those who protect their connections
+if TYPE_CHECKING:  # ssl is imported only for connections with TLS
     from barnabas.client.security import Sasl, Security
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CONNECT_TIMEOUT_S = 10.0
-ANSWER_TIMEOUT_S = 40.0  # beyond the 30 s that requests with a timeout of their own ask for
+ANSWER_TIMEOUT_S = 40.0  # longer than the 30 s of requests that carry a timeout of their own
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
-PIECE_BYTES = 1024 * 1024  # memory grows by no more than this ahead of what was received
+PIECE_BYTES = 1024 * 1024  # memory grows by at most this ahead of the bytes received
 API_VERSIONS_FIRST = 3
 CORRELATION_ID_MAX = 2**31 - 1
 
-# From these versions on topics go by id alone; the versions below are understood everywhere.
+# Newer versions name topics by id alone; these name them by name, and every broker knows them.
 NEWEST_BY_NAME = {0: 12, 1: 12}
 
 
@@ -65,7 +65,7 @@ class Connection:
         self.answer_timeout_s = answer_timeout_s
         self.answer_bytes_max = answer_bytes_max
         self._correlation_id = 0
-        # Bytes are looked up as they are; a str imports the tables of IDNA, for 4 ms.
+        # getaddrinfo takes bytes as they are; a str makes Python import IDNA's tables, for 4 ms.
         name = host.encode() if host.isascii() else host
         try:
             self._socket = socket.create_connection((name, port), timeout=connect_timeout_s)  # type: ignore[arg-type]
@@ -115,15 +115,15 @@ class Connection:
         self._socket.close()
 
     def interrupt(self) -> None:
-        """For another thread than the one that uses it, which learns that the connection is lost
-        and closes it: closing here would leave that one with the number of a socket that may be
-        somebody else's by then."""
+        """Shuts the socket down, from another thread. The thread that uses the connection then sees
+        it lost and closes it. Closing here could let that thread use a descriptor that already
+        belongs to another socket."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def would_block(self) -> tuple[type[OSError], ...]:
-        """What a socket that does not block raises when it has or takes nothing now."""
+        """The exceptions by which a non-blocking socket says that it has or takes nothing now."""
         if not self._is_tls:
             return (BlockingIOError,)
         import ssl
@@ -132,11 +132,11 @@ class Connection:
 
     @property
     def has_decrypted_bytes(self) -> bool:
-        """Whether TLS has bytes that no selector can see."""
+        """Whether TLS holds decrypted bytes, which a selector does not see."""
         return self._is_tls and self._socket.pending() > 0  # type: ignore[attr-defined]
 
     def hand_over(self) -> socket.socket:
-        """The socket, not blocking, for a pipeline that alone speaks on it from now on."""
+        """Gives the socket, now non-blocking, to a pipeline, which alone uses it from now on."""
         self.is_open = False
         self._socket.setblocking(False)
         return self._socket
@@ -172,7 +172,7 @@ class Connection:
         return self._decode(key, version, self._exchange(key, version, message))
 
     def tell(self, key: int, body: Struct, low: int = 0) -> None:
-        """A request that has no answer (Produce with acks 0)."""
+        """Sends a request that has no answer (Produce with acks 0)."""
         self._send(key, self.version_of(key, low), body)
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:

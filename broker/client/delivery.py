@@ -87,8 +87,8 @@ class Cancelled(Exception):
 
 
 class Batch:
-    """Records of one partition that go together. `notes`: of each `add` that they came by, what it
-    gave and how many records of it are here."""
+    """Records of one partition that are sent together. `notes`: for each `add` that contributed
+    records, its note and the number of its records in this batch."""
 
     __slots__ = (
         "attempts", "base_offset", "data", "first_sent_s", "last_error", "notes", "place",
@@ -127,7 +127,7 @@ class Place:
         self.producer_id = self.producer_epoch = -1
         self.next_sequence = 0
         self.retry_at = 0.0
-        self.stuck_since: float | None = None  # since when nobody can be sent to
+        self.stuck_since: float | None = None  # since when no leader can be reached
 
     @property
     def what(self) -> str:
@@ -146,8 +146,8 @@ class _Line:
 
 
 class Delivery:
-    """`done(batch, error)` is called once for each batch, from `step` or `add`: error None when it
-    is acknowledged (with acks 0: sent)."""
+    """Calls `done(batch, error)` once for each batch, from `step`; error is None when the batch is
+    acknowledged (with acks 0: sent)."""
 
     def __init__(
         self,
@@ -199,7 +199,8 @@ class Delivery:
         size_bytes: int,
         note: Any,
     ) -> None:
-        """`size_bytes`: of all keys, values and headers. Plain bytes are a value without key."""
+        """Adds records for partition `index`. `size_bytes`: of all keys, values and headers. Plain
+        bytes are a value without key. `note` comes back in `Batch.notes`."""
         place = self._places.get((topic, index))
         if place is None:
             place = self._places[(topic, index)] = Place(topic, index)
@@ -223,25 +224,25 @@ class Delivery:
         self.pending_bytes += size_bytes
 
     def wake(self) -> None:
-        """Ends the wait of a `step`; from any thread, also after `close`."""
+        """Ends the wait of a `step`. Any thread may call it, also after `close`."""
         with self._bell_lock:
             if self._bell >= 0:
                 os.eventfd_write(self._bell, 1)
 
     def cancel(self) -> None:
-        """Ends all waiting for what is on its way; from any thread."""
+        """Makes the current and each later `step` raise Cancelled. Any thread may call it."""
         self._cancelled = True
         self.wake()
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything has ended."""
+        """Whether every batch has ended and every byte is sent."""
         wants_out = any(line.pipeline.wants_out for line in self._lines.values())
         return not self.pending_batches and not wants_out
 
     def step(self, wait_s: float) -> None:
-        """Sends what may go, then takes what has come, waiting up to wait_s for the first. Raises
-        Cancelled."""
+        """Sends the batches that may go, then waits up to wait_s for answers and handles them.
+        Raises Cancelled."""
         if self._cancelled:
             raise Cancelled("the delivery was cancelled")
         self.brokers.poll()
@@ -258,9 +259,9 @@ class Delivery:
         self._drop_silent()
 
     def settle(self) -> None:
-        """With acks 0, when everything has ended: waits until the brokers have done what they were
-        sent, or for the time of a request. A connection that closes before may take with it what
-        the broker has not read so far; the answer to one more request says that nothing is left."""
+        """With acks 0, when everything is sent: waits until the brokers have read all of it, at most
+        for the timeout of a request. Closing a connection earlier may lose bytes that the broker
+        has not read; the answer to one more request proves that none are left."""
         if self._acks != 0:
             return
         body = request(API_VERSIONS).cls(
@@ -277,7 +278,7 @@ class Delivery:
             self.step(GRACE_S)
 
     def fail_all(self, error: Exception) -> None:
-        """Whatever is on its way is given up, and so are the connections."""
+        """Ends every batch with `error`, and closes the connections."""
         for line in list(self._lines.values()):
             self._close_line(line)
         for place in list(self._places.values()):
@@ -303,7 +304,7 @@ class Delivery:
     # -- sending ----------------------------------------------------------------------------------
 
     def _send_all(self) -> float:
-        """How long to wait at the most until something may be sent that cannot be now."""
+        """Sends the batches that may go. Returns the seconds until another one may go."""
         now_s = self._now_s()
         wait_s = 3600.0
         ready: dict[int, list[Place]] = {}
@@ -328,7 +329,7 @@ class Delivery:
         return wait_s
 
     def _leader_of(self, place: Place, now_s: float) -> int | None:
-        """None when there is none now; what waits too long for one fails."""
+        """The broker id of the leader, or None. Batches that wait too long for a leader fail."""
         try:
             topic: Topic = self.brokers.topic(place.topic)
             row = topic.partitions.get(place.index)
@@ -346,7 +347,7 @@ class Delivery:
         return row.leader
 
     def _stuck(self, place: Place, error: Exception, now_s: float) -> None:
-        """Nobody can be sent to: again after a pause, within the time of a request."""
+        """No leader can be reached: tries again after a pause, until the time is up."""
         place.retry_at = now_s + self._backoff_s
         self.retried += 1
         if place.stuck_since is None:
@@ -407,7 +408,7 @@ class Delivery:
         return 3600.0
 
     def _prepared(self, place: Place) -> Batch:
-        """The next batch of a place, numbered and encoded, out of those that wait."""
+        """Takes the next waiting batch of a place, numbered and encoded."""
         self._identify(place)
         batch = place.waiting.popleft()
         if batch is place.gathering:
@@ -481,7 +482,7 @@ class Delivery:
                 self._settle(batch, error)
             return False
         except ClientError as error:
-            for batch in group:  # they are not among those that the line knows of
+            for batch in group:  # the line does not hold them yet
                 self._settle(batch, error)
             self._lost(line, error)
             return False
@@ -493,8 +494,8 @@ class Delivery:
         return True
 
     def _include(self, line: _Line, group: list[Batch], body: Struct) -> int | None:
-        """Has the group's partitions in the transaction. The newest version of Produce that may
-        be sent then; None: any. Raises KafkaError, ClientError."""
+        """Adds the group's partitions to the transaction. Returns the newest version of Produce that
+        may be sent then; None: any. Raises KafkaError, ClientError."""
         held = self._transaction
         if held is None:
             return None
@@ -547,7 +548,7 @@ class Delivery:
             self._lost(line, error)
 
     def _lost(self, line: _Line, error: Exception) -> None:
-        """What was on its way may or may not be stored."""
+        """A connection is lost. The broker may or may not have stored the batches in flight."""
         if self._lines.get(line.node_id) is not line:
             return
         self._close_line(line)
@@ -593,7 +594,7 @@ class Delivery:
             place.failed += self._halves(batch)
             self._give_up_numbers(place, batch.sequence)
         elif self._lost_its_number(error) and self._has_tries(batch, IN_FLIGHT):
-            if not place.failed:  # not because of one in front of it: the broker has forgotten
+            if not place.failed:  # no batch failed before it: the broker forgot the producer id
                 place.producer_id = -1
             place.failed.append(batch)
         elif is_passing(error) and self._has_tries(batch):
@@ -617,7 +618,7 @@ class Delivery:
             self._number(place, sequence)
 
     def _lost_its_number(self, error: Exception) -> bool:
-        """Whether another producer id makes it good. A transaction has but one."""
+        """Whether a new producer id helps. A transaction has only one."""
         return isinstance(error, NUMBERS_LOST) and self._transaction is None
 
     def _has_tries(self, batch: Batch, more: int = 0) -> bool:
@@ -647,7 +648,7 @@ class Delivery:
             yield half
 
     def _again(self, place: Place) -> None:
-        """All that was in flight has come back: what failed goes again, first and in order."""
+        """No batch is in flight any more: the failed ones go again, first and in their order."""
         place.waiting.extendleft(reversed(place.failed))
         place.failed.clear()
         place.retry_at = self._now_s() + self._backoff_s
@@ -660,7 +661,7 @@ class Delivery:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether it may go away by itself."""
+    """Whether another attempt may succeed."""
     if isinstance(error, KafkaError):
         return error.retriable
     return not isinstance(error, NotSpokenByBroker | NoTls | AuthenticationFailed)

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a broker, apart from the codes of the protocol."""
+"""Failures between a client and a broker that have no error code in the protocol."""
 
 from barnabas.errors import NONE, error_of
 
@@ -12,23 +12,24 @@ class BadAddress(ClientError):
 
 
 class CannotConnect(ClientError):
-    """Nobody takes the connection."""
+    """No broker accepts the connection."""
 
 
 class NoTls(CannotConnect):
-    """Certificates that are not to be had or not trusted: trying again changes nothing."""
+    """A certificate is missing or not trusted: a retry changes nothing."""
 
 
 class BadSetting(ClientError):
-    """A setting of how to connect that is missing or has a value that it cannot have."""
+    """A connection setting is missing or has an invalid value."""
 
 
 class AuthenticationFailed(ClientError):
-    """The broker does not prove that it is the one that knows the password."""
+    """The broker did not prove that it knows the password."""
 
 
 class ConnectionLost(ClientError):
-    """The connection ended, or gave no answer in time: the request may or may not be done."""
+    """The connection ended, or no answer came in time: the broker may or may not have carried out
+    the request."""
 
 
 class ProtocolViolation(ClientError):

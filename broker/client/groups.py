@@ -1,6 +1,6 @@
 """Consumer groups: list, describe with what their members own, committed offsets, resets, deletion.
 
-A group's questions go to its coordinator, which is looked up anew when it has moved.
+Requests for a group go to its coordinator, which is looked up again after it moved.
 """
 
 import struct
@@ -83,7 +83,7 @@ def list_groups(cluster: Cluster) -> list[GroupListing]:
 
 
 def describe_group(cluster: Cluster, group_id: str) -> Group:
-    """Raises GroupIdNotFound, also for brokers that know no such error."""
+    """Raises GroupIdNotFound, also for brokers that do not know this error."""
 
     def step(connection: Connection) -> Struct:
         body = request(DESCRIBE_GROUPS).cls(groups=[group_id])
@@ -108,8 +108,8 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
 
 
 def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
-    """A group of the consumer protocol (KIP-848); None when there is none of this name, also from
-    brokers that do not know the protocol."""
+    """A group of the consumer protocol (KIP-848). None when no such group exists, or when the
+    brokers do not know the protocol."""
 
     def step(connection: Connection) -> Struct | None:
         body = request(DESCRIBE_CONSUMERS).cls(groupIds=[group_id])
@@ -155,7 +155,7 @@ def describe_consumer_group(cluster: Cluster, group_id: str) -> Group | None:
 
 
 def assignment_of(member: Struct) -> dict[str, tuple[int, ...]]:
-    """What a consumer owns; nothing for bytes that are no consumer's assignment."""
+    """The partitions in a consumer's assignment; none when the bytes are not one."""
     data = bytes(member.memberAssignment)
     found: dict[str, tuple[int, ...]] = {}
     try:
@@ -173,7 +173,7 @@ def assignment_of(member: Struct) -> dict[str, tuple[int, ...]]:
 
 
 def committed_offsets(cluster: Cluster, group_id: str) -> Offsets:
-    """All that a group has committed."""
+    """All committed offsets of a group."""
 
     def step(connection: Connection) -> Offsets:
         body = request(OFFSET_FETCH).cls(groupId=group_id, topics=None)
@@ -190,7 +190,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> Offsets:
 
 
 def commit_offsets(cluster: Cluster, group_id: str, offsets: Offsets) -> None:
-    """Sets a group's offsets from outside. Raises NonEmptyGroup while it has members."""
+    """Sets a group's offsets. Raises NonEmptyGroup while the group has members."""
 
     def step(connection: Connection) -> None:
         message = request(OFFSET_COMMIT)
@@ -249,7 +249,8 @@ def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
 def with_coordinator(
     cluster: Cluster, name: str, step: Callable[[Connection], T], *, kind: int = GROUP
 ) -> T:
-    """What `step` gives with a connection to the coordinator of a group or transactional id."""
+    """Returns what `step` returns for a connection to the coordinator of a group or a transactional
+    id. Repeats it after retriable errors."""
     what = "group" if kind == GROUP else "transactional id"
     fields = {} if kind == GROUP else {"keyType": kind}
 

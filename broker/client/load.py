@@ -5,8 +5,8 @@ from when its request was due: with a rate, from the timetable that was fixed be
 slow answer makes the ones behind it late as it would for a real sender. Records are encoded anew
 for each batch, with its time, and are never looked at one by one when read. Errors end the load.
 
-The load is Python and has one core at most: it tells of brokers up to some hundred thousand records
-a second. bench/loadgen.c goes further and shows less.
+The load is Python and uses one core at most: it can measure brokers up to some hundred thousand
+records a second. bench/loadgen.c goes further and shows less.
 """
 
 import random
@@ -33,7 +33,7 @@ from barnabas.wire.compression import CODECS, ZSTD
 
 PRODUCE, FETCH = 0, 1
 POOL = 512  # values that batches take in turn
-WAIT_MAX_S = 0.2  # how long nothing is looked at while nobody answers
+WAIT_MAX_S = 0.2  # the longest wait for answers between two looks at the clock
 WAIT_MS = 500
 SILENCE_S = 40.0
 WORDS = (
@@ -43,7 +43,7 @@ WORDS = (
 
 @dataclass(slots=True)
 class Totals:
-    """What was done so far; `latency` in nanoseconds, of requests or (through) of records."""
+    """Totals so far; `latency` in nanoseconds, of requests or (in `through`) of records."""
 
     records: int = 0
     requests: int = 0

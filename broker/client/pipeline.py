@@ -1,8 +1,8 @@
-"""Several requests on their way on one connection; the answers come in the order of the requests.
+"""Several requests in flight on one connection; the answers come in the order of the requests.
 
-Nothing here waits: `send` keeps what the socket does not take, `pump` sends and receives what can
-be, and the owner waits for many pipelines at once (load.py). Limits: in_flight_max requests, and
-answers of answer_bytes_max.
+Nothing here waits: `send` keeps the bytes that the socket does not take, `pump` sends and receives
+as far as the socket allows, and the owner waits for many pipelines at once (delivery.py, load.py).
+Limits: in_flight_max requests, and answers of answer_bytes_max.
 """
 
 import socket
@@ -33,7 +33,7 @@ class Sent(Generic[Note]):
 
 
 class Pipeline(Generic[Note]):
-    """Takes a connection over. Raises ConnectionLost, ProtocolViolation, AnswerTooLarge."""
+    """Takes over a connection. Raises ConnectionLost, ProtocolViolation, AnswerTooLarge."""
 
     def __init__(self, connection: Connection, in_flight_max: int = 1) -> None:
         self.connection, self.in_flight_max = connection, in_flight_max
@@ -63,7 +63,7 @@ class Pipeline(Generic[Note]):
         self, key: int, version: int, body: Struct, note: Note, *, counted_from_ns: int,
         is_answered: bool = True,
     ) -> None:  # fmt: skip
-        """Only when it is free."""
+        """Sends a request. Allowed only while `is_free`."""
         assert self.is_free
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         sent = Sent(key, version, self._correlation_id, counted_from_ns, note)
@@ -83,7 +83,8 @@ class Pipeline(Generic[Note]):
         self._unsent = self._unsent[size_bytes:] if size_bytes < len(self._unsent) else b""
 
     def pump(self) -> Iterator[tuple[Sent[Note], Struct, int]]:
-        """Sends what waits; gives each whole answer with its request and when it was here (ns)."""
+        """Sends unsent bytes, then yields each complete answer: its request, the answer, and the
+        time of its arrival in nanoseconds."""
         if self._unsent:
             self._flush()
         while piece := self._piece():
@@ -95,7 +96,7 @@ class Pipeline(Generic[Note]):
                 return
 
     def _piece(self) -> bytes:
-        """What the socket has now; empty when it has nothing."""
+        """The bytes that the socket has now; empty when it has none."""
         try:
             piece = self._socket.recv(RECEIVE_BYTES)
         except self._would_block:

@@ -1,10 +1,11 @@
-"""Reading partitions by offset, without a group: from where one says, to their end or for ever.
+"""Reads partitions by offset, without a group: from given offsets, to their end or for ever.
 
-Each round asks every leader once for all its partitions, without a fetch session. Control records
-(transaction markers) are not given out; with COMMITTED, records of aborted transactions neither.
+Each round sends one Fetch to every leader for all its partitions, without a fetch session. The
+reader leaves out control records (transaction markers) and, with COMMITTED, records of aborted
+transactions.
 
-Limits: fetch_bytes an answer, or one batch when that is larger; batch_bytes_max for what one batch
-may inflate to.
+Limits: fetch_bytes an answer, or one batch when that is larger; batch_bytes_max for the
+decompressed size of one batch.
 """
 
 from collections import defaultdict
@@ -77,7 +78,7 @@ class Reader:
             yield from found
 
     def portions(self) -> Iterator[Iterator[tuple[int, Record]]]:
-        """What __iter__ gives, in portions: after each the next step asks the broker."""
+        """The records of __iter__ in portions: one portion for each round of requests."""
         while self._open():
             for partition, row in self.cluster.retrying(
                 lambda: self._fetch(self._open()), topic=self.topic
@@ -85,7 +86,7 @@ class Reader:
                 yield self._records(partition, row)
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
-        """Every batch as it is stored: control batches, and whatever was aborted, among them."""
+        """Every batch as it is stored, control batches and aborted transactions included."""
         while self._open():
             for partition, row in self.cluster.retrying(
                 lambda: self._fetch(self._open()), topic=self.topic

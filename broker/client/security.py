@@ -1,10 +1,10 @@
-"""How a connection is protected: TLS by the standard library's ssl, SASL PLAIN and SCRAM.
+"""Protection of a connection: TLS by the standard library's ssl, SASL PLAIN and SCRAM.
 
     Security(tls=Tls(trusted="/etc/kafka/ca.pem"), sasl=Sasl("SCRAM-SHA-512", "alice", "secret"))
 
 Certificates and keys are PEM, as files or as text. SCRAM is RFC 5802 (SHA-256 and SHA-512, RFC
-7677): the password does not leave the client, and the broker proves that it knows it too. PLAIN
-sends it as it is.
+7677): the password does not leave the client, and the broker proves that it knows the password too.
+PLAIN sends the password in clear text.
 """
 
 import base64
@@ -142,7 +142,7 @@ def _fields(answer: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Of a connection; plain values, so that another process can be sent it."""
+    """Security of a connection, in plain values: it can be pickled for another process."""
 
     tls: Tls | None = None
     sasl: Sasl | None = None

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) as an administrator sees them: members, where they are, resets."""
+"""Share groups (KIP-932) for administrators: members, start offsets, resets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ PROTOCOL = "share"
 
 @dataclass(frozen=True, slots=True)
 class SharePosition:
-    """Where a group is in one partition; None: it has not read it, or the broker does not tell."""
+    """A group's start offset and lag in one partition; None: the group has not read the partition,
+    or the broker does not know."""
 
     start: int | None
     lag: int | None
@@ -45,7 +46,7 @@ def describe_share_group(cluster: Cluster, group_id: str) -> Group:
 
 
 def share_positions(cluster: Cluster, group_id: str) -> dict[str, dict[int, SharePosition]]:
-    """Of all partitions that a share group has a state of."""
+    """The positions of a share group in all partitions that it has state for."""
 
     def step(connection: Connection) -> dict[str, dict[int, SharePosition]]:
         asked = request(DESCRIBE_OFFSETS)
@@ -69,7 +70,7 @@ def _known(number: int) -> int | None:
 
 
 def alter_share_offsets(cluster: Cluster, group_id: str, offsets: Offsets) -> None:
-    """Sets where a share group goes on. Raises NonEmptyGroup while it has members."""
+    """Sets the start offsets of a share group. Raises NonEmptyGroup while it has members."""
     with_coordinator(cluster, group_id, _altering(group_id, offsets))
 
 

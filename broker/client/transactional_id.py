@@ -1,14 +1,14 @@
-"""A transactional id in the hands of one producer, and transactions that are ended for others.
+"""A transactional id that one producer holds, and the end of transactions of other producers.
 
     held = TransactionalId(cluster, "loads-1", timeout_ms=60_000)
-    held.claim()                                      # fences whoever had the id
+    held.claim()                                      # fences the id's former producer
     with Producer(cluster, "news", transaction=held) as producer:
         producer.send(b"hello")
-    held.end(commit=True)                             # or hand held.prepared to somebody else
+    held.end(commit=True)                             # or give held.prepared to another process
 
-`claim` takes the id's next epoch; the transactions that follow go on from there, so that a second
-claimer fences the first for good. Who has (name, producer id, epoch) may end the transaction from
-anywhere: `end_transaction`.
+`claim` takes the id's next epoch; later transactions go on from there, so a second claim fences the
+first claimer for good. Any process that has (name, producer id, epoch) may end the transaction:
+`end_transaction`.
 
 Where the cluster's feature `transaction.version` is 2 (KIP-890) Produce adds partitions by itself
 and each end bumps the epoch; otherwise partitions are added first, and the epoch stays.
@@ -33,7 +33,7 @@ TIMEOUT_MS = 60_000
 
 
 class Prepared(NamedTuple):
-    """What ends a transaction: all its records are acknowledged."""
+    """All that is needed to end a transaction whose records are all acknowledged."""
 
     name: str
     producer_id: int
@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
 
 
 def bumps_epochs(connection: Connection) -> bool:
-    """Whether transactions are those of KIP-890's second part here."""
+    """Whether the cluster uses transactions version 2 (KIP-890)."""
     return connection.features.get("transaction.version", 0) >= 2
 
 
@@ -63,7 +63,8 @@ class TransactionalId:
         return self._sequences.setdefault(topic, {})
 
     def claim(self) -> None:
-        """The id's next epoch, when a transaction that is open under it has been aborted."""
+        """Takes the id's next epoch (InitProducerId); the broker first aborts an open transaction.
+        Raises KafkaError, ClientError."""
         body = request(INIT_PRODUCER_ID).cls(
             transactionalId=self.name, transactionTimeoutMs=self.timeout_ms
         )
@@ -77,8 +78,8 @@ class TransactionalId:
         self._goes_on_with(int(answer.producerId), int(answer.producerEpoch))
 
     def include(self, connection: Connection, topic: str, partition: int) -> bool:
-        """Before a batch goes to a partition by this connection. False: it was added, and Produce
-        is not to do it."""
+        """Called before a batch goes to a partition on this connection. True: Produce itself adds
+        the partition to the transaction. False: AddPartitionsToTxn added it."""
         if bumps_epochs(connection) and connection.versions[0][1] >= IMPLICIT_FROM:
             return True
         if (topic, partition) not in self._included:
@@ -122,9 +123,9 @@ class TransactionalId:
 
 
 def end_transaction(cluster: Cluster, prepared: Prepared, *, commit: bool) -> bool:
-    """Ends a transaction that somebody else has written. May be said again: it is True as long as
-    the transaction ended so, and False when it ended otherwise (by its timeout, or by a new
-    claimer of its id). Raises InvalidProducerIdMapping when the id is not known any more."""
+    """Ends a transaction that another producer wrote. It may be repeated: it returns True while the
+    transaction's last end was this one, and False when it ended otherwise (by its timeout, or by a
+    new claim of its id). Raises InvalidProducerIdMapping when the id has expired."""
     try:
         _end(cluster, prepared, commit)
     except (InvalidTxnState, ProducerFenced, InvalidProducerEpoch):

@@ -1,8 +1,8 @@
 """Transactions as an administrator sees them: listed, described, found hanging, and aborted.
 
-A transaction hangs when a partition holds it open and no coordinator knows of it there: readers of
-committed records stop before it until somebody writes the marker. KafkaErrors are raised as the
-broker says them; what may go away by itself is asked again.
+A transaction hangs when a partition holds it open and no coordinator has it in progress: readers
+with isolation.level=read_committed stop before it until a marker is written. Functions raise the
+KafkaErrors that a broker answers, and repeat requests after retriable ones.
 """
 
 from __future__ import annotations
