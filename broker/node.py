@@ -36,7 +36,7 @@ from barnabas.cext.produce.produce import ProduceLane
 from barnabas.cext.produce.transaction_check import VerifyQueue
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.listeners import Listener
-from barnabas.controller import config_changes
+from barnabas.controller import config_changes, unkept_settings
 from barnabas.controller.config_changes import ConfigChanges
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
@@ -303,6 +303,7 @@ class Node:
             self._tree, may_delete=lambda: dynamic.boolean("delete.topic.enable")
         )
         config_changes.load(self.dynamic, reader.state)
+        unkept_settings.warn(self.dynamic, reader.state)
         if reader.state.without_id:  # a tree of Kafka before 2.8
             give_ids(self._tree, reader, self._id_on_disk, os.urandom)
         return reader

@@ -13,7 +13,9 @@ not this page. Names and types are Kafka's, defaults those of Kafka 4.4 except w
 says otherwise.
 
 - A file has one `name=value` a line. Later sources win: defaults, file, environment
-  (`KAFKA_LOG_DIRS` or `BARNABAS_LOG_DIRS` for `log.dirs`), `--set name=value`.
+  (`KAFKA_LOG_DIRS` or `BARNABAS_LOG_DIRS` for `log.dirs`), `--set name=value`. A setting that was
+  altered while a broker ran (`barnabas configs alter`, `kafka-configs`) beats all of these, also
+  after a restart, until it is deleted; the start logs each that such an alteration beats.
 - Tier **A** behaves as in Kafka, **B** is accepted and reported with little or no effect; settings
   without a tier are accepted and have no effect.
 - **Works**: whether this build does what the setting says. Where it cannot, the last column says

@@ -1,0 +1,102 @@
+"""Settings whose promise this node cannot keep, and settings that an alteration overrides.
+
+One line each, logged at WARNING when the node starts: the setting, its value, where it was given,
+and what holds instead.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from barnabas.config import DynamicConfig
+from barnabas.config.layers import (
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT_BROKER,
+    STATIC_BROKER,
+    candidates,
+)
+from barnabas.config.settings import BROKER_SETTINGS
+from barnabas.controller.placement import REPLICAS_MAX
+from barnabas.metadata.cluster_state import ClusterState
+
+log = logging.getLogger("barnabas.node")
+
+MIN_ISR = "min.insync.replicas"
+ACKS_ALL = (
+    f"a partition has {REPLICAS_MAX} replica, because brokers do not replicate yet, and acks=all"
+    " waits for that one alone (as in Kafka, where the smaller of the two numbers counts)"
+)
+INTERNAL_TOPIC = "the topic gets replication factor 1, because brokers do not replicate yet"
+UNKEPT = {
+    "default.replication.factor": (
+        "brokers do not replicate yet. A topic without a replication factor of its own is refused"
+        " with INVALID_REPLICATION_FACTOR; set this to 1"
+    ),
+    "offsets.topic.replication.factor": INTERNAL_TOPIC,
+    "transaction.state.log.replication.factor": INTERNAL_TOPIC,
+    "share.coordinator.state.topic.replication.factor": INTERNAL_TOPIC,
+    MIN_ISR: ACKS_ALL,
+    "transaction.state.log.min.isr": ACKS_ALL,
+    "share.coordinator.state.topic.min.isr": ACKS_ALL,
+}
+ALTERED = {DYNAMIC_BROKER: "for this broker", DYNAMIC_DEFAULT_BROKER: "for every broker"}
+NAMED_MAX = 3  # topics in one line
+
+
+def warn(dynamic: DynamicConfig, state: ClusterState) -> None:
+    for line in (*unkept(dynamic), *unkept_by_topics(state), *overridden(dynamic)):
+        log.warning("%s", line)
+
+
+def unkept(dynamic: DynamicConfig) -> list[str]:
+    """Numbers of replicas that somebody asked for and that partitions do not have."""
+    lines = []
+    for name, instead in UNKEPT.items():
+        given = dynamic.layers.given(BROKER_SETTINGS[name])
+        if given and dynamic.integer(name) > REPLICAS_MAX:
+            where = _origin(dynamic, name, given[0].source)
+            lines.append(f"{name}={given[0].text} ({where}) is not kept: {instead}.")
+    return lines
+
+
+def unkept_by_topics(state: ClusterState) -> list[str]:
+    """min.insync.replicas of topics: one line for all of them."""
+    asked = {}
+    for name in state.topics:
+        text = state.config("topics", name).get(MIN_ISR, "")
+        if text.isdecimal() and int(text) > REPLICAS_MAX:
+            asked[name] = text
+    if not asked:
+        return []
+    named = [f"{MIN_ISR}={text} of topic {name}" for name, text in sorted(asked.items())]
+    more = f" and {len(named) - NAMED_MAX} more topics" if len(named) > NAMED_MAX else ""
+    return [f"{', '.join(named[:NAMED_MAX])}{more}: not kept: {ACKS_ALL}."]
+
+
+def overridden(dynamic: DynamicConfig) -> list[str]:
+    """Settings given at the start whose value was altered while a broker ran: that one counts."""
+    lines = []
+    for name in sorted(dynamic.layers.broker.keys() | dynamic.layers.cluster.keys()):
+        setting = BROKER_SETTINGS.get(name)
+        found = candidates(setting, dynamic.layers) if setting is not None else []
+        given = next((row for row in found if row.source == STATIC_BROKER), None)
+        if given is None or found[0].value() == given.value():
+            continue
+        best = found[0]
+        old, new = given.text, f"{name}={best.text}"
+        if best.setting.is_sensitive:
+            old, new = "***", f"{name}=***"
+        where = _origin(dynamic, given.setting.name, STATIC_BROKER)
+        kind = f"broker {dynamic.node_id}" if best.source == DYNAMIC_BROKER else "default"
+        lines.append(
+            f"{given.setting.name}={old} ({where}) has no effect: {new} was set"
+            f" {ALTERED[best.source]} while a broker ran, and that counts. To take it back:"
+            f" barnabas configs alter {kind} --delete {name}"
+        )
+    return lines
+
+
+def _origin(dynamic: DynamicConfig, name: str, source: int) -> str:
+    if source in ALTERED:
+        return f"altered while a broker ran, {ALTERED[source]}"
+    return dynamic.static.origins.get(name, "given at the start")
