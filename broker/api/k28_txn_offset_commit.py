@@ -16,7 +16,6 @@ from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.group_records import Committed
 from barnabas.coordinator.journal import Producer
-from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
 from barnabas.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -101,7 +100,13 @@ def handle(request: Struct, call: Call) -> Struct | Later:
             log.end_verification(verification)
             later.fail(error_of(_code(error, call))())
 
-    _verify(request, call, (groups.journal.topic, partition), verified)
+    _verify(
+        request,
+        call,
+        (groups.journal.topic, partition),
+        lambda: log.renew_verification(verification),
+        verified,
+    )
     return later
 
 
@@ -116,6 +121,7 @@ def _verify(
     request: Struct,
     call: Call,
     partition: tuple[str, int],
+    renew: Callable[[], bool],
     done: Callable[[KafkaError | None], object],
 ) -> None:
     """Whether the offsets belong to the producer's transaction."""
@@ -123,7 +129,7 @@ def _verify(
     transactions = call.rooms.transactions
     try:
         if call.version >= ADDS_FROM:
-            transactions.add_partitions(*producer, [partition], BUMPS_EPOCH, done)
+            transactions.add_for_append(*producer, [partition], renew, done)
             return
         (code,) = transactions.verify(*producer, [partition])
     except KafkaError as error:

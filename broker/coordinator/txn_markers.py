@@ -132,7 +132,7 @@ class TransactionMarkers:
         written: dict[PartitionHandle, list[tuple[_Work, TopicPartition]]] = {}
         handles: dict[TopicPartition, PartitionHandle] = {}
         for work in works:
-            for row in list(work.left):
+            for row in sorted(work.left):
                 try:
                     if row not in handles:
                         handles[row] = self._replicas.partition(*row)

@@ -25,7 +25,7 @@ from barnabas.cext.log.leader_epochs cimport (
     leader_epochs_latest,
 )
 from barnabas.cext.log.log_transactions cimport (
-    log_begin_verification, log_end_verification, log_transactions_restored,
+    log_begin_verification, log_end_verification, log_renew_verification, log_transactions_restored,
 )
 from barnabas.cext.log.log cimport (
     Appended, BUMPING_MARKER as LOG_BUMPING_MARKER, LOG_TIME_COMPRESSED, Log, LogConfig, LogMarks,
@@ -548,6 +548,11 @@ cdef class LogHandle:
         if number == 0:
             raise MemoryError
         return number
+
+    def renew_verification(self, int64_t number) -> bool:
+        """Whether a marker of the producer came since. From now on the verification counts as begun
+        now, and the coordinator must be asked again."""
+        return log_renew_verification(_open_log(self), number)
 
     def end_verification(self, int64_t number) -> None:
         log_end_verification(_open_log(self), number)

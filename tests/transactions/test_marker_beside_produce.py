@@ -40,6 +40,35 @@ def test_the_next_transaction_is_not_refused_for_the_marker_of_the_one_before(tm
         talk.wire.close()
 
 
+def test_offsets_of_the_next_transaction_are_not_refused_for_the_marker_of_the_one_before(
+    tmp_path,
+):
+    """TxnOffsetCommit straight after EndTxn, with flushed logs: 2 of 100 were answered
+    INVALID_TXN_STATE, which is fatal for clients. Markers are written in the order of the topics'
+    names, so a slow one in the topic holds the one in __consumer_offsets back."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
+    with Broker({**settings, "log.durability": "fsync"}) as broker:
+        talk = Talk(broker.bootstrap_servers, "Above")
+        talk.coordinator(talk.group, 0)
+        producer = talk.begun(version=5)
+        assert talk.commit_offsets(producer, 0, version=5) == [0]
+        system = broker.node.system
+        for offset in range(1, ROUNDS):
+            assert talk.produce(producer, 0, version=12)[0] == 0
+            system.clear_faults()
+            rule = system.fault(
+                "pwritev", "delay", delay_ms=MARKER_DELAY_MS, path_contains="Above-topic"
+            )
+            error, *after = talk.end(producer, True, version=5)
+            producer = after[0], after[1]
+            assert error == 0 and talk.describe().transactionState.startswith("Prepare")
+            assert talk.commit_offsets(producer, offset, version=5) == [0]
+            assert system.fired(rule) == 1
+        assert talk.end(producer, True, version=5)[0] == 0 and talk.state() == "CompleteCommit"
+        assert talk.settled() == (0, [(0, ROUNDS - 1)])
+        talk.wire.close()
+
+
 def test_partitions_that_a_client_adds_itself_are_not_asked_for(tmp_path):
     """Their logs expect the transaction. After a restart they do not, and the question is asked."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}

@@ -306,6 +306,35 @@ class TransactionCoordinator:
                 return
         done(None)
 
+    def add_for_append(
+        self,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        renew: Callable[[], bool],
+        done: Done,
+    ) -> None:
+        """Adds partitions for records of version 2 that wait to be appended to them.
+
+        The logs began a verification before this call. `renew` says whether a marker came to one of
+        them since, and renews the verification then. While the transaction before is completed its
+        marker does come, and the log would refuse the records for it; so the partitions are added
+        once more, in the transaction that follows. Every caller that holds a verification uses
+        this method."""
+        added = frozenset(partitions)
+
+        def once_more(error: KafkaError | None) -> None:
+            if error is None and renew():
+                try:
+                    self.add_for_append(name, producer_id, epoch, added, renew, done)
+                    return
+                except KafkaError as refused:
+                    error = refused
+            done(error)
+
+        self.add_partitions(name, producer_id, epoch, added, BUMPS_EPOCH, once_more)
+
     def verify(
         self, name: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> list[int]:

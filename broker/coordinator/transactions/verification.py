@@ -6,9 +6,8 @@ expected). From there on it is added (KIP-890, second part). What the coordinato
 codes that the client's version can act on.
 
 Such a client writes on as soon as the end of its last transaction was decided, and the coordinator
-adds the partition when that one is complete. Its marker may come to the partition meanwhile, after
-the question was asked; the log would take the answer for one about the transaction that is over. So
-the question is asked again then: renewed first, that no other marker is missed.
+adds the partition when that one is complete. The marker of that transaction may come to the
+partition meanwhile; `add_for_append` then asks again.
 
 This node asks its own coordinator. Next: cext/produce/transaction_check.pyx, where the questions
 wait.
@@ -21,7 +20,6 @@ import logging
 from barnabas.cext.produce.transaction_check import VerifyJob, VerifyQueue
 from barnabas.coordinator.rounds import lending
 from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
-from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
 from barnabas.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -80,7 +78,12 @@ class Verifier:
             name = job.transactional_id.decode()
             producer = name, job.producer_id, job.producer_epoch
             if job.api_version >= ADDS_FROM:
-                self._add(job, producer)
+                self._coordinator.add_for_append(
+                    *producer,
+                    job.partitions,
+                    job.renew,
+                    lambda error: _tell(job, 0 if error is None else error.code),
+                )
             else:
                 codes = self._coordinator.verify(*producer, job.partitions)
                 job.done([told(code, job.api_version) for code in codes])
@@ -88,18 +91,6 @@ class Verifier:
             _tell(job, InvalidTxnState.code)
         except KafkaError as error:
             _tell(job, error.code)
-
-    def _add(self, job: VerifyJob, producer: tuple[str, int, int]) -> None:
-        def added(error: KafkaError | None) -> None:
-            if error is None and job.renew():
-                try:
-                    self._add(job, producer)
-                except KafkaError as refused:
-                    _tell(job, refused.code)
-            else:
-                _tell(job, 0 if error is None else error.code)
-
-        self._coordinator.add_partitions(*producer, job.partitions, BUMPS_EPOCH, added)
 
 
 def _tell(job: VerifyJob, code: int) -> None:
