@@ -191,8 +191,8 @@ class Cluster:
     # ------------------------------------------------------------------------------- metadata
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> list[Struct]:
-        """Fetches metadata of the brokers and of topics (None: of all). Returns the answer's rows of
-        topics, with their error codes.
+        """Fetches metadata of the brokers and of topics (None: of all). Returns the topics' rows of
+        the answer, with their error codes.
 
         `create` lets a broker with auto.create.topics.enable create unknown topics."""
         message = request(METADATA)

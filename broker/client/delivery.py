@@ -259,8 +259,8 @@ class Delivery:
         self._drop_silent()
 
     def settle(self) -> None:
-        """With acks 0, when everything is sent: waits until the brokers have read all of it, at most
-        for the timeout of a request. Closing a connection earlier may lose bytes that the broker
+        """With acks 0, when everything is sent: waits until the brokers have read all of it, but no
+        longer than a request may take. Closing a connection earlier may lose bytes that the broker
         has not read; the answer to one more request proves that none are left."""
         if self._acks != 0:
             return
@@ -494,8 +494,8 @@ class Delivery:
         return True
 
     def _include(self, line: _Line, group: list[Batch], body: Struct) -> int | None:
-        """Adds the group's partitions to the transaction. Returns the newest version of Produce that
-        may be sent then; None: any. Raises KafkaError, ClientError."""
+        """Adds the group's partitions to the transaction. Returns the newest version of Produce
+        that may be sent then; None: any. Raises KafkaError, ClientError."""
         held = self._transaction
         if held is None:
             return None
