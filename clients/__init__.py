@@ -1,5 +1,5 @@
-"""The old-generation client APIs in Python, over today's protocol: what Kafka 0.7 and 0.8 called
-the producer, the simple consumer and the consumer connector.
+"""The client APIs of Kafka 0.7 and 0.8 in Python, over today's protocol: the producer, the simple
+consumer and the consumer connector.
 
     with Producer({"metadata.broker.list": "127.0.0.1:9092", "producer.type": "async"}) as producer:
         producer.send(ProducerData("page-views", "member-17", [b"/", b"/jobs"]))
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from barnabas.clients.producer.producer import ProducerData as ProducerData
     from barnabas.hooks.views import KeyedMessage as KeyedMessage
 
-# Name -> module: nothing is imported before it is asked for.
+# Name -> module: a module is imported with the first use of its name.
 _MODULES = {
     "Blacklist": "barnabas.clients.consumer.topic_filter",
     "Consumer": "barnabas.clients.consumer.connector",

@@ -1,4 +1,4 @@
-"""Where a broker is, by what stands in its node of ZooKeeper, /brokers/ids/N."""
+"""The address of a broker, from its registration in ZooKeeper (/brokers/ids/N)."""
 
 import json
 from urllib.parse import urlsplit
@@ -8,8 +8,8 @@ PLAINTEXT = "PLAINTEXT"
 
 def address_of(data: bytes) -> str | None:
     """HOST:PORT of a broker's plain listener, from the JSON of Kafka 0.8 and later (host and port,
-    or endpoints) or from the `creator:host:port` of 0.7; None for one that has none or does not
-    read."""
+    or endpoints) or from the `creator:host:port` of 0.7. None when the registration has no plain
+    listener or cannot be parsed."""
     text = data.decode("utf-8", "replace")
     try:
         found = json.loads(text)

@@ -32,7 +32,7 @@ NotEnoughReplicasAfterAppendException = errors.NotEnoughReplicasAfterAppend
 
 
 class ErrorMapping:
-    """Codes by their old names, and what turns a code into an exception and back."""
+    """Codes by their old names, and the mappings from a code to an exception and back."""
 
     UNKNOWN: ClassVar[int] = -1
     NO_ERROR: ClassVar[int] = 0
@@ -59,13 +59,13 @@ class ErrorMapping:
 
     @staticmethod
     def exception_for(code: int) -> type[KafkaError]:
-        """The class of a code other than NO_ERROR. Codes newer than 0.8 have theirs too, and one
-        that nobody knows has UnknownException's."""
+        """The exception class of a code other than NO_ERROR, also of codes newer than 0.8; for an
+        unknown code it is UnknownException."""
         return error_of(code)
 
     @staticmethod
     def code_for(exception: type[BaseException] | BaseException) -> int:
-        """The code of an exception or of its class; UNKNOWN for one that has none."""
+        """The code of an exception or of its class; UNKNOWN when it has none."""
         return int(getattr(exception, "code", ErrorMapping.UNKNOWN))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What both old clients raise."""
+"""Errors that both old clients raise."""
 
 from collections.abc import Sequence
 

@@ -96,8 +96,8 @@ def _change(
         found = rows(controller.call(key, body(controller), high=high))
         refusals = _refusals(found, what)
         for error in refusals:
-            # Of several items, those that are done would be refused when tried again; and the
-            # controller knows every topic, so that one it does not know will not appear.
+            # With several items, those that succeeded would be refused in a second attempt. And
+            # the controller knows every topic: one that it does not know will not appear later.
             if len(found) > 1 or isinstance(error, UnknownTopicOrPartition):
                 error.retriable = False
         _first_refusal(refusals)

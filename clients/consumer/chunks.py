@@ -1,8 +1,8 @@
-"""What fetchers hand to streams: chunks, in a bounded queue for each stream.
+"""Chunks that fetchers hand to streams, in a bounded queue for each stream.
 
-A chunk is what one answer held of one partition: its batches, whose checksums were checked, not yet
-decoded. A queue takes `queued.max.message.chunks`; what does not fit stays with its partition,
-which is not asked for again until it does, so that a slow stream never holds up another one.
+A chunk is the part of one fetch response for one partition: its batches, with checked checksums,
+not yet decoded. A queue takes `queued.max.message.chunks`. A chunk that does not fit stays with its
+partition, which is not fetched again until the chunk fits, so a slow stream never delays another.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ UNKNOWN_OFFSET = -1
 class PartitionInfo:
     """A partition that a stream owns, from one rebalance to the next.
 
-    `fetch_offset` is the fetchers'; `consumed` and `in_hand` are the stream's, which has given out
-    everything up to the message in hand. When it `is_over` nothing more of it is given out."""
+    The fetchers change `fetch_offset`. The stream changes `consumed` and `in_hand`: it has returned
+    every message up to the one in hand. After `is_over` the stream returns none of its messages."""
 
     __slots__ = (
         "consumed",
@@ -47,14 +47,14 @@ class PartitionInfo:
 
     @property
     def position(self) -> int:
-        """The offset behind the last message given out; UNKNOWN_OFFSET before the first fetch."""
+        """The offset after the last returned message; UNKNOWN_OFFSET before the first fetch."""
         hand = self.in_hand
         return self.consumed if hand is None else hand.offset + 1
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Batches of one partition from `offset` to `next_offset`, or what went wrong instead."""
+    """Batches of one partition from `offset` to `next_offset`, or the error of the partition."""
 
     info: PartitionInfo
     offset: int
@@ -64,11 +64,11 @@ class Chunk:
 
 
 class QueueEmpty(Exception):
-    """Nothing came within the time."""
+    """No chunk came within the timeout."""
 
 
 class ChunkQueue:
-    """Of one stream. `freed` is called, on the stream's thread, when there is room again."""
+    """The queue of one stream. It calls `freed`, on the stream's thread, when it has room again."""
 
     def __init__(self, chunks_max: int, freed: Callable[[], None]) -> None:
         self._chunks: deque[Chunk] = deque()
@@ -78,7 +78,7 @@ class ChunkQueue:
         self._changed = threading.Condition()
 
     def offer(self, chunk: Chunk) -> bool:
-        """False when it is full."""
+        """Adds a chunk. Returns False when the queue is full."""
         with self._changed:
             if len(self._chunks) >= self._chunks_max:
                 return False
@@ -106,7 +106,7 @@ class ChunkQueue:
             self._chunks.clear()
 
     def close(self) -> None:
-        """Ends the stream; what is still in the queue is not given out."""
+        """Ends the stream; chunks that are still in the queue are dropped."""
         with self._changed:
             self._closed = True
             self._chunks.clear()

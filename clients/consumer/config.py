@@ -1,8 +1,8 @@
 """The settings of a ConsumerConnector, under the names of Kafka 0.8 and of 0.7.
 
-A setting is a field of ConsumerConfig: its type, its default, and its names, today's first. Values
-may be text, as in a properties file, or Python's own. A name that is not known is warned of and
-left out, as Kafka did; a value that cannot be is refused with one line.
+A setting is a field of ConsumerConfig: its type, its default, and its names, the newest first.
+Values may be text, as in a properties file, or Python's own. An unknown name causes a warning and
+has no effect, as in Kafka; an invalid value is refused with one line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALLEST, LARGEST = "smallest", "largest"
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
 RANGE = "range"
 INT_MAX = 2**31 - 1
-# What today's consumers call the same.
+# The names of the same values in today's consumers.
 SAME_WORDS = {"earliest": SMALLEST, "latest": LARGEST}
 
 
@@ -35,7 +35,7 @@ def _setting(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerConfig:
-    """Made by `consumer_config`, which fills in what follows from other settings."""
+    """Made by `consumer_config`, which fills in the defaults that depend on other settings."""
 
     group_id: str = _setting("group.id", "groupid", default="")
     consumer_id: str = _setting("consumer.id", "consumerid", default="")
@@ -127,7 +127,7 @@ def consumer_config(properties: Mapping[str, Any]) -> ConsumerConfig:
 
 
 def _completed(values: dict[str, Any]) -> ConsumerConfig:
-    """With the defaults that hang on other settings. Raises InvalidConfig."""
+    """Adds the defaults that depend on other settings. Raises InvalidConfig."""
     made = ConsumerConfig(**values)
     if not made.group_id or "/" in made.group_id:
         raise InvalidConfig(["group.id is missing, or has a / in it"])
@@ -174,7 +174,7 @@ def _value(row: Any, name: str, value: Any) -> Any:
 
 
 def _addresses(name: str, text: str) -> str:
-    """HOST:PORT with commas between; 0.7 wrote ID:HOST:PORT."""
+    """HOST:PORT pairs, separated by commas; Kafka 0.7 wrote ID:HOST:PORT."""
     places = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         first, _, rest = part.partition(":")

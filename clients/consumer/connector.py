@@ -1,11 +1,11 @@
-"""ConsumerConnector: the consumer whose group shares topics and remembers how far it has read.
+"""ConsumerConnector: a consumer that shares topics with its group and commits offsets.
 
-Where `zookeeper.connect` is given the group meets in ZooKeeper's registry, as in Kafka 0.7 and 0.8;
-otherwise at the group's coordinator. Everything else is the same in both.
+With `zookeeper.connect` the members of the group register in ZooKeeper, as in Kafka 0.7 and 0.8;
+without it they join at the group's coordinator. All else is the same.
 
-A message counts as read when a stream has given it out. Positions are committed by the caller, or
-every `auto.commit.interval.ms`, and before partitions go to another member; a connector that dies
-has its group read again what was not committed.
+A message counts as consumed when a stream has returned it. Offsets are committed by the caller, or
+every `auto.commit.interval.ms`, and before partitions go to another member. After a connector dies,
+its group reads the uncommitted messages again.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ STOP_TIMEOUT_S = 30.0
 
 
 class ConsumerRebalanceListener(Protocol):
-    """Told on the rebalancing thread, which waits."""
+    """Callbacks of a rebalance. They run on the rebalancing thread, which waits for them."""
 
     def before_releasing_partitions(self, owned: Mapping[str, set[int]]) -> None:
-        """Nothing is fetched or given out any more, and the partitions are still this member's:
-        the last moment to commit."""
+        """Called when fetching has ended and the partitions still belong to this member: the last
+        moment to commit."""
 
 
 class ConsumerConnector:
@@ -115,8 +115,8 @@ class ConsumerConnector:
         key_decoder: Any = None,
         value_decoder: Any = None,
     ) -> dict[str, list[KafkaStream]]:
-        """As many streams for each topic as asked. Returns when this member has its share of the
-        partitions. Raises ConsumerRebalanceFailed, ClientError, KafkaError, StoreFailed."""
+        """Makes the given number of streams for each topic. Returns when this member has its share
+        of the partitions. Raises ConsumerRebalanceFailed, ClientError, KafkaError, StoreFailed."""
         if not topic_counts:
             raise ValueError("no topic is asked for")
         for topic, count in topic_counts.items():
@@ -138,8 +138,8 @@ class ConsumerConnector:
         key_decoder: Any = None,
         value_decoder: Any = None,
     ) -> list[KafkaStream]:
-        """Streams over all topics that a Whitelist or Blacklist lets through, now and later.
-        Otherwise as create_message_streams."""
+        """Makes streams over all present and future topics that a Whitelist or Blacklist allows.
+        In all else as create_message_streams."""
         _check_count(num_streams, repr(topic_filter))
         self._begin()
         self._has_filter = True
@@ -149,7 +149,7 @@ class ConsumerConnector:
         return streams
 
     def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
-        """Before the streams are made. Raises RuntimeError after that."""
+        """Sets the listener. Allowed before the streams are made; raises RuntimeError later."""
         if self._streams:
             raise RuntimeError("the streams are made: it is too late for a listener")
         self._listener = listener
@@ -188,8 +188,8 @@ class ConsumerConnector:
         offsets: Mapping[Any, int] | None = None,
         retry_on_failure: bool = True,
     ) -> None:
-        """Keeps the positions of all streams, or the offsets given: those of the next messages to
-        be read. Raises ClientError, KafkaError and StoreFailed when they are not kept."""
+        """Commits the positions of all streams, or the given offsets (of the next messages to be
+        read). Raises ClientError, KafkaError or StoreFailed when the commit fails."""
         retries = self.config.offsets_commit_max_retries if retry_on_failure else 0
         with self._lock:
             if offsets is None:
@@ -201,13 +201,13 @@ class ConsumerConnector:
                 self._committed |= told
 
     def positions(self) -> dict[TopicAndPartition, int]:
-        """The offset of the next message of each partition that is read here now, or -1 where
-        nothing was fetched so far."""
+        """The offset of the next message of each partition that this member owns, or -1 before its
+        first fetch."""
         with self._lock:
             return {name: info.position for name, info in self._infos.items()}
 
     def _positions(self) -> dict[TopicAndPartition, int]:
-        """Those that are not committed yet."""
+        """The positions that are not committed yet."""
         found = {name: info.position for name, info in self._infos.items()}
         return {
             name: offset
@@ -272,8 +272,8 @@ class ConsumerConnector:
     # ---------------------------------------------------------------------------------- the end
 
     def shutdown(self) -> None:
-        """Commits (with auto.commit.enable), leaves the group and ends the streams. May be called
-        twice. What goes wrong on the way is logged."""
+        """Commits (with auto.commit.enable), leaves the group and ends the streams. It may be
+        called twice. Failures are logged."""
         with self._lock:
             if self._stopped.is_set():
                 return
@@ -317,7 +317,7 @@ class ConsumerConnector:
 
 
 class Consumer:
-    """kafka.consumer.Consumer: where connectors come from."""
+    """The factory of connectors (kafka.consumer.Consumer)."""
 
     @staticmethod
     def create(config: Mapping[str, Any] | ConsumerConfig) -> ConsumerConnector:
@@ -331,5 +331,5 @@ def _check_count(count: int, what: str) -> None:
 
 
 def _new_id() -> str:
-    """HOST-MS-RANDOM, as in the registry ever since."""
+    """The id of a consumer in the registry: HOST-MS-RANDOM."""
     return f"{socket.gethostname()}-{int(1000 * time.time())}-{uuid.uuid4().hex[:8]}"

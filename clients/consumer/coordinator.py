@@ -1,4 +1,4 @@
-"""The broker that coordinates a group: found when it is first needed, and again when it moved."""
+"""The broker that coordinates a group: looked up with the first request, and after it moved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MOVED = (NotCoordinator.code, CoordinatorNotAvailable.code)
 
 
 class Coordinator:
-    """Asks one thing at a time. Raises ClientError, and KafkaError where there is none."""
+    """Sends one request at a time. Raises ClientError, and KafkaError when there is no
+    coordinator."""
 
     def __init__(self, group_id: str, connect: Callable[[], Cluster]) -> None:
         self._group_id = group_id
@@ -46,25 +47,27 @@ class Coordinator:
                 connection.answer_timeout_s = usual_s
 
     def told(self, code: int) -> None:
-        """Raises the error of a code; after some the coordinator is looked for anew."""
+        """Raises the error of a code. After some errors the next request looks up the
+        coordinator."""
         if code in MOVED:
             self.forget()
         raise_for(code, f"group {self._group_id}")
 
     def forget(self) -> None:
-        """The next question finds it anew."""
+        """Makes the next request look up the coordinator."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def interrupt(self) -> None:
-        """From another thread: who waits for an answer learns that the connection is lost."""
+        """Ends the wait for an answer, from another thread: the waiting one sees a lost
+        connection."""
         connection = self._connection
         if connection is not None:
             connection.interrupt()
 
     def close(self) -> None:
-        """When nobody asks any more."""
+        """Closes the connection. No thread may send a request after this."""
         self.forget()
         cluster, self._cluster = self._cluster, None
         if cluster is not None:

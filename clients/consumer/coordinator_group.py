@@ -1,11 +1,11 @@
 """Membership at the group's coordinator, where there is no ZooKeeper: Kafka's classic protocol.
 
-The coordinator makes one member the leader, which finds everybody's share by the algorithm of the
-registry (subscription.py) and hands it in as the assignor `range`. A member says how many streams
-it has in the user data of its subscription, as the document of the registry; a member of another
-make has one. So today's consumers that know `range` can be in the same group, lead it or be led.
+The coordinator makes one member the leader, which computes the assignment by the algorithm of the
+registry (subscription.py) under the name `range`. The user data of a member's subscription holds
+its number of streams, in the registry's format; a member of another client has one stream. So
+today's consumers with the assignor `range` can join the same group, as leader or follower.
 
-Within a member its partitions are split among its streams by the same algorithm.
+The same algorithm divides a member's partitions among its streams.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Partitions = dict[str, list[int]]
 
 
 class CoordinatorGroup:
-    """A Group. `connect` gives Clusters: one to ask for topics, one for the coordinator."""
+    """A Group. `connect` returns Clusters: one for metadata, one for the coordinator."""
 
     def __init__(
         self, config: ConsumerConfig, connect: Callable[[], Cluster], owner: Owner
@@ -142,7 +142,7 @@ class CoordinatorGroup:
         self._stopped.wait(backoff_s)
 
     def _beat(self) -> None:
-        """Until the group has to be joined anew; raises what tells so."""
+        """Sends heartbeats until the member has to join again; raises the reason."""
         interval_s = self._config.heartbeat_interval_ms / 1000
         refresh_s = self._config.topic_refresh_ms / 1000
         refresh_at = time.monotonic() + refresh_s
@@ -227,7 +227,7 @@ class CoordinatorGroup:
         return _assignment_of(bytes(answer.assignment))
 
     def _shares(self, answer: Struct) -> dict[str, Partitions]:
-        """Everybody's, as the leader."""
+        """The assignment of all members, computed by the leader."""
         threads: dict[str, list[str]] = {}
         member_of: dict[str, str] = {}
         for row in answer.members:
@@ -262,7 +262,7 @@ class CoordinatorGroup:
         return self._subscription.topics(existing, self._config.exclude_internal_topics)
 
     def _partitions(self, topics: Mapping[str, object] | list[str]) -> Partitions:
-        """Of each topic; none yet of one that is not there."""
+        """The partitions of each topic; none for a topic that does not exist yet."""
         cluster = self._with_cluster()
         cluster.refresh(topics)
         found = {topic: cluster.known(topic) for topic in topics}
@@ -286,7 +286,7 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _subscribed_of(metadata: bytes) -> tuple[list[str], bytes]:
-    """Topics and user data of a member; nothing of bytes that are no subscription."""
+    """Topics and user data of a member; empty for bytes that are not a subscription."""
     try:
         fields = _fields(SUBSCRIPTION, metadata)
         return sorted(set(fields.topics)), bytes(fields.userData or b"")
@@ -303,8 +303,8 @@ def _assignment_of(data: bytes) -> Partitions:
 
 
 def _fields(name: str, data: bytes) -> Struct:
-    """What stands behind the version; a version that is newer than the newest known begins as that
-    does. Raises MalformedMessage."""
+    """The fields after the version. A newer version than the newest known one begins with the same
+    fields. Raises MalformedMessage."""
     message = by_name(name)
     version = min(int.from_bytes(data[:2], "big"), message.version_max)
     program = message.program(version)

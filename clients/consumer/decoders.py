@@ -1,12 +1,12 @@
-"""From the bytes of keys and messages to what the caller wants: `serializer.class`,
-`key.serializer.class`, and the decoders that create_message_streams takes.
+"""Decoders of keys and messages: `serializer.class`, `key.serializer.class`, and the decoders that
+create_message_streams takes.
 
-A decoder is a plugin: one that is built in or installed, by its name, `module:Class`, or an object
-with the hook `decode`. It is asked for a batch at a time. Where it fails for a batch, each record
-is decoded by itself when somebody looks at it, so that one bad record spoils itself alone.
+A decoder is a plugin: a built-in or installed one, by its name, `module:Class`, or an object with
+the hook `decode`. It decodes a batch at a time. When it fails for a batch, each record is decoded
+alone when the caller reads it, so a bad record raises an error for itself only.
 
-It may also be a function, or an object with the old design's `from_bytes`: these are called when
-somebody looks at a key or a message, with its bytes, or None where there are none.
+A decoder may also be a function, or an object with the old design's `from_bytes`: these are called
+when the caller reads a key or a message, with its bytes, or None for a missing one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from barnabas.hooks.loading import CannotLoad
 AS_THEY_ARE = "bytes"
 HOOK = "decode"
 
-# The objects of a topic's bytes, in their order; None leaves the bytes as they are.
+# Turns the bytes of a topic into objects, in the same order; None leaves the bytes as they are.
 Column = Callable[[str, Sequence[bytes | None]], Sequence[Any]]
 
 
 class Decoders:
-    """Of one connector; `close` ends plugins with processes of their own."""
+    """The decoders of one connector; `close` ends plugins with processes of their own."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._plugins = ClientPlugins(config.plugin_options)
@@ -37,7 +37,8 @@ class Decoders:
         self._value = self.column("serializer.class", config.serializer_class, is_key=False)
 
     def pair(self, key: Any, value: Any) -> tuple[Column | None, Column | None]:
-        """For keys and for messages; None means what the settings say. Raises InvalidConfig."""
+        """The decoders for keys and for messages; None takes the one of the settings. Raises
+        InvalidConfig."""
         return (
             self._key if key is None else self.column("key_decoder", key, is_key=True),
             self._value if value is None else self.column("value_decoder", value, is_key=False),

@@ -1,10 +1,10 @@
-"""Fetcher threads: `num.consumer.fetchers` for each broker that leads partitions of ours, and one
-thread that finds out who leads what.
+"""Fetcher threads: `num.consumer.fetchers` for each broker that leads partitions of this consumer,
+and one thread that finds the leaders.
 
-A fetcher asks for all its partitions at once, but for those whose last chunk found no room in its
-stream's queue. A partition whose leader has moved, or whose broker is gone, goes back to the leader
-finder, which asks for metadata every `refresh.leader.backoff.ms` until there is a leader. Where a
-partition has no offset, or one that is no longer there, `auto.offset.reset` says where to begin.
+A fetcher fetches all its partitions with one request, except those whose last chunk did not fit
+into its stream's queue. A partition whose leader has moved, or whose broker is gone, goes back to
+the leader finder, which fetches metadata every `refresh.leader.backoff.ms` until there is a leader.
+For a partition without a valid offset `auto.offset.reset` says where to begin.
 
 Limits: for each partition one chunk beside its queue, of at most fetch.message.max.bytes or one
 batch; ANSWER_BYTES_MAX an answer.
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS = 1, 2
 FETCH_LOW, OFFSETS_LOW = 4, 1
 ANSWER_BYTES_MAX = 50 * 1024 * 1024
-# While a partition waits for room in its queue the others are not waited for longer than this.
+# While a partition waits for room in its queue, a fetch of the others waits no longer than this.
 HURRY_MS = 10
 STOP_TIMEOUT_S = 10.0
 
@@ -49,7 +49,7 @@ class FetcherKey:
 
 
 class FetcherManager:
-    """All fetchers of a connector. `connect` gives a Cluster for the leader finder."""
+    """All fetchers of a connector. `connect` returns a Cluster for the leader finder."""
 
     def __init__(self, config: ConsumerConfig, connect: Callable[[], Cluster]) -> None:
         self._config = config
@@ -70,7 +70,7 @@ class FetcherManager:
             self._lock.notify_all()
 
     def stop(self, infos: Iterable[PartitionInfo]) -> None:
-        """Ends all partitions; nothing of them is put into a queue once this returns."""
+        """Ends all partitions; after this no chunk of them goes into a queue."""
         for info in infos:
             info.is_over = True  # first: some may be on their way between a fetcher and here
         with self._lock:
@@ -94,7 +94,7 @@ class FetcherManager:
             fetcher.wake()
 
     def give_back(self, infos: Iterable[PartitionInfo]) -> None:
-        """Partitions that a fetcher cannot go on with."""
+        """Takes back partitions that a fetcher cannot fetch any more."""
         with self._lock:
             self._leaderless |= {info.name: info for info in infos if not info.is_over}
             self._lock.notify_all()
@@ -167,7 +167,7 @@ class Fetcher:
         self._thread.start()
 
     def add(self, infos: Iterable[PartitionInfo], broker: Broker) -> None:
-        """Partitions to fetch from now on, and where their leader is now."""
+        """Adds partitions to fetch, and sets the address of their leader."""
         with self._changed:
             self._broker = broker
             self._infos |= {info.name: info for info in infos if not info.is_over}
@@ -214,7 +214,7 @@ class Fetcher:
             self._connection.close()
 
     def _wanted(self) -> tuple[list[PartitionInfo], bool]:
-        """Whom to ask for; whether somebody is left out for a full queue."""
+        """The partitions to fetch, and whether a full queue excludes some."""
         wanted, is_held_up = [], False
         for info in list(self._infos.values()):
             if info.is_over:
@@ -261,7 +261,8 @@ class Fetcher:
         self._manager.give_back(infos)
 
     def _lose(self, info: PartitionInfo, error: KafkaError) -> None:
-        """A passing error: somebody else may lead it. Another one is told to the stream."""
+        """After a retriable error the leader is looked up again. The stream raises any other
+        error."""
         if error.retriable:
             log.info("%s: %s", info.name, error)
             with self._changed:
@@ -284,7 +285,7 @@ class Fetcher:
     # --------------------------------------------------------------------------------- offsets
 
     def _find_offsets(self, connection: Connection, infos: list[PartitionInfo]) -> None:
-        """For partitions that nobody has committed an offset of."""
+        """Sets the start of partitions without a committed offset."""
         lost = [info for info in infos if info.fetch_offset == UNKNOWN_OFFSET]
         if not lost:
             return

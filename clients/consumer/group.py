@@ -1,7 +1,7 @@
-"""What a form of membership and the connector owe each other.
+"""The interfaces between the connector and the two kinds of group membership.
 
-The two forms are zookeeper_group.py, where members meet in the registry, and coordinator_group.py,
-where they meet at a broker. Each has one thread on which all rebalancing of this member happens.
+In zookeeper_group.py members register in ZooKeeper; in coordinator_group.py they join at a broker.
+Each kind has one thread that does all rebalancing of this member.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ Assignment = Mapping[TopicAndPartition, int]  # the number of the stream that ge
 
 
 class ConsumerRebalanceFailed(Exception):
-    """A member came to no share of the partitions in rebalance.max.retries attempts."""
+    """A member got no share of the partitions in rebalance.max.retries attempts."""
 
 
 class Owner(Protocol):
-    """The connector, as a form of membership sees it. Called on the membership's thread."""
+    """The connector, as seen by a membership, which calls it on its own thread."""
 
     def release(self, *, is_lost: bool = False) -> None:
-        """Ends fetching and commits; with is_lost the partitions may be another's already, and
-        nothing is committed."""
+        """Ends fetching and commits. With is_lost it does not commit: the partitions may belong to
+        another member already."""
 
     def take(self, assignment: Assignment) -> None:
-        """Begins to fetch, where the group's offsets say. Raises ClientError, KafkaError and
-        StoreFailed when these cannot be read."""
+        """Begins to fetch from the group's offsets. Raises ClientError, KafkaError and StoreFailed
+        when these cannot be read."""
 
 
 class Group(Protocol):
-    """A form of membership."""
+    """A kind of group membership."""
 
     def join(self, subscription: Subscription) -> None:
-        """Returns when this member has its share. Raises ConsumerRebalanceFailed, and what the
-        brokers or ZooKeeper refuse for good."""
+        """Returns when this member has its share. Raises ConsumerRebalanceFailed, and the final
+        errors of brokers or ZooKeeper."""
 
     def member(self) -> tuple[str, int]:
-        """Member id and generation, with which a coordinator takes commits."""
+        """Member id and generation for commits at a coordinator."""
 
     def stop(self) -> None:
         """Ends the thread: no more rebalancing."""
 
     def leave(self) -> None:
-        """After stop and the last commit: the others may have the partitions."""
+        """Called after stop and the last commit: gives the partitions to the other members."""

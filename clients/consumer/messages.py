@@ -1,8 +1,8 @@
-"""What comes back: Message, MessageAndOffset, MessageSet, and a stream's MessageAndMetadata.
+"""Results of the old consumers: Message, MessageAndOffset, MessageSet, MessageAndMetadata.
 
-Bytes stay as the broker sent them until somebody iterates; then a batch is decoded whole by
-cext/record/records. A message of today's format has no checksum of its own (its batch has, and it
-was checked), so the old Message.checksum is not here.
+Bytes stay as the broker sent them until the caller iterates; then cext/record/records decodes a
+whole batch. A message of today's format has no checksum of its own (its batch has one, and it was
+checked), so the old Message.checksum is absent.
 """
 
 from __future__ import annotations

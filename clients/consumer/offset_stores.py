@@ -1,7 +1,7 @@
-"""Where a group's offsets are kept: in Kafka, in ZooKeeper, or, while a group moves, in both.
+"""The stores of a group's offsets: Kafka, ZooKeeper, or both while a group moves.
 
-Both: commits go to both, and the larger offset counts, as a member that knows one store alone may
-have committed there last.
+With both, commits go to both and the larger offset counts, because a member that knows only one
+store may have committed there last.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Offsets = Mapping[TopicAndPartition, int]
 
 
 class StoreFailed(Exception):
-    """ZooKeeper does not answer, or refuses."""
+    """ZooKeeper does not answer, or refuses a request."""
 
 
 class OffsetStore(Protocol):
     """Raises ClientError, KafkaError and StoreFailed."""
 
     def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """What is committed; a partition without an offset is left out."""
+        """The committed offsets; partitions without one are left out."""
 
     def commit(self, offsets: Offsets, retries: int) -> None:
-        """Returns when all are kept; tries again up to `retries` times."""
+        """Commits offsets; returns when all are stored. Repeats up to `retries` times."""
 
 
 class KafkaOffsets:
-    """In __consumer_offsets. `member` is asked with each commit who commits."""
+    """Offsets in __consumer_offsets. `member` returns the member id and generation of a commit."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class KafkaOffsets:
 
 
 class BothStores:
-    """The first one is `offsets.storage`."""
+    """Two stores; the first is the one of `offsets.storage`."""
 
     def __init__(self, first: OffsetStore, second: OffsetStore) -> None:
         self._stores = (first, second)

@@ -1,4 +1,4 @@
-"""What a SimpleConsumer is asked with: the old request classes.
+"""The request classes of the old SimpleConsumer.
 
 FetchRequest is 0.7's: one partition. FetchRequestBuilder is 0.8's and makes a request for several.
 """
@@ -30,8 +30,8 @@ class TopicAndPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Records of one partition from an offset on: at most max_size bytes, but for one batch that
-    is larger, which a broker of today sends whole."""
+    """Records of one partition from an offset on: at most max_size bytes, or one batch when it is
+    larger, because today's brokers send whole batches."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class FetchRequestBuilder:
     def add_fetch(
         self, topic: str, partition: int, offset: int, fetch_size: int
     ) -> FetchRequestBuilder:
-        """Asks for a partition too; asking twice keeps the last."""
+        """Adds a partition; a second call for the same partition replaces the first."""
         row = FetchRequest(topic, partition, offset, fetch_size)
         self._fetches[TopicAndPartition(topic, partition)] = row
         return self
@@ -78,7 +78,7 @@ class FetchRequestBuilder:
         return self
 
     def min_bytes(self, size_bytes: int) -> FetchRequestBuilder:
-        """How many bytes are worth an answer before the wait is over."""
+        """The number of bytes with which the broker answers before the wait is over."""
         self._min_bytes = size_bytes
         return self
 
@@ -88,7 +88,7 @@ class FetchRequestBuilder:
 
 
 def by_topic(rows: Iterable[tuple[tuple[str, int], T]]) -> dict[str, list[T]]:
-    """What goes with partitions, gathered topic by topic, as requests are written."""
+    """The values of partitions, grouped by topic as in a request."""
     found: dict[str, list[T]] = defaultdict(list)
     for (topic, _), row in rows:
         found[topic].append(row)

@@ -1,8 +1,9 @@
 """SimpleConsumer: reads partitions of one broker by offset, and keeps offsets for a group.
 
-It speaks to the broker that it was given alone: a partition that another broker leads is answered
-NOT_LEADER_FOR_PARTITION, as ever. Offsets of groups go to the group's coordinator, which that
-broker names. A lost connection is made again once, as the old one did. One thread at a time.
+It sends requests to its one broker only: for a partition that another broker leads, the answer is
+NOT_LEADER_FOR_PARTITION, as in Kafka. Offsets of groups go to the group's coordinator, which that
+broker names. It reconnects once after a lost connection, as the old consumer did. One thread at a
+time may use it.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ NOT_COMMITTED = -1
 
 
 class FetchResponse:
-    """The answer to a MultiFetchRequest; iterating gives its message sets in the order asked."""
+    """The answer to a MultiFetchRequest; iterating yields its message sets in the order of the
+    request."""
 
     def __init__(self, sets: Mapping[TopicAndPartition, MessageSet]) -> None:
         self._sets = sets
 
     def message_set(self, topic: str, partition: int) -> MessageSet:
-        """Raises KeyError for a partition that was not asked for."""
+        """Raises KeyError for a partition that was not in the request."""
         return self._sets[TopicAndPartition(topic, partition)]
 
     def error_code(self, topic: str, partition: int) -> int:
@@ -68,11 +70,11 @@ class FetchResponse:
 
 
 class SimpleConsumer:
-    """One broker's partitions. Connects when it is first needed.
+    """Reads the partitions of one broker. It connects with the first request.
 
     `so_timeout` in ms is the longest wait for an answer; `buffer_size` in bytes is the socket's
-    receive buffer, 0 leaves it to the system. Raises CannotConnect, ConnectionLost and what else
-    barnabas.client has for broken connections; errors of a partition are in its answer."""
+    receive buffer, 0 leaves it to the system. Raises CannotConnect, ConnectionLost and the other
+    ClientErrors of barnabas.client; errors of a partition are in its answer."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class SimpleConsumer:
         self.close()
 
     def close(self) -> None:
-        """Closes its connections; the next request makes new ones."""
+        """Closes the connections; the next request opens new ones."""
         if self._connection is not None:
             self._connection.close()
         if self._cluster is not None:
@@ -147,11 +149,11 @@ class SimpleConsumer:
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_num_offsets: int = 1
     ) -> list[int]:
-        """Offsets to begin at, newest first: of segments that began before `time` (ms since 1970),
-        of the end and the segments before it for LATEST, of the start for EARLIEST.
+        """Offsets to begin at, newest first: of segments that began before `time` (ms since 1970);
+        for LATEST the end and the segments before it; for EARLIEST the start.
 
-        A broker that no longer tells about segments (Kafka 4) gives the first message at or after
-        the time, or the end, and then the start. Raises the error of the partition."""
+        A broker without the request for segments (Kafka 4) gives the first message at or after the
+        time, or the end, and then the start. Raises the error of the partition."""
         if max_num_offsets < 1:
             raise ValueError("max_num_offsets is at least 1")
         try:
@@ -187,9 +189,9 @@ class SimpleConsumer:
     def commit_offsets(
         self, group_id: str, offsets: Mapping[Name, int], metadata: str = ""
     ) -> dict[TopicAndPartition, int]:
-        """Keeps offsets for a group in Kafka; the codes of ErrorMapping, partition by partition.
+        """Commits offsets for a group in Kafka. Returns codes of ErrorMapping by partition.
 
-        The group may have no members just then: its coordinator refuses with a code."""
+        The group may have no members at that time: else its coordinator refuses with a code."""
         body = commit_body(group_id, offsets, metadata=metadata)
 
         def step(connection: Connection) -> dict[TopicAndPartition, int]:
@@ -205,8 +207,8 @@ class SimpleConsumer:
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicAndPartition, int]:
-        """What a group has committed to Kafka; NOT_COMMITTED (-1) where it has not. Raises the
-        error that the coordinator answers."""
+        """The offsets that a group committed to Kafka; NOT_COMMITTED (-1) for the others. Raises
+        the error that the coordinator answers."""
         asked = list(partitions)
         body = fetch_offsets_body(group_id, asked)
 
@@ -233,7 +235,7 @@ class SimpleConsumer:
         return self._cluster
 
     def _connected(self) -> tuple[Connection, bool]:
-        """A connection, and whether it was there before."""
+        """A connection, and whether it was open before."""
         if self._connection is not None and self._connection.is_open:
             return self._connection, True
         self._connection = Connection(
@@ -291,7 +293,7 @@ def commit_body(
     member: tuple[str, int] = ("", -1),
     metadata: str = "",
 ) -> Struct:
-    """An OffsetCommit of a member (id, generation), or of nobody in particular."""
+    """An OffsetCommit of a member (id, generation), or without a member."""
     message = request(OFFSET_COMMIT)
     row = message.struct("topics.partitions")
     rows = by_topic(

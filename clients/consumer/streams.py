@@ -27,9 +27,9 @@ class ConsumerTimeout(Exception):
 class KafkaStream:
     """`for message in stream` waits for messages until the connector is shut down.
 
-    A message counts as read from when it is given out. One thread at a time iterates. Raises
+    A message counts as consumed when the stream returns it. One thread at a time iterates. Raises
     ConsumerTimeout, InvalidMessageException at a damaged batch, and the error of a partition that
-    cannot be read any more; such a partition ends there, and the others go on."""
+    cannot be read any more; the stream goes on with the other partitions."""
 
     def __init__(
         self, queue: ChunkQueue, timeout_s: float | None, decoders: tuple[Column | None, ...]
@@ -51,7 +51,8 @@ class KafkaStream:
         return self._next_chunk()
 
     def clear(self) -> None:
-        """Forgets what was fetched and not given out: its partitions go to somebody else."""
+        """Drops the fetched messages that were not returned: the partitions go to another
+        member."""
         self._messages, self._chunk = _NOTHING, None
         self.queue.clear()
 
@@ -77,7 +78,7 @@ class KafkaStream:
                 return message
 
     def _finish_chunk(self) -> None:
-        """A chunk that was cleared away meanwhile is not counted as read to its end."""
+        """Counts a chunk as read to its end, unless it was dropped meanwhile."""
         chunk, self._chunk = self._chunk, None
         if chunk is not None:
             chunk.info.consumed = chunk.next_offset

@@ -1,11 +1,12 @@
-"""What a member of a group reads, and who gets which partitions: the published algorithm.
+"""The subscription of a group's member, and the assignment of partitions by Kafka 0.8's algorithm.
 
-The document of /consumers/[group]/ids/[consumer], which members at a coordinator send as user data:
+The registration in /consumers/[group]/ids/[consumer], which members at a coordinator send as user
+data:
 
     {"version":1,"subscription":{"TOPIC":STREAMS,...},"pattern":"static","timestamp":"MS"}
 
 pattern is static, white_list or black_list; with a list the subscription's one key is its regular
-expression. What is missing or broken is a member without streams: it takes nothing from the others.
+expression. A member whose registration is missing or broken has no streams and gets no partitions.
 
 Each stream of a member is a consumer thread, CONSUMER-0, CONSUMER-1, ... For each topic threads
 and partitions are sorted, and threads get runs of partitions of the same length; where the count
@@ -40,7 +41,7 @@ class Subscription:
         return STATIC if self.topic_filter is None else self.topic_filter.pattern
 
     def topics(self, existing: Iterable[str], exclude_internal_topics: bool) -> list[str]:
-        """Which of the topics there are it reads; of a static one, all that it names."""
+        """The existing topics that it reads; with a static pattern, all topics that it names."""
         if self.topic_filter is None:
             return sorted(self.counts)
         allowed = self.topic_filter.is_topic_allowed
@@ -58,7 +59,7 @@ class Subscription:
         return {topic: _threads(consumer_id, count) for topic in topics}
 
     def document(self, now_ms: int) -> bytes:
-        """As it stands in the registry."""
+        """The registration as JSON."""
         fields = {
             "version": VERSION,
             "subscription": dict(self.counts),
@@ -72,7 +73,7 @@ NOTHING = Subscription({})
 
 
 def subscription_of(document: bytes) -> Subscription:
-    """The subscription in a document; NOTHING for bytes that are none."""
+    """The subscription of a registration; NOTHING for bytes that cannot be parsed."""
     try:
         fields = json.loads(document)
         counts = {str(topic): int(count) for topic, count in fields["subscription"].items()}

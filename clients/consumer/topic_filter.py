@@ -1,21 +1,21 @@
-"""Whitelist and Blacklist: which topics a connector reads, by a regular expression.
+"""Whitelist and Blacklist: the topics that a connector reads, by a regular expression.
 
-As in 0.8 a comma means "or", spaces and the quotes around an expression do not count, and it is
-held against the whole name. The expression is Python's.
+As in 0.8 a comma means "or", spaces and the quotes around an expression are ignored, and the
+expression must match the whole name. Its syntax is Python's.
 """
 
 from __future__ import annotations
 
 import re
 
-# The topics that brokers keep for themselves; exclude.internal.topics=false reads them too.
+# Internal topics of brokers; exclude.internal.topics=false reads them too.
 INTERNAL = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
 
 
 class TopicFilter:
-    """Base of the two. Raises ValueError for an expression that is none."""
+    """Base of the two. Raises ValueError for an invalid expression."""
 
     pattern = ""  # as the registry calls it
 

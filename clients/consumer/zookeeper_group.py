@@ -1,11 +1,12 @@
-"""Membership in the registry: every member reads it and finds its own share, by the published
-algorithm; nobody leads.
+"""Membership in ZooKeeper: every member reads the registry and computes its own share by Kafka
+0.8's algorithm; there is no leader.
 
-    1. be in /consumers/GROUP/ids, in this session
+    1. register in /consumers/GROUP/ids, in this session
     2. read the members and the partitions of the topics; watch both
-    3. nothing changed for us? done. Else end fetching, commit, give our partitions up
-    4. claim ours in /consumers/GROUP/owners; one is still another's: give up, wait, begin again
-    5. read their offsets, now that their former owners have committed, and fetch
+    3. no change of our share: done. Else end fetching, commit, release our partitions
+    4. claim our share in /consumers/GROUP/owners; if another member still owns a partition,
+       release all, wait, begin again
+    5. read the committed offsets of the former owners, and fetch
 
 A watch, or a new session, begins it again. After rebalance.max.retries attempts, with
 rebalance.backoff.ms between them, the first rebalance fails; later ones go on trying.
@@ -65,7 +66,7 @@ class ZooKeeperGroup:
         self._first.result()
 
     def member(self) -> tuple[str, int]:
-        """Nobody in particular: the coordinator knows no members of this group."""
+        """No member: the coordinator does not know the members of this group."""
         return "", -1
 
     def stop(self) -> None:
@@ -139,7 +140,7 @@ class ZooKeeperGroup:
         return True
 
     def _share(self) -> dict[TopicAndPartition, str]:
-        """Which partitions are to be ours, and which of our threads'. Sets the watches."""
+        """The partitions of this member's share, with their threads. Sets the watches."""
         members = {
             consumer_id: subscription_of(document)
             for consumer_id, document in self._tree.consumers(self._seen).items()
@@ -175,7 +176,7 @@ class ZooKeeperGroup:
         return True
 
     def _disown(self) -> None:
-        """What could not be given up stays in _owned."""
+        """Releases partitions; those that could not be released stay in _owned."""
         for name in list(self._owned or ()):
             self._tree.give_up(name)
             del self._owned[name]  # type: ignore[union-attr]

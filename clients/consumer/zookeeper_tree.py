@@ -6,9 +6,8 @@
     /consumers/GROUP/owners/TOPIC/PARTITION        the consumer thread; ephemeral
     /consumers/GROUP/offsets/TOPIC/PARTITION       the offset of the next message, in digits
 
-Every question has `zookeeper.connection.timeout.ms` to be answered: kazoo by itself would wait for
-as long as ZooKeeper is away. Watches fire once, on kazoo's thread, and say only that something is
-different.
+Every request has the timeout `zookeeper.connection.timeout.ms`: kazoo by itself would wait for as
+long as ZooKeeper is away. Watches fire once, on kazoo's thread, and say only that a node changed.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class ZooKeeperTree:
             raise
 
     def close(self) -> None:
-        """Ends the session: its ephemeral nodes are gone."""
+        """Ends the session, which deletes its ephemeral nodes."""
         try:
             self._client.stop()
             self._client.close()
@@ -69,7 +68,7 @@ class ZooKeeperTree:
 
         def listen(state: str) -> None:
             if state == KazooState.CONNECTED:
-                # Not on kazoo's own thread, on which nobody may ask ZooKeeper anything.
+                # Not on kazoo's own thread, which must not send requests to ZooKeeper.
                 changed()
 
         self._client.add_listener(listen)
@@ -123,7 +122,7 @@ class ZooKeeperTree:
         return found
 
     def claim(self, name: TopicAndPartition, thread: str, consumer_id: str) -> bool:
-        """Whether the partition is the thread's now; False while it is another's."""
+        """Claims the partition for the thread. Returns False while another thread owns it."""
         path = f"{self._group}/owners/{name.topic}/{name.partition}"
         try:
             self._own(path, thread.encode(), consumer_id)
@@ -132,7 +131,7 @@ class ZooKeeperTree:
         return True
 
     def give_up(self, name: TopicAndPartition) -> None:
-        """A partition that this session owns is nobody's from now on."""
+        """Releases a partition that this session owns."""
         path = f"{self._group}/owners/{name.topic}/{name.partition}"
         if self._owner_of(path) == self.session_id:
             self._delete(path)
@@ -140,7 +139,7 @@ class ZooKeeperTree:
     # -------------------------------------------------------------------------------- offsets
 
     def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """What is committed; as an OffsetStore."""
+        """The committed offsets, as an OffsetStore."""
         found = {}
         for name in names:
             path = self._offset_path(name)
@@ -148,7 +147,7 @@ class ZooKeeperTree:
             if data is None or data.strip() == NO_OFFSET:
                 continue
             if not data.strip().isdigit():
-                # Beginning elsewhere would read again, or leave out, more than anybody knows.
+                # Beginning elsewhere would repeat or skip an unknown number of messages.
                 raise StoreFailed(f"{path} holds {data[:40]!r}, which is no offset")
             found[name] = int(data)
         return found
@@ -176,8 +175,9 @@ class ZooKeeperTree:
     # ---------------------------------------------------------------------------------- nodes
 
     def _own(self, path: str, data: bytes, consumer_id: str) -> bool:
-        """Makes an ephemeral node of this session, whatever a former session of this consumer left
-        there; False when it is there. Raises NodeExistsError for another's."""
+        """Creates an ephemeral node of this session, also in place of a node that a former session
+        of this consumer left. Returns False when it exists. Raises NodeExistsError for a node of
+        another consumer."""
         try:
             self._call("create", path, data, ephemeral=True, makepath=True)
             return True
@@ -198,7 +198,7 @@ class ZooKeeperTree:
         return None if stat is None else int(stat.owner_session_id or 0)
 
     def _children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Nothing below a node that is not there, which is watched for all the same."""
+        """The children of a node; none for an absent node, whose creation is watched."""
         try:
             return sorted(self._call("get_children", path, watch=watch))
         except NoNodeError:

@@ -1,4 +1,4 @@
-"""What was read and is on its way to the target, and up to where everything has arrived."""
+"""Messages in flight from source to target, and the offsets below which the target has all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Position = tuple[str, int]  # topic, partition
 
 
 class Flight:
-    """Messages that were read together. `positions`: the offset behind the last of each partition;
-    `left`: what the target has not acknowledged so far of what was made of them."""
+    """Messages that were read together. `positions`: the offset after the last message of each
+    partition; `left`: the number of their records that the target has not acknowledged."""
 
     __slots__ = ("left", "positions")
 
@@ -19,7 +19,8 @@ class Flight:
 
 
 class Flights:
-    """In the order of reading: an offset is safe when its flight and all before it have arrived."""
+    """All flights in the order of reading. An offset may be committed when the target has its
+    flight and all flights before it."""
 
     def __init__(self) -> None:
         self._under_way: deque[Flight] = deque()
@@ -29,18 +30,18 @@ class Flights:
         self._under_way.append(flight)
 
     def clear(self) -> None:
-        """The partitions are somebody else's now."""
+        """Drops partitions that now belong to another member."""
         self._under_way.clear()
         self._safe.clear()
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was read has arrived."""
+        """Whether the target has every message that was read."""
         self._land()
         return not self._under_way
 
     def take_safe(self) -> dict[Position, int]:
-        """Offsets to be committed, each handed out once; `put_back` when that failed."""
+        """Offsets to commit; each is returned once. `put_back` takes them after a failed commit."""
         self._land()
         found, self._safe = self._safe, {}
         return found

@@ -77,13 +77,13 @@ class Mirror:
         return self._over.wait(timeout_s)
 
     def stop(self, wait_s: float = STOP_S) -> None:
-        """Brings what was read to the target, commits it, leaves the groups."""
+        """Waits until the target has all messages that were read, commits, leaves the groups."""
         for source in self.sources:
             source.stop(wait_s)
         self._plugins.close()
 
     def lags(self) -> dict[tuple[str, Position], int]:
-        """By source and partition. Raises ClientError, KafkaError."""
+        """The lag in messages, by source and partition. Raises ClientError, KafkaError."""
         return {
             (source.name, position): lag
             for source in self.sources
@@ -91,8 +91,8 @@ class Mirror:
         }
 
     def is_at_end(self) -> bool:
-        """Whether everything was copied that was in the sources when this was first called. A
-        source is read no further than that."""
+        """Whether everything is copied that the sources held at the first call. A source is not
+        read beyond that."""
         try:
             return all([source.reaches_ends() for source in self.sources])
         except (ClientError, KafkaError):

@@ -1,10 +1,10 @@
-"""One source of a mirror: read as a member of a group, written to the target, committed then.
+"""One source of a mirror: reads as a member of a group, writes to the target, then commits.
 
-One thread reads messages from the connector's stream, hands them to a delivery of its own, and
-commits offsets of the source when the target has acknowledged everything up to them, every
-`commit_interval_ms` and before partitions go to another member. So a mirror that dies reads again
-what was not committed: at least once. Retries have no end. What the target refuses for good ends
-the mirror, because going on would lose it.
+One thread reads messages from the connector's stream, hands them to a Delivery of its own, and
+commits offsets of the source when the target has acknowledged everything below them, every
+`commit_interval_ms` and before partitions go to another member. So a mirror that dies reads the
+uncommitted messages again: at least once. Retries have no end. A message that the target refuses
+for good ends the mirror, because going on would lose it.
 
 Limits: GATHER messages or GATHER_BYTES at a time, and a message more; PENDING_BYTES that are not
 acknowledged.
@@ -52,8 +52,8 @@ class SourceIsTarget(ValueError):
 
 
 class MirrorSource:
-    """`settings`: of the connector. `make_delivery` is given what is called when a batch has ended.
-    `failed` is called once, on the source's thread, when it cannot go on."""
+    """`settings`: of the connector. `make_delivery` gets the callback for batches that have ended.
+    `failed` is called once, on the source's thread, when the source cannot go on."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class MirrorSource:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """What was read is brought to its end first; given up after wait_s."""
+        """Stops after the target has every message that was read, or after wait_s."""
         if self._thread.ident is None:
             self._close()  # it was never started
             return
@@ -108,8 +108,8 @@ class MirrorSource:
             self._thread.join()
 
     def lags(self) -> dict[Position, int]:
-        """How many offsets of each partition that is read here are not read so far; for another
-        thread, one at a time. Raises ClientError, KafkaError."""
+        """The number of unread offsets of each partition that this source reads. One other thread
+        at a time may call it. Raises ClientError, KafkaError."""
         by_topic: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in self._connector.positions().items():
             by_topic.setdefault(topic, {})[partition] = offset
@@ -122,10 +122,10 @@ class MirrorSource:
         return found
 
     def reaches_ends(self) -> bool:
-        """Whether everything below the ends was read and acknowledged by the target. The end of a
-        partition is asked for once, at the first call that finds the partition assigned: a source
-        that is written to all the time has an end too. Reading stops there. Called by one thread,
-        not the source's own. Raises ClientError, KafkaError."""
+        """Whether the target has acknowledged everything below the ends. The end of a partition is
+        fetched once, by the first call that finds the partition assigned, so a source with steady
+        writes has an end too. Reading stops there. One thread may call it, not the source's own.
+        Raises ClientError, KafkaError."""
         positions = self._connector.positions()
         by_topic: dict[str, list[int]] = {}
         for topic, partition in positions.keys() - self._ends.keys():
@@ -155,8 +155,8 @@ class MirrorSource:
             self._close()
 
     def _check_target(self) -> None:
-        """Raises ValueError where the source is the target: each record would be read again and
-        written again, without end. Waits until both can be asked."""
+        """Raises ValueError when the source is the target: each record would be read and written
+        again, without end. Waits until both clusters answer."""
         while not self._stopping.is_set():
             try:
                 is_target = self._topics.source_is_target()
@@ -266,7 +266,7 @@ class MirrorSource:
                 self._step(WAIT_S)
 
     def _ended(self, batch: Batch, error: Exception | None) -> None:
-        """A batch of the delivery."""
+        """Called when a batch of the Delivery has ended."""
         if error is not None:
             self._refused = error
             return
@@ -278,7 +278,8 @@ class MirrorSource:
     # -- offsets of the source --------------------------------------------------------------------
 
     def _commit(self, retries: bool = False) -> None:
-        """What has arrived. A commit that fails is made with the next one."""
+        """Commits the offsets below which the target has all. A failed commit is repeated with the
+        next one."""
         positions = self._flights.take_safe()
         if not positions:
             return
@@ -290,7 +291,8 @@ class MirrorSource:
             self._flights.put_back(positions)
 
     def _flush(self, wait_s: float | None) -> None:
-        """Returns when all that was read has arrived, or the time is over (None: no end)."""
+        """Returns when the target has every message that was read, or after the time (None: no
+        limit)."""
         deadline = None if wait_s is None else time.monotonic() + wait_s
         while not self._flights.is_empty:
             if deadline is not None and time.monotonic() > deadline:
@@ -298,8 +300,8 @@ class MirrorSource:
             self._step(WAIT_S)
 
     def before_releasing_partitions(self, owned: Mapping[str, set[int]]) -> None:
-        """On the connector's thread, which waits: partitions go to another member. Those that this
-        thread has read have to arrive first."""
+        """Partitions go to another member; called on the connector's thread, which waits until the
+        target has the messages that were read from them."""
         done = threading.Event()
         self._releases = done
         if not self._is_over:

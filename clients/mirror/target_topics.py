@@ -1,4 +1,4 @@
-"""Topics of the target: made with the partitions of the source, and grown with it."""
+"""Topics of the target: created with the number of partitions of the source, and grown with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TargetTopics:
         self._counts: dict[str, int] = {}
 
     def ensure(self, target_topic: str, source_topic: str, partition: int | None) -> None:
-        """A topic is there, and has a partition; None: any will do."""
+        """Makes sure that a topic exists and has the partition (None: any)."""
         wanted = 0 if partition is None else partition
         if wanted < self._counts.get(target_topic, 0):
             return

@@ -1,9 +1,9 @@
-"""`producer.type=async`: a queue, and one thread that makes batches of it and sends them.
+"""`producer.type=async`: a queue, and one thread that makes batches from it and sends them.
 
 A batch is complete when it has `batch.size` events, or `queue.time` after the last one was
-completed, whichever is first. From there the event handler has it, which hands it to the delivery;
-while more than PENDING_BYTES are not acknowledged nothing is taken from the queue, so that it fills
-and `send` waits or raises QueueFull.
+completed, whichever is first. The event handler then hands it to the Delivery. While more than
+PENDING_BYTES are not acknowledged the thread takes nothing from the queue, so the queue fills and
+`send` waits or raises QueueFull.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Callbacks = dict[str, Callable[..., Any]]
 
 
 class _Sender:
-    """What an event handler gets."""
+    """The sender that an event handler gets."""
 
     def __init__(self, producer: AsyncProducer) -> None:
         self._producer = producer
@@ -43,7 +43,7 @@ class _Sender:
 
 
 class AsyncProducer:
-    """Owns the delivery from now on. `callbacks`: those that the callback handler has, by hook."""
+    """Owns the Delivery from now on. `callbacks`: the callback handler's functions, by hook."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class AsyncProducer:
         )
 
     def close(self) -> None:
-        """Returns when all that was queued is acknowledged or given up."""
+        """Returns when every queued event is acknowledged or given up."""
         self.queue.close()
         self._thread.join()
         # A `send` on another thread may have come in between.
@@ -169,7 +169,7 @@ class AsyncProducer:
         self._delivery.settle()
 
     def _called(self, hook: str, events: list[KeyedMessage] | None) -> list[KeyedMessage]:
-        """A callback that may change a batch; when it fails the batch goes on as it is."""
+        """Calls a callback that may change a batch; when it fails the batch stays as it is."""
         try:
             answer = self._callbacks[hook](*(() if events is None else (events,)))
             return [_event(row) for row in answer]
@@ -191,11 +191,11 @@ class AsyncProducer:
             self._drop(events, error)
 
     def deliver(self, events: Sequence[KeyedMessage]) -> None:
-        """What the producer's own event handler does."""
+        """The producer's own event handler."""
         self._sender.send_each(events, self._drop)
 
     def failed(self, count: int, error: Exception) -> None:
-        """Records that were not acknowledged in the end."""
+        """Counts records that were given up."""
         self._dropped(count)
         self._tell(f"{count} messages were not acknowledged", error)
 

@@ -10,12 +10,12 @@
     num.retries                           message.send.max.retries
     buffer.size                           send.buffer.bytes
 
-Values are text, as in a properties file, or what Python has for them. Two names of one setting may
-not say different things. Names that nobody knows are told once, in the log; those of OBSOLETE have
-no meaning any more and are passed over.
+Values are text, as in a properties file, or Python's own types. Two names of one setting must not
+have different values. An unknown name is logged once; the names in OBSOLETE have no meaning any
+more and are ignored.
 
 Where the two generations had different defaults the newer one's hold, with one exception:
-`request.required.acks` is -1 here (0.8: 0), because a send that returns should mean something.
+`request.required.acks` is -1 here (0.8: 0), so that a `send` that returns has stored the messages.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
 
 
 class ProducerConfig:
-    """Checked settings. Raises InvalidConfig with all that is wrong."""
+    """Checked settings. Raises InvalidConfig with all problems."""
 
     queue_ms: int
     queue_events_max: int
@@ -144,7 +144,7 @@ class ProducerConfig:
         self._tell_unknown()
 
     def codec_of(self, topic: str) -> int:
-        """compressed.topics, when it names any, are the only ones that are compressed."""
+        """The codec of a topic. When compressed.topics names any, only those are compressed."""
         wanted = not self.compressed_topics or topic in self.compressed_topics
         return self.codec if wanted else NONE
 

@@ -1,10 +1,10 @@
-"""The bounded queue between those who call `send` and the background thread.
+"""The bounded queue between the callers of `send` and the background thread.
 
-What stands in it are KeyedMessages or, where nobody looks at them on their way, tuples of the same
-fields: making one takes a third of the time, and the collector of garbage leaves them alone.
+It holds KeyedMessages or, where no handler looks at them, tuples of the same fields: a tuple takes
+a third of the time to make, and the garbage collector does not track it.
 
-Putting takes no lock while there is room: a deque is safe to append to. Each thread that puts may
-be one call of `send` beyond the limit at the most.
+Putting takes no lock while there is room: appending to a deque is thread-safe. Each thread may
+exceed the limit by one call of `send` at most.
 """
 
 import threading
@@ -18,7 +18,7 @@ FOREVER = -1
 
 
 class EventQueue:
-    """`wake` is called when `wake_at` events are there and `asleep` was set."""
+    """It calls `wake` when it holds `wake_at` events and `asleep` was set."""
 
     def __init__(self, events_max: int, wake_at: int, wake: Callable[[], None]) -> None:
         self.events: deque[KeyedMessage] = deque()
@@ -31,7 +31,7 @@ class EventQueue:
         self._waiting = 0
 
     def put(self, events: Sequence[KeyedMessage], timeout_ms: int) -> int:
-        """How many found room in time; all of them unless it stays full. -1: no limit of time."""
+        """Puts events; returns the number that found room in time. A time of -1 has no limit."""
         found = self.events
         for at, event in enumerate(events):
             if len(found) >= self.events_max and not self._wait_for_room(timeout_ms):
@@ -47,23 +47,23 @@ class EventQueue:
         self._wake()
 
     def take(self, count: int) -> list[KeyedMessage]:
-        """The oldest; at most as many as there are. For the one thread that takes."""
+        """Takes the oldest events, at most `count`. Only one thread may take."""
         pop = self.events.popleft
         found = [pop() for _ in range(min(count, len(self.events)))]
-        # Not at every event: each waking costs both sides a change of threads.
+        # Not for every event: each wake-up costs both threads a context switch.
         if self._waiting and len(self.events) <= self.events_max // 2:
             with self._room:
                 self._room.notify_all()
         return found
 
     def let_in(self) -> None:
-        """Those that wait for room have it, if there is any: nothing is taken for a while."""
+        """Wakes the callers that wait for room, when there is room."""
         if self._waiting and len(self.events) < self.events_max:
             with self._room:
                 self._room.notify_all()
 
     def close(self) -> None:
-        """Those that wait for room find none."""
+        """Wakes the callers that wait for room; they find none."""
         self.closed = True
         with self._room:
             self._room.notify_all()

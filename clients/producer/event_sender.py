@@ -1,7 +1,7 @@
-"""Events become records of partitions: encoded, given a partition, handed to the delivery.
+"""Encodes events, chooses their partitions and hands the records to the Delivery.
 
-All events of one call that have one topic go through the plugins together. Nothing of them is
-handed over before all of it is right.
+All events of one call for one topic go through the plugins together. None of them is handed over
+before all are valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPIC, *COLUMNS = (itemgetter(place) for place in range(len(KeyedMessage._fields
 
 
 class EventSender:
-    """Raises CannotLoad for encoders and partitioners that are not there."""
+    """Raises CannotLoad for encoders and partitioners that cannot be found."""
 
     def __init__(self, config: ProducerConfig, plugins: ClientPlugins, delivery: Delivery) -> None:
         self._config, self._delivery = config, delivery
@@ -58,7 +58,7 @@ class EventSender:
         events: Sequence[KeyedMessage],
         failed: Callable[[Sequence[KeyedMessage], Exception], None],
     ) -> None:
-        """As `send`, where events that cannot be sent do not stop the others."""
+        """Like `send`, but an event that cannot be sent does not stop the others."""
         try:
             self.send(events, None)
         except (ClientError, KafkaError) as error:
@@ -183,7 +183,8 @@ class EventSender:
         return list(found)
 
     def _topic(self, name: str) -> Topic:
-        """What is on its way goes on while this waits. Raises ClientError, KafkaError."""
+        """The topic's metadata. Batches in flight go on while this waits. Raises ClientError,
+        KafkaError."""
         delivery, config = self._delivery, self._config
         deadline = time.monotonic() + config.request_timeout_ms / 1000
         while True:

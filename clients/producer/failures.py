@@ -1,4 +1,4 @@
-"""What the old producer raises, by the old design's names."""
+"""Errors of the old producer, under the names of Kafka 0.7 and 0.8."""
 
 import barnabas.clients.failures as clients
 

@@ -65,7 +65,7 @@ class ProducerData:
 
 
 class _Outcome:
-    """What has become of one `send`."""
+    """The outcome of one `send`."""
 
     __slots__ = ("error", "failed", "left")
 
@@ -75,7 +75,7 @@ class _Outcome:
 
 
 class _SyncSender:
-    """What an event handler gets with producer.type=sync."""
+    """The sender that an event handler gets with producer.type=sync."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -97,7 +97,7 @@ class Producer:
         self._counts_lock = threading.Lock()
         self._plugins = ClientPlugins(self.config.given)
         self._background: AsyncProducer | None = None
-        self._plain_queue: EventQueue | None = None  # where nobody looks at events on their way
+        self._plain_queue: EventQueue | None = None  # where no handler looks at events
         self._delivery = self._made_delivery()
         try:
             handler, callbacks = self._made_handlers()
@@ -120,11 +120,11 @@ class Producer:
     # -- sending ----------------------------------------------------------------------------------
 
     def send(self, data: Any) -> None:
-        """ProducerData, KeyedMessage, or a list of either. Raises as the module says; a send that
-        raises may have sent a part."""
+        """Sends ProducerData, a KeyedMessage, or a list of either. Raises the errors that the
+        module names; a call that raises may have sent a part."""
         queue = self._plain_queue
         if queue is not None and type(data) is ProducerData and type(data.data) not in SEVERAL:
-            # The way of most: nobody looks at the event, so a tuple with its fields will do.
+            # The common case: no handler looks at the event, so a tuple of its fields suffices.
             key = data.key
             if self._stores_keys:
                 event: Any = (data.topic, data.data, key, None, (), -1, None)
@@ -199,7 +199,7 @@ class Producer:
     # -- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """What is queued is sent first; the second time nothing happens."""
+        """Sends the queued events first. A second call does nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -230,8 +230,8 @@ class Producer:
 
     @property
     def figures(self) -> dict[str, int]:
-        """Messages: `acknowledged` (acks 0: sent), `dropped` (no room, not to be encoded, retries
-        over), `queued`; `retried`: batches that went again."""
+        """Counts of messages: `acknowledged` (acks 0: sent), `dropped` (no room, encoding failed,
+        retries exhausted), `queued`; and `retried`, the number of batches that were sent again."""
         queued = len(self._background.queue.events) if self._background is not None else 0
         return self._counts | {"queued": queued, "retried": self._delivery.retried}
 
@@ -311,8 +311,8 @@ class Producer:
 
 
 def brokers_of(config: ProducerConfig, changed: Callable[[], None]) -> Brokers:
-    """Where a producer's settings say the brokers are; `changed` is called, from any thread, when
-    ZooKeeper tells of something new. Raises CannotConnect."""
+    """The brokers that a producer's settings name. `changed` is called, from any thread, when
+    ZooKeeper reports a change. Raises CannotConnect."""
 
     def cluster(addresses: str) -> Cluster:
         timeout_s = config.request_timeout_ms / 1000
@@ -352,7 +352,7 @@ def _quietly(call: Callable[[], Any]) -> None:
 
 
 def _close_at_exit(producer: Producer) -> Callable[[], None]:
-    """A program that ends without `close` sends what is queued."""
+    """Makes a program that ends without `close` send the queued events."""
     known = weakref.ref(producer)
 
     def close() -> None:

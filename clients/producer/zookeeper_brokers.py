@@ -1,15 +1,14 @@
-"""Brokers and topics as ZooKeeper tells of them, watched while the producer runs.
+"""Brokers and topics from ZooKeeper, watched while the producer runs.
 
-    /brokers/ids            a broker comes or goes: where to connect, and old metadata is dropped
+    /brokers/ids            a broker comes or goes: new addresses, and old metadata is dropped
     /brokers/ids/N          JSON of Kafka 0.8 and later (host and port, or endpoints), or the
                             `creator:host:port` of 0.7
     /brokers/topics         a topic comes or goes
     /brokers/topics/T       partitions of a topic that is written to: more of them, another broker
 
-kazoo's threads only note what has changed; the thread that sends takes it over (`poll`). Who leads
-a partition is asked of the brokers themselves, which know it first. When ZooKeeper is away the
-producer goes on with what it knows, and the watches are set again when it is back.
-"""
+kazoo's threads only note what has changed; the sending thread applies it (`poll`). Leaders come
+from the brokers' metadata, which knows them first. When ZooKeeper is away the producer goes on with
+the state it has, and sets the watches again when ZooKeeper is back."""
 
 from __future__ import annotations
 
@@ -83,7 +82,7 @@ class ZookeeperBrokers(Brokers):
             raise
         with self._lock:
             self._is_new = False
-            # The name of nobody: an address has to be there, and `poll` puts the true ones in.
+            # A placeholder: an address is required, and `poll` replaces it by the real ones.
             first = ",".join(self._addresses) or "127.0.0.1:1"
         super().__init__(make_cluster(first), refresh_ms)
 
