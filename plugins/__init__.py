@@ -1,1 +1,1 @@
-"""Built-in plugins, each through the same hooks as anybody else's."""
+"""Built-in plugins. They use the same hooks as third-party plugins."""

@@ -1,9 +1,9 @@
 """Server-side assignor `range`: of each topic, members get runs of partitions next to each other.
 
-Members stand in one order for all topics (static ones by their instance, before the others by their
-id), so who subscribes to several topics of the same size gets the same partitions of each, and
-records with the same key meet in one place. Whoever stands first gets one partition more where the
-count does not divide. What members had before does not matter. Kafka's assignor of this name.
+Members have one order for all topics (static members by instance id, before the others by member
+id), so a member that subscribes to several topics of the same size gets the same partitions of
+each, and records with the same key reach one member. When the count does not divide, the first
+members get one partition more. Former assignments do not matter. Kafka has this assignor too.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Server-side assignor `simple` of share groups: a reader for each partition, work for each member.
 
-A partition may have several readers. Members that subscribe to the same topics share these evenly:
+A partition may have several readers. Members that subscribe to the same topics share them evenly:
 with more partitions than members each member gets a part of them, with more members than partitions
-each partition gets several readers. What a member has it keeps as far as that is even. Kafka's
-assignor of this name, with another order where several answers are as good.
+each partition gets several readers. Members keep their partitions as far as that is even. Kafka has
+this assignor too; among equally good assignments it may choose another one.
 """
 
 from collections.abc import Mapping

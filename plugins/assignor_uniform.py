@@ -1,10 +1,10 @@
-"""Server-side assignor `uniform`: everybody gets as many partitions, and keeps what it has.
+"""Server-side assignor `uniform`: an even number of partitions a member, with few moves.
 
-When all members subscribe to the same, each keeps what it was assigned up to its share, and what is
-free is dealt out to those that have less. When subscriptions differ, each free partition goes to
-the reader of its topic that has least, and then partitions move from who has most to who has least
-among the readers of a topic while that makes them more even; LOOKS_MAX bounds the time for it.
-Kafka's assignor of this name keeps to the same two aims.
+When all members subscribe to the same topics, each keeps its partitions up to its share, and the
+free ones go to members with less. When subscriptions differ, each free partition goes to the
+subscriber of its topic with the fewest partitions; then partitions move from the member with the
+most to the one with the fewest, among the subscribers of a topic, while that makes them more even.
+LOOKS_MAX bounds the time. Kafka's assignor of this name has the same two aims.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class AssignorUniform:
 
 
 def _kept(group: GroupView) -> tuple[Owned, dict[bytes, set[int]]]:
-    """What members had and may keep, and what of each topic is free."""
+    """The partitions that members may keep, and the free partitions of each topic."""
     wanted = frozenset[bytes]().union(*{member.topics for member in group.members.values()})
     free = {t: set(range(row.partition_count)) for t, row in group.topics.items() if t in wanted}
     owned: Owned = {}
@@ -78,7 +78,7 @@ def _balanced(group: GroupView) -> Owned:
         for topic_id in group.members[member_id].topics:
             if topic_id in readers:
                 readers[topic_id].append(member_id)
-    # Topics with few readers first: the others can go around whoever has these.
+    # Topics with few subscribers first: the members of the others have more choice.
     order = sorted((t for t in readers if readers[t]), key=lambda t: (len(readers[t]), t))
     for topic_id in order:
         least = [(counts[m], m) for m in readers[topic_id]]

@@ -9,10 +9,10 @@ minute:
     {"topic": "orders", "from_ms": 1700000000000, "to_ms": 1700000060000,
      "records": 1200, "bytes": 96000, "broker_ms": 1700000061000}
 
-A producer that counts what it sends and a consumer that counts what it reads find a loss by
-comparing with them. Counts of one minute may come in several records, which add up. A batch that is
-sent again is counted again, and so is one that a later interceptor or the log refuses. What was not
-written when the broker dies is lost with it. Runs inside the broker only.
+A producer that counts its records and a consumer that counts its records find a loss by comparing
+with these counts. Counts of one minute may come in several records, which add up. A batch that a
+producer sends again is counted again, and so is a batch that a later interceptor or the log
+refuses. Counts that are not written yet are lost when the broker dies. Runs inside the broker only.
 """
 
 import json

@@ -1,16 +1,15 @@
-"""A dead-letter interceptor: records that are not what a topic takes go to another topic.
+"""A dead-letter interceptor: records that do not match a topic's JSON Schema go to another topic.
 
     plugins=dead-letter
     plugin.dead-letter.schema=/etc/barnabas/order.json
     produce.interceptors=dead-letter        (of the topic `orders`)
 
-A record that does not hold to the JSON Schema (see json_schema.py) is appended to the topic
-`orders.dead` (`suffix`) with its key, value and headers, and two headers more: `dead-letter.topic`
-and `dead-letter.reason`. The others are appended where they were meant to; the producer is told
-nothing and its offsets count as if all were. Dead letters are on disk before the producer gets its
-answer; when they cannot be written the whole batch is refused. A batch that a producer sends again
-may leave its dead letters twice. Runs inside the broker only, because it appends.
-"""
+A record that does not match the JSON Schema (see json_schema.py) is appended to the topic
+`orders.dead` (`suffix`) with its key, value and headers, and two more headers: `dead-letter.topic`
+and `dead-letter.reason`. The other records are appended to their own topic; the producer's answer
+is the same as if all were. Dead letters are on disk before the producer gets its answer; when they
+cannot be written the whole batch is refused. A batch that a producer sends again may leave its dead
+letters twice. Runs inside the broker only, because it appends."""
 
 from barnabas.hooks import Record, RecordBatch, Replace, Services, hookimpl
 from barnabas.hooks.options import Option, Options

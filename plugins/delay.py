@@ -1,23 +1,23 @@
-"""Delayed delivery: a record is parked, and appended to its topic when it is due.
+"""Delayed delivery: a record is held back, and appended to its topic when it is due.
 
     plugins=delay
     produce.interceptors=delay        (of the topic)
 
-When a record is due is told by its header `deliver-at` (ms since 1970, decimal), its header
-`deliver-after` (ms, from when the broker has it), or `plugin.delay.after.ms`, in this order; with
-none of them it is appended at once. A parked record leaves its place in the batch empty: nobody
-sees that offset. When due it is appended at the end of the same partition with its key, value,
-timestamp and headers (without those two), so offsets stay in order and every client works.
+The time of a record comes from its header `deliver-at` (ms since 1970, decimal), its header
+`deliver-after` (ms, from the arrival at the broker), or `plugin.delay.after.ms`, in this order;
+without any of them it is appended at once. A delayed record leaves its place in the batch empty: no
+consumer sees that offset. When due it is appended at the end of the same partition with its key,
+value, timestamp and headers (without those two), so offsets stay in order and every client works.
 
-    __delayed        key int64 number             value: a parked record, see _parked
+    __delayed        key int64 number             value: a delayed record, see _parked
                      key int64 number             value null: that record was delivered
 
-Records are parked, on disk, before the producer is answered, and a delivery is on disk before it
-is ticked off. So none is lost by a crash; one that was delivered and not ticked off is delivered
-again, and a batch that a producer sends again is parked again: at least once. At a start the topic
-is read from its beginning, which moves on as the oldest records are delivered; all that is parked
-is in memory (`pending.max` records; beyond it batches are refused). Runs inside the broker only.
-"""
+A delayed record is on disk before the producer gets its answer, and a delivered record is on disk
+before its tombstone. So a crash loses none; a record that was delivered without a tombstone is
+delivered again, and a batch that a producer sends again is delayed again: at least once. At a start
+the topic is read from its beginning, which moves on as the oldest records are delivered. All
+delayed records are in memory (`pending.max` records; beyond it batches are refused). Runs inside
+the broker only."""
 
 import heapq
 import json
@@ -82,7 +82,7 @@ class Delay:
             self._thread.join()
 
     def _load(self, services: Services) -> None:
-        """What was parked and not ticked off before this start."""
+        """Loads the records that were delayed and not delivered before this start."""
         found: dict[int, tuple[int, int, str, int, Record]] = {}
         for row in services.read(self._topic, 0, 0):
             number = int.from_bytes(row.key or b"", "big")
@@ -140,7 +140,7 @@ class Delay:
         return Replace(kept)
 
     def _due_ms(self, record: Record, now_ms: int) -> int:
-        """0 for a record that is not delayed."""
+        """When a record is due, in ms since 1970; 0 for a record that is not delayed."""
         headers = dict(record.headers)
         if AT in headers:
             return _number(AT, headers[AT])
@@ -175,7 +175,7 @@ class Delay:
         return min(max((self._due[0][0] - services.now_ms()) / 1000, 0.001), WAIT_S)
 
     def _take(self, now_ms: int) -> list[tuple[int, int]]:
-        """What is due, of one partition, in the order of when; under the lock."""
+        """The due records of one partition, in the order of their times. Under the lock."""
         taken: list[tuple[int, int]] = []
         where = None
         while self._due and self._due[0][0] <= now_ms and len(taken) < BATCH_RECORDS_MAX:

@@ -4,10 +4,9 @@
     plugin.avro.schema=/etc/barnabas/order.avsc
     plugin.avro.key.schema=/etc/barnabas/order-key.avsc
 
-A message is the binary encoding of one datum, without a header: who reads needs the same schema.
-With `schema.id` each begins with a zero byte and that number (int32), as Confluent's serializers
-write it; then `decode` asks for both.
-"""
+A message is the binary encoding of one datum, without a header: a reader needs the same schema.
+With `schema.id` each message begins with a zero byte and that number (int32), as Confluent's
+serializers write it; then `decode` requires both."""
 
 import io
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Bytes as they are: the encoder and decoder of those who need none.
+"""Bytes as they are: the encoder and decoder for data that is already encoded.
 
 serializer.class=kafka.serializer.DefaultEncoder        (or bytes)
 """

@@ -4,7 +4,7 @@
     plugin.protobuf.message=shop.order_pb2:Order        (of the module that protoc made)
     plugin.protobuf.key.message=shop.order_pb2:OrderId
 
-What is sent are messages of that class, or dictionaries of their fields; what is read are
+The encoder takes messages of that class, or dictionaries of their fields; the decoder returns
 messages.
 """
 

@@ -3,7 +3,7 @@
     serializer.class=kafka.serializer.StringEncoder        (or string)
     plugin.string.encoding=latin-1
 
-Numbers are written in decimal, as text; what is read is always text.
+Numbers are written in decimal, as text; the decoder always returns text.
 """
 
 import codecs

@@ -2,8 +2,8 @@
 
     event.handler=kafka.producer.async.DefaultEventHandler        (or default-event-handler)
 
-It is what runs when nothing is named. A handler of one's own may look as it does, and send other
-events, send them elsewhere first, or not at all.
+It is the default. A handler of your own may look like it, and send other events, send them to
+another system first, or drop them.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,13 @@
-"""Record validation: values (and keys) have to be JSON that a JSON Schema allows.
+"""Record validation: values (and keys) must be JSON that a JSON Schema allows.
 
     plugins=json-schema
     plugin.json-schema.file=/etc/barnabas/order.json
     produce.interceptors=json-schema        (of the topic)
 
-A batch with a record that does not is refused whole, and the producer is told which record and
-why. For two schemas give each a name: `plugins=orders,users`, `plugin.orders.use=json-schema`.
-Needs the package `jsonschema` (pip install 'barnabas[plugins]'). A tombstone, a record without a
-value, passes unless `tombstones=false`.
-"""
+A batch with an invalid record is refused as a whole, and the producer's answer names the record and
+the reason. For two schemas give each a name: `plugins=orders,users`,
+`plugin.orders.use=json-schema`. Needs the package `jsonschema` (pip install 'barnabas[plugins]'). A
+tombstone, a record without a value, passes unless `tombstones=false`."""
 
 import json
 from pathlib import Path
@@ -42,7 +41,7 @@ class JsonSchema:
         return None
 
     def problem(self, record: Record) -> str:
-        """Why a record is not allowed; "" when it is."""
+        """The reason why a record is invalid; "" for a valid one."""
         if record.value is None:
             found = "" if self._tombstones else "it has no value"
         else:

@@ -2,10 +2,9 @@
 
     partitioner.class=consistent_random        (or crc32)
 
-A key lands where clients on librdkafka put it by default (confluent-kafka, kcat, and others). As
-there, an empty key counts as none, and records without a key are spread at random: those that are
-sent together go into one partition of those that have a leader.
-"""
+A key goes to the partition that clients on librdkafka choose by default (confluent-kafka, kcat, and
+others). As there, an empty key counts as none, and records without a key are spread at random:
+those that are sent together go to one partition of those that have a leader."""
 
 import random
 import zlib

@@ -2,11 +2,11 @@
 
     partitioner.class=kafka.producer.DefaultPartitioner        (or hash)
 
-The hash is Java's hashCode, so that a key lands where the producers of Kafka 0.7 and 0.8 put it:
-text as String, bytes as Arrays.hashCode (0.8's ByteArrayPartitioner), whole numbers as Integer, or
-as Long when they are larger, bool as Boolean, float as Double. Keys of other kinds have none: use
-murmur2, which takes their bytes. Records without a key that are sent together go into one partition
-of those that have a leader, another each time.
+The hash is Java's hashCode, so a key goes to the partition that the producers of Kafka 0.7 and 0.8
+choose: text as String, bytes as Arrays.hashCode (0.8's ByteArrayPartitioner), whole numbers as
+Integer, or as Long when they are larger, bool as Boolean, float as Double. Keys of other types have
+no such hash: use murmur2, which takes their bytes. Records without a key that are sent together go
+to one partition of those that have a leader, to another one each time.
 """
 
 import random
@@ -37,7 +37,7 @@ def _placed(hashed: int, partition_count: int) -> int:
 
 
 def hash_code(key: Any) -> int:
-    """Java's hashCode of a key. Raises TypeError for one of no Java class."""
+    """Java's hashCode of a key. Raises TypeError for a key that has no Java class."""
     if isinstance(key, str | bytes):
         return java_hash(key)
     if isinstance(key, bool):

@@ -2,8 +2,8 @@
 
     partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner   (or round-robin)
 
-Partitions without a leader are left out. Each topic is counted on its own, from a partition that
-is chosen at random when the topic is first written to.
+Partitions without a leader are left out. Each topic has its own turn, which begins at a random
+partition.
 """
 
 import random

@@ -2,8 +2,8 @@
 
     partitioner.class=org.apache.kafka.clients.producer.UniformStickyPartitioner   (or sticky)
 
-The next batch goes into another partition of those that have a leader, chosen at random. Batches
-are as large as they can be this way, and partitions fill evenly in the end.
+The next batch goes to another partition of those that have a leader, chosen at random. Batches are
+as large as possible this way, and partitions fill evenly over time.
 """
 
 import random

@@ -1,5 +1,5 @@
-"""Deletion of what was read: a segment goes when every group of `groups` has committed an offset
-behind its last record. A group without a commit in the partition holds all of it.
+"""Deletion of consumed segments: a segment is deleted when every group of `groups` has committed an
+offset after its last record. A group without a commit in the partition keeps all segments.
 
     plugins=consumed
     plugin.consumed.groups=billing,search
@@ -26,5 +26,5 @@ class RetentionConsumed:
 
 
 def _has(segment: SegmentView) -> bool:
-    """Whether it has records: an empty active segment need not be rolled away."""
+    """Whether the segment has records: an empty active segment need not be rolled."""
     return bool(segment.next_offset > segment.base_offset)

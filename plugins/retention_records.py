@@ -1,5 +1,5 @@
-"""Deletion by number of records: the oldest segments go as long as `count` offsets of the partition
-are left without them. Offsets that compaction took out count as records.
+"""Deletion by number of records: the oldest segments are deleted while `count` offsets of the
+partition are left without them. Offsets that compaction removed count as records.
 
     plugins=last-records
     plugin.last-records.count=1000000

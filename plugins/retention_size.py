@@ -1,4 +1,4 @@
-"""Deletion by size: the oldest segments go as long as the log stays at or above retention.bytes
+"""Deletion by size: the oldest segments are deleted while the log stays at or above retention.bytes
 without them (Kafka's `retention.bytes` and `log.retention.bytes`)."""
 
 from barnabas.hooks import LogView, hookimpl

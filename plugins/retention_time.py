@@ -1,7 +1,8 @@
-"""Deletion by time: a segment goes when its largest record timestamp is older than retention.ms.
+"""Deletion by time: a segment is deleted when its largest record timestamp is older than
+retention.ms.
 
-Segments go oldest first, and the first that is young enough keeps all behind it (Kafka's
-`retention.ms` and `log.retention.*`).
+The oldest segments are deleted first; the first segment that is young enough keeps all later ones
+(Kafka's `retention.ms` and `log.retention.*`).
 """
 
 from barnabas.hooks import LogView, hookimpl

@@ -1,18 +1,19 @@
-"""Keeps segments that a load into Spark has not read so far, and tells how far behind it is.
+"""Keeps segments that a load into Spark has not read yet, and exposes the load's lag as metrics.
 
     plugins=spark-loader
-    plugin.spark-loader.group=nightly             what commitOffsetsToGroup names, or
+    plugin.spark-loader.group=nightly             the group of commitOffsetsToGroup, or
     plugin.spark-loader.checkpoint=/load/news     a query's checkpoint, where this machine sees it
     retention.policy=spark-loader                 (of each topic that is loaded)
 
-A segment goes when `retention.ms` or `retention.bytes` of its topic says so and it was loaded. One
-that was not is kept beyond that, until it is older than `keep.ms` or the partition holds more than
-`keep.bytes` with it: then it goes, and a line in the log says what was lost to the load. Where
-nothing was loaded, or the checkpoint cannot be read, all within these limits is kept.
+A segment is deleted when `retention.ms` or `retention.bytes` of its topic allows it and it was
+loaded. A segment that was not loaded is kept longer, until it is older than `keep.ms` or the
+partition holds more than `keep.bytes` with it: then it is deleted, and a log line names the offsets
+that the load lost. When nothing was loaded, or the checkpoint cannot be read, everything within
+these limits is kept.
 
 `/metrics` has, as `barnabas_plugin_figure` of each such topic, `lag_records` (records that were not
-loaded) and `overdue_bytes` (bytes that are kept for the load alone). A topic is there once
-retention has looked at it.
+loaded) and `overdue_bytes` (bytes that are kept only for the load). A topic appears after the first
+retention check.
 """
 
 import logging
@@ -109,7 +110,7 @@ class SparkLoader:
     def _loaded_to(
         self, topic: str, partition: int, committed: Mapping[str, int], now_ms: int | None
     ) -> int:
-        """The first offset that was not loaded, as far as is known; -1: nothing is."""
+        """The first offset that was not loaded; -1: unknown."""
         if self.group:
             return committed.get(self.group, -1)
         with self._lock:

@@ -1,4 +1,4 @@
-"""A topic's records as Arrow tables, past the broker: its files are read and decoded here.
+"""A topic's records as Arrow tables: the files of the broker are read and decoded in this process.
 
     from barnabas.scan import scan
 
@@ -17,10 +17,10 @@
 | key, value     | binary, null where the record has none                                     |
 | headers        | list of {key binary, value binary}                                         |
 
-The broker says what may be read (high watermark, last stable offset) and where its files are; when
-those are on this machine no record goes through it, otherwise Fetch brings them: the rows are the
-same. `snapshot` reads a sealed snapshot (`seal`) and needs no broker. pyarrow, pandas, polars and
-duckdb are imported when they are asked for, and only then.
+The broker answers which offsets may be read (high watermark, last stable offset) and where its
+files are. When the files are on this machine no record goes through the broker; otherwise Fetch
+reads them, with the same rows. `snapshot` reads a sealed snapshot (`seal`) and needs no broker.
+pyarrow, pandas, polars and duckdb are imported only by the methods that use them.
 
 Read on: topic_scan.py, plan.py, readers.py, log_directory.py, sealed.py.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong in a scan; errors of brokers and of the way to them are the client's."""
+"""Errors of a scan. Errors of brokers and connections are those of barnabas.client."""
 
 
 class ScanError(Exception):
@@ -6,7 +6,7 @@ class ScanError(Exception):
 
 
 class OutOfRange(ScanError):
-    """Offsets were asked for that the partition does not have."""
+    """The partition does not have the requested offsets."""
 
     def __init__(self, topic: str, partition: int, asked: int, earliest: int, latest: int) -> None:
         super().__init__(
@@ -18,12 +18,12 @@ class OutOfRange(ScanError):
 
 
 class TopicRecreated(ScanError):
-    """The topic of that name is another one than it was."""
+    """The topic was deleted and created again during the scan."""
 
 
 class NoFilesHere(ScanError):
-    """The partition's files are not on this machine, or not where they should be."""
+    """The partition's files are not on this machine, or not in the expected place."""
 
 
 class DamagedFiles(ScanError):
-    """The files do not hold what they must."""
+    """The files lack records that they must have, or are damaged."""

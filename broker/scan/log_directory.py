@@ -1,9 +1,10 @@
-"""A partition's directory as somebody sees it who does not own it: which files, and when.
+"""A partition's directory, read by a process that does not own it.
 
-The broker rolls, deletes and swaps segments meanwhile. A listing is taken when two in a row are the
-same and no swap is under way: between the renames of a swap neither the old nor the new name may be
-there. Who has a segment open keeps its bytes; who comes too late for a name lists again. A swap may
-put one segment in the place of several: the one behind those that were read may begin before them.
+The broker rolls, deletes and swaps segments meanwhile. A listing counts when two in a row are the
+same and no swap is in progress: between the renames of a swap both the old and the new name may be
+absent. An open segment keeps its bytes; when a name has vanished the directory is listed again. A
+swap may put one segment in the place of several: the next segment may begin before the offset that
+was read last.
 
     .txnindex   34 bytes an aborted transaction: version int16, producer id int64, first offset
                 int64, last offset int64, last stable offset int64; ascending by last offset
@@ -34,7 +35,7 @@ AbortedTransaction = tuple[int, int, int]  # producer id, first offset, last off
 
 
 def properties(path: Path) -> dict[str, str]:
-    """`name=value` lines; nothing for a file that is not there."""
+    """`name=value` lines; empty for an absent file."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -51,7 +52,7 @@ class LogDirectory:
     partition: int
 
     def topic_id(self) -> bytes:
-        """Zeros where the directory says none (Kafka before 2.8)."""
+        """The topic id; zeros when the directory has none (Kafka before 2.8)."""
         file = self.path / "partition.metadata"
         try:
             rows = dict(line.split(": ", 1) for line in file.read_text().splitlines() if line)
@@ -66,9 +67,9 @@ class LogDirectory:
         return sorted(self._logs())
 
     def of_one_state(self, use: Callable[[list[int]], Found]) -> Found:
-        """What `use` makes of the segments (`segments()`) and of the files beside them. It is done
-        again when one of them was deleted or swapped meanwhile: new files would be taken for those
-        of old segments, or none. A segment that was added is no matter. Raises as `use` does."""
+        """Returns what `use` returns for the segments (`segments()`) and the files beside them.
+        Repeats it when a segment was deleted or swapped meanwhile: files of new segments could be
+        taken for those of old ones. An added segment does not matter. Raises as `use` does."""
         for _ in range(TRIES):
             before = self._logs()
             try:
@@ -105,8 +106,8 @@ class LogDirectory:
         return self.path / f"{base_offset:0{NAME_DIGITS}d}{suffix}"
 
     def open_for(self, offset: int, after: MappedSegment | None = None) -> MappedSegment | None:
-        """The segment that holds the offset or the next one behind it; None when `after`, which
-        was read up to there, is the last. Raises NoFilesHere, OSError."""
+        """The segment with the offset, or the next one after it. None when `after`, the segment
+        that was read last, is the last one. Raises NoFilesHere, OSError."""
         for _ in range(TRIES):
             bases = self.segments()
             if not bases:
@@ -124,8 +125,8 @@ class LogDirectory:
         raise NoFilesHere(f"{self.path}: segments go faster than they can be opened")
 
     def byte_table(self) -> Callable[[int], int]:
-        """For the log as it is now: how many of its bytes lie before an offset, as finely as the
-        offset indexes know. Segments that go later are looked up no more."""
+        """Returns a function: the number of bytes before an offset in the log as it is now, with
+        the precision of the offset indexes."""
         bases = self.segments()
         sizes: list[int] = []
         for base in bases:

@@ -1,12 +1,12 @@
-"""What is to be read, and from where: the ranges of a topic's partitions as they are now.
+"""The plan of a scan: the offset ranges of a topic's partitions, and where to read them.
 
-Asked of the broker: earliest offset, high watermark, last stable offset, and which of its log
-directories holds a partition (DescribeLogDirs). The files are read when that directory is here:
-its meta.properties name the same cluster and node, and the partition's directory the same topic
-id. Two clusters on one machine, a directory that is mounted elsewhere under the same name, or a
-topic deleted and made anew are seen by that.
+The broker answers the earliest offset, the high watermark, the last stable offset and the log
+directory of each partition (DescribeLogDirs). The files are read when that directory is on this
+machine: its meta.properties name the same cluster and node, and the partition's directory the same
+topic id. This detects two clusters on one machine, a directory that is mounted elsewhere under the
+same name, and a topic that was deleted and created again.
 
-The bounds are asked first and the files opened later, so they hold at least that much.
+The bounds are fetched before the files are opened, so the files hold at least that much.
 """
 
 import os
@@ -31,7 +31,7 @@ Owner: TypeAlias = tuple[str | None, str | None]  # of a log directory: cluster 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of a partition, at one moment: the offsets that readers may see are [earliest, latest)."""
+    """A partition's offsets at one moment: readers may see [earliest, latest)."""
 
     earliest: int
     high_watermark: int
@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range, and its directory where that is here."""
+    """A range, and its directory when that is on this machine."""
 
     wanted: Range
     directory: LogDirectory | None
@@ -51,7 +51,7 @@ class Part:
 
 def ask_bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
     indexes = list(partitions)
-    # In this order: what moves while it is asked for moves up.
+    # In this order: offsets that move between the requests move up.
     starts = list_offsets(cluster, topic, dict.fromkeys(indexes, EARLIEST))
     stable = list_offsets(cluster, topic, dict.fromkeys(indexes, LATEST), isolation=COMMITTED)
     ends = list_offsets(cluster, topic, dict.fromkeys(indexes, LATEST), isolation=UNCOMMITTED)
@@ -64,7 +64,7 @@ def ask_bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[
 
 
 def checked_partitions(topic: str, there: Iterable[int], wanted: Iterable[int] | None) -> list[int]:
-    """Those asked for, all when None. Raises UnknownTopicOrPartition."""
+    """The requested partitions, all for None. Raises UnknownTopicOrPartition."""
     known = sorted(there)
     if wanted is None:
         return known
@@ -85,7 +85,7 @@ def place_of(places: Places, partition: int, default: Place) -> Place:
 
 
 def offset_of(place: Place, bounds: Bounds, latest: int, of_time: Mapping[int, int]) -> int:
-    """of_time: the offsets that were found for moments, by their ms; -1 = none so late."""
+    """`of_time`: offsets by timestamp in ms; -1: no record is that late."""
     if isinstance(place, datetime):
         found = of_time[moment_ms(place)]
         return latest if found < 0 else min(max(found, bounds.earliest), latest)
@@ -106,7 +106,7 @@ def ranges(
     committed: bool,
     of_time: Mapping[int, Mapping[int, int]],
 ) -> list[Range]:
-    """Those that are not empty. Raises OutOfRange."""
+    """The ranges that are not empty. Raises OutOfRange."""
     found = []
     for index, known in sorted(bounds.items()):
         latest = known.latest(committed)
@@ -122,7 +122,7 @@ def ranges(
 
 
 def moments(start: Places, end: Places, partitions: Iterable[int]) -> dict[int, list[int]]:
-    """The times, in ms, whose offsets must be found: of which partitions."""
+    """The timestamps in ms whose offsets are needed, with their partitions."""
     found: dict[int, list[int]] = defaultdict(list)
     for index in partitions:
         for place in (place_of(start, index, 0), place_of(end, index, 0)):
@@ -146,7 +146,7 @@ def ask_times(
 def directories_here(
     cluster: Cluster, topic: str, partitions: Iterable[int]
 ) -> dict[int, LogDirectory]:
-    """Of those partitions whose leader's files are on this machine."""
+    """The directories of the partitions whose leader's files are on this machine."""
     known = cluster.topic(topic)
     by_leader: dict[int, list[int]] = defaultdict(list)
     for index in partitions:
@@ -187,7 +187,7 @@ def directories_in(
     partitions: Iterable[int],
     topic_id: bytes,
 ) -> dict[int, LogDirectory]:
-    """The partitions' directories below log directories that somebody names; each must be there.
+    """The partitions' directories below the log directories that the caller names; each must exist.
     Raises NoFilesHere."""
     roots = [Path(root) for root in log_dirs]
     found = {}

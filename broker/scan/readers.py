@@ -1,8 +1,8 @@
-"""The two ways to a range of a partition's records: its files, or Fetch. Both give Columns.
+"""Two readers of a range of a partition's records: from its files, or by Fetch. Both yield Columns.
 
-Equal rows come from both: the same walk over the same batches (cext/record/columns.pyx). The files'
-way knows aborted transactions from the `.txnindex` files, as the broker itself does; Fetch is told.
-The offsets to be read lie below what readers may see: who plans them asked (plan.py).
+Both give equal rows: cext/record/columns.pyx walks the same batches. The reader of files finds
+aborted transactions in the `.txnindex` files, as the broker does; a fetch response lists them. All
+offsets to be read are visible to consumers: plan.py has asked the broker.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Columns are given out when they have batch_bytes; a batch may inflate to body_bytes_max."""
+    """Columns are yielded when they have batch_bytes; a batch may decompress to body_bytes_max."""
 
     batch_bytes: int
     body_bytes_max: int
@@ -172,7 +172,7 @@ def _recreated(topic: str, before: bytes, now: bytes) -> TopicRecreated:
 
 
 def _out_of_range(cluster: Cluster, wanted: Range, asked: int) -> OutOfRange:
-    """Brokers say that it is so, and not what there is."""
+    """The bare error code of a broker, which does not name the existing offsets."""
     index = wanted.partition
     bounds = [
         list_offsets(cluster, wanted.topic, {index: end})[index].offset

@@ -5,10 +5,9 @@
     DIR/TOPIC-PARTITION/         partition.metadata, and of each segment that reaches into
                                  [earliest, highWatermark) .log .index .timeindex .txnindex
 
-Sealed segments are never written again, so they are hard links where the file system allows, and
-cost nothing until the broker lets go of them; the last one is a copy, cut at the size it has. The
-directory is made under another name and renamed when all is there: one that bears its name is
-whole. Limits: one topic a snapshot.
+Inactive segments are never written again, so they are hard links where the file system allows it,
+and take no space until the broker deletes them; the active segment is a copy, cut at its size. The
+directory is made under another name and renamed when it is complete. Limits: one topic a snapshot.
 """
 
 import json
@@ -36,7 +35,7 @@ def seal(
     bootstrap_servers: str = "127.0.0.1:9092",
     partitions: Iterable[int] | None = None,
 ) -> Path:
-    """Makes a snapshot at `into`, which must not be there yet. Raises NoFilesHere, OSError."""
+    """Makes a snapshot at `into`, which must not exist yet. Raises NoFilesHere, OSError."""
     target = Path(into)
     if target.exists():
         raise FileExistsError(f"{target} is there already")

@@ -1,8 +1,9 @@
 """The first record at or after a time, from a partition's files alone.
 
-Records need not be in the order of their times. A segment's time index says of some records that
-whatever is later than them stands behind them: the walk begins at the last of these that is earlier
-than the time sought, segment after segment, and ends at the first record that is not earlier.
+Records need not be in the order of their timestamps. An entry of a segment's time index says that
+every record with a larger timestamp comes after its offset: the walk begins at the last entry that
+is earlier than the timestamp, segment after segment, and ends at the first record that is not
+earlier.
 """
 
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""`scan`: plans what is to be read now, and gives it as columns, tables and frames."""
+"""`scan`: plans the ranges to read, and returns the records as columns, tables and frames."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ Source = Literal["auto", "files", "wire"]
 
 
 class Scan:
-    """What a scan will read: `ranges`, planned when it was made. Each call reads it anew."""
+    """A planned scan of `ranges`. Each call of a method reads them again."""
 
     def __init__(
         self,
@@ -65,7 +65,8 @@ class Scan:
         return self.batches()
 
     def batches(self) -> Iterator[Columns]:
-        """Partition by partition, in the order of offsets, in memory one at a time."""
+        """Yields batches of records, partition by partition, in the order of offsets, with one
+        batch in memory at a time."""
         for part in self.parts:
             yield from self.batches_of(part)
 
@@ -97,7 +98,7 @@ class Scan:
         return arrow_stream(self.batches())
 
     def columns(self, threads: int | None = None) -> list[Columns]:
-        """All of it. Partitions are read side by side, by as many threads as there are cores."""
+        """All records. Partitions are read in parallel, by as many threads as there are cores."""
         count = min(threads or os.cpu_count() or 1, len(self.parts))
 
         def read(part: Part) -> list[Columns]:
