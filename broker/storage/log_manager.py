@@ -27,6 +27,7 @@ from barnabas.storage import checkpoints as files
 from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import LogDir
+from barnabas.storage.missing_records import report_missing
 from barnabas.storage.replace_file import Replacements, sync_directory
 
 log = logging.getLogger("barnabas.logs")
@@ -69,6 +70,14 @@ class _FoundLog(NamedTuple):
     is_marked: bool  # partition.metadata is there and whole: a power cut may tear it
 
 
+class _LostDirectory(NamedTuple):
+    """A partition directory that is gone; its log goes on where the checkpoints say."""
+
+    topic_id: bytes
+    state: _DirState
+    end_offset_min: int
+
+
 class WantedLog(NamedTuple):
     """What the metadata says of a partition whose log may be on disk."""
 
@@ -83,6 +92,18 @@ class _DirState:
         self.directory = directory
         self.recovery_points = _offsets(directory.path / files.RECOVERY_POINT)
         self.log_starts = _offsets(directory.path / files.LOG_START)
+        self.high_watermarks = _offsets(directory.path / files.HIGH_WATERMARK)
+        self.compacted = _offsets(directory.path / files.CLEANER).keys()
+
+    def end_offset_min(self, name: TopicPartition) -> int:
+        """The offsets below it were given to records: no log of this name may give them again."""
+        known = (self.recovery_points, self.high_watermarks, self.log_starts)
+        return max(offsets.get(name, 0) for offsets in known)
+
+    def reached(self) -> set[TopicPartition]:
+        """The partitions that held records here, by the checkpoints."""
+        known = (self.recovery_points, self.high_watermarks, self.log_starts)
+        return {name for offsets in known for name, offset in offsets.items() if offset > 0}
 
 
 def _are_saved(directory: Path, epochs: list[tuple[int, int]]) -> bool:
@@ -146,6 +167,9 @@ class LogManager:
         self._unsaved = Replacements()  # what `save` brings to disk
         # What the leader epoch checkpoints said at start, until the first save.
         self._saved_epochs: dict[Path, list[tuple[int, int]]] = {}
+        # Partitions whose directory is gone though a checkpoint says that it held records.
+        self._lost: dict[TopicPartition, _LostDirectory] = {}
+        self._put_aside: set[TopicPartition] = set()  # at this start
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -159,6 +183,7 @@ class LogManager:
         for topic, partition, topic_id in deleted:
             self._remove_found(topic, partition, topic_id)
         found = [row for state in self._dirs for row in self._found(state, wanted)]
+        self._note_lost(wanted, {row.name for row in found})
         if all(row.state.directory.was_clean for row in found):
             # A clean log opens faster than a thread is handed one; the import would cost as much.
             for row in found:
@@ -172,6 +197,17 @@ class LogManager:
                     self._keep(done.result())
         for state in self._dirs:
             self._say_how_it_was_left(state.directory)
+
+    def _note_lost(
+        self, wanted: Mapping[TopicPartition, WantedLog], found: Collection[TopicPartition]
+    ) -> None:
+        for state in self._dirs:
+            # A directory that was put aside now belongs to an earlier topic of the same name.
+            for name in state.reached() & wanted.keys() - found - self._put_aside:
+                end_offset = state.end_offset_min(name)
+                known = self._lost.get(name)
+                if known is None or known.end_offset_min < end_offset:
+                    self._lost[name] = _LostDirectory(wanted[name].topic_id, state, end_offset)
 
     def _say_how_it_was_left(self, directory: LogDir) -> None:
         if directory.was_clean:
@@ -223,7 +259,8 @@ class LogManager:
                 if want is not None and topic_id in (None, want.topic_id):
                     found.append(_FoundLog(state, path, name, topic_id is not None))
                 else:
-                    self._put_aside(path, name)
+                    self._put_aside.add(name)
+                    self._rename_stray(path, name)
         if strays:
             self._report_strays(strays, wanted)
         return found
@@ -254,7 +291,7 @@ class LogManager:
                 )
 
     @staticmethod
-    def _put_aside(path: Path, name: TopicPartition) -> None:
+    def _rename_stray(path: Path, name: TopicPartition) -> None:
         aside = path.with_name(partition_dirs.marked_name(*name, "stray"))
         path.rename(aside)
         log.warning("%s is not in the metadata; it is kept as %s", path, aside.name)
@@ -278,12 +315,18 @@ class LogManager:
             settings=self._settings(want.config),
             recovery_point=state.recovery_points.get(name, 0),
             log_start_offset=state.log_starts.get(name, 0),
+            end_offset_min=state.end_offset_min(name),
             clean=state.directory.was_clean,
             leader_epochs=epochs,
             seed=_seed(),
         )
         for line in handle.recovered.messages:
             log.warning("%s: %s", path, line)
+        was_compacted = name in state.compacted or "compact" in want.config.names("cleanup.policy")
+        missing = handle.recovered.missing
+        if was_compacted:  # its gaps are right, but for one at the end, which is never compacted
+            missing = missing[-1:] if handle.recovered.ends_early else []
+        report_missing(path, missing, handle.end_offset)
         if not is_marked:
             files.write_topic_id(path, want.topic_id)
         return PartitionLog(*name, want.topic_id, path, handle)
@@ -319,7 +362,12 @@ class LogManager:
         found = self.get(topic, partition)
         if found is not None:
             return found
-        parent = self._directory_for(topic, partition)
+        lost = self._lost.pop((topic, partition), None)
+        if lost is not None and lost.topic_id != topic_id:
+            lost = None
+        parent = (
+            self._directory_for(topic, partition) if lost is None else lost.state.directory.path
+        )
         path = parent / partition_dirs.plain_name(topic, partition)
         path.mkdir()
         self._unsaved.add_directory(parent)
@@ -330,9 +378,11 @@ class LogManager:
             epochs=self._epochs,
             cache=self._cache,
             settings=self._settings(config),
+            end_offset_min=0 if lost is None else lost.end_offset_min,
             clean=True,
             seed=_seed(),
         )
+        report_missing(path, handle.recovered.missing, handle.end_offset)
         opened = PartitionLog(topic, partition, topic_id, path, handle)
         self._keep(opened)
         return opened

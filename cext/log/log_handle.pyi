@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.log.segment import SegmentCache
+from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
 
 TRUSTED: int
@@ -41,6 +41,8 @@ class Recovered(NamedTuple):
     cut_bytes: int
     segments_dropped: int
     messages: list[str]
+    missing: list[tuple[int, int]]
+    ends_early: bool
 
 class ProducerState(NamedTuple):
     producer_id: int
@@ -70,6 +72,7 @@ class LogHandle:
         settings: LogSettings = ...,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        end_offset_min: int = 0,
         clean: bool = False,
         leader_epochs: Iterable[tuple[int, int]] = (),
         seed: int = 1,

@@ -78,7 +78,8 @@ ProducerState = namedtuple(
     "ProducerState",
     "producer_id epoch last_sequence last_timestamp coordinator_epoch txn_first_offset last_offset")
 Recovered = namedtuple(
-    "Recovered", "segments_walked batches records cut_bytes segments_dropped messages")
+    "Recovered", "segments_walked batches records cut_bytes segments_dropped messages missing "
+    "ends_early")
 
 
 class LogError(Exception):
@@ -167,7 +168,18 @@ cdef Segment* _with_true_indexes(Log* log, int64_t base_offset, dict whole) exce
     return _existing(log, base_offset, True)
 
 
-cdef bint _opens_sealed(Log* log, int64_t base_offset) except -1:
+cdef int64_t _measured_end(Log* log, Segment* segment) except -2:
+    """The end offset of a sealed segment; -1 when its last bytes are no batch."""
+    cdef int64_t end_offset, valid_bytes
+    cdef int status
+    with nogil:
+        status = segment_measure(segment, log.system, &end_offset, &valid_bytes)
+    if status < 0:
+        raise _os_error(status, f"segment {segment.base_offset}")
+    return end_offset if valid_bytes == segment.size_bytes else -1
+
+
+cdef bint _opens_sealed(Log* log, int64_t base_offset, int64_t* end_offset) except -1:
     """Takes in a sealed segment whose indexes are as its broker left them; else nothing is done."""
     cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
     cdef int status
@@ -187,14 +199,17 @@ cdef bint _opens_sealed(Log* log, int64_t base_offset) except -1:
             raise _os_error(status, f"segment {base_offset}")
         return False
     _push_segment(log, segment)
+    end_offset[0] = _measured_end(log, segment)
     return True
 
 
-cdef int _load_sealed(Log* log, int64_t base_offset, dict whole) except -1:
-    """A segment that needs no recovery. Its indexes are mended when they were left as by a crash,
-    rebuilt when they are not `whole`."""
-    if whole[base_offset] and _opens_sealed(log, base_offset):
-        return 0
+cdef int64_t _load_sealed(Log* log, int64_t base_offset, dict whole) except -2:
+    """Takes in a segment that needs no recovery and returns its end offset, -1 when its last bytes
+    are no batch. Its indexes are mended when they were left as by a crash, rebuilt when they are
+    not `whole`."""
+    cdef int64_t end_offset = -1
+    if whole[base_offset] and _opens_sealed(log, base_offset, &end_offset):
+        return end_offset
     cdef Segment* segment = _with_true_indexes(log, base_offset, whole)
     cdef bint rebuild = not whole[base_offset]
     cdef int status = 0
@@ -204,10 +219,22 @@ cdef int _load_sealed(Log* log, int64_t base_offset, dict whole) except -1:
             status = segment_reindex(segment, log.system, log.config.index_interval_bytes)
         if status == 0:
             status = segment_load_times(segment, log.system, segment.size_bytes)
+    if status == 0:
+        end_offset = _measured_end(log, segment)
+    with nogil:
         segment.flushed_bytes = segment.size_bytes
         segment_seal(segment, log.system)
     if status < 0:
         raise _os_error(status, f"segment {base_offset}")
+    return end_offset
+
+
+cdef int _note_missing(Log* log, list missing, int64_t first, int64_t end) except -1:
+    """Notes that no segment holds the offsets [first, end); what lies below the log's start was
+    deleted on purpose."""
+    first = max(first, log.start_offset)
+    if first < end:
+        missing.append((first, end))
     return 0
 
 
@@ -256,8 +283,9 @@ cdef list _mend_aborts(LogHandle handle):
     return mended
 
 
-cdef object _recover_segments(LogHandle handle, list bases):
-    """Recovers segments in order; those behind a cut are dropped. (facts, end offset)"""
+cdef object _recover_segments(LogHandle handle, list bases, list missing):
+    """Recovers segments in order; those behind a cut are dropped. Gaps between them are added to
+    `missing`. (facts, end offset)"""
     cdef Log* log = handle.log
     cdef Segment* segment
     cdef SegmentFacts facts
@@ -273,6 +301,7 @@ cdef object _recover_segments(LogHandle handle, list bases):
             messages.append(f"{dropped} segments from {base} on lie behind the damage: dropped")
             break
         if i:
+            _note_missing(log, missing, end_offset, base)
             segment = log.segments.items[log.segments.count - 1]
             snapshot_at = base
             with nogil:
@@ -297,7 +326,7 @@ cdef object _recover_segments(LogHandle handle, list bases):
             messages.append(
                 f"segment {base}: {facts.cut_bytes} bytes after offset {end_offset} are no batch")
     log_transactions_restored(log)
-    return Recovered(walked, batches, records, cut_bytes, dropped, messages), end_offset
+    return Recovered(walked, batches, records, cut_bytes, dropped, messages, missing, False), end_offset
 
 
 cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
@@ -351,13 +380,36 @@ cdef int _set_marks(Log* log, int64_t end_offset, int64_t flushed_offset, int64_
     return 0
 
 
-cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
+cdef int _go_on_at(LogHandle handle, int64_t offset) except -1:
+    """The log ends below `offset`: its next record gets `offset`, in a segment of its own."""
+    cdef Log* log = handle.log
+    cdef LogMarks marks = log.marks
+    cdef int status
+    if marks.end_offset <= log.segments.items[0].base_offset:    # nothing is in it
+        _start_anew(handle, offset)
+        return 0
+    marks.end_offset = offset
+    log_publish(log, &marks)
+    with nogil:
+        status = log_roll(log)
+    if status < 0:
+        raise _os_error(status, f"segment {offset}")
+    return 0
+
+
+cdef int _load(
+    LogHandle handle, int64_t recovery_point, bint clean, int64_t end_offset_min
+) except -1:
     cdef Log* log = handle.log
     cdef int64_t end_offset, start_offset = log.start_offset
+    missing = []
     bases = log_files.tidy(handle.directory)
-    handle.recovered = Recovered(0, 0, 0, 0, 0, [])
+    handle.recovered = Recovered(0, 0, 0, 0, 0, [], missing, False)
     if not bases:
         log_files.drop_snapshots(handle.directory)
+        _note_missing(log, missing, start_offset, end_offset_min)
+        handle.recovered = handle.recovered._replace(ends_early=start_offset < end_offset_min)
+        log.start_offset = start_offset = max(start_offset, end_offset_min)
         _begin(handle, start_offset)
         _set_marks(log, start_offset, start_offset, start_offset)
         return 0
@@ -366,14 +418,17 @@ cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
         b for i, b in enumerate(bases) if i + 1 == len(bases) or bases[i + 1] > recovery_point]
     sealed = bases[:len(bases) - max(len(unclean), 1)]
     whole = {b: log_files.indexes_are_whole(handle.directory, b) for b in bases}
-    for base in sealed:
-        _load_sealed(log, base, whole)
+    end_offset = -1
+    for i, base in enumerate(sealed):
+        end_offset = _load_sealed(log, base, whole)
+        if end_offset >= 0:
+            _note_missing(log, missing, end_offset, bases[i + 1])
     end = None if unclean else _open_end(handle, bases[len(bases) - 1], whole)
     mended = _mend_aborts(handle)
     rebuilt = [f"segment {b}: indexes rebuilt" for b in bases if not whole[b] and b not in unclean]
     if end is None:
         unclean = unclean or bases[len(bases) - 1:]
-        handle.recovered, end = _recover_segments(handle, unclean)
+        handle.recovered, end = _recover_segments(handle, unclean, missing)
         _set_marks(log, end, min(unclean[0], end), unclean[0])
     else:
         _set_marks(log, end, end, bases[len(bases) - 1])
@@ -386,6 +441,10 @@ cdef int _load(LogHandle handle, int64_t recovery_point, bint clean) except -1:
         handle.recovered.messages.append(
             f"the log ends at {end_offset}, before its start {log.start_offset}: begun anew there")
         _start_anew(handle, log.start_offset)
+    if end_offset < end_offset_min:
+        _note_missing(log, missing, end_offset, end_offset_min)
+        handle.recovered = handle.recovered._replace(ends_early=True)
+        _go_on_at(handle, end_offset_min)
     return 0
 
 
@@ -457,9 +516,13 @@ cdef class LogHandle:
     @classmethod
     def open(cls, directory, *, SystemCalls system not None, Epochs epochs not None,
              SegmentCache cache not None, settings=LogSettings(), int64_t recovery_point=0,
-             int64_t log_start_offset=0, bint clean=False, leader_epochs=(), uint64_t seed=1):
+             int64_t log_start_offset=0, int64_t end_offset_min=0, bint clean=False,
+             leader_epochs=(), uint64_t seed=1):
         """Opens the log in an existing directory. `clean`: it was closed cleanly, so nothing is
-        recovered; else every segment from recovery_point on is. `recovered` tells what was found.
+        recovered; else every segment from recovery_point on is. end_offset_min: offsets below it
+        were given to records before; a log that ends earlier goes on there. `recovered` says what
+        was found; `recovered.missing` lists the offsets [first, end) that no segment holds, the last
+        of them those at the end when it `ends_early`.
         leader_epochs: (epoch, start offset) pairs of the checkpoint. Raises OSError or LogError."""
         cdef LogHandle handle = LogHandle.__new__(LogHandle)
         cdef LogConfig config = _config(settings)
@@ -476,7 +539,7 @@ cdef class LogHandle:
         handle.log.start_offset = log_start_offset
         for epoch, start in leader_epochs:
             leader_epochs_assign(&handle.log.leader_epochs, epoch, start)
-        _load(handle, recovery_point, clean)
+        _load(handle, recovery_point, clean, end_offset_min)
         with nogil:
             status = log_flush(handle.log)  # of what recovery changed
         if status != 0:
