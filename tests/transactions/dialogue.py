@@ -516,6 +516,28 @@ def a_producer_that_begins_late_in_its_sequences(t: Talk) -> None:
     t.note("end", t.end(producer, True), t.state())
 
 
+def producer_ids_that_the_broker_never_gave(t: Talk) -> None:
+    """Idempotent batches of producers that invented their ids, or whose state has expired."""
+
+    def plain(producer: tuple[int, int], sequence: int, version: int, **more: Any) -> Any:
+        return t.produce(
+            producer, sequence, version=version, name=None, transactional=False, **more
+        )  # fmt: skip
+
+    for version, partition in ((9, 0), (12, 1)):
+        first, second = (10**15 + 999 + version, 0), (10**15 + 1999 + version, 3)
+        rows = dict(version=version, partition=partition)
+        t.note(f"sequence 5 {version}", plain(first, 5, **rows), t.producers(partition))
+        t.note(f"the next {version}", plain(first, 6, **rows))
+        t.note(f"the same {version}", plain(first, 6, **rows))
+        t.note(f"a gap {version}", plain(first, 9, **rows))
+        t.note(f"the next epoch {version}", plain((first[0], 1), 7, **rows))
+        t.note(f"the next epoch from 0 {version}", plain((first[0], 1), 0, **rows))
+        t.note(f"sequence 5, epoch 3 {version}", plain(second, 5, **rows))
+        t.note(f"an older epoch {version}", plain((second[0], 2), 6, **rows))
+        t.note(f"transactional {version}", t.produce((10**15 + 2999, 0), 5, **rows))
+
+
 def ends_that_are_refused(t: Talk) -> None:
     t.note("nobody", t.end((1, 0), True, name=f"{t.txn}-nobody"))
     t.note("nobody 5", t.end((1, 0), True, version=5, name=f"{t.txn}-nobody"))
@@ -664,7 +686,7 @@ CASES: dict[str, Callable[[Talk], None]] = {
         a_plain_batch_inside_a_transaction, two_producers_in_one_request,
         a_control_batch_from_a_client, a_zombie_is_fenced, a_new_producer_aborts_what_is_open,
         an_id_that_cannot_be_had, sequences, a_producer_that_begins_late_in_its_sequences,
-        ends_that_are_refused, the_second_version, the_second_version_without_data,
+        producer_ids_that_the_broker_never_gave, ends_that_are_refused, the_second_version, the_second_version_without_data,
         partitions_that_do_not_exist, several_transactions_in_one_request,
         *offset_cases.CASES, *late_cases.CASES, markers_by_hand, asking_about_transactions,
         a_transaction_takes_too_long,
