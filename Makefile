@@ -1,8 +1,11 @@
 # For people who change barnabas. Users need pip only (README.md).
 VENV ?= .venv
 PY := $(VENV)/bin/python
+# Two processes take whole files in turn, the longest first.
+QUICK := not slow and not java and not spark_session
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: dev build test lint types yellow races clean
+.PHONY: dev build test long lint types yellow races clean
 dev: $(PY)          ## a virtual environment with barnabas installed in place
 	$(VENV)/bin/pip install -q "setuptools>=77" wheel "Cython>=3.1"
 	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test]'
@@ -10,8 +13,11 @@ $(PY):
 	python3 -m venv $(VENV)
 build:              ## compile what changed
 	$(PY) setup.py -q build_ext --inplace
-test: build         ## the quick tests, against the tree in place
-	$(VENV)/bin/pytest -q -m "not slow and not java"
+test: build         ## the quick tests, against the tree in place (4 minutes at most)
+	$(VENV)/bin/pytest -q -m "$(QUICK) and not alone" $(PARALLEL)
+	$(VENV)/bin/pytest -q -m "$(QUICK) and alone"
+long:               ## what CI runs, with the long form of random, exhaustive and killing tests
+	bash tests/run --long
 lint:               ## style
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 yellow:             ## no Python call inside nogil code of the hot modules

@@ -25,7 +25,7 @@ ROOMS = {
     "barnabas.clients": "clients",
 }
 HARDENING = ["-fstack-protector-strong", "-D_FORTIFY_SOURCE=2", "-Wformat-security"]
-COMPILE = ["-O3", "-g1", "-fno-strict-aliasing", *HARDENING]
+COMPILE = [os.environ.get("BARNABAS_OPTIMIZE", "-O3"), "-g1", "-fno-strict-aliasing", *HARDENING]
 LINK = ["-Wl,-z,relro,-z,now", "-pthread"]
 DIRECTIVES = {
     "language_level": 3,

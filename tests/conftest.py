@@ -1,4 +1,7 @@
-"""What holds for all tests: the broker under test, and that CI skips nothing unseen."""
+"""Rules for all tests: the broker under test, short and long form, order of files, skipped tests.
+
+`--long` selects the long form of random, exhaustive and killing tests (tests/long_form.py).
+"""
 
 import faulthandler
 import os
@@ -6,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from zookeeper_server import zookeeper_server  # noqa: F401  (a fixture for every test)
 
@@ -19,6 +23,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("BARNABAS_COMPAT_BROKER", "barnabas"),
         help="what tests/compat talks to: barnabas, or kafka[:VERSION[:zookeeper]]",
     )
+    parser.addoption(
+        "--long",
+        action="store_true",
+        help="run the long form of random, exhaustive and killing tests (make long)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Modules read the switch at import, in the worker processes of pytest-xdist too. Examples of
+    hypothesis are the same in each run of the short form, and new ones in the long form."""
+    if config.getoption("--long"):
+        os.environ["BARNABAS_LONG"] = "1"
+    hypothesis.settings.register_profile("short", derandomize=True, database=None)
+    if os.environ.get("BARNABAS_LONG", "") in ("", "0"):
+        hypothesis.settings.load_profile("short")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first (mark `takes`), so that the workers of pytest-xdist
+    end together: each worker takes the next file in this order."""
+    items.sort(key=lambda item: -seconds_of(item))
+
+
+def seconds_of(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("takes")
+    return mark.kwargs["seconds"] if mark else 0
 
 
 def allowed_skips() -> Iterator[str]:
@@ -42,9 +73,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_unconfigure() -> None:
-    """A thread that a failed test left running would keep this process from ending; it is named
-    then, by its stack."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A thread that a failed test left running would keep this process from ending: print its
+    stack then. A worker of pytest-xdist waits for the others instead, and is ended with them."""
+    if hasattr(config, "workerinput"):
+        return
     faulthandler.dump_traceback_later(END_S, exit=True, file=sys.__stderr__)
 
 

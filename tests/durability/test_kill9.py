@@ -1,14 +1,13 @@
 """`kill -9` under load, again and again: what was acknowledged is there, in order, and once."""
 
-import os
 import threading
 import time
 
-import pytest
 from compat.support import Wire
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.broker_process import BrokerProcess, free_port
+from long_form import pick
 from node.test_settings import fetch
 
 from barnabas.wire.batches import decode_batches
@@ -129,11 +128,5 @@ def kill_again_and_again(tmp_path, kills: int) -> None:
     assert max(took) < SERVING_S_MAX
 
 
-def test_three_kills_lose_nothing(tmp_path):
-    kill_again_and_again(tmp_path, kills=3)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("CI"), reason="ten kills run in CI; three run always")
-def test_ten_kills_lose_nothing(tmp_path):
-    kill_again_and_again(tmp_path, kills=10)
+def test_kills_lose_nothing(tmp_path):
+    kill_again_and_again(tmp_path, kills=pick(short=3, long=10))

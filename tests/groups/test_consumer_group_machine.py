@@ -8,19 +8,17 @@ known and not fenced. And in the end, with quiet, everybody has converged: every
 reader. Hypothesis prints the steps of a failing run, and runs them again.
 """
 
-import os
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from long_form import pick
 from oracle.consumer_rig import INTERVAL_MS, REBALANCE_MS, Classic, Consumer, ConsumerRig
 from oracle.group_rig import GROUP
 
 from barnabas.errors import CoordinatorNotAvailable
 
 MEMBERS = 4
-# More examples than one test run needs: BARNABAS_GROUP_EXAMPLES=1000 pytest ...
-EXAMPLES = int(os.environ.get("BARNABAS_GROUP_EXAMPLES", "25"))
+EXAMPLES = pick(short=25, long=1000)
 STEPS = 100
 REFUSALS = {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "FENCED_INSTANCE_ID"}
 

@@ -8,19 +8,17 @@ is known. And in the end, with quiet, every consumer gets an assignment. Hypothe
 steps of a failing run, and runs them again.
 """
 
-import os
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from long_form import pick
 from oracle.group_rig import GROUP, SESSION_MS, Client, Rig, is_settled
 
 from barnabas.errors import CoordinatorNotAvailable, KafkaError
 
 CLIENTS = 4
 PARTITIONS = 2
-# More examples than one test run needs: BARNABAS_GROUP_EXAMPLES=1000 pytest ...
-EXAMPLES = int(os.environ.get("BARNABAS_GROUP_EXAMPLES", "25"))
+EXAMPLES = pick(short=25, long=1000)
 STEPS = 120
 
 

@@ -1,7 +1,8 @@
 """A program that copies in transactions is killed between its writes and EndTxn, again and again.
 
 What it left open is aborted after its timeout, or by its successor; readers go on; in the end the
-copy is the input: every record once, in order. `BARNABAS_HISTORY_SEED` runs a seed again.
+copy is the input: every record once, in order. The long form kills it fifty times.
+`BARNABAS_HISTORY_SEED` runs a seed again.
 """
 
 import json
@@ -29,9 +30,9 @@ from history.workload import (
     broker_settings,
     create_topics,
 )
+from long_form import pick
 
-KILLS = 6
-KILLS_SLOW = 50
+KILLS = pick(short=6, long=50)
 INPUT_BURSTS, BURST = 12, 60
 VALUES = 1_000_000  # of each client
 ABORTED_S_MAX = TIMEOUT_MS / 1000 + 8.0
@@ -183,9 +184,3 @@ def seed() -> int:
 @pytest.mark.slow
 def test_a_copier_killed_before_its_end_copies_everything_once(tmp_path, seed):
     kill_again_and_again(tmp_path, seed, KILLS)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("CI"), reason="fifty kills run in CI; six run always")
-def test_a_copier_killed_fifty_times_copies_everything_once(tmp_path, seed):
-    kill_again_and_again(tmp_path, seed, KILLS_SLOW)

@@ -24,9 +24,10 @@ from history.workload import (
     broker_settings,
     create_topics,
 )
+from long_form import pick
 
 CALM_S, SHORT_S = 6.0, 3.0
-KILLS, BETWEEN_KILLS_S = 6, (1.5, 5.0)
+KILLS, BETWEEN_KILLS_S = pick(short=3, long=6), (1.5, 4.0)
 SERVING_S_MAX = 5.0
 GROUP_BACK_S_MAX = 40.0  # the session's 10 s, and what the machine is slow
 KINDS = ("sender", "transactor", "copier", "poller", "groupreader")

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from long_form import pick
 from metadata import kill_script
 
 from barnabas.metadata.embedded import EmbeddedTree
@@ -91,13 +92,9 @@ def check_kills(tmp_path, every):
     assert not fired  # the whole run was covered
 
 
-def test_killed_before_some_calls(tmp_path):
-    check_kills(tmp_path, every=13)
-
-
-@pytest.mark.slow
-def test_killed_before_each_call(tmp_path):
-    check_kills(tmp_path, every=1)
+def test_killed_before_calls(tmp_path):
+    """Before every thirteenth call; in the long form before each."""
+    check_kills(tmp_path, every=pick(short=13, long=1))
 
 
 def test_the_model_of_the_script_changes_with_each_step():

@@ -11,6 +11,10 @@ from reactor.network import Served, is_closed, receive, request, response
 
 from barnabas.cext.log.segment import SegmentCache
 
+pytestmark = pytest.mark.alone(
+    reason="measures waits of 0.05 s with bounds that a busy neighbour exceeds"
+)
+
 
 @pytest.fixture(scope="session")
 def trial_lane(tmp_path_factory):

@@ -1,5 +1,5 @@
 """kill -9 of a worker, of the driver, of the broker, in the middle of a batch: afterwards each
-record is in the sink once. BARNABAS_ALL_SEEDS=1 runs ten seeds of each in place of the first ones.
+record is in the sink once. The long form runs ten seeds of each.
 """
 
 import json
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from durability.broker_process import BrokerProcess, free_port
+from long_form import pick
 from spark.conftest import session_settings
 from spark.queries import landed, run_once, stream
 from spark.spark_home import environment
@@ -26,14 +27,13 @@ from barnabas.spark.options import parse_options
 
 pytestmark = pytest.mark.java
 
-ALL = os.environ.get("BARNABAS_ALL_SEEDS") == "1"
 PARTITIONS, RECORDS = 4, 10_000  # of each partition
 OFFSETS = pa.schema([("offset", pa.int64())])
 DRIVER = Path(__file__).with_name("driver.py")
 
 
 def seeds(count):
-    return range(10 if ALL else count)
+    return range(pick(short=count, long=10))
 
 
 class Topic:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from compat.killable import killable
 from compat.support import KAFKA, rival
+from long_form import pick
 from scan.scan_rows import consumed
 from spark.sink_query import DRIVER_STEPS, TASK_STEPS, values
 
@@ -29,7 +30,7 @@ SETTINGS = {
 }
 TASKS, ROWS, PARTITIONS = 2, 40, 3
 HOWS = ("kill", "wait")
-SEEDS = 10 if os.environ.get("BARNABAS_ALL_SEEDS") else 1
+SEEDS = pick(short=1, long=10)
 KINDS = [
     "barnabas",
     pytest.param(
@@ -152,6 +153,7 @@ def survive_all(found, steps, how):
     found.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_driver_and_task_killed_at_each_step(place, kind):
     steps = [*TASK, *DRIVER_STEPS] if kind == "barnabas" else TELLING[2:5]

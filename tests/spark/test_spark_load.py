@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 from durability.broker_process import BrokerProcess, free_port
+from long_form import pick
 from scan.scan_rows import consumed, produce
 from spark.loading import HOUR_MS, KEPT, dataset, send, tree
 from spark.queries import group_stands
@@ -40,7 +41,7 @@ from spark.load_process import (
 
 pytestmark = pytest.mark.java
 
-ALL_SEEDS = os.environ.get("BARNABAS_ALL_SEEDS") == "1"
+SEEDS = pick(short=1, long=10)
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def terminal():
         os.close(master)
 
 
-@pytest.mark.parametrize("seed", range(10 if ALL_SEEDS else 1))
+@pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.topic(partitions=3, configs=KEPT)
 def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
     """Records are random, so that they take a while; each kill is seen to have struck, when some
@@ -144,7 +145,7 @@ def killable_broker(folder):
         running[0].__exit__()
 
 
-@pytest.mark.parametrize("seed", range(10 if ALL_SEEDS else 1))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_killed_broker(tmp_path, seed):
     """Of odd seeds the broker does not come back before the load has ended, by one line, and a
     second load ends what that one has begun."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from long_form import pick
 from transactions.simulation import Answer, World
 
 from barnabas.coordinator.transactions.transaction import IDLE
@@ -17,7 +18,7 @@ from barnabas.errors import KafkaError
 
 NAMES = ("a", "b")
 PARTITIONS = (("t", 0), ("t", 1), ("__consumer_offsets", 3))
-STEPS, EXAMPLES = 60, 120
+STEPS, EXAMPLES = 60, pick(short=40, long=1000)
 
 
 @dataclass
