@@ -1,9 +1,11 @@
-"""Writes Kafka's answers into the data files beside this one, and docs/answers.md.
+"""Writes Kafka's answers into answers.tsv beside this file, and docs/answers.md.
 
     python tests/compat/answers/record.py          starts each Kafka in turn (about a minute)
-    python tests/compat/answers/record.py table    the page alone, from the data files
+    python tests/compat/answers/record.py table    the page alone, from answers.tsv
 
-A version is answered by the first of KAFKAS that serves it.
+A version is answered by the first of KAFKAS that serves it. A line of answers.tsv is one distinct
+answer: API key, the Kafka that answered, the versions ("0-2,10"), the name of the question, and the
+answer as JSON, separated by tabs.
 """
 
 import json
@@ -24,34 +26,71 @@ from barnabas.wire.api_keys import api_key  # noqa: E402
 
 KAFKAS = ("kafka:4.3.1", "kafka:4.4.0", "kafka:3.9.2:zookeeper")
 PAGE = ROOT / "docs" / "answers.md"
-Answers = dict[tuple[int, int], dict[str, Any]]
+FILE = HERE / "answers.tsv"
+Recorded = dict[tuple[int, int], tuple[str, dict[str, Any]]]
 # What Barnabas says otherwise, on purpose: (key, version or None for all, case or None) -> why.
 ALLOWED: dict[tuple[int, int | None, str | None], str] = {
     (9, 0, "a group without a name"): "INVALID_GROUP_ID; Kafka fails on the path of its node",
 }
 
 
-def file_of(kind: str) -> Path:
-    return HERE / (kind.replace(":", "-") + ".json")
+def versions_of(text: str) -> list[int]:
+    """[0, 1, 2, 10] for "0-2,10"."""
+    ranges = [part.partition("-") for part in text.split(",")]
+    return [v for low, _, high in ranges for v in range(int(low), int(high or low) + 1)]
 
 
-def recorded(kind: str) -> Answers:
-    told = json.loads(file_of(kind).read_text())
-    found = {
-        (int(key), int(version)): cases
-        for key, versions in told.items()
-        for version, cases in versions.items()
-    }
+def versions_text(versions: list[int]) -> str:
+    """ "0-2,10" for [0, 1, 2, 10]."""
+    ranges: list[list[int]] = []
+    for version in sorted(versions):
+        if ranges and ranges[-1][1] == version - 1:
+            ranges[-1][1] = version
+        else:
+            ranges.append([version, version])
+    return ",".join(f"{low}-{high}" if low < high else f"{low}" for low, high in ranges)
+
+
+def all_recorded() -> Recorded:
+    """For each key and version: which Kafka answered, and the answers by case."""
+    found: Recorded = {}
+    for line in FILE.read_text().splitlines():
+        key, kind, versions, case, answer = line.split("\t")
+        for version in versions_of(versions):
+            cases = found.setdefault((int(key), version), (kind, {}))[1]
+            cases[case] = json.loads(answer)
     return dict(sorted(found.items()))
 
 
-def all_recorded() -> dict[tuple[int, int], tuple[str, dict[str, Any]]]:
-    """For each key and version: which Kafka answered, and the answers by case."""
-    found: dict[tuple[int, int], tuple[str, dict[str, Any]]] = {}
-    for kind in KAFKAS:
-        for pair, cases in recorded(kind).items():
-            found.setdefault(pair, (kind, cases))
-    return found
+def lines_of(told: Recorded) -> list[str]:
+    """The lines of answers.tsv."""
+    versions: dict[tuple[int, str, str, str], list[int]] = {}
+    for (key, version), (kind, cases) in told.items():
+        for case, answer in cases.items():
+            text = json.dumps(answer, sort_keys=True, ensure_ascii=False)
+            versions.setdefault((key, kind, case, text), []).append(version)
+    rows = sorted(versions.items(), key=lambda row: (row[0][0], row[0][2], min(row[1])))
+    return [
+        f"{key}\t{kind}\t{versions_text(found)}\t{case}\t{text}"
+        for (key, kind, case, text), found in rows
+    ]
+
+
+def covering(told: Recorded) -> list[tuple[int, int]]:
+    """Few keys and versions, the newest among equals, whose answers are all the distinct ones."""
+    left: dict[int, dict[int, set[tuple[str, str]]]] = {}  # key -> version -> case and answer
+    for (key, version), (_, cases) in told.items():
+        answers = {(case, json.dumps(one, sort_keys=True)) for case, one in cases.items()}
+        left.setdefault(key, {})[version] = answers
+    chosen = []
+    for key, versions in left.items():
+        while any(versions.values()):
+            best = max(versions, key=lambda version: (len(versions[version]), version))
+            chosen.append((key, best))
+            seen = set(versions[best])
+            for answers in versions.values():
+                answers -= seen
+    return sorted(chosen)
 
 
 def pairs_of(address: str) -> list[tuple[int, int]]:
@@ -60,21 +99,18 @@ def pairs_of(address: str) -> list[tuple[int, int]]:
 
 
 def record(kinds: tuple[str, ...] = KAFKAS) -> None:
-    taken: set[tuple[int, int]] = set()
+    told: Recorded = {}
     for kind in kinds:
         with tempfile.TemporaryDirectory() as folder:
             broker = Broker(kind, Path(folder))
             try:
-                pairs = [pair for pair in pairs_of(broker.address) if pair not in taken]
-                told: dict[str, dict[str, Any]] = {}
-                for key, version in pairs:
-                    answers = answers_to(broker.address, key, version)
-                    told.setdefault(str(key), {})[str(version)] = answers
+                pairs = [pair for pair in pairs_of(broker.address) if pair not in told]
+                for pair in pairs:
+                    told[pair] = kind, answers_to(broker.address, *pair)
             finally:
                 broker.stop()
-        taken |= set(pairs)
-        file_of(kind).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
         print(kind, len(pairs))
+    FILE.write_text("\n".join(lines_of(told)) + "\n")
 
 
 def page() -> str:
@@ -95,7 +131,7 @@ def page() -> str:
         "|---|---|---|",
     ]
     rows: dict[int, list[str]] = {}
-    for (key, version), (kind, cases) in sorted(all_recorded().items()):
+    for (key, version), (kind, cases) in all_recorded().items():
         closed = all(answer == HANGS_UP for answer in cases.values())
         text = "x" if closed else str(len(cases))
         rows.setdefault(key, []).append(f"{version}: {kind.split(':')[1]}, {text}")
