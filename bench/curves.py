@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from report import about
+from report import about, save_svg
 from sides import Ours, SideError, ask, cpu_s, create_topic, end_offset, text
 
 HERE = Path(__file__).resolve().parent
@@ -294,7 +294,7 @@ def draw(curves: dict[str, Curve], folder: Path) -> bool:
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
         drawn.tight_layout()
-        drawn.savefig(folder / f"{name}.svg")
+        save_svg(drawn, folder / f"{name}.svg")
         pyplot.close(drawn)
     return True
 
