@@ -8,7 +8,7 @@ which answers when none is left. Nothing on disk changes.
 Limits: depth_max jobs; one that does not fit is answered with an error that consumers try again.
 What a job makes may be GROWTH times as large as its range, or GROWN_BYTES when that is more.
 A job holds its segment, so that retention may go on. Next: fetch.pyx; the threads are
-broker/server/fetch_interceptors.py.
+broker/server/interceptors.py.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

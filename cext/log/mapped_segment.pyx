@@ -17,7 +17,7 @@ the search begins at the segment's start, and finds the same more slowly. They a
 search, because the broker may cut or delete them any time.
 
 Nothing here is held longer than a call but the map itself: a segment that is deleted, or swapped
-by compaction, keeps its bytes for who has it open. Next on the data path: broker/scan/files.py.
+by compaction, keeps its bytes for who has it open. Next on the data path: broker/scan/log_directory.py.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

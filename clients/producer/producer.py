@@ -7,7 +7,7 @@
 
 `producer.type=sync`: `send` returns when the messages are acknowledged (as request.required.acks
 says) and raises FailedToSend when they are not. `async`: `send` queues them (async_producer.py).
-Any number of threads may send. Settings: producer_config.py; plugins: barnabas.hooks.client_specs.
+Any number of threads may send. Settings: config.py; plugins: barnabas.hooks.client_specs.
 """
 
 from __future__ import annotations
