@@ -2,4 +2,4 @@
 
 
 class BadOption(ValueError):
-    """An option that is missing, contradicts another, or has a value that it cannot have."""
+    """An option is missing, contradicts another one, or has an invalid value."""

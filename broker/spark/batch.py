@@ -1,4 +1,4 @@
-"""One batch: what it reads, as tasks that can be sent to workers, and the reading of one.
+"""One batch: its offset ranges as tasks that can be sent to workers, and the reading of a task.
 
 Rows are those of spark-sql-kafka: key, value, topic, partition, offset, timestamp in microseconds
 (-1 ms where a record has none), timestampType, and headers, null where a record has none.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker needs to read a range; plain values, so that it can be sent."""
+    """All that a worker needs to read a range, in plain values: it is pickled."""
 
     piece: TaskRange
     topic_id: bytes
@@ -63,7 +63,7 @@ def plan_batch(options: SourceOptions, narrowed: Narrowed = EVERYTHING) -> list[
 def tasks(
     cluster: Cluster, options: SourceOptions, seen: Seen, ranges: list[TaskRange]
 ) -> list[Task]:
-    """The ranges, cut as the options say, with what a worker needs."""
+    """One task for each range, or several where the options divide a range."""
     pieces = split(ranges, tasks_min=options.tasks_min, records_max=options.records_max)
     wanted: dict[str, list[int]] = {}
     for topic, index in sorted({(piece.topic, piece.partition) for piece in pieces}):
@@ -126,8 +126,8 @@ def _read(task: Task, wanted: Range) -> Iterator[Columns]:
 
 
 def _place(task: Task) -> LogDirectory | None:
-    """None on a machine that does not see what the driver saw, or has another broker's files under
-    that name: the broker has it."""
+    """None when this machine does not have the files that the driver saw, or has another broker's
+    files under that name: the records then come from the broker."""
     if task.directory is None:
         return None
     piece = task.piece

@@ -1,17 +1,17 @@
 """Checkpoints of Spark's Structured Streaming, read and written without Spark.
 
     metadata      {"id":"UUID"}                          of the query; no newline at the end
-    offsets/N     v1\\n METADATA \\n OFFSET [\\n OFFSET]    before batch N runs: to where it reads
-                  each source. METADATA is {"batchWatermarkMs":..,"batchTimestampMs":..,
+    offsets/N     v1\\n METADATA \\n OFFSET [\\n OFFSET]    before batch N runs: its end in each
+                  source. METADATA is {"batchWatermarkMs":..,"batchTimestampMs":..,
                   "conf":{..}}; an OFFSET that is not known yet is "-"
     commits/N     v1\\n {"nextBatchWatermarkMs":0}        after batch N is in the sink. v2 names
                   state stores besides
     sources/S/0   00 v1\\n OFFSET                         where source S began (Kafka's alone)
 
-Invariants: a name is written once; batch N is planned when N - 1 is committed; so there is at most
-one batch more in offsets than in commits, and after a crash it is run again with the same range.
+Invariants: each file is written once; batch N is planned after N - 1 is committed; so offsets has
+at most one batch more than commits, and after a crash that batch runs again with the same range.
 Retention: the newest batch and `batches_kept` before it. Truncation, wrong checksums, unknown
-versions and a second writer are errors that name the file, and nothing has been written then.
+versions and a second writer are errors that name the file; nothing is written then.
 
 Source: directories that Spark 4.2 and 4.3 wrote.
 """
@@ -44,7 +44,7 @@ def compact_json(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What offsets/N says."""
+    """The content of offsets/N."""
 
     batch_id: int
     metadata: Mapping[str, Any]
@@ -77,14 +77,14 @@ class PlannedBatch:
 
 @dataclass(slots=True)
 class Findings:
-    """Of verify: what is wrong, and what was looked at."""
+    """The result of `verify`: the problems, and what was read."""
 
     problems: list[CheckpointError] = field(default_factory=list)
     files: int = 0
 
 
 class Checkpoint:
-    """A checkpoint directory. Every read looks at the files anew."""
+    """A checkpoint directory. Every call reads the files again."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -127,7 +127,7 @@ class Checkpoint:
         return self._object(path, lines[0])
 
     def initial(self, source: int = 0) -> Offsets | None:
-        """Where Kafka's source began; None where it left nothing."""
+        """The start offsets of Kafka's source; None when it wrote none."""
         path = f"sources/{source}/0"
         try:
             data = self.files.read(path)
@@ -146,7 +146,7 @@ class Checkpoint:
         return self.batch(ids[-1]) if ids else None
 
     def last_committed(self) -> PlannedBatch | None:
-        """The newest batch that is in the sink."""
+        """The newest committed batch."""
         ids = self.batch_ids("commits")
         if not ids:
             return None
@@ -164,8 +164,8 @@ class Checkpoint:
         return None
 
     def finished_batch(self, *, replay: bool = False) -> PlannedBatch:
-        """The newest committed batch. Raises UnfinishedBatch when another was begun after it,
-        unless it may be read again (`replay`)."""
+        """The newest committed batch. Raises UnfinishedBatch when a later one was begun, unless its
+        records may be read again (`replay`)."""
         self.query_id()
         begun = self.unfinished()
         if begun is not None and not replay:
@@ -218,7 +218,7 @@ class Checkpoint:
     # ------------------------------------------------------------------------------- checking
 
     def verify(self) -> Findings:
-        """Reads every file, and holds them against each other."""
+        """Reads every file, and checks them against each other."""
         found = Findings()
         batches: dict[int, PlannedBatch] = {}
 
@@ -286,15 +286,15 @@ class Checkpoint:
         return found
 
     def begin_at(self, offsets: Mapping[str, Mapping[int, int]], *, now_ms: int) -> None:
-        """For a checkpoint that was just made: the query goes on at these offsets, whichever
-        source reads it. Batch 0 says so, and is committed without having run."""
+        """For a new checkpoint: the query starts at these offsets, whichever source reads it. Batch
+        0 holds them, and is committed without having run."""
         line = offsets_json(offsets)
         self.start_at(offsets)
         self.plan(0, [line], now_ms=now_ms)
         self.commit_batch(0)
 
     def start_at(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """For a checkpoint that was just made: where its first batch begins."""
+        """For a new checkpoint: writes the start offsets of the first batch."""
         self._put("sources/0/0", b"\0v1\n" + offsets_json(offsets).encode())
 
     def plan(
@@ -306,8 +306,8 @@ class Checkpoint:
         conf: Mapping[str, str] | None = None,
         watermark_ms: int = 0,
     ) -> None:
-        """Before a batch runs: to where it reads each source. Raises ConcurrentWriter, and
-        IncompleteCheckpoint when the batch before it is not committed."""
+        """Writes the end offsets of a batch in each source, before it runs. Raises
+        ConcurrentWriter, and IncompleteCheckpoint when the batch before it is not committed."""
         assert sources, "a query has a source"
         self._expect(batch_id)
         metadata = {
@@ -332,7 +332,7 @@ class Checkpoint:
             )
 
     def commit_batch(self, batch_id: int, *, watermark_ms: int = 0) -> None:
-        """After a batch is in the sink. Raises ConcurrentWriter, IncompleteCheckpoint."""
+        """Commits a batch that is in the sink. Raises ConcurrentWriter, IncompleteCheckpoint."""
         self.batch(batch_id)
         text = compact_json({"nextBatchWatermarkMs": watermark_ms})
         self._put(f"commits/{batch_id}", f"v1\n{text}".encode())
@@ -346,7 +346,7 @@ class Checkpoint:
             ) from None
 
     def retain(self, batches_kept: int = BATCHES_KEPT) -> None:
-        """Drops what is older than the newest batch and so many before it."""
+        """Deletes all batches but the newest one and `batches_kept` before it."""
         assert batches_kept >= 1, "the batch before the newest says where that one begins"
         planned = self.batch_ids()
         if not planned:
@@ -358,9 +358,9 @@ class Checkpoint:
                     self.files.delete(f"{log}/{batch_id}")
 
     def rewind(self, batch_id: int, *, replay: bool = False) -> list[int]:
-        """Forgets the batches after this one, which must be committed: the query reads their
-        records again. Gives what was forgotten. Newest first: after each deletion what is left is
-        a checkpoint that a query can go on from."""
+        """Deletes the batches after this one, which must be committed: the query reads their
+        records again. Returns the deleted batches. It deletes the newest first: after each deletion
+        a query can go on from the rest."""
         self.finished_batch(replay=replay)
         if batch_id not in self.batch_ids() or batch_id not in self.batch_ids("commits"):
             kept = [n for n in self.batch_ids() if n in set(self.batch_ids("commits"))]

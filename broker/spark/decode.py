@@ -13,9 +13,9 @@
 
 The varints are a count and an index for each level; a count of 0 stands for the first message.
 
-A null stays null. `returns` names the columns that are wanted, in Spark's words: what the schema
-has beside them is passed over, what it lacks is null. Avro needs fastavro, Protobuf protobuf
-(both are in barnabas[spark]).
+A null stays null. `returns` names the wanted columns as a Spark DDL string: other fields of the
+schema are ignored, and columns that the schema lacks are null. Avro needs fastavro, Protobuf
+protobuf (both are in barnabas[spark]).
 """
 
 import io
@@ -42,8 +42,8 @@ class UndecodableValue(ValueError):
 
 
 class Decoder:
-    """Decodes values one by one; what it learned of schemas is kept, CACHE_MAX of them at most
-    (schemas.py), and left out when it is pickled."""
+    """Decodes values one by one. It caches schemas, at most CACHE_MAX (schemas.py), and pickles
+    without the cache."""
 
     def __init__(self, schemas: Schemas | Mapping[int, Schema | str] | str) -> None:
         self.schemas = schemas_of(schemas)
@@ -161,7 +161,7 @@ def _protobuf(schema: Schema, schema_id: int, path: tuple[int, ...]) -> Decode:
 
 
 def _message_name(file: bytes, path: tuple[int, ...]) -> str | None:
-    """Descriptors do not tell the order in which messages stand; what they were made of does."""
+    """Descriptors lack the order of messages in the file; their FileDescriptorProto has it."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     found = FileDescriptorProto.FromString(file)
@@ -176,7 +176,7 @@ def _message_name(file: bytes, path: tuple[int, ...]) -> str | None:
 
 
 def _add_well_known(pool: Any) -> None:
-    """Registries do not hold what comes with Protobuf itself."""
+    """Registries do not hold the well-known types, which come with Protobuf itself."""
     from google.protobuf import any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
 
     for module in (any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
@@ -235,9 +235,9 @@ def decoded(
     *,
     on_error: str = FAIL,
 ) -> "Column":
-    """A column of what the values say. schemas: a registry's URL, a directory, or a mapping by id
+    """A column of the decoded values. schemas: a registry's URL, a directory, or a mapping by id
     (schemas.py). on_error: `fail` ends the query at the first value that cannot be decoded, `null`
-    goes on with a null. Raises ValueError for another word."""
+    replaces it by a null. Raises ValueError for another on_error."""
     from pyspark.sql.functions import arrow_udf
 
     if on_error not in (FAIL, NULL):
@@ -291,7 +291,7 @@ def decode_array(
 
 
 def fitted(value: Any, kind: "pyarrow.DataType") -> Any:
-    """What Arrow takes for a type: names in any case, maps as pairs, JSON where text is wanted."""
+    """Converts a value for an Arrow type: field names in any case, maps as pairs, JSON for text."""
     import pyarrow as pa
 
     if value is None:

@@ -1,5 +1,4 @@
-"""What can be wrong with a checkpoint (each names the file, and nothing was written then), and with
-what is written into topics."""
+"""Errors of checkpoints (each names the file, and nothing was written then) and of the sink."""
 
 
 class CheckpointError(Exception):
@@ -11,27 +10,27 @@ class CheckpointError(Exception):
 
 
 class TruncatedFile(CheckpointError):
-    """The file is shorter than what it must hold, or its end is no end."""
+    """The file is shorter than its content must be."""
 
 
 class ChecksumMismatch(CheckpointError):
-    """The `.crc` file beside it was made of other bytes."""
+    """The file does not match the `.crc` file beside it."""
 
 
 class UnknownVersion(CheckpointError):
-    """A later Spark wrote it, or it is no file of a checkpoint at all."""
+    """A later Spark wrote the file, or it is not a file of a checkpoint."""
 
 
 class ConcurrentWriter(CheckpointError):
-    """The file is there already: somebody else writes this checkpoint too."""
+    """The file exists already: another process writes this checkpoint too."""
 
 
 class IncompleteCheckpoint(CheckpointError):
-    """A file that belongs to the others is missing."""
+    """A file that the checkpoint needs is missing."""
 
 
 class UnfinishedBatch(CheckpointError):
-    """The newest batch was begun and is not known to have ended."""
+    """The newest batch was begun and is not committed."""
 
 
 class SinkError(Exception):
@@ -39,8 +38,8 @@ class SinkError(Exception):
 
 
 class BadRows(SinkError):
-    """The rows have no column that a record needs, or one of another type, or a null topic."""
+    """The rows lack a column that a record needs, or it has a wrong type, or a topic is null."""
 
 
 class LostRows(SinkError):
-    """Transactions that were decided had timed out before they could be ended."""
+    """Transactions that were decided had timed out before they were committed."""

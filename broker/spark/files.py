@@ -1,25 +1,26 @@
-"""Where checkpoints and loaded data are: the few calls that are needed, and local disks.
+"""The stores of checkpoints and loaded data: the interface, and local disks.
 
-A store is given paths below its root, with `/` between their parts. What every one must do:
+A store takes paths below its root, with `/` between their parts. Each store must provide:
 
-- put_if_absent: all the bytes or no file, and FileExistsError when the name is taken. Two writers
-  that put the same name: one of them fails. A store that cannot promise that is refused, because a
-  checkpoint has no other lock.
+- put_if_absent: writes all bytes or no file, and raises FileExistsError when the name is taken.
+When
+  two writers put the same name, one of them fails. A store that cannot promise this is refused,
+  because a checkpoint has no other lock.
 - replace: readers see the old bytes or the new ones.
-- publish: files that lie somewhere below the root get their names in a directory, which is there
-  whole or not at all, and FileExistsError when it is there. A store without an atomic rename puts
-  the file _SUCCESS last, and a directory without it does not count.
+- publish: moves files from below the root into a new directory, which is complete or absent; raises
+  FileExistsError when it exists. A store without an atomic rename puts the file _SUCCESS last, and
+  readers ignore a directory without it.
 
-HDFS is webhdfs_files.py, S3 and what speaks like it s3_files.py.
+webhdfs_files.py is the store of HDFS, s3_files.py that of S3 and compatible stores.
 
 Local disks are Hadoop's ChecksumFileSystem: beside NAME there is `.NAME.crc`,
 
     "crc" 00, int32 512, then for each 512 bytes of NAME its CRC-32 (IEEE)      (big-endian)
 
-and a NAME whose `.crc` is missing is not checked. Files are written as `.NAME.UUID.tmp`, synced,
-and linked to their name, which fails where rename would overwrite. The data gets its name before
-its `.crc`, and loses the `.crc` before its bytes change: a crash between the two leaves data
-without one, never data with the wrong one.
+and a NAME without `.crc` is not checked. Files are written as `.NAME.UUID.tmp`, synced, and
+hard-linked to their name, because a link fails where a rename would overwrite. The data gets its
+name before its `.crc`, and loses the `.crc` before its bytes change: a crash between the two leaves
+data without a `.crc`, never data with a wrong one.
 """
 
 import errno
@@ -46,10 +47,10 @@ class Files(Protocol):
     """A store of files; its names are relative to the checkpoint."""
 
     def shown(self, path: str) -> str:
-        """The whole name, for messages."""
+        """The full name, for messages."""
 
     def names(self, directory: str) -> list[str]:
-        """What is in a directory, hidden files left out; nothing when there is none."""
+        """The names in a directory, without hidden files; none when the directory is absent."""
 
     def read(self, path: str) -> bytes:
         """Raises FileNotFoundError, ChecksumMismatch, OSError."""
@@ -61,26 +62,26 @@ class Files(Protocol):
         """Raises OSError."""
 
     def delete(self, path: str) -> None:
-        """Nothing happens when it is not there. Raises OSError."""
+        """Deletes a file; an absent one is no error. Raises OSError."""
 
     def modified_ms(self, path: str) -> int:
         """Raises FileNotFoundError, OSError."""
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to write, which is there and durable when the context ends without an error.
+        """A new file to write, which exists and is durable when the context ends without an error.
         Raises OSError."""
 
     def publish(self, files: Mapping[str, str], directory: str, *, gathered: str) -> None:
-        """files: for each name below the new directory the path of what gets it. _SUCCESS is one
-        of them. gathered: a name of the caller's own, where a store may put them together first.
-        Raises FileExistsError, OSError."""
+        """`files`: for each name below the new directory the path of its file; _SUCCESS is one of
+        them. `gathered`: a directory name of the caller's own, where a store may collect the files
+        first. Raises FileExistsError, OSError."""
 
     def delete_tree(self, directory: str) -> None:
-        """With all that is in it; nothing happens when it is not there. Raises OSError."""
+        """Deletes a directory with its content; an absent one is no error. Raises OSError."""
 
 
 def checksums(data: bytes) -> bytes:
-    """What belongs into the `.crc` file."""
+    """The content of the `.crc` file."""
     parts = [CRC_HEAD]
     for at in range(0, len(data), CHUNK_BYTES):
         parts.append(zlib.crc32(data[at : at + CHUNK_BYTES]).to_bytes(4, "big"))
@@ -88,7 +89,7 @@ def checksums(data: bytes) -> bytes:
 
 
 class LocalFiles:
-    """A directory of this machine, made when something is put into it."""
+    """A directory of this machine, created with the first file."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)

@@ -1,9 +1,8 @@
-"""Filters of a batch that narrow what is read: on topic, partition, offset and timestamp.
+"""Filters of a batch that narrow its offset ranges: on topic, partition, offset and timestamp.
 
-Those on topic, partition and offset are answered here to the full. A filter on the timestamp moves
-the start of each partition to its first record of such a time and is applied by Spark all the same,
-since later records may be older. What is not understood stays with Spark.
-"""
+Filters on topic, partition and offset are applied here completely. A filter on the timestamp moves
+the start of each partition to its first matching record; Spark applies it too, because later
+records may be older. Spark alone applies all other filters."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """What the filters leave of the records of a batch."""
+    """The part of a batch that its filters leave."""
 
     topics: frozenset[str] | None = None  # None: all
     partitions: frozenset[int] | None = None
@@ -49,7 +48,7 @@ EVERYTHING = Narrowed()
 
 
 def narrow(filters: Iterable[Any]) -> tuple[Narrowed, list[Any]]:
-    """What PySpark's filters leave, and those that Spark is still to apply."""
+    """The part that PySpark's filters leave, and the filters that Spark must still apply."""
     narrowed, left = EVERYTHING, []
     for one in filters:
         step = _step(narrowed, type(one).__name__, one)
@@ -61,7 +60,7 @@ def narrow(filters: Iterable[Any]) -> tuple[Narrowed, list[Any]]:
 
 
 def _step(so_far: Narrowed, kind: str, one: Any) -> Narrowed | None:
-    """None: not understood."""
+    """None: a filter that this source cannot apply."""
     if len(getattr(one, "attribute", ())) != 1:
         return None
     name = one.attribute[0]

@@ -1,16 +1,16 @@
 """The offsets of a Kafka source, as Spark writes them: {"topic":{"partition":offset,...},...}.
 
-One line of JSON without spaces; what is read may have some. An offset is the end of what a batch
-reads: the first one it does not. -2 and -1, earliest and latest, are for starting offsets alone.
+One line of JSON, written without spaces. An offset is the end of a batch: the first offset that the
+batch does not read. -2 and -1, earliest and latest, occur in starting offsets only.
 
-Behind the offsets we write which topics they are of: TOPIC#ID as a topic without partitions,
+After the offsets we write the topic ids: TOPIC#ID as a topic without partitions,
 
     {"news":{"0":5,"1":7},"news#kxVd3sZ5TTy9Q7yS1fWb9A":{}}
 
-because Spark tells a Python source nothing else that outlives a restart, its checkpoint's place
-least of all. spark-sql-kafka makes a list of partitions of what it reads, in all its versions (4.2
-was tried), so that such a topic is nothing to it; what it writes has no ids, and then they are not
-known. No topic's name has a `#`.
+because the offsets are all that a Python source gets back from Spark after a restart; it does not
+even learn the place of its checkpoint. spark-sql-kafka turns the JSON into a list of partitions, in
+all its versions (4.2 was tried), so it ignores such a topic; it writes no ids, and then they are
+unknown. No topic name contains a `#`.
 """
 
 import json
@@ -28,7 +28,7 @@ ID_SIGN = "#"
 def offsets_json(
     offsets: Mapping[str, Mapping[int, int]], ids: Mapping[str, bytes] | None = None
 ) -> str:
-    """Topics and partitions in their order, so that equal offsets are equal bytes."""
+    """Writes topics and partitions in order, so that equal offsets have equal bytes."""
     rows = {
         topic: {str(index): offset for index, offset in sorted(partitions.items())}
         for topic, partitions in sorted(offsets.items())
@@ -37,12 +37,12 @@ def offsets_json(
 
 
 def id_marks(ids: Mapping[str, bytes]) -> dict[str, dict[str, int]]:
-    """What is written behind the offsets."""
+    """The entries with topic ids, for the end of the line."""
     return {f"{topic}{ID_SIGN}{uuid_text(i)}": {} for topic, i in sorted(ids.items())}
 
 
 def marked_ids(names: Iterable[str]) -> TopicIds:
-    """What such names say; others say nothing."""
+    """The topic ids in such entries; other names are ignored."""
     found: TopicIds = {}
     for name in names:
         topic, sign, text = name.partition(ID_SIGN)
@@ -82,5 +82,5 @@ def kafka_offsets(line: str) -> Offsets | None:
 
 
 def topic_ids(line: str) -> TopicIds:
-    """Of the topics that stand in a line, as far as it tells."""
+    """The ids of the topics in a line, as far as it has them."""
     return marked_ids(json.loads(line)) if kafka_offsets(line) is not None else {}

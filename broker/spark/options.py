@@ -15,16 +15,15 @@
 | includeHeaders | false |
 | maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay (15m) | how much a micro-batch has |
 | maxBytesPerTrigger | the same in bytes of the log |
-| commitOffsetsToGroup | a group that is told how far a stream is |
+| commitOffsetsToGroup | a group to which a stream commits its offsets |
 | kafka.group.id | for startingOffsets=group alone, else commitOffsetsToGroup is |
 | isolation, kafka.isolation.level | read_committed, or read_uncommitted |
 | segments.dir | where the broker's log directories are seen by the tasks, with commas |
 | source | auto (files where they are here, else Fetch), files, wire |
 | batchBytes | of an Arrow batch, 4 MiB |
 
-Names are compared without regard to case, because Spark hands them over in lower case. Of `kafka.*`
-those of TLS and SASL are in client/security_settings.py; the others are the Java client's own
-affairs and are passed over.
+Names are not case-sensitive, because Spark passes them in lower case. The `kafka.*` options of TLS
+and SASL are in client/security_settings.py; the others concern the Java client and are ignored.
 """
 
 import json
@@ -58,14 +57,14 @@ SPAN_MS["d"] = 24 * SPAN_MS["h"]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """A cluster and how it is spoken to; plain values, so that workers can be sent it. What is
-    secret is not in its repr."""
+    """A cluster and the settings of connections to it, in plain values: it is pickled. Its repr
+    leaves out secrets."""
 
     bootstrap: str
     security: Security | None = None
 
     def cluster(self, *, was_there: bool = False) -> Cluster:
-        """was_there: the brokers were reached a moment ago, by the driver."""
+        """`was_there`: the driver has just reached the brokers."""
         return Cluster(self.bootstrap, security=self.security, patient=was_there)
 
 
@@ -97,7 +96,7 @@ class SourceOptions:
 
     @property
     def start_moves(self) -> bool:
-        """Whether the same question later may be answered with other offsets."""
+        """Whether the same options may mean other offsets later."""
         if self.start_times is not None:
             return self.latest_when_too_late
         if isinstance(self.start, str):

@@ -1,15 +1,15 @@
-"""What a batch reads, and how it is cut into tasks: plain arithmetic over offsets, no I/O.
+"""The ranges of a batch, and their division into tasks: arithmetic over offsets, no I/O.
 
 The rules are spark-sql-kafka's, so that a query that moves here reads the same batches:
 
-- `latest_within` gives each partition a share of maxOffsetsPerTrigger in proportion to what waits
-  there; none is starved: a share below one record is one.
-- `MinOffsets` holds a batch back until enough records wait or maxTriggerDelay is over.
-- `split` cuts partitions that have more than maxRecordsPerPartition, then, when there are fewer
-  tasks than minPartitions, the large ones in proportion to their size.
+- `latest_within` gives each partition a share of maxOffsetsPerTrigger in proportion to its unread
+  records; a share below one record becomes one record.
+- `MinOffsets` delays a batch until it has enough records or maxTriggerDelay is over.
+- `split` divides partitions that have more than maxRecordsPerPartition; then, when there are fewer
+  tasks than minPartitions, it divides the large ones in proportion to their size.
 
-`latest_within_bytes` is ours: the same shares, of bytes. `starting` decides what happens when
-offsets that were to be read are gone, a partition is new, or a topic is another one than before.
+`latest_within_bytes` is our addition: the same shares, of bytes. `starting` decides what happens
+when the next offsets are deleted, a partition is new, or a topic was created again.
 """
 
 import math
@@ -44,7 +44,7 @@ class TaskRange:
 
 
 def waiting(start: Positions, latest: Positions) -> dict[TopicPartition, int]:
-    """How many offsets there are to be read, of the partitions that have some."""
+    """The number of unread offsets, for the partitions that have some."""
     sizes = {tp: end - start[tp] for tp, end in latest.items() if tp in start}
     return {tp: size for tp, size in sizes.items() if size > 0}
 
@@ -52,7 +52,7 @@ def waiting(start: Positions, latest: Positions) -> dict[TopicPartition, int]:
 def latest_within(
     start: Positions, latest: Positions, offsets_max: int
 ) -> dict[TopicPartition, int]:
-    """To where a batch of about so many offsets reads."""
+    """The end of a batch of about so many offsets."""
     sizes = waiting(start, latest)
     total = sum(sizes.values())
     if total < 1:
@@ -71,7 +71,7 @@ def latest_within_bytes(
     bytes_max: int,
     bytes_between: Callable[[TopicPartition, int, int], int],
 ) -> Ends:
-    """To where a batch of about so many stored bytes reads; of each partition one record at least.
+    """The end of a batch of about so many stored bytes, with at least one record of each partition.
 
     bytes_between(partition, start, end) may be an estimate, but does not fall as `end` grows."""
     sizes = {tp: bytes_between(tp, start[tp], latest[tp]) for tp in waiting(start, latest)}
@@ -94,14 +94,14 @@ def latest_within_bytes(
 
 @dataclass(slots=True)
 class MinOffsets:
-    """minOffsetsPerTrigger with maxTriggerDelay: whether a batch is run now."""
+    """minOffsetsPerTrigger with maxTriggerDelay: decides whether a batch runs now."""
 
     offsets_min: int
     delay_ms: int = DELAY_MS
     last_ms: int | None = None
 
     def is_due(self, start: Positions, latest: Positions, *, now_ms: int) -> bool:
-        """The first one is; it and every one that is sets the delay anew."""
+        """Whether a batch runs now. The first one does; each batch that runs restarts the delay."""
         enough = sum(waiting(start, latest).values()) >= self.offsets_min
         over = self.last_ms is None or now_ms - self.last_ms >= self.delay_ms
         if enough or over:
@@ -117,7 +117,7 @@ def _part_count(size: int, total: int, parts: int) -> int:
 
 
 def _cut(one: TaskRange, parts: int) -> list[TaskRange]:
-    """The last ones take what division leaves over."""
+    """Divides a range into equal parts; the last parts take the remainder."""
     found, at, left = [], one.start, one.size
     for part in range(parts):
         size = left // (parts - part)
@@ -166,7 +166,7 @@ def task_ranges(start: Positions, end: Positions) -> list[TaskRange]:
 
 
 class DataLoss(Exception):
-    """Records that were to be read are not there any more."""
+    """Records that the query has not read are deleted."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__(
@@ -178,7 +178,7 @@ class DataLoss(Exception):
 
 @dataclass(slots=True)
 class Start:
-    """Where a batch begins, and what was lost on the way there."""
+    """The start offsets of a batch, and descriptions of the lost ranges."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
@@ -193,12 +193,12 @@ def starting(
     ids_before: Mapping[str, bytes] | None = None,
     ids_now: Mapping[str, bytes] | None = None,
 ) -> Start:
-    """Where each partition that is there now begins.
+    """The start offset of each existing partition.
 
-    asked: from the batch before; a partition that is not in it is new and is read from its earliest
-    offset. ids_before: the topic ids when `asked` was read, as far as they are known, and ids_now
-    those of today; a topic that is another one now is read from its begin. Raises DataLoss, with
-    all that is lost, unless that is allowed."""
+    asked: the end of the batch before; a partition that it lacks is new and is read from its
+    earliest offset. ids_before: the known topic ids at that time, and ids_now those of today; a
+    topic with another id is read from its begin. Raises DataLoss, with all lost ranges, unless data
+    loss is allowed."""
     found = Start()
     before, now = ids_before or {}, ids_now or {}
     renewed = {

@@ -1,4 +1,4 @@
-"""Where a query begins, and where a batch ends: what the options say, as offsets."""
+"""The start of a query and the end of a batch: options turned into offsets."""
 
 from barnabas.client import Cluster, list_offsets
 from barnabas.client.groups import committed_offsets
@@ -20,7 +20,7 @@ EARLIEST_MARK = -2
 def first_offsets(
     cluster: Cluster, options: SourceOptions, seen: Seen
 ) -> dict[TopicPartition, int]:
-    """As asked for: they may lie outside of what is there. Raises BadOption."""
+    """The offsets of the options; they may lie outside of the partition. Raises BadOption."""
     earliest, latest = seen.earliest(), seen.latest(options.committed)
     if options.start_times is not None:
         found = _of_times(cluster, "startingOffsetsByTimestamp", options.start_times, seen)
@@ -44,7 +44,7 @@ def first_offsets(
 
 
 def last_offsets(cluster: Cluster, options: SourceOptions, seen: Seen) -> dict[TopicPartition, int]:
-    """Of a batch, within what is there. Raises BadOption."""
+    """The end offsets of a batch, within the partitions. Raises BadOption."""
     latest = seen.latest(options.committed)
     if options.end_times is not None:
         found = _of_times(cluster, "endingOffsetsByTimestamp", options.end_times, seen)

@@ -1,4 +1,4 @@
-"""What a query's progress tells: how far behind it is, and to a group how far it came.
+"""The lag of a query from its progress events, and commits of its offsets to a group.
 
     from barnabas.spark.progress import GroupCommits, lag
 
@@ -6,9 +6,9 @@
     spark.streams.addListener(GroupCommits("127.0.0.1:9092", "nightly", query="to-parquet"))
     GroupCommits("10.0.0.1:9093", "nightly", options={"kafka.security.protocol": "SSL"})
 
-A source commits to `commitOffsetsToGroup` when Spark asks it for the next batch, which is at the
-next trigger. Where triggers are far apart the listener tells the group right after each batch. It
-works for spark-sql-kafka's sources too.
+A source commits to `commitOffsetsToGroup` when Spark asks for the next batch, which is at the next
+trigger. When triggers are far apart the listener commits right after each batch. It works for
+spark-sql-kafka's sources too.
 """
 
 import json
@@ -34,14 +34,15 @@ log = logging.getLogger("barnabas.spark")
 
 
 def _offsets(source: Any, name: str) -> Offsets:
-    """Of one source of a progress event, which has them as text or as what the text says."""
+    """The offsets of one source in a progress event, which has them as text or as parsed JSON."""
     found = source[name] if isinstance(source, dict) else getattr(source, name)
     text = found if isinstance(found, str) else json.dumps(found)
     return kafka_offsets(text) or {}
 
 
 def lag(progress: Any) -> dict[tuple[str, int], int]:
-    """How many offsets of each partition wait after a batch, over all sources of the query."""
+    """The number of unread offsets of each partition after a batch, over all sources of the
+    query."""
     found: dict[tuple[str, int], int] = {}
     for source in progress["sources"] if isinstance(progress, dict) else progress.sources:
         latest = _offsets(source, "latestOffset")
@@ -53,10 +54,10 @@ def lag(progress: Any) -> dict[tuple[str, int], int]:
 
 
 class GroupCommits(StreamingQueryListener):
-    """Commits the end of each batch, once it is done, to a group.
+    """Commits the end of each finished batch to a group.
 
-    query: the name of the query that is meant; None: any of the session's. options: how to connect,
-    as the query's own of TLS and SASL. Raises BadOption."""
+    query: the name of a query; None: every query of the session. options: connection options, as
+    the query's own of TLS and SASL. Raises BadOption."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""PySpark's side of reading: what it calls in the driver and in its workers.
+"""The readers that PySpark calls in the driver and in its workers.
 
-A reader goes to the workers with the schema that was asked for. Where a job names the columns that
-it wants (`.schema("value binary, offset bigint")`), they alone are handed over.
+A reader goes to the workers with the requested schema. When a job names its columns
+(`.schema("value binary, offset bigint")`), only those are produced.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,7 +85,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One object lives in the driver as long as the query runs; copies of it read in workers."""
+    """One object lives in the driver while the query runs; copies of it read in workers."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, checked(schema)

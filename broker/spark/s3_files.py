@@ -1,17 +1,17 @@
-"""S3 and stores that speak like it, through boto3: put if absent, nothing renamed.
+"""S3 and compatible stores, through boto3: put if absent, without renames.
 
     s3://BUCKET/PREFIX (s3a: is the same)   credentials, region and AWS_ENDPOINT_URL_S3 as every
                                             program with boto3 takes them
 
-A name is written once by `If-None-Match: *`: S3 has it since August 2024, and so do MinIO, R2,
-Ceph, Google's and others. A store that knows the header not would take a second writer's bytes
-without a word, so each is tried first: a probe is put twice, and who takes both is refused.
-pyarrow's S3 file system and s3fs were weighed: the first sends no such header, the second is boto3
-underneath.
+`If-None-Match: *` writes a name once: S3 has it since August 2024, and so do MinIO, R2, Ceph,
+Google's and others. A store that ignores the header would silently take a second writer's bytes, so
+each store is tested first: a probe is put twice, and a store that takes both is refused. We
+considered pyarrow's S3 file system and s3fs: the first sends no such header, the second uses boto3
+itself.
 
-There is no rename. `publish` copies file by file (the store does it, no byte comes here), _SUCCESS
-last and if absent: without it the others do not count. A crash before it leaves copies, under names
-that the next attempt takes again.
+S3 has no rename. `publish` copies file by file inside the store, with _SUCCESS last and if absent:
+without it the others do not count. A crash before it leaves copies, under names that the next
+attempt overwrites.
 """
 
 import os
@@ -54,7 +54,7 @@ class S3Files:
         return f"{self.prefix}/{path}" if self.prefix else path
 
     def _below(self, directory: str) -> str:
-        """What the keys of all that is in it begin with."""
+        """The prefix of the keys of all its objects."""
         return "".join(f"{part}/" for part in (self.prefix, directory) if part)
 
     def names(self, directory: str) -> list[str]:
@@ -81,8 +81,8 @@ class S3Files:
             raise FileExistsError(17, "it is there already", self.shown(path))
 
     def _put_once(self, path: str, data: bytes) -> bool:
-        """Whether these bytes have the name now. A put whose answer was lost is sent again by
-        boto3 and finds itself: `writer` tells."""
+        """Whether these bytes have the name now. When an answer was lost, boto3 sends the put again
+        and finds its own object: `writer` identifies it."""
         writer = str(uuid.uuid4())
         for attempt in range(CONFLICTS_MAX):
             try:
@@ -105,7 +105,7 @@ class S3Files:
         return False
 
     def _try(self) -> None:
-        """Once for each store, before its first put. Raises CheckpointError."""
+        """Tests a store once, before its first put. Raises CheckpointError."""
         if self._is_tried:
             return
         probe = f".probe.{uuid.uuid4()}"
@@ -164,7 +164,7 @@ class S3Files:
 
     @contextmanager
     def _names(self, path: str) -> Iterator[None]:
-        """boto3's errors as those of files, with the object's name."""
+        """Turns boto3's errors into those of files, with the object's name."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         shown = self.shown(path)

@@ -1,8 +1,7 @@
 """Arrow scalars without pandas.
 
-pyarrow's own `scalar` and `array` ask whether pandas has anything to do with what they are given,
-and import it for that where it is installed: half a second of CPU at each start of a Spark worker.
-"""
+pyarrow's own `scalar` and `array` check whether their argument is a pandas object, and import
+pandas for that: half a second of CPU at each start of a Spark worker."""
 
 import struct
 from typing import TYPE_CHECKING

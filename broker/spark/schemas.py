@@ -1,13 +1,13 @@
-"""Where a value's schema is found by its id: a dict, a directory, or a schema registry over HTTP.
+"""Schemas by id: from a dict, a directory, or a schema registry over HTTP.
 
 A directory holds ID.avsc (Avro), ID.desc (Protobuf: a FileDescriptorSet, as `protoc
---include_imports --descriptor_set_out` writes it) or ID.json (JSON schema); a dict has ids as its
-keys and as values the text of an Avro schema, or a Schema. A registry is asked GET
-/schemas/ids/ID, and for what a schema refers to GET /subjects/SUBJECT/versions/VERSION; Protobuf
-schemas are asked for in their serialized form (?format=serialized).
+--include_imports --descriptor_set_out` writes it) or ID.json (JSON schema); a dict maps ids to the
+text of an Avro schema, or to a Schema. A registry gets the requests GET /schemas/ids/ID, and GET
+/subjects/SUBJECT/versions/VERSION for references; Protobuf schemas are fetched in their serialized
+form (?format=serialized).
 
-An id's schema never changes, so a process asks a registry once for it. Limits: ANSWER_BYTES_MAX of
-an answer, TIMEOUT_S for each, REFERENCES_MAX for all that one schema refers to, CACHE_MAX schemas.
+The schema of an id never changes, so a process fetches it once. Limits: ANSWER_BYTES_MAX and
+TIMEOUT_S for an answer, REFERENCES_MAX references of one schema, CACHE_MAX schemas.
 """
 
 import base64
@@ -30,14 +30,14 @@ REFERENCES_MAX, CACHE_MAX = 200, 1000
 
 
 class SchemaError(Exception):
-    """A schema that is not found, not readable, or of another kind; `str` is one plain line."""
+    """A schema is missing, unreadable, or of another kind; `str` is one plain line."""
 
 
 @dataclass(frozen=True)
 class Schema:
     """kind: AVRO, PROTOBUF or JSON. text: Avro's or JSON's schema. files: Protobuf's serialized
-    FileDescriptorProtos, what is imported before what imports it. named: texts of the Avro
-    schemas that this one refers to, in the order in which they are needed."""
+    FileDescriptorProtos, imported files first. named: texts of the referenced Avro schemas, in the
+    order in which they are needed."""
 
     kind: str
     text: str = ""
@@ -125,7 +125,8 @@ def _registered(url: str, schema_id: int) -> Schema:
 
 
 def _referred(url: str, answer: Mapping[str, Any], form: str) -> list[Mapping[str, Any]]:
-    """What a schema refers to, and what that does, each once, before what needs it."""
+    """The direct and indirect references of a schema, each once, before the schemas that need
+    it."""
     found: dict[tuple[str, int], Mapping[str, Any]] = {}
     under_way: set[tuple[str, int]] = set()
 
@@ -176,7 +177,7 @@ def _get(url: str, path: str) -> dict[str, Any]:
 
 
 def _shown(url: str) -> str:
-    """Without the password."""
+    """The URL without its password."""
     parts = urllib.parse.urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 

@@ -3,9 +3,9 @@
     df.selectExpr("key", "value").write.format("barnabas").mode("append")
         .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("topic", "news").save()
 
-Spark makes a writer on the driver for each batch, sends it to the tasks, and makes another one (for
-streams) to commit. What a task is part of it learns from Spark's local properties: the ids of the
-query and of its run, and the batch's number. A batch write is one batch of a key of its own.
+Spark creates a writer on the driver for each batch, sends it to the tasks, and (for streams)
+creates another one to commit. A task learns the ids of the query and its run, and the batch number,
+from Spark's local properties. A batch write is one batch with a key of its own.
 
 Read on: sink_tasks.py, sink_commit.py, sink_ledger.py.
 """
@@ -58,13 +58,13 @@ CHECK_MS = 10_000  # for which brokers may be away when a batch is planned
 
 @dataclass
 class SinkMessage(WriterCommitMessage):
-    """What a task hands to the driver."""
+    """The message of a task to the driver."""
 
     written: Written
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """df.write: one batch, whose key nobody else has."""
+    """df.write: one batch, with a unique key."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check(schema, options)
@@ -119,7 +119,7 @@ def _written(messages: Sequence[Any]) -> list[Written | None]:
 
 
 def check(schema: StructType, options: SinkOptions) -> None:
-    """Before any task. Raises BadRows, BadOption, SinkError, and what the brokers say."""
+    """Checks before any task. Raises BadRows, BadOption, SinkError, and brokers' errors."""
     encoding = Encoding(options)
     encoding.close()
     check_schema(schema, options, encoding.takes_any)
@@ -131,7 +131,7 @@ def check_schema(
     options: SinkOptions,
     takes_any: Callable[[str], bool] = lambda column: False,
 ) -> None:
-    """Columns as spark-sql-kafka's sink takes them. Raises BadRows."""
+    """Checks for the columns of spark-sql-kafka's sink. Raises BadRows."""
     columns = {field.name.lower(): field.dataType for field in schema.fields}
     if "value" not in columns:
         raise BadRows("there is no column value: a record is made of it")
@@ -164,9 +164,10 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def check_brokers(options: SinkOptions) -> None:
-    """Before any task: what would fail in all of them. The ledger topic is made if need be.
+    """Checks, before any task, for everything that would fail in all of them. Creates a missing
+    ledger topic.
 
-    Raises what the client and brokers say, SinkError, BadOption."""
+    Raises errors of client and brokers, SinkError, BadOption."""
     with options.cluster(CHECK_MS) as cluster:
         cluster.retrying(lambda: cluster.refresh([]))
         if options.topic is not None:
@@ -181,7 +182,7 @@ def check_brokers(options: SinkOptions) -> None:
 
 
 def _timeout_max_ms(cluster: Cluster) -> int | None:
-    """None: the brokers do not tell this user; InitProducerId will."""
+    """None: this user may not read the setting; InitProducerId will check it."""
     node_id = min(cluster.brokers, default=None)
     if node_id is None:
         return None

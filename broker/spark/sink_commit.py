@@ -1,15 +1,15 @@
-"""The driver's part of the sink: a batch is decided in the ledger, then its transactions are ended.
+"""The driver's part of the sink: decides a batch in the ledger, then ends its transactions.
 
     tasks: write, hand (transactional id, producer id, epoch) over      sink_tasks.py
     commit: claim the key -> read the newest entry -> list what else is open -> DECIDED
             -> end each with commit -> DONE -> abort what else was open
     abort:  claim the key -> read -> decided already: end as decided; otherwise abort all
 
-States, crashes and who fences whom: docs/decisions/spark-sink.md. Two rules carry it: a transaction
-is committed only when a DECIDED record names it, and aborted only by one who has claimed the key
-and has then written a record of its own, or who handed it over itself.
+States, crashes and fencing: docs/decisions/spark-sink.md. Two rules carry it: a transaction is
+committed only when a DECIDED record names it, and aborted only by a driver that has claimed the key
+and then written a record of its own, or by the run whose tasks handed it over.
 
-`reached` is told each step's name when it is done; tests kill there.
+`reached` is called with the name of each finished step; tests kill the process there.
 """
 
 import logging
@@ -45,7 +45,8 @@ Reached = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task hands to the driver. planned_ms: the driver's clock before the tasks began."""
+    """The message of a task to the driver. planned_ms: the driver's clock before the tasks
+    began."""
 
     key: str
     run: str
@@ -63,8 +64,8 @@ def now_ms() -> int:
 def commit_batch(
     options: SinkOptions, written: Sequence[Written], *, reached: Reached = lambda step: None
 ) -> None:
-    """One batch, whose tasks have all ended. Returns when its rows are committed, by now or by an
-    earlier run. Raises SinkError; the batch may then be decided, and is finished later."""
+    """Commits one batch, whose tasks have all ended. Returns when its rows are committed, by this
+    or an earlier run. Raises SinkError; the batch may then be decided, and is finished later."""
     mine = _prepared(written)
     if not mine and not any(one.was_decided for one in written):
         return
@@ -96,7 +97,7 @@ def commit_batch(
 
 
 def abort_batch(options: SinkOptions, written: Sequence[Written | None]) -> None:
-    """A batch that failed: what its tasks handed over is aborted, unless it was decided."""
+    """Aborts the transactions of a failed batch, unless it was decided."""
     known = [one for one in written if one is not None]
     mine = _prepared(known)
     if not mine:
@@ -118,8 +119,8 @@ def abort_batch(options: SinkOptions, written: Sequence[Written | None]) -> None
 
 
 def finish_abandoned(options: SinkOptions) -> None:
-    """Batch writes whose driver died between the decision and the ends: nobody writes them again,
-    so who comes next finishes them. What cannot be finished is told in the log."""
+    """Finishes batch writes whose driver died after the decision: no later run repeats them, so the
+    next driver finishes them. Failures are logged."""
     with options.cluster() as cluster:
         keys = decided_before(cluster, options.ledger, JOB, now_ms() - ABANDONED_MS)
     for key in keys:
@@ -130,7 +131,7 @@ def finish_abandoned(options: SinkOptions) -> None:
 
 
 def finish_decided(options: SinkOptions, key: str) -> bool:
-    """Ends what a driver that is gone had decided; whether there was anything."""
+    """Ends the transactions that a dead driver had decided. Returns whether there were any."""
     with options.cluster() as cluster, LedgerHolder(cluster, options.ledger, key) as held:
         if held.newest is None or held.newest.state != DECIDED:
             return False
@@ -139,7 +140,7 @@ def finish_decided(options: SinkOptions, key: str) -> bool:
 
 
 class _Commit:
-    """One claimer's steps."""
+    """The steps of a driver that has claimed the key."""
 
     def __init__(
         self, options: SinkOptions, cluster: Cluster, held: LedgerHolder, reached: Reached
@@ -151,8 +152,8 @@ class _Commit:
         self.reached("decided")
 
     def finish_earlier(self, newest: Entry, first: Written) -> None:
-        """The batch was decided by an earlier run, or is behind. Only who writes DONE may abort
-        what that run left open: nobody can have begun the next batch before."""
+        """The batch was decided by an earlier run, or is behind. Only the driver that writes DONE
+        may abort that run's open transactions: no driver can have begun the next batch before."""
         if newest.state == DECIDED:
             others = self.others(newest.transactions, "")
             self.finish(newest)
@@ -199,8 +200,8 @@ class _Commit:
             )
 
     def others(self, mine: Iterable[Prepared], run: str) -> list[Prepared]:
-        """What else the key's tasks (or those of one run) hold open: attempts that lost, and what
-        a killed run left. None from brokers before Kafka 3.0, where their timeout ends them."""
+        """The other open transactions of the key (or of one run): of failed attempts, and of killed
+        runs. None from brokers before Kafka 3.0, where their timeout ends them."""
         known = set(mine)
         start = transaction_name(self.held.key, f"{run}/" if run else "")
         try:
@@ -237,7 +238,7 @@ def _prepared(written: Iterable[Written]) -> list[Prepared]:
 
 
 def _abort(cluster: Cluster, transactions: Iterable[Prepared]) -> None:
-    """What cannot be aborted now is aborted by its timeout."""
+    """Aborts transactions. One that cannot be aborted now is aborted by its timeout."""
     for one in transactions:
         try:
             end_transaction(cluster, one, commit=False)

@@ -1,8 +1,8 @@
-"""Plugins of the sink: encoders of values and keys, and the partitioner, as the clients have them.
+"""Plugins of the sink: encoders of values and keys, and the partitioner, the same as for clients.
 
-They are named as in the settings of the old producer (docs/old-clients.md), made in each task, and
-asked for the rows of one Arrow batch and one topic at a time. Without an encoder a column is string
-or binary; with one it is what the plugin takes: a struct is a dict.
+The settings are those of the old producer (docs/old-clients.md). Each task creates the plugins, and
+calls them for the rows of one Arrow batch and one topic at a time. Without an encoder a column must
+be string or binary; with one it may be any type that the plugin takes: a struct becomes a dict.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ HOOKS = {VALUE_ENCODER: "encode", KEY_ENCODER: "encode", PARTITIONER: "choose_pa
 
 
 class Encoding:
-    """Raises BadOption for a plugin that is not there or does not do what it is named for."""
+    """Raises BadOption for a plugin that does not exist or lacks the hook of its setting."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._plugins: ClientPlugins | None = None
@@ -51,7 +51,7 @@ class Encoding:
         return (VALUE_ENCODER if column == "value" else KEY_ENCODER) in self._calls
 
     def objects(self, column: "pyarrow.Array", name: str) -> list[Any]:
-        """What the rows of column key or value are: bytes, or what an encoder takes."""
+        """The values of column key or value: bytes, or objects for the encoder."""
         import pyarrow as pa
 
         if self.takes_any(name):
@@ -78,7 +78,7 @@ class Encoding:
         keys: Sequence[bytes | None],
         named: Sequence[int | None],
     ) -> Sequence[int | None]:
-        """The partitioner's for rows that name none."""
+        """The partitions of rows; the partitioner chooses for rows that name none."""
         call = self._calls.get(PARTITIONER)
         free = [at for at, place in enumerate(named) if place is None]
         if call is None or not free:

@@ -1,22 +1,21 @@
-"""The sink's ledger: what was decided of each query's newest batch, in a compacted topic.
+"""The sink's ledger: the decision about each query's newest batch, in a compacted topic.
 
 | record | bytes |
 |---|---|
 | key | UTF-8, stream/QUERY-ID or job/RANDOM |
 | value | {"version":1,"batch":7,"state":"decided","run":"ID","transactions":[["NAME",5,0],...]} |
 
-`decided`: these transactions are to be committed, and are, unless the driver died. `done`: they
-are. `withdrawn`: all of them had timed out before, and the batch is to be written anew.
-A batch write has no next batch: in the place of `done` its key is deleted.
-NAME is the transactional id without its beginning (`transaction_name`). A key's newest committed
-record stands.
+`decided`: these transactions must be committed; the driver does so unless it dies. `done`: they are
+committed. `withdrawn`: all of them had timed out before, and the batch must be written again. A
+batch write has no next batch: instead of `done` its key is deleted. NAME is the transactional id
+without its prefix (`transaction_name`). A key's newest committed record is valid.
 
 Each record is written in a transaction of the key's own transactional id. A driver claims that id
-before it reads: from then on no other driver that had it can decide. It reads past the last stable
-offset, as other queries' open transactions would hide what this one wrote, and follows the markers
-itself. After a crash before the marker the next claim aborts the record; nothing was decided.
+before it reads: then no former driver can decide any more. It reads past the last stable offset,
+because open transactions of other queries would hide this query's records, and follows the markers
+itself. After a crash before the marker the next claim aborts the record: nothing was decided.
 
-Limits: WINDOW_FIRST records are read from the end, then eight times as many, until the key is met.
+Limits: WINDOW_FIRST records are read from the end, then eight times as many, until the key occurs.
 A decision is one record: with message.max.bytes of 1 MiB about 30,000 transactions.
 """
 
@@ -74,7 +73,7 @@ class Entry:
     transactions: tuple[Prepared, ...] = ()
 
     def covers(self, batch: int) -> bool:
-        """Whether a batch needs nothing more to be written."""
+        """Whether the batch is written already."""
         return batch < self.batch or (batch == self.batch and self.state != WITHDRAWN)
 
     def as_(self, state: str) -> "Entry":
@@ -82,7 +81,7 @@ class Entry:
 
 
 def transaction_name(key: str, rest: str = "") -> str:
-    """A transactional id of the key; all that the tasks of one query have begin alike."""
+    """A transactional id of the key; those of the tasks of one query have the same prefix."""
     return f"{PREFIX}/{key}/{rest}"
 
 
@@ -100,7 +99,7 @@ def encode_entry(key: str, entry: Entry) -> bytes:
 
 
 def decode_entry(key: str, value: bytes) -> Entry:
-    """Raises SinkError for what no driver wrote."""
+    """Raises SinkError for a value that no driver wrote."""
     try:
         found = json.loads(value)
         if found["version"] != VERSION:
@@ -117,7 +116,7 @@ def decode_entry(key: str, value: bytes) -> Entry:
 
 
 def open_ledger(cluster: Cluster, topic: str) -> None:
-    """Makes the topic when it is not there. Raises SinkError when it is not compacted."""
+    """Creates a missing ledger topic. Raises SinkError when the topic is not compacted."""
     (known,) = cluster.refresh([topic])
     if known.errorCode == UnknownTopicOrPartition.code:
         try:
@@ -212,8 +211,8 @@ class LedgerHolder:
     def write(
         self, entry: Entry | None, *, before_end: Callable[[], object] = lambda: None
     ) -> None:
-        """Returns when it stands; None deletes the key. Raises SinkError when another driver has
-        claimed the key."""
+        """Writes an entry; returns when it is committed. None deletes the key. Raises SinkError
+        when another driver has claimed the key."""
         try:
             value = None if entry is None else encode_entry(self.key, entry)
             self._producer.send(value, self.key.encode(), partition=self._index)

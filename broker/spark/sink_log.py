@@ -1,4 +1,4 @@
-"""The log of Spark's file sink: which files of a directory belong to which batch, and count.
+"""The log of Spark's file sink: the valid files of a directory, by batch.
 
     _spark_metadata/N           v1, then a line of JSON for each file that batch N added:
                                 {"path":..,"size":..,"isDir":false,"modificationTime":..,
@@ -6,8 +6,8 @@
     _spark_metadata/N.compact   the same with the files of all batches up to N
 
 Every `interval`-th batch (9, 19, ... for 10) is written compacted. A reader begins at the newest
-`.compact` and adds the batches after it; files that no batch names are those of failed tasks. What
-a `.compact` holds may be deleted later, when nobody can still be reading it.
+`.compact` and adds the batches after it; files that no batch names are those of failed tasks. Log
+files that a `.compact` replaces are deleted after a delay, when no reader can still need them.
 """
 
 import json
@@ -41,7 +41,7 @@ FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class SinkFile:
-    """A file of the sink, with the names that Spark gives to what it says of it."""
+    """A file of the sink, with Spark's names of its fields."""
 
     path: str
     size: int
@@ -58,7 +58,7 @@ class SinkFile:
 
 
 class SinkLog:
-    """The log below the directory that `files` is of."""
+    """The log below the directory of `files`."""
 
     def __init__(self, files: Files, *, interval: int = INTERVAL) -> None:
         assert interval > 1, "a log that is compacted at each batch would hold everything always"
@@ -78,7 +78,7 @@ class SinkLog:
         return ids[-1][0] if ids else None
 
     def current(self) -> list[SinkFile]:
-        """The files that count, in the order of their batches. Raises CheckpointError."""
+        """The valid files, in the order of their batches. Raises CheckpointError."""
         ids = self.batch_ids()
         if not ids:
             return []
@@ -126,7 +126,7 @@ class SinkLog:
         return SinkFile(**{name: row[name] for name in FIELDS})
 
     def add(self, batch_id: int, rows: Iterable[SinkFile]) -> None:
-        """The files of a batch count from now on. Raises ConcurrentWriter, and CheckpointError when
+        """Makes the files of a batch valid. Raises ConcurrentWriter, and CheckpointError when
         batches before it are missing."""
         added = list(rows)
         last = self.last_batch()
@@ -148,7 +148,8 @@ class SinkLog:
             ) from None
 
     def expire(self, *, now_ms: int, delay_ms: int = CLEANUP_DELAY_MS) -> list[str]:
-        """Deletes what the newest `.compact` holds and is older than the delay."""
+        """Deletes log files that the newest `.compact` replaces and that are older than the
+        delay."""
         ids = self.batch_ids()
         compacted = [n for n, is_compacted in ids if is_compacted]
         gone = []

@@ -16,9 +16,8 @@
 | plugin.NAME.OPTION | an option of such a plugin |
 | kafka.security.protocol, kafka.ssl.*, kafka.sasl.* | TLS and SASL: client/security_settings.py |
 
-Names are compared without regard to case. What would break the promise of exactly once, or what
-the sink decides itself, is refused; other `kafka.*` options are the Java client's own affairs and
-are passed over.
+Names are not case-sensitive. Options that would break the promise of exactly once, or that the sink
+decides itself, are refused; other `kafka.*` options concern the Java client and are ignored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,7 +57,7 @@ class SinkOptions:
     plugin_options: Mapping[str, str] = field(default_factory=dict)
 
     def cluster(self, timeout_ms: int | None = None) -> Cluster:
-        """A client that takes brokers to be away for a moment: delivery_ms, or less."""
+        """A client that retries for delivery_ms, or less, when brokers are unreachable."""
         limit_ms = self.delivery_ms if timeout_ms is None else min(timeout_ms, self.delivery_ms)
         return Cluster(
             self.servers.bootstrap,
@@ -103,7 +102,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _with_limit(options: SinkOptions) -> SinkOptions:
-    """Without a limit of its own a batch may use two thirds of the transactions' time."""
+    """The limit of a batch; by default two thirds of the transaction timeout."""
     timeout_ms = options.transaction_timeout_ms
     if options.batch_limit_ms >= timeout_ms:
         raise BadOption(
@@ -116,7 +115,7 @@ def _with_limit(options: SinkOptions) -> SinkOptions:
 
 
 def _plugin_options(low: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """Spark hands the names of options over in lower case; plugins are named with capitals."""
+    """Spark passes option names in lower case; names of plugins may have capitals."""
     found = {}
     for name in (name.rpartition(":")[2] for name in names):
         start = f"plugin.{name.lower()}."

@@ -1,9 +1,9 @@
-"""A task's part of the sink: rows into a transaction of its own, left open and handed over.
+"""A task's part of the sink: writes rows in a transaction of its own, and hands it over open.
 
-A transactional id belongs to the process that made it up: nobody else ever claims it, so nobody can
-fence a transaction that a driver may have decided by now. A process uses its ids again, in a later
-batch, once the ledger says that the batch of their last transaction is over. Limit: IDS_MAX are
-remembered; a process of Spark lives for as long as its executor is busy at least once a minute.
+A transactional id belongs to the process that created it: no other process ever claims it, so none
+can fence a transaction that a driver may have decided. A process uses its ids again, in a later
+batch, when the ledger says that the batch of their last transaction is over. Limit: it remembers
+IDS_MAX ids. A Spark process lives while its executor is busy at least once a minute.
 """
 
 import os
@@ -30,7 +30,7 @@ IDS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """What a task is part of. key, run: those of the ledger."""
+    """The batch of a task. key, run: those of the ledger."""
 
     key: str
     run: str
@@ -81,7 +81,8 @@ _pool = IdPool()  # of a worker process, which Spark uses for one task after ano
 def write_task(
     options: SinkOptions, place: TaskPlace, batches: Iterator["pyarrow.RecordBatch"]
 ) -> Written:
-    """All rows of a task. Raises SinkError and what brokers answer; what was written is aborted."""
+    """Writes all rows of a task. Raises SinkError and brokers' errors, after it has aborted its
+    transaction."""
     found = Written(place.key, place.run, place.batch, place.planned_ms, None)
     began = time.monotonic()
     first = next((batch for batch in batches if batch.num_rows), None)
@@ -130,7 +131,7 @@ def _check_time(options: SinkOptions, began: float) -> None:
 
 
 def _by_topic(topics: list[str | None]) -> dict[str, list[int]]:
-    """The rows of each topic."""
+    """The row numbers of each topic."""
     found: dict[str, list[int]] = {}
     for at, topic in enumerate(topics):
         if topic is None:
@@ -142,7 +143,7 @@ def _by_topic(topics: list[str | None]) -> dict[str, list[int]]:
 
 
 class _Rows:
-    """Arrow batches into topics. Columns: key, value, headers, topic, partition."""
+    """Writes Arrow batches into topics. Columns: key, value, headers, topic, partition."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster, held: TransactionalId) -> None:
         self.options, self.cluster, self.held = options, cluster, held

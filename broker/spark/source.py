@@ -6,9 +6,9 @@
     rows = spark.read.format("barnabas").option("kafka.bootstrap.servers", "127.0.0.1:9092")
     rows.option("subscribe", "news").load()
 
-The driver plans (batch.py, stream.py), workers read files or Fetch and hand Arrow batches over
-(readers.py). Writing is sink.py's. Spark starts a Python process to learn the schema and another to
-plan, each time a query begins: each imports what it needs and no more.
+The driver plans (batch.py, stream.py); workers read files or Fetch and return Arrow batches
+(readers.py). sink.py writes. Spark starts one Python process for the schema and another one to plan
+whenever a query begins: each imports only what it needs.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""A streaming query's way through its topics: where it begins, to where each batch reads.
+"""The progress of a streaming query: its start, and the end of each batch.
 
-Spark asks, in the driver and from one thread: `initial` (a new query), `latest` for the end of the
-next batch, `tasks` for what it reads, then it runs the tasks and writes the batch's end into its
-checkpoint. After a crash the newest batch is run again: `tasks` is asked for the same range.
+Spark calls, in the driver and from one thread: `initial` (for a new query), `latest` for the end of
+the next batch, `tasks` for its ranges; then it runs the tasks and writes the batch's end into its
+checkpoint. After a crash it runs the newest batch again: it calls `tasks` with the same range.
 
-The range of the first batch is `initial` to its end, and the checkpoint holds the end alone. So
-where the same options may mean other offsets a moment later (latest, group, ...) the first batch is
-empty: its end, which is kept, says where the query began.
+The range of the first batch is `initial` to its end, and the checkpoint holds only the end. So when
+the same options may mean other offsets later (latest, group, ...) the first batch is empty: its
+end, which the checkpoint keeps, is the start of the query.
 
-Every end says of which topics it is, by their ids (offsets.py), so that a topic that was deleted
-and made anew is known after a restart too. Where an end does not say (spark-sql-kafka wrote it)
-what counts is the topics as this object has seen them first.
+Every end contains the topic ids (offsets.py), so that a topic that was deleted and created again is
+detected after a restart too. When an end lacks ids (spark-sql-kafka wrote it) the ids that this
+object saw first are used.
 
-`latest` is asked when all that lies before its `start` is in the checkpoint's commits: at that
-point the offsets are committed to the group. It is asked once more after the last batch of an
-AvailableNow run, so that the group stands at the end of it.
+Spark calls `latest` when everything before its `start` is in the checkpoint's commits: then the
+offsets are committed to the group. It calls it once more after the last batch of an AvailableNow
+run, so that the group has the end of that batch.
 """
 
 import logging
@@ -49,7 +49,7 @@ LAGGING_TRIES, LAGGING_PAUSE_S = 5, 0.2  # a broker that has just begun to lead 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What Spark asks of one batch besides the options; None: nothing."""
+    """Spark's own limits for one batch, besides the options; None: no limit."""
 
     everything: bool = False  # whatever the options say
     offsets_max: int | None = None
@@ -57,14 +57,14 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a query stands."""
+    """The position of a query."""
 
     offsets: Ends = field(default_factory=dict)
     ids: TopicIds = field(default_factory=dict)  # of its topics, as far as they are known
 
 
 class Stream:
-    """One query's. Raises BadOption, DataLoss, and the errors of client and brokers."""
+    """The stream of one query. Raises BadOption, DataLoss, and errors of client and brokers."""
 
     def __init__(
         self, options: SourceOptions, now_ms: Callable[[], int] = lambda: time.time_ns() // 10**6
@@ -87,7 +87,8 @@ class Stream:
     # ------------------------------------------------------------------------- where it begins
 
     def initial(self) -> Point:
-        """The same for the life of this object: Spark asks more than once."""
+        """The start of a new query. It stays the same for this object: Spark calls it
+        repeatedly."""
         if self._initial is None:
             seen = self._look()
             asked = first_offsets(self._connected(), self.options, seen)
@@ -109,15 +110,15 @@ class Stream:
     # --------------------------------------------------------------------------- where it ends
 
     def stop_at_latest(self) -> None:
-        """What comes from now on is not read (AvailableNow)."""
+        """Ends the query at the current ends (AvailableNow)."""
         self._target = self._look().latest(self.options.committed)
 
     def newest(self) -> Ends | None:
-        """As seen by the last `latest`: what the lag is counted from."""
+        """The ends of the partitions at the last `latest`, for the lag."""
         return self._newest
 
     def latest(self, start: Point, limit: Limit = Limit()) -> Point:
-        """Where the next batch ends; `start` when there is none to be run now."""
+        """The end of the next batch; `start` when no batch shall run now."""
         if self._first_is_empty:
             self._first_is_empty = False
             return start
@@ -137,7 +138,7 @@ class Stream:
         return start if ends is None else Point(ends, seen.known_ids())
 
     def _within(self, begin: Positions, latest: Ends, seen: Seen, limit: Limit) -> Ends | None:
-        """None: it is not time yet."""
+        """The end of a batch within the limits; None: the batch has to wait."""
         options = self.options
         if limit.everything:
             return latest
@@ -155,7 +156,7 @@ class Stream:
     # ----------------------------------------------------------------------------- what is read
 
     def tasks(self, start: Point, end: Point) -> list[Task]:
-        """Of a batch that is in the checkpoint by now."""
+        """The tasks of a batch that the checkpoint holds."""
         if self._first_is_empty:
             self._first_is_empty = False
             return []  # run again after a crash: see above
@@ -186,7 +187,7 @@ class Stream:
     # -------------------------------------------------------------------------------- the group
 
     def done(self, end: Point) -> None:
-        """All before `end` is in the checkpoint's commits."""
+        """Commits to the group: everything before `end` is in the checkpoint's commits."""
         self._commit(end)
 
     def _commit(self, point: Point) -> None:
@@ -223,7 +224,7 @@ class Stream:
         return seen
 
     def _look_from(self, known: Point) -> Seen:
-        """Ends below what was known before are asked for again, for a moment."""
+        """Fetches the ends; when they lie below the known ones, again for a moment."""
         before = self._ids | known.ids
         for _ in range(LAGGING_TRIES):
             seen = self._look()
@@ -237,7 +238,7 @@ class Stream:
 
 
 def point(document: Mapping[str, Mapping[str, int]]) -> Point:
-    """What a line of Spark's JSON says, read by Spark."""
+    """The offsets of a line of Spark's JSON."""
     return Point(
         {(t, int(index)): at for t, rows in document.items() for index, at in rows.items()},
         marked_ids(document),
@@ -245,7 +246,7 @@ def point(document: Mapping[str, Mapping[str, int]]) -> Point:
 
 
 def document(point: Point) -> dict[str, dict[str, int]]:
-    """The opposite, in order."""
+    """The line of Spark's JSON for offsets, in order."""
     found: dict[str, dict[str, int]] = {}
     for (topic, index), offset in sorted(point.offsets.items()):
         found.setdefault(topic, {})[str(index)] = offset

@@ -1,4 +1,4 @@
-"""What a query reads of: its partitions, what is in them now, and where their files are."""
+"""The partitions that a query reads, their current offsets, and the places of their files."""
 
 import re
 from collections import defaultdict
@@ -16,13 +16,13 @@ from barnabas.spark.planner import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The subscription at one moment."""
+    """The state of the subscription at one moment."""
 
     bounds: dict[TopicPartition, Bounds] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)  # of topics
 
     def known_ids(self) -> TopicIds:
-        """Brokers before Kafka 2.8 tell none."""
+        """The topic ids; brokers before Kafka 2.8 have none."""
         return {topic: topic_id for topic, topic_id in self.ids.items() if any(topic_id)}
 
     def earliest(self) -> dict[TopicPartition, int]:
@@ -74,8 +74,8 @@ def _wanted(cluster: Cluster, options: SourceOptions) -> dict[str, list[int]]:
 def places(
     cluster: Cluster, options: SourceOptions, wanted: dict[str, list[int]]
 ) -> dict[TopicPartition, LogDirectory]:
-    """The directories of the partitions whose files may be read here. Raises BadOption when they
-    must be and are not."""
+    """The directories of the partitions whose files can be read here. Raises BadOption when the
+    options require files and they are absent."""
     if options.source == "wire":
         return {}
     found: dict[TopicPartition, LogDirectory] = {}
@@ -95,8 +95,8 @@ def places(
 def stored_bytes(
     cluster: Cluster, options: SourceOptions, seen: Seen
 ) -> Callable[[TopicPartition, int, int], int]:
-    """How many bytes a partition's log has between two offsets: by the offset index where its
-    files are here, else in proportion to the size that the broker tells."""
+    """The number of bytes between two offsets of a partition: by the offset index when its files
+    are here, else in proportion to the size that the broker answers."""
     wanted = seen.partitions()
     here = places(cluster, options, wanted)
     tables = {tp: row.byte_table() for tp, row in here.items()}
@@ -114,7 +114,7 @@ def stored_bytes(
 def _mean_bytes(
     cluster: Cluster, seen: Seen, wanted: dict[str, list[int]]
 ) -> dict[TopicPartition, float]:
-    """Of a record; 1 where the broker does not tell."""
+    """The average bytes of a record; 1 when the broker does not answer a size."""
     found = {(topic, index): 1.0 for topic, rows in wanted.items() for index in rows}
     leaders = {
         cluster.topic(topic).partitions[index].leader

@@ -1,10 +1,11 @@
-"""HDFS by its REST interface (WebHDFS, which HttpFS and Knox speak too): Python alone will do.
+"""HDFS by its REST interface (WebHDFS, which HttpFS and Knox speak too), in Python alone.
 
-The other ways need what pip does not bring: libhdfs a native library and a Hadoop installation,
-the Java client a JVM beside every Python worker. The calls, all below http://NODE/webhdfs/v1/PATH:
+The other ways need more than pip installs: libhdfs a native library and a Hadoop installation, the
+Java client a JVM beside every Python worker. fsspec's webhdfs lacks the refusing rename
+(docs/decisions/storage-libraries.md). The calls, all below http://NODE/webhdfs/v1/PATH:
 
     GET    LISTSTATUS, GETFILESTATUS, OPEN          OPEN and CREATE answer 307 with the address of
-    PUT    MKDIRS, CREATE, RENAME                   a data node, which is then asked the same
+    PUT    MKDIRS, CREATE, RENAME                   a data node, which gets the same request
     DELETE DELETE
 
 A file is written under a temporary name and renamed with renameoptions=NONE, which the name node
@@ -16,11 +17,11 @@ the same rename. HDFS keeps its own checksums, so there are no .crc files.
     hdfs://SERVICE/PATH         name nodes of a service that hdfs-site.xml describes (the active one
                                 is found); hdfs:///PATH is fs.defaultFS of core-site.xml
 
-The user is HADOOP_USER_NAME or the one of this process. Kerberos is not served: a cluster that asks
-for it answers 401, which is told.
+The user is HADOOP_USER_NAME or the one of this process. Kerberos is not supported: a cluster that
+requires it answers 401, which is an error.
 
-A request that broke off is not repeated: whether a rename was done is not known then. Whoever reads
-the checkpoint next sees.
+A broken request is not repeated: it is unknown whether a rename was carried out. The next read of
+the checkpoint shows it.
 
 Source: Apache Hadoop's WebHDFS REST API; seen with Hadoop 3.5.0.
 """
@@ -52,11 +53,11 @@ NAME_NODES_MAX = 16
 
 
 class Unreached(Exception):
-    """Nothing was asked of this node: another one may be."""
+    """The node got no request: another one may get it."""
 
 
 class WebHdfsFiles:
-    """A directory of HDFS, made when something is put into it."""
+    """A directory of HDFS, created with the first file."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -226,7 +227,7 @@ def _remote(data: bytes) -> tuple[str, str]:
 
 
 def _nodes(url: str, scheme: str, netloc: str) -> list[str]:
-    """HTTP addresses. Raises CheckpointError."""
+    """The HTTP addresses of the name nodes. Raises CheckpointError."""
     if scheme != "hdfs":
         if not netloc:
             raise CheckpointError(url, f"{scheme}: needs HOST:PORT")
@@ -255,7 +256,7 @@ def _nodes(url: str, scheme: str, netloc: str) -> list[str]:
 
 
 def hadoop_conf() -> dict[str, str]:
-    """What core-site.xml and hdfs-site.xml of HADOOP_CONF_DIR set; nothing without it."""
+    """The settings in core-site.xml and hdfs-site.xml of HADOOP_CONF_DIR; none without it."""
     folder = os.environ.get("HADOOP_CONF_DIR")
     found: dict[str, str] = {}
     for name in ("core-site.xml", "hdfs-site.xml") if folder else ():

@@ -1,11 +1,11 @@
 """Topics into files or Delta tables, batch after batch, each record once: `barnabas spark-load`.
 
     TO/TOPIC/batch=N/date=2026-11-22/hour=04/TOPIC+PARTITION+OFFSET.parquet     records of that hour
-    TO/TOPIC/batch=N/_offsets/PARTITION+START.json    what a task read, and which files are its own
-    TO/TOPIC/batch=N/_SUCCESS                         the audit: all of it together, as JSON
-    TO/TOPIC/_complete/2026-11-22T04.json             that hour is complete: its counts
+    TO/TOPIC/batch=N/_offsets/PARTITION+START.json    the range of a task, and its files
+    TO/TOPIC/batch=N/_SUCCESS                         the audit of the whole batch, as JSON
+    TO/TOPIC/_complete/2026-11-22T04.json             this hour is complete: its counts
     TO/TOPIC/_complete/2026-11-22T04+late+N.json      records of it that came afterwards
-    TO/_staging/QUERY/RUN/...                         what is being written
+    TO/_staging/QUERY/RUN/...                         files in progress
 
 Hours are of the records' own time, UTC; records without one stand below hour=__HIVE_DEFAULT_
 PARTITION__. OFFSET is that of the file's first record. Columns: key, value, headers, topic,
@@ -13,16 +13,17 @@ partition, offset, timestamp, timestampType, with the types of spark-sql-kafka.
 
 The checkpoint is a Spark checkpoint (checkpoint.py). One batch:
 
-1. `offsets/N` says to where it reads. Who finds that name taken is a second loader, and stops.
+1. The loader writes `offsets/N`, the end offsets. If the name is taken it is a second loader, and
+   stops.
 2. A task for each range of a partition reads it, writes files and its offsets below _staging.
-3. The files of a topic, offsets and audit with them, get their names by one rename (files.py).
-4. `commits/N`.
+3. One rename publishes the files of a topic, with offsets and audit (files.py).
+4. The loader writes `commits/N`.
 
-After a crash batch N is run again with the same ranges. What step 3 had published is recognized by
-its audit, and not written again. What a failed task wrote stays below _staging and is deleted with
-it. So a topic's batch is there whole and once, or not.
+After a crash batch N runs again with the same ranges. Topics that step 3 had published are found by
+their audits and not written again. Files of a failed task stay below _staging and are deleted with
+it. So a topic's batch exists completely and once, or not at all.
 
-Into a Delta table the files go by Delta's writer, and step 3 is Delta's commit: delta.py.
+For a Delta table, Delta's writer writes the files, and step 3 is Delta's commit: delta.py.
 
 Read on: layout.py, task.py, hour_files.py, hours.py, batches.py, loader.py; delta.py and
 delta_table.py; session.py and java.py for Spark itself.

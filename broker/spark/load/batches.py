@@ -1,4 +1,4 @@
-"""One batch: from its ranges to files that have their names. Nothing here asks a broker."""
+"""One batch: from its ranges to published files. Nothing here sends requests to a broker."""
 
 import posixpath
 import uuid
@@ -30,7 +30,7 @@ Counts = dict[tuple[int | None, int], Count]  # by hour and partition
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be loaded."""
+    """A batch to load."""
 
     batch_id: int
     planned_ms: int
@@ -54,8 +54,8 @@ class Publisher:
         return f"{STAGING}/{self.query_id}/{self.run_id}"
 
     def load(self, batch: Batch, tasks_of: Callable[[Sequence[str]], list[Task]]) -> list[Audit]:
-        """tasks_of(topics): what reads them. Raises ConcurrentWriter when a batch of that number
-        is there and is another one, CheckpointError, OSError, and what tasks raise."""
+        """`tasks_of(topics)` returns the tasks that read them. Raises ConcurrentWriter when another
+        batch with this number exists, CheckpointError, OSError, and the errors of tasks."""
         audits = {topic: self._published(batch, topic) for topic in batch.ends}
         missing = [topic for topic, audit in audits.items() if audit is None]
         if missing:
@@ -66,13 +66,13 @@ class Publisher:
         return found
 
     def clean(self, *, all_runs: bool = False) -> None:
-        """Takes away what was staged. all_runs: those of this query that came to no end, too."""
+        """Deletes the staged files. `all_runs`: also those of this query's interrupted runs."""
         with suppress(OSError):  # it is in nobody's way
             place = self.staging
             self.files.delete_tree(posixpath.dirname(place) if all_runs else place)
 
     def audits_at(self, topic: str) -> str:
-        """Below it the audits of a topic's batches are, each as batch=N/_SUCCESS."""
+        """The directory with the audits of a topic's batches, each as batch=N/_SUCCESS."""
         return topic
 
     def newest_audit(self, topic: str) -> Audit | None:
@@ -96,7 +96,7 @@ class Publisher:
     def _write(
         self, batch: Batch, topics: Sequence[str], tasks: Sequence[Task]
     ) -> Mapping[str, Audit]:
-        """Reads and publishes what is not published yet."""
+        """Reads and publishes the topics that are not published yet."""
         work = [LoadTask(task, self.to, self.staging, self.file_bytes) for task in tasks]
         done = self.run_tasks(work) if work else []
         return {t: self._publish(batch, t, [row for row in done if row.topic == t]) for t in topics}
@@ -150,12 +150,13 @@ def counts_of(rows: Sequence[Loaded]) -> Counts:
 
 
 def retried(rows: Sequence[Loaded]) -> int:
-    """Tasks that were not the first of their range."""
+    """The number of tasks that were not the first of their range."""
     return sum(row.attempt > 0 for row in rows)
 
 
 def last_audit(files: Files, place: str, before: int | None = None) -> Audit | None:
-    """Of the newest batch of a topic, or of the newest before one; place: where its audits are."""
+    """The audit of a topic's newest batch, or of the newest before a batch; `place`: the directory
+    of its audits."""
     for batch_id in reversed(batches_of(files, place)):
         if before is None or batch_id < before:
             if found := read_audit(files, place, batch_id):

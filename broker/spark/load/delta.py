@@ -5,13 +5,13 @@
     TO/TOPIC/_loads/batch=N/_SUCCESS               the audit of batch N
     TO/TOPIC/_complete/...                         as beside parquet files
 
-A Spark task for each range reads it and hands the rows to Delta's writer; Delta commits what all of
-them wrote, and the mark of the load with it (delta_table.py). What is not committed nobody sees;
-VACUUM takes it away.
+A Spark task for each range reads it and hands the rows to Delta's writer; Delta commits all of
+their files together with the mark of the load (delta_table.py). Files without a commit are
+invisible, and VACUUM deletes them.
 
-After a crash the batch is run again with the same ranges. Its mark in the table says that it was
-committed: then nothing is written, and if the audit is not there yet the rows of that commit are
-counted in the table. A writer that was thought dead and wakes finds that Delta has its txn version.
+After a crash the batch runs again with the same ranges. When the table has its mark, the batch was
+committed: then nothing is written, and a missing audit is made by counting the rows of that commit
+in the table. A paused writer that wakes up later fails, because Delta has its txn version already.
 """
 
 import json
@@ -54,7 +54,7 @@ TAKE_AWAY = "One checkpoint loads into one place; after a rewind {how}take away 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is to be written into one table, at once."""
+    """The part of a batch that one commit adds to a table."""
 
     url: str
     is_new: bool
@@ -112,7 +112,8 @@ def _rows_by_hour(task: Task, hours: dict[int | None, Count]) -> Iterator["pyarr
 
 
 def records_of(file_bytes: int, tasks: Sequence[Task]) -> int:
-    """How many records make a file of that size, by the first rows of the largest range."""
+    """The number of records in a file of that size, estimated from the largest range's first
+    rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -134,11 +135,11 @@ class DeltaTasks:
         self._session, self._told = session, told
 
     def __call__(self, tasks: Sequence[TableTask]) -> list[Loaded]:
-        """What was read. Raises LoadFailed."""
+        """Runs the commits; returns the counts of their rows. Raises LoadFailed."""
         from pyspark.accumulators import AccumulatorParam
 
         class ByRange(AccumulatorParam):
-            """A range that is read again, which Spark may do, counts once."""
+            """Adds the counts of a range; a range that Spark reads again counts once."""
 
             def zero(self, value: Any) -> Any:
                 return {}
@@ -217,8 +218,8 @@ class DeltaPublisher(Publisher):
         state: State,
         rows: Sequence[Loaded] = (),
     ) -> Audit | None:
-        """The audit of a batch that the table has, written when it is not there yet; rows: what
-        this process has read for it. Raises ConcurrentWriter."""
+        """The audit of a batch that the table has; writes a missing audit. `rows`: the counts of
+        this process. Raises ConcurrentWriter."""
         mark, place = state.newest, self.audits_at(topic)
         audit = read_audit(self.files, place, batch.batch_id)
         if mark is None or (mark.query_id == self.query_id and mark.batch_id < batch.batch_id):
@@ -253,7 +254,7 @@ class DeltaPublisher(Publisher):
     def _counted(
         self, batch: Batch, topic: str, table: DeltaTable, mark: Mark, rows: Sequence[Loaded]
     ) -> Audit:
-        """What this run's tasks counted when it agrees with the commit, else a recount."""
+        """The counts of this run's tasks when they agree with the commit, else a recount."""
         files = table.added(mark.version)
         records = sum(row.records for row in rows)
         if mark.run_id == self.run_id and records == sum(file.records for file in files):

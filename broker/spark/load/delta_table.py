@@ -3,17 +3,17 @@
 Columns are those of the parquet files, and `date` and `hour` of the records' own time, by which a
 table that a load makes is partitioned. A load's commit carries, in Delta's own fields:
 
-    txn             appId: the query's id, version: the batch. Delta passes over a commit whose
-                    version the table has seen of that appId
+    txn             appId: the query's id, version: the batch. Delta ignores a commit whose version
+                    the table has seen of that appId
     userMetadata    {"barnabas": {"query", "batch", "run", "app", "topic", "topicId", "plannedMs",
                     "partitions": {"0": {"start", "end"}}}}: offsets, in the commit of their data
 
 Delta writes and reads the rows; marks and files of a commit are read from _delta_log, whose format
 is public: VERSION.json has an action on each line (commitInfo, txn, add, ...).
 
-RESTORE takes rows back and leaves txn versions as they are, so that a batch which is to be loaded
-again would be passed over. So behind a RESTORE the appId is the query's id, `+` and the version of
-the table that the RESTORE made. What lies behind the version that was restored does not count.
+RESTORE removes rows and keeps txn versions, so Delta would ignore a batch that is loaded again. So
+after a RESTORE the appId is the query's id, `+` and the version of the table that the RESTORE made.
+Commits after the restored version do not count.
 """
 
 import json
@@ -49,7 +49,7 @@ class NoConnector(Exception):
 
 
 def delta_conf(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session with Delta in it; what is given stays."""
+    """The settings of a session with Delta; settings in `conf` win."""
     given = [name for name in conf.get(EXTENSIONS_NAME, "").split(",") if name]
     extensions = given if EXTENSION in given else [*given, EXTENSION]
     own = {CATALOG_NAME: CATALOG, WRITERS_NAME: str(WRITERS_MAX)}
@@ -63,7 +63,7 @@ def check_connector(session: Any) -> None:
 
 
 def spark_url(url: str) -> str:
-    """What Spark is told for a place, whatever its default file system is."""
+    """The URL of a place for Spark, independent of its default file system."""
     if url.startswith("s3://"):
         return "s3a://" + url.removeprefix("s3://")
     return url if ":" in url.partition("/")[0] else f"file://{url}"
@@ -71,7 +71,7 @@ def spark_url(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a load's commit says of itself."""
+    """The mark in a load's commit."""
 
     version: int  # of the table
     query_id: str
@@ -83,13 +83,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """newest: of the loads that count. restored: the version that a RESTORE after it made."""
+    """newest: the mark of the newest valid load. restored: the version of a RESTORE after it."""
 
     newest: Mark | None = None
     restored: int | None = None
 
     def app_id(self, query_id: str) -> str:
-        """Of the next commit."""
+        """The appId of the next commit."""
         if self.restored is not None:
             return f"{query_id}+{self.restored}"
         return self.newest.app_id if self.newest else query_id
@@ -112,7 +112,7 @@ def read_mark(version: int, text: str | None) -> Mark | None:
 
 
 class DeltaTable:
-    """One topic's. Raises CheckpointError, OSError, and what Spark raises."""
+    """The table of one topic. Raises CheckpointError, OSError, and Spark's errors."""
 
     def __init__(self, session: Any, files: Files, to: str, topic: str) -> None:
         self._session, self._files, self._log = session, files, f"{topic}/{DELTA_LOG}"
@@ -132,7 +132,7 @@ class DeltaTable:
         return State(None, restored)
 
     def version_before(self, query_id: str, batch_id: int) -> int | None:
-        """That has nothing of this batch and of later ones; None: there is none."""
+        """The last version before this batch; None: there is none."""
         first = 0
         for version, info in self._counting():
             mark = read_mark(version, info.get("userMetadata"))
@@ -141,7 +141,7 @@ class DeltaTable:
         return first - 1 if first else None
 
     def added(self, version: int) -> list[DataFile]:
-        """The files of a commit; records are -1 where Delta was told to collect no figures."""
+        """The files of a commit; the record count is -1 where Delta collects no statistics."""
         found = []
         for file in self._actions(version, "add"):
             records = json.loads(file.get("stats") or "{}").get("numRecords", -1)
@@ -152,8 +152,7 @@ class DeltaTable:
     def recount(
         self, version: int, files: Sequence[DataFile]
     ) -> dict[tuple[int | None, int], Count]:
-        """Of the rows of these files, by hour and partition, as that version of the table has
-        them."""
+        """Counts the rows of these files in that version of the table, by hour and partition."""
         from pyspark.sql.functions import col, expr
 
         frame = self._session.read.format("delta").option("versionAsOf", version).load(self.url)
@@ -172,12 +171,12 @@ class DeltaTable:
     # ------------------------------------------------------------------------------ the log
 
     def _versions(self) -> list[int]:
-        """Whose commits are kept, the newest first."""
+        """The versions that _delta_log has as JSON, the newest first."""
         names = (name.removesuffix(".json") for name in self._files.names(self._log))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def _counting(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """What commits say that no RESTORE took back, the newest first."""
+        """The commitInfo of the commits that no RESTORE undid, the newest first."""
         version_max: int | None = None
         for version in self._versions():
             if version_max is None or version <= version_max:
@@ -211,6 +210,6 @@ class DeltaTable:
 
 
 def _hour(values: Mapping[str, Any]) -> int | None:
-    """Of the values of a table's columns."""
+    """The hour since 1970, from the table's columns `date` and `hour`."""
     date, hour = values.get("date"), values.get("hour")
     return None if date is None or hour is None else hour_of(f"{date}T{int(hour):02d}")

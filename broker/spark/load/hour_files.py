@@ -1,8 +1,8 @@
-"""Parquet files by the hour of their records, closed when they have about the size asked for.
+"""Parquet files by the hour of their records, closed at about the configured size.
 
-Records are gathered in memory until there are enough for a row group; of all hours together they
-have BUFFERED_BYTES_MAX, and OPEN_FILES_MAX files are open. Beyond that the largest is written, or
-the one that was used longest ago closed: records of many hours in turn make more and smaller files.
+Records are buffered until they fill a row group. All hours together have BUFFERED_BYTES_MAX, and at
+most OPEN_FILES_MAX files are open. Beyond these limits the largest buffer is written, or the least
+recently used file closed: records of many hours in turn make more and smaller files.
 """
 
 from collections import OrderedDict
@@ -24,7 +24,7 @@ COMPRESSION = "snappy"  # Spark's default for parquet
 
 
 class HourFile:
-    """One that is being written."""
+    """A file in progress."""
 
     def __init__(self, files: Files, path: str, name: str, hour: int | None) -> None:
         self.name, self.hour = name, hour
@@ -36,7 +36,7 @@ class HourFile:
 
     @property
     def size_bytes(self) -> int:
-        """Of what is written."""
+        """The bytes written so far."""
         return int(self._sink.tell())
 
     def add(self, batch: "pyarrow.RecordBatch") -> None:
@@ -45,7 +45,7 @@ class HourFile:
         self.records += batch.num_rows
 
     def write(self) -> None:
-        """A row group of what is gathered."""
+        """Writes the buffered records as a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -66,7 +66,7 @@ class HourFile:
         return DataFile(self.name, self.hour, self.records, size_bytes)
 
     def abandon(self, error: BaseException) -> None:
-        """What is there of it is taken away."""
+        """Deletes the incomplete file."""
         if self._writer is not None:
             # Let go open, it would write its end into the file that is closed, and complain.
             self._writer.is_open = False
@@ -74,7 +74,7 @@ class HourFile:
 
 
 class HourFiles:
-    """The files of one task. A context: an error within takes away those that are open."""
+    """The files of one task. A context manager: an error inside deletes the open files."""
 
     def __init__(self, files: Files, directory: str, stem: str, file_bytes: int) -> None:
         self._files, self._directory, self._stem = files, directory, stem
@@ -142,7 +142,7 @@ def by_hour(batch: "pyarrow.RecordBatch") -> Iterator[tuple[int | None, "pyarrow
 
 
 def body_bytes(batch: "pyarrow.RecordBatch") -> int:
-    """Of keys, values and headers."""
+    """The bytes of keys, values and headers."""
     import pyarrow.compute as pc
 
     headers = pc.list_flatten(batch["headers"])

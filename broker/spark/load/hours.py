@@ -1,13 +1,13 @@
-"""Which hours of a topic are complete, and what comes for them afterwards.
+"""The complete hours of a topic, and late records.
 
-An hour is complete when all partitions were read to their ends at a moment that lies `lateness`
-behind the hour's end. Its file says what it has, and is written once. Hours without a record get
-one too, a week back at most, so that who waits for the hours in turn is not held up. Records whose
-time lies in a complete hour are loaded like all others; their batch tells that they were late, and
-a file beside the hour's own says how many they are.
+An hour is complete when all partitions were read to their ends at a time at least `lateness` after
+the hour's end. Its file holds its counts, and is written once. Hours without records get a file
+too, for a week back at most, so that a reader that waits for each hour in turn can go on. Records
+whose timestamp lies in a complete hour are loaded like all others; their batch's audit lists them
+as late, and a file beside the hour's own holds their number.
 
-Counts of hours that are not complete are carried in the audits from batch to batch: OPEN_HOURS_MAX
-of them. When times of records are of more different hours, the newest get no completeness file.
+The audits carry the counts of incomplete hours from batch to batch, at most OPEN_HOURS_MAX of them.
+When timestamps fall into more different hours, the newest get no completeness file.
 """
 
 import json
@@ -43,7 +43,7 @@ def complete_hours(files: Files, topic: str) -> set[int]:
 
 
 def carried(before: Audit | None, audit: Audit, complete: set[int]) -> Open:
-    """What `audit.open` is: the counts before, without those that are complete, and its own."""
+    """The value of `audit.open`: the earlier counts without complete hours, and the batch's own."""
     found: Open = {}
     for hour, rows in (before.open if before else {}).items():
         if hour not in complete:
@@ -57,8 +57,8 @@ def carried(before: Audit | None, audit: Audit, complete: set[int]) -> Open:
 def write_complete(
     files: Files, topic: str, opened: Open, *, read_to_ms: int, lateness_ms: int
 ) -> list[int]:
-    """read_to_ms: when all partitions were read to their ends. Gives the hours that are complete
-    since. Raises OSError."""
+    """`read_to_ms`: the time when all partitions were read to their ends. Writes the files of the
+    hours that became complete, and returns the hours. Raises OSError."""
     before = complete_hours(files, topic)
     last = (read_to_ms - lateness_ms) // HOUR_MS - 1
     due = {hour for hour in opened if hour <= last and hour not in before}
@@ -78,7 +78,7 @@ def write_complete(
 
 
 def write_late(files: Files, audit: Audit) -> None:
-    """Tells of the late records of a batch that is published. Raises OSError."""
+    """Writes the counts of the late records of a published batch. Raises OSError."""
     for hour in audit.late:
         rows = {index: count for (at, index), count in audit.counts.items() if at == hour}
         text = hour_text(hour)

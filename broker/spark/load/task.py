@@ -1,4 +1,4 @@
-"""What a worker does: one range of a partition into files, its offsets beside them."""
+"""A worker's task: one range of a partition into files, with its offsets beside them."""
 
 import json
 import uuid
@@ -18,7 +18,7 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp
 
 @dataclass(frozen=True, slots=True)
 class LoadTask:
-    """Plain values, so that it can be sent; nothing in it is of one machine alone."""
+    """A task in plain values: it is pickled. All of its paths are valid on every machine."""
 
     source: Task
     to: str  # URL of what is loaded into
@@ -46,8 +46,8 @@ def source_schema() -> "pyarrow.Schema":
 
 
 def load_range(task: LoadTask, attempt: int = 0) -> Loaded:
-    """Reads and writes. What it wrote counts when somebody publishes it: each attempt has a
-    directory of its own. Raises the errors of reading (scan, client, brokers) and OSError."""
+    """Reads and writes. The files count after they are published; each attempt has a directory of
+    its own. Raises the errors of reading (scan, client, brokers) and OSError."""
     piece = task.source.piece
     files = files_at(task.to)
     directory = f"{task.staging}/{uuid.uuid4()}"
