@@ -5,7 +5,8 @@
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
     a partition has no state  it gets a leader and its first state
     /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark goes
-    old /config/changes       go after fifteen minutes, as every broker has seen them
+    old notes of changes      (/config/changes, /isr_change_notification) go after fifteen minutes,
+                              when every broker has seen them
 
 Each change names the version of /controller_epoch, so that a controller that another has replaced
 changes nothing. A node on its own has nobody who writes besides it, and no such thread.
@@ -160,11 +161,12 @@ class Controller:
         if now_ms < self._notes_next_ms:
             return
         self._notes_next_ms = now_ms + NOTES_LOOKED_AT_MS
-        for name in self._tree.children(znodes.CONFIG_CHANGES_PATH):
-            path = f"{znodes.CONFIG_CHANGES_PATH}/{name}"
-            stat = self._tree.exists(path)
-            if stat is not None and stat.ctime_ms + NOTES_KEPT_MS < now_ms:
-                self._remove(path)
+        for parent in (znodes.CONFIG_CHANGES_PATH, znodes.ISR_CHANGES_PATH):
+            for name in self._tree.children(parent):
+                path = f"{parent}/{name}"
+                stat = self._tree.exists(path)
+                if stat is not None and stat.ctime_ms + NOTES_KEPT_MS < now_ms:
+                    self._remove(path)
 
     def _remove(self, path: str) -> None:
         try:

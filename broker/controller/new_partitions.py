@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Topic
+from barnabas.metadata.state_changes import shares_with_notes
 from barnabas.metadata.tree import (
     BadVersion,
     CheckVersion,
@@ -21,7 +22,6 @@ from barnabas.metadata.tree import (
     NodeExists,
     NoNode,
     Operation,
-    shares,
 )
 from barnabas.metadata.znodes import PartitionState
 
@@ -102,7 +102,7 @@ def begin_partitions(
                 break
             operations = _operations(tree, topic, state)
             try:
-                for part in shares(operations, tree.limits, check):
+                for part in shares_with_notes(operations, tree, check):
                     tree.multi(part)
             except MultiFailed as failed:
                 theirs = failed.index >= len(check)

@@ -25,10 +25,16 @@ from barnabas.metadata.tree import (
     MetadataTree,
     MultiFailed,
     NodeExists,
+    NoNode,
+    NotEmpty,
     Operation,
     shares,
 )
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
+
+# What a multi fails with when another node carries out the same deletion.
+OTHERS_DELETE = (NoNode, NodeExists, NotEmpty)
+ATTEMPTS_MAX = 5
 
 log = logging.getLogger("barnabas.controller")
 
@@ -98,13 +104,21 @@ class TopicDeletion:
 
     def _remove(self, names: Sequence[str]) -> None:
         for name in names:
-            for part in shares(self._operations(name), self._tree.limits):
-                try:
-                    self._tree.multi(part)
-                except MultiFailed as failed:
-                    raise failed.error from failed
+            self._remove_nodes(name)
         self._reader.refresh_topics(names)
         self._reader.refresh_config([f"topics/{name}" for name in names])
+
+    def _remove_nodes(self, name: str) -> None:
+        """What another node, which carries out the same deletion, removed meanwhile is looked at
+        again."""
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                for part in shares(self._operations(name), self._tree.limits):
+                    self._tree.multi(part)
+                return
+            except MultiFailed as failed:
+                if not isinstance(failed.error, OTHERS_DELETE) or attempt + 1 == ATTEMPTS_MAX:
+                    raise failed.error from failed
 
     def _operations(self, name: str) -> list[Operation]:
         """Children before parents, the marker last."""
@@ -115,7 +129,10 @@ class TopicDeletion:
         nodes = self._tree.subtree(znodes.topic_path(name))
         operations += [DeleteNode(node.path) for node in reversed(nodes)]
         marker = znodes.delete_topic_path(name)
-        if self._tree.exists(marker) is None:  # a start may find a topic without one
+        is_marked = self._tree.exists(marker) is not None
+        if not operations and not is_marked:
+            return []  # another node has removed all of it
+        if not is_marked:  # a start may find a topic without one
             operations.append(CreateNode(marker))
         operations.append(DeleteNode(marker))
         return operations

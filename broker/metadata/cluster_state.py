@@ -4,7 +4,7 @@
 tree and replaces it when the tree changes. Brokers, the list and the assignment of topics, the
 controller and the notes of configuration changes are watched. Partition states are not (a watch
 for each of many thousands would cost more than it tells): their writer calls `refresh_topics`, and
-so do the notes of /isr_change_notification, which are watched.
+tells other nodes by a note in /isr_change_notification, which is watched (state_changes.py).
 
 Data that cannot be read (another program may have written it) is logged and left out: a damaged
 topic is listed in `unreadable` and nothing else suffers.
@@ -163,7 +163,8 @@ class ClusterStateReader:
         self._listener = listener
         self._may_delete = may_delete
         self._lock = threading.RLock()  # one replacement at a time; the listener may refresh
-        self._notes_seen = ""
+        self._notes_seen = ""  # of configuration changes
+        self._isr_notes_seen = ""
         tree.add_listener(self._session_changed)
         self.load()
 
@@ -177,7 +178,8 @@ class ClusterStateReader:
         with self._lock:
             # Watches before values: a change in between is then told and read once more.
             self._watch_children(znodes.TOPICS_PATH, self._topics_changed)
-            self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
+            isr_notes = self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
+            self._isr_notes_seen = max(isr_notes, default="")
             notes = self._watch_children(znodes.CONFIG_CHANGES_PATH, self._configs_changed)
             self._notes_seen = max(notes, default="")
             state = self._with_controller(ClusterState())
@@ -361,12 +363,16 @@ class ClusterStateReader:
         self.refresh_controller()
 
     def _isr_changed(self, _event: WatchEvent) -> None:
-        topics: set[str] = set()
-        for name in self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed):
-            path = f"{znodes.ISR_CHANGES_PATH}/{name}"
-            partitions = self._value(path, znodes.decode_partitions)
-            topics.update(topic for topic, _partition in partitions or ())
-        self.refresh_topics(topics)
+        with self._lock:
+            notes = self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
+            new = [name for name in notes if name > self._isr_notes_seen]
+            topics: set[str] = set()
+            for name in new:
+                path = f"{znodes.ISR_CHANGES_PATH}/{name}"
+                partitions = self._value(path, znodes.decode_partitions)
+                topics.update(topic for topic, _partition in partitions or ())
+            self.refresh_topics(topics)
+            self._isr_notes_seen = max(new, default=self._isr_notes_seen)
 
     def _configs_changed(self, _event: WatchEvent) -> None:
         with self._lock:

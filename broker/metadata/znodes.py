@@ -104,6 +104,14 @@ def partition_path(topic: str, partition: int) -> str:
     return f"{TOPICS_PATH}/{_part(topic)}/partitions/{partition}"
 
 
+def partition_of_state(path: str) -> tuple[str, int] | None:
+    """Topic and partition of a state's path; None for other paths."""
+    steps = path.split("/")
+    if len(steps) != 7 or not path.startswith(TOPICS_PATH + "/") or steps[6] != "state":
+        return None
+    return steps[3], int(steps[5])
+
+
 def partition_state_path(topic: str, partition: int) -> str:
     return f"{TOPICS_PATH}/{_part(topic)}/partitions/{partition}/state"
 

@@ -16,7 +16,8 @@ from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Partition, Topic
-from barnabas.metadata.tree import MetadataTree, Operation, SetData, shares
+from barnabas.metadata.state_changes import shares_with_notes
+from barnabas.metadata.tree import MetadataTree, Operation, SetData
 from barnabas.metadata.znodes import PartitionState, partition_state_path, uuid_bytes
 from barnabas.storage.log_manager import LogManager, PartitionLog, WantedLog
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
@@ -68,7 +69,7 @@ class ReplicaManager:
                     path = partition_state_path(topic.name, index)
                     changed.append(SetData(path, after.encode(), partition.state_version))
                     topics.add(topic.name)
-        for part in shares(changed, tree.limits):
+        for part in shares_with_notes(changed, tree):
             tree.multi(part)
         if topics:
             reader.refresh_topics(topics)

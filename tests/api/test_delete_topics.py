@@ -10,7 +10,7 @@ from barnabas.metadata.embedded import EmbeddedTree
 from barnabas.metadata.tree import StoreUnavailable
 from barnabas.wire.uuids import uuid_text
 
-UNKNOWN_TOPIC, INVALID_REQUEST, DELETION_DISABLED, UNKNOWN_ID = 3, 42, 73, 100
+UNKNOWN_TOPIC, INVALID_REQUEST, STORAGE, DELETION_DISABLED, UNKNOWN_ID = 3, 42, 56, 73, 100
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -130,7 +130,7 @@ def test_a_crash_after_the_logs_left_ends_in_deleted(tmp_path, monkeypatch):
             return rooms_multi(tree, operations)
 
         monkeypatch.setattr(EmbeddedTree, "multi", multi)
-        assert a.delete("t") == [-1]
+        assert a.delete("t") == [STORAGE]
         assert all(name.endswith("-delete") for name in a.directories("t"))
         assert a.produce("t") != 0
     monkeypatch.undo()
@@ -148,7 +148,7 @@ def test_a_failed_deletion_can_be_asked_for_again(tmp_path, monkeypatch):
                 "barnabas.controller.topic_deletion.TopicDeletion._remove",
                 lambda *_: (_ for _ in ()).throw(StoreUnavailable("no")),
             )
-            assert a.delete("t") == [-1]
+            assert a.delete("t") == [STORAGE]
         assert a.delete("t") == [0]
         assert a.names() == []
         a.create("t")

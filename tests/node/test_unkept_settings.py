@@ -63,8 +63,8 @@ def test_a_setting_that_an_alteration_beats_is_said_at_the_start(tmp_path, caplo
     [threads, retention] = warnings_of_start(tmp_path, caplog, **given)
     assert threads == (
         "log.cleaner.threads=1 (given at the start) has no effect: log.cleaner.threads=2 was set"
-        " for this broker while a broker ran, and that counts. To take it back: barnabas configs alter"
-        " broker 1 --delete log.cleaner.threads"
+        " for this broker while a broker ran, and that counts. To take it back: barnabas"
+        " configs alter broker 1 --delete log.cleaner.threads"
     )
     assert "log.retention.hours=7" in retention and "configs alter default --delete" in retention
     same = {"log.cleaner.threads": "2", "broker_id": "1"}

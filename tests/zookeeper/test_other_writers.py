@@ -78,6 +78,34 @@ def test_a_broker_outside_the_isr_does_not_elect_itself(
     assert (found.leader, found.isr) == (9, (9,))
 
 
+def test_a_leader_epoch_that_a_restart_raised_is_exposed_by_the_other_broker(
+    brokers, connect, chroot, zk, zookeeper_server
+):
+    """F4: it exposed the old leader epoch for ever, as nothing told it of the new state."""
+    first = brokers.start(connect, node_id=1)
+    second = brokers.start(connect, node_id=2)
+    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
+    for name in ("t", "u"):
+        first.node.rooms.topics.create(NewTopic(name, assignments={0: (1,), 1: (2,)}))
+    first.stop()
+    (first.directory / ".kafka_cleanshutdown").unlink()
+    again = brokers.start(connect, node_id=1)
+
+    def epochs(broker):
+        topics = broker.node.rooms.cluster().topics
+        return {
+            (name, index): partition.state.leader_epoch
+            for name in ("t", "u")
+            for index, partition in topics[name].partitions.items()
+        }
+
+    raised = {("t", 0): 1, ("t", 1): 0, ("u", 0): 1, ("u", 1): 0}
+    assert epochs(again) == raised
+    soon(lambda: epochs(second) == raised)
+    notes = zk(zookeeper_server).get_children(f"{chroot}/isr_change_notification")
+    assert len(notes) == 1, "one note for one multi"
+
+
 def test_added_partitions_go_on_from_the_first_replica_of_partition_0(brokers, connect):
     first = brokers.start(connect, node_id=1)
     brokers.start(connect, node_id=2)
@@ -106,6 +134,26 @@ def test_two_brokers_see_each_others_topics(brokers, connect):
     second.delete_topic("t")
     soon(lambda: first.topics == [])
     soon(lambda: not list(first.directory.glob("t-?")))
+
+
+def test_a_deletion_that_another_broker_carries_out_meanwhile(brokers, connect, monkeypatch):
+    """The slower of the two answered UNKNOWN_SERVER_ERROR."""
+    first = brokers.start(connect, node_id=1)
+    second = brokers.start(connect, node_id=2)
+    first.create_topic("t", partitions=3)
+    soon(lambda: second.node.rooms.cluster().topic("t"))
+    deletion, other = second.node.rooms.deletion, first.node.rooms.deletion
+    operations = deletion._operations
+
+    def late(name):
+        found = operations(name)
+        monkeypatch.undo()
+        other._remove([name])
+        return found
+
+    monkeypatch.setattr(deletion, "_operations", late)
+    assert deletion.delete(["t"]) == {}
+    soon(lambda: first.topics == second.topics == [])
 
 
 def test_an_id_that_was_taken_while_the_session_was_gone(
@@ -145,13 +193,19 @@ def test_old_notes_of_changes_go(brokers, connect, chroot, zk, zookeeper_server)
         b'{"version":2,"entity_path":"topics/t"}',
         sequence=True,
     )
+    isr_note = client.create(
+        f"{chroot}/isr_change_notification/isr_change_",
+        b'{"version":1,"partitions":[{"topic":"t","partition":0}]}',
+        sequence=True,
+    )
     broker.clock.advance(ms=NOTES_KEPT_MS - 60_000)
     client.create(f"{chroot}/admin/delete_topics/no-such")  # wakes the controller
     soon(lambda: client.exists(f"{chroot}/admin/delete_topics/no-such") is None)
-    assert client.exists(note)
+    assert client.exists(note) and client.exists(isr_note)
     broker.clock.advance(minutes=5)
     client.create(f"{chroot}/admin/delete_topics/no-such")
     soon(lambda: client.exists(note) is None)
+    soon(lambda: client.exists(isr_note) is None)
 
 
 def test_damaged_nodes(brokers, connect, chroot, zk, zookeeper_server):

@@ -1,0 +1,46 @@
+"""Writing partition states so that the other nodes of a shared tree read them.
+
+Nobody watches partition states (cluster_state.py says why). A multi that writes some therefore ends
+with a note in /isr_change_notification, as Kafka's leaders write it: its sequential node names the
+partitions. Every node watches that directory and reads the topics of new notes. The controller
+removes notes when every node has seen them. A store of one node needs no notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from barnabas.metadata import znodes
+from barnabas.metadata.tree import (
+    CreateNode,
+    MetadataTree,
+    Operation,
+    SetData,
+    shares,
+)
+
+
+def shares_with_notes(
+    operations: Iterable[Operation], tree: MetadataTree, each: Sequence[Operation] = ()
+) -> Iterator[list[Operation]]:
+    """As `tree.shares`: the operations in parts that one multi each can take, every part that
+    writes partition states with its note."""
+    limits = tree.limits
+    if tree.is_shared:  # a note is shorter than the paths and states that it stands for
+        limits = replace(
+            limits,
+            multi_operations_max=limits.multi_operations_max - 1,
+            multi_bytes_max=limits.multi_bytes_max // 2,
+        )
+    for part in shares(operations, limits, each):
+        yield [*part, *_note(part)] if tree.is_shared else part
+
+
+def _note(part: Sequence[Operation]) -> list[Operation]:
+    written = [row.path for row in part if isinstance(row, CreateNode | SetData)]
+    partitions = [found for path in written if (found := znodes.partition_of_state(path))]
+    if not partitions:
+        return []
+    data = znodes.encode_partitions(partitions)
+    return [CreateNode(znodes.ISR_CHANGE_PREFIX, data, sequence=True)]
