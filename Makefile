@@ -20,6 +20,8 @@ long:               ## what CI runs, with the long form of random, exhaustive an
 	bash tests/run --long
 lint:               ## style
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+types:              ## mypy, through build/links that `make build` makes
+	$(VENV)/bin/mypy -p barnabas
 yellow:             ## no Python call inside nogil code of the hot modules
 	$(PY) tests/layering/yellow.py
 races:              ## ThreadSanitizer over what threads share

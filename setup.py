@@ -57,6 +57,20 @@ def names_tree(into: Path) -> str:
     return str(into)
 
 
+def links_tree(into: Path) -> None:
+    """The import names as a folder, for what reads no setuptools finder: mypy and editors
+    (pyproject.toml names this folder). New modules appear in it by themselves, new folders and
+    modules at the top of broker/ with the next build."""
+    shutil.rmtree(into, ignore_errors=True)
+    top = into / "barnabas"
+    top.mkdir(parents=True)
+    for entry in Path("broker").iterdir():
+        (top / entry.name).symlink_to(entry.resolve())
+    for name, room in ROOMS.items():
+        if name != "barnabas":
+            (top / name.removeprefix("barnabas.")).symlink_to(Path(room).resolve())
+
+
 def extensions() -> list[Extension]:
     found = []
     headers = sorted(Path("cext").rglob("*.h"))
@@ -97,6 +111,7 @@ class BuildExt(build_ext):
     def run(self) -> None:
         super().run()
         if self.inplace or self.editable_mode:
+            links_tree(Path("build/links"))
             for room in ROOMS.values():
                 compileall.compile_dir(room, quiet=1)
 
