@@ -70,6 +70,14 @@ class Topic:
     is_internal: bool
     partitions: dict[int, Partition]
 
+    def partition(self, index: int) -> Partition:
+        """Raises UnknownTopicOrPartition."""
+        if index in self.partitions:
+            return self.partitions[index]
+        last = max(self.partitions, default=-1)
+        known = "only partition 0" if last == 0 else f"partitions 0 to {last}"
+        raise UnknownTopicOrPartition(f"topic {self.name} has no partition {index}, it has {known}")
+
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
     """Parses HOST:PORT pairs, separated by commas; the port may be left out. Raises BadAddress."""
@@ -247,12 +255,7 @@ class Cluster:
 
     def leader(self, topic: str, partition: int) -> Connection:
         """Raises UnknownTopicOrPartition, LeaderNotAvailable, CannotConnect."""
-        known = self.topic(topic)
-        row = known.partitions.get(partition)
-        if row is None:
-            raise UnknownTopicOrPartition(
-                f"topic {topic} has no partition {partition}, it has {len(known.partitions)}"
-            )
+        row = self.topic(topic).partition(partition)
         if row.leader < 0:
             self.forget(topic)
             raise LeaderNotAvailable(f"partition {partition} of topic {topic} has no leader now")

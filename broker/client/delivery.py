@@ -58,7 +58,6 @@ from barnabas.errors import (
     OutOfOrderSequenceNumber,
     RecordListTooLarge,
     UnknownProducerId,
-    UnknownTopicOrPartition,
     name_of,
 )
 from barnabas.wire import Struct, request
@@ -113,7 +112,7 @@ class Place:
     """One partition that is written to."""
 
     __slots__ = (
-        "failed", "gathering", "in_flight", "index", "key", "line", "next_sequence",
+        "failed", "gathering", "in_flight", "index", "is_known", "key", "line", "next_sequence",
         "producer_epoch", "producer_id", "retry_at", "stuck_since", "topic", "waiting",
     )  # fmt: skip
 
@@ -125,6 +124,9 @@ class Place:
         self.failed: list[Batch] = []  # of those in flight: wait for the others, then go again
         self.line: _Line | None = None  # on which those in flight are
         self.producer_id = self.producer_epoch = -1
+        # Whether the broker has a batch with this producer id, so that it refuses the second batch
+        # when the first one fails. Until then one batch is in flight: order would be lost.
+        self.is_known = False
         self.next_sequence = 0
         self.retry_at = 0.0
         self.stuck_since: float | None = None  # since when no leader can be reached
@@ -312,9 +314,7 @@ class Delivery:
             if not place.waiting:
                 del self._active[place]
                 continue
-            if place.failed or len(place.in_flight) >= self._in_flight_max:
-                continue
-            if place.in_flight and self._is_numbered and place.producer_id < 0:
+            if self._waits(place):
                 continue
             if place.retry_at > now_s:
                 wait_s = min(wait_s, place.retry_at - now_s)
@@ -328,16 +328,17 @@ class Delivery:
             wait_s = min(wait_s, self._send_to(node_id, places, now_s))
         return wait_s
 
+    def _waits(self, place: Place) -> bool:
+        """Whether the next batch of a place waits for those in flight."""
+        if place.failed or len(place.in_flight) >= self._in_flight_max:
+            return True
+        return bool(place.in_flight) and self._is_numbered and not place.is_known
+
     def _leader_of(self, place: Place, now_s: float) -> int | None:
         """The broker id of the leader, or None. Batches that wait too long for a leader fail."""
         try:
             topic: Topic = self.brokers.topic(place.topic)
-            row = topic.partitions.get(place.index)
-            if row is None:
-                raise UnknownTopicOrPartition(
-                    f"topic {place.topic} has no partition {place.index},"
-                    f" it has {len(topic.partitions)}"
-                )
+            row = topic.partition(place.index)
             if row.leader < 0:
                 self.brokers.forget(place.topic)
                 raise ConnectionLost(f"{place.what} has no leader now")
@@ -401,9 +402,7 @@ class Delivery:
             sends = [
                 row
                 for row in sends
-                if row.waiting
-                and row.retry_at <= now_s
-                and len(row.in_flight) < self._in_flight_max
+                if row.waiting and row.retry_at <= now_s and not self._waits(row)
             ]
         return 3600.0
 
@@ -589,13 +588,14 @@ class Delivery:
         place = batch.place
         place.in_flight.remove(batch)
         if error is None:
+            place.is_known = place.producer_id >= 0
             self._end(batch, None)
         elif isinstance(error, TOO_LARGE) and len(batch.records) > 1:
             place.failed += self._halves(batch)
             self._give_up_numbers(place, batch.sequence)
         elif self._lost_its_number(error) and self._has_tries(batch, IN_FLIGHT):
             if not place.failed:  # no batch failed before it: the broker forgot the producer id
-                place.producer_id = -1
+                place.producer_id, place.is_known = -1, False
             place.failed.append(batch)
         elif is_passing(error) and self._has_tries(batch):
             batch.last_error = error
@@ -604,6 +604,9 @@ class Delivery:
             if isinstance(error, KafkaError):
                 self.brokers.forget(place.topic)
         else:
+            if isinstance(error, TOO_LARGE):
+                size = f"a record that makes a batch of {len(batch.data or b''):,} bytes"
+                error = type(error)(f"{size} for {error}")
             self._give_up_numbers(place, batch.sequence)
             self._end(batch, error)
         if place.failed and not place.in_flight:
@@ -613,7 +616,7 @@ class Delivery:
         """After a batch that failed for good. A transaction has one batch of a place in flight, so
         its numbers are free again; without one the place goes on with another producer id."""
         if self._transaction is None:
-            place.producer_id = -1
+            place.producer_id, place.is_known = -1, False
         elif sequence >= 0:
             self._number(place, sequence)
 

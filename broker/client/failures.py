@@ -1,6 +1,6 @@
 """Failures between a client and a broker that have no error code in the protocol."""
 
-from barnabas.errors import NONE, error_of
+from barnabas.errors import NONE, UnknownTopicOrPartition, error_of
 
 
 class ClientError(Exception):
@@ -45,8 +45,12 @@ class NotSpokenByBroker(ClientError):
 
 
 def raise_for(code: int, what: str, message: str | None = None) -> None:
-    """Raises the error of a code, naming what it is about; does nothing for success."""
-    if code != NONE:
-        kind = error_of(code)
-        text = message or kind.meaning
-        raise kind(text if what in text else f"{what}: {text}")
+    """Raises the error of a code, naming what it is about; does nothing for success. `message`:
+    the broker's own words; brokers word an unknown topic in several ways, this client in one."""
+    if code == NONE:
+        return
+    kind = error_of(code)
+    text = (message or kind.meaning).rstrip(".")
+    if kind is UnknownTopicOrPartition and what.startswith("topic "):
+        text = f"there is no {what}"
+    raise kind(text if what.casefold() in text.casefold() else f"{what}: {text}")

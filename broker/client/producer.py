@@ -23,7 +23,6 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.delivery import BATCH_BYTES, RECORD_OVERHEAD_BYTES, Batch, Delivery, size_of
 from barnabas.client.partitioner import partition_of
 from barnabas.client.transactional_id import TransactionalId
-from barnabas.errors import UnknownTopicOrPartition
 from barnabas.wire.compression import CODECS, UnknownCodec
 
 if TYPE_CHECKING:
@@ -142,9 +141,7 @@ class Producer:
             assert key is not None
             return partition_of(key, self.partition_count)
         if not 0 <= partition < self.partition_count:
-            raise UnknownTopicOrPartition(
-                f"topic {self.topic} has no partition {partition}, it has {self.partition_count}"
-            )
+            self.cluster.topic(self.topic).partition(partition)  # raises, if it is not new
         return partition
 
     def flush(self) -> None:
