@@ -36,6 +36,7 @@ from barnabas.storage.log_dirs import UnusableDirectory
 log = logging.getLogger("barnabas.node")
 
 ATTEMPTS_MAX = 10
+ONLY_NODE_ID = 1
 RESTORE = ("Restore the metadata directory", "Correct zookeeper.connect and its chroot")
 
 
@@ -68,9 +69,11 @@ def choose_node_id(
     tree: MetadataTree, config: BrokerConfig, identities: Iterable[Mapping[str, str]]
 ) -> int:
     """The id of the settings; else that of the log directories; else the one that the embedded
-    store's partitions name; else a new one, above reserved.broker.max.id, from a sequence in the
-    tree. Raises UnusableDirectory where no directory names an id and the store contradicts the
-    settings or names several nodes."""
+    store's partitions name; else a new one. On an embedded store, which has one node, that is 1, as
+    in Kafka's shipped server.properties. On a shared store, or when reserved.broker.max.id is set,
+    it is the next number of a sequence in the tree, above that setting. Raises UnusableDirectory
+    where no directory names an id and the store contradicts the settings or names several nodes.
+    """
     known = [_id_in(identity) for identity in identities]
     found = next((node_id for node_id in known if node_id is not None), None)
     if found is None and not tree.is_shared:
@@ -81,6 +84,8 @@ def choose_node_id(
         return found
     if not config.boolean("broker.id.generation.enable"):
         raise UnusableDirectory("broker.id.generation.enable is off: set node.id.")
+    if not tree.is_shared and not config.is_set("reserved.broker.max.id"):
+        return ONLY_NODE_ID
     number = tree.set(znodes.BROKER_SEQUENCE_PATH, b"").version
     return config.integer("reserved.broker.max.id") + number
 

@@ -106,6 +106,19 @@ def test_node_id_and_rack(tmp_path):
         assert metadata(wire).brokers[0].nodeId == 8, "broker.id"
 
 
+def test_an_embedded_store_has_node_1(tmp_path):
+    with broker_with(tmp_path) as b:
+        assert b.node.node_id == 1
+
+
+def test_an_id_that_an_earlier_version_generated_is_kept(tmp_path):
+    """v0.1.0 gave 1001 to a node without settings; meta.properties keeps it."""
+    with broker_with(tmp_path, {"reserved.broker.max.id": 1000}) as b:
+        assert b.node.node_id == 1001
+    with broker_with(tmp_path) as b:
+        assert b.node.node_id == 1001
+
+
 def test_generated_node_id_is_kept(tmp_path):
     with broker_with(tmp_path, {"reserved.broker.max.id": 50}) as b:
         assert b.node.node_id == 51, "reserved.broker.max.id"
