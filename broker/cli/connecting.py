@@ -18,6 +18,7 @@ from barnabas.errors import (
     InvalidReplicationFactor,
     KafkaError,
     MessageTooLarge,
+    OffsetOutOfRange,
     RecordListTooLarge,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -32,10 +33,11 @@ ADVICE: dict[type[Exception], str] = {
     NoTls: "Whom to trust is said by ssl.truststore.location in the file of --command-config.",
     CannotConnect: "Start a broker with `barnabas start`, or name one with --bootstrap-server.",
     NotSpokenByBroker: "Use a broker that has it.",
-    UnknownTopicOrPartition: "`barnabas topics list` shows what there is.",
+    UnknownTopicOrPartition: "`barnabas topics describe` shows topics and their partitions.",
+    OffsetOutOfRange: "`barnabas offsets` shows where partitions begin and end.",
     TopicAlreadyExists: "Choose another name, or delete it with `barnabas topics delete`.",
     MessageTooLarge: "Raise the topic's max.message.bytes (`barnabas configs alter topic`).",
-    RecordListTooLarge: "Raise the topic's segment.bytes, or send smaller records.",
+    RecordListTooLarge: "Raise the topic's segment.bytes (`barnabas configs alter topic`).",
     InvalidReplicationFactor: "It can be no more than the number of brokers.",
 }
 
@@ -97,6 +99,11 @@ def json_option(parser: argparse.ArgumentParser, form: str = "one JSON document"
     parser.add_argument("--json", action="store_true", help=f"print {form}")
 
 
+def json_lines_option(parser: argparse.ArgumentParser) -> None:
+    """For a command that prints what it has done as it does it (see output.did)."""
+    json_option(parser, "a line of JSON for each thing that is done")
+
+
 def positive_seconds(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds < 1e6:
@@ -128,7 +135,10 @@ def speaks_to_broker(command: Command) -> Command:
         try:
             return command(arguments)
         except KafkaError as error:
-            return fail(_advised(error, f"{error} ({error.name})"))
+            text = str(error).rstrip(".")
+            if f"({error.name})" not in text:  # some brokers name the code in their message
+                text = f"{text} ({error.name})"
+            return fail(_advised(error, text))
         except ClientError as error:
             return fail(_advised(error, str(error)))
 

@@ -9,7 +9,7 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 PROGRESS_AFTER_S = 1.0
@@ -26,9 +26,27 @@ def fail(text: str) -> int:
     return 1
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Numbers stand to the right, None is a dash."""
+def count_of(count: int, noun: str) -> str:
+    """`1 record`, `2000 records`."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{ending}"
+
+
+def did(as_json: bool, text: str, **document: Any) -> None:
+    """One thing is done: a line for people on standard error, or a line of JSON for programs."""
+    if as_json:
+        print(json_line(document), flush=True)
+    else:
+        say(text)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "none") -> None:
+    """Numbers stand to the right, None is a dash. Without rows it prints `empty` on standard error
+    and nothing on standard output."""
     found = [list(row) for row in rows]
+    if not found:
+        say(empty)
+        return
     if sys.stdout.isatty():
         _rich_table(columns, found)
         return
@@ -110,10 +128,13 @@ def iso_time(timestamp_ms: int) -> str | None:
 class Progress:
     """A line on standard error that counts, when it is a terminal and the work takes long.
 
-    It stays away (`is_shown` False) where the data itself goes to the terminal."""
+    It stays away (`is_shown` False) where the data itself goes to the terminal. `part`: how much
+    of the work is done, 0 to 1; None where that is unknown."""
 
-    def __init__(self, verb: str, is_shown: bool = True) -> None:
-        self.verb = verb
+    def __init__(
+        self, verb: str, is_shown: bool = True, part: Callable[[], float | None] = lambda: None
+    ) -> None:
+        self.verb, self.part = verb, part
         self.count, self.size_bytes = 0, 0
         self._began = time.monotonic()
         self._next = self._began + PROGRESS_AFTER_S
@@ -126,13 +147,15 @@ class Progress:
         if self._to_terminal and time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_EVERY_S
             self._shown = True
-            print(f"\r{self.summary()}\x1b[K", end="", file=sys.stderr, flush=True)
+            part = self.part()
+            percent = "" if part is None else f", {100 * part:.0f} %"
+            print(f"\r{self.summary()}{percent}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def summary(self) -> str:
         seconds = max(time.monotonic() - self._began, 1e-9)
         megabytes = self.size_bytes / 1e6
         return (
-            f"{self.verb} {self.count} records, {megabytes:.1f} MB in {seconds:.1f} s"
+            f"{self.verb} {count_of(self.count, 'record')}, {megabytes:.1f} MB in {seconds:.1f} s"
             f" ({megabytes / seconds:.1f} MB/s)"
         )
 

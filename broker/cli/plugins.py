@@ -3,12 +3,19 @@
 import argparse
 from typing import Any
 
-from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
-from barnabas.cli.output import fail, json_document, say, table
+from barnabas.cli.connecting import (
+    cluster_of,
+    connection_options,
+    json_lines_option,
+    json_option,
+    speaks_to_broker,
+)
+from barnabas.cli.output import did, fail, json_document, say, table
 from barnabas.client.admin import BROKER as BROKER_KIND
 from barnabas.client.admin import SET, ConfigChange, Resource, alter_configs, describe_configs
 
 RELOADS = "plugins.reloads"
+HOOKS = ("interceptor", "retention", "partitioner", "encoder", "topic-policy")  # project_kinds.py
 
 EPILOG = """\
 An installed plugin runs when the configuration names it: plugins=NAME, options plugin.NAME.KEY.
@@ -16,6 +23,7 @@ An installed plugin runs when the configuration names it: plugins=NAME, options 
   barnabas plugins list
   barnabas plugins describe json-schema
   barnabas plugins new redact            a project in ./redact, ready for pip install -e
+  barnabas plugins new keep-ten --hook retention
   barnabas plugins reload                the broker takes over new code and new options
 """
 
@@ -42,9 +50,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     one.set_defaults(act=_describe)
     new = add("new", "make a project for a plugin of your own")
     new.add_argument("name", metavar="NAME", help="small letters, digits and hyphens")
+    new.add_argument(
+        "--hook",
+        choices=HOOKS,
+        default=HOOKS[0],
+        help=f"what the plugin does first: {', '.join(HOOKS)} ({HOOKS[0]})",
+    )
     new.add_argument("--into", metavar="DIR", default=".", help="where (default: here)")
+    json_lines_option(new)
     new.set_defaults(act=_new)
-    reload = add("reload", "load the plugins of a running broker anew")
+    reload = add("reload", "load the plugins of a running broker again")
+    json_lines_option(reload)
     connection_options(reload)
     reload.set_defaults(act=_reload)
 
@@ -54,26 +70,31 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from barnabas.hooks.loading import CannotLoad, author_of, installed, summary
+    from barnabas.hooks.loading import CannotLoad, author_of, installed, name_taken, summary
 
-    rows = []
-    for found in installed():
+    rows, problems = [], []
+    plugins = installed()
+    for found in plugins:
         try:
             what = summary(author_of(found))
         except CannotLoad as error:
             what = str(error)
-        rows.append(
-            {
-                "name": found.name,
-                "version": found.version,
-                "distribution": found.distribution,
-                "what": what,
-            }
-        )
+        row = {
+            "name": found.name,
+            "version": found.version,
+            "distribution": found.distribution,
+            "what": what,
+        }
+        if problem := name_taken(found, plugins):
+            row["problem"] = problem
+            problems.append(problem)
+        rows.append(row)
     if arguments.json:
         json_document(rows)
     else:
-        table(("name", "version", "from", "what"), [list(row.values()) for row in rows])
+        table(("name", "version", "from", "what"), [list(row.values())[:4] for row in rows])
+        for problem in dict.fromkeys(problems):
+            say(problem)
     return 0
 
 
@@ -137,12 +158,18 @@ def _new(arguments: argparse.Namespace) -> int:
     from barnabas.hooks.project import BadName, write_project
 
     try:
-        made = write_project(arguments.name, Path(arguments.into))
+        made = write_project(arguments.name, Path(arguments.into), arguments.hook)
     except BadName as error:
         return fail(str(error))
     except OSError as error:
         return fail(f"{error.filename}: {error.strerror}. Choose another place with --into.")
-    say(f"made {made}; next: pip install -e '{made}[test]' && pytest {made}")
+    did(
+        arguments.json,
+        f"made {made}; next: pip install -e '{made}[test]' && pytest {made}",
+        plugin=arguments.name,
+        hook=arguments.hook,
+        directory=str(made),
+    )
     return 0
 
 
@@ -153,5 +180,5 @@ def _reload(arguments: argparse.Namespace) -> int:
         found = describe_configs(cluster, resource)
         before = next((row.value for row in found if row.name == RELOADS), "0")
         alter_configs(cluster, resource, [ConfigChange(SET, RELOADS, str(int(before or 0) + 1))])
-    say("the broker has loaded its plugins anew")
+    did(arguments.json, "the broker has loaded its plugins again", reloaded=True)
     return 0

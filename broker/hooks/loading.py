@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pluggy
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "barnabas.plugins"
+BUILT_IN = "barnabas"  # the distribution of built-in plugins
 
 
 class CannotLoad(Exception):
@@ -56,7 +57,7 @@ def installed() -> list[Found]:
 def _builtin(name: str) -> Found:
     from barnabas import __version__
 
-    return Found(name, BUILTIN[name], "barnabas", __version__)
+    return Found(name, BUILTIN[name], BUILT_IN, __version__)
 
 
 def _others() -> Iterator[Found]:
@@ -83,10 +84,26 @@ def find(name: str) -> Found:
                 f" {sys.prefix}, or correct the name; `barnabas plugins list` shows what there is."
             ]
         )
-    if len({row.target for row in found}) > 1:
-        owners = ", ".join(sorted(row.distribution for row in found))
-        raise CannotLoad([f"plugins: {name!r} is a plugin of {owners}. Uninstall all but one."])
+    if problem := name_taken(found[0], found):
+        raise CannotLoad([f"plugins: {problem}"])
     return found[0]
+
+
+def name_taken(plugin: Found, among: Iterable[Found]) -> str | None:
+    """Why a plugin cannot be loaded under its name: another one of `among` has the name too."""
+    same = [row for row in among if row.name == plugin.name]
+    if plugin.distribution != BUILT_IN and any(row.distribution == BUILT_IN for row in same):
+        return (
+            f"{plugin.name} of {plugin.distribution} is never loaded: barnabas has a built-in"
+            f" plugin {plugin.name}. Give it another name in its entry point."
+        )
+    owners = {row.distribution for row in same} | {plugin.distribution}
+    if plugin.distribution != BUILT_IN and len({(r.distribution, r.target) for r in same}) > 1:
+        return (
+            f"{plugin.name} is the name of a plugin of {', '.join(sorted(owners))}: none of them is"
+            " loaded. Uninstall all but one."
+        )
+    return None
 
 
 def author_of(found: Found) -> Any:

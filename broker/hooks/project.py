@@ -1,9 +1,15 @@
-"""The project that `barnabas plugins new NAME` makes: installable, with a test that passes."""
+"""The project that `barnabas plugins new NAME --hook KIND` makes: installable, with a test that
+passes. What the plugin does is in project_kinds.py."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from pathlib import Path
+
+from barnabas.hooks.builtin import BUILTIN
+from barnabas.hooks.project_kinds import KINDS
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
 
@@ -31,96 +37,75 @@ py-modules = ["{module}"]
 """
 
 PLUGIN = '''\
-"""{cls}: refuses records whose value is longer than an option says.
+"""{cls}: {summary}.
 
 The contract of every hook is in barnabas.hooks.specs, and in docs/hooks.md.
 """
 
-from barnabas import hookimpl
-from barnabas.hooks import Option, RecordBatch, Reject
-
-
-class {cls}:
-    """Refuses long records."""
-
-    OPTIONS = {{"longest": Option("integer", "bytes of a value", default=1000, least=0)}}
-
-    def __init__(self, options):
-        self.longest = options["longest"]
-
-    @hookimpl
-    def intercept_produce(self, batch: RecordBatch):
-        for index, record in enumerate(batch.records):
-            if record.value is not None and len(record.value) > self.longest:
-                return Reject(f"record {{index}} has {{len(record.value)}} bytes")
-        return None
 '''
 
 TEST = '''\
-"""The plugin in a broker of the test's own, driven over the wire."""
+"""The plugin with a broker of the test's own, driven over the wire."""
 
-import pytest
-
-from barnabas.errors import InvalidRecord
-
-SETTINGS = {{"plugins": "{name}", "plugin.{name}.longest": "10"}}
-
-
-@pytest.mark.broker(SETTINGS)
-@pytest.mark.topic(configs={{"produce.interceptors": "{name}"}})
-def test_long_records_are_refused(broker, topic, produce):
-    produce(topic, [b"short"])
-    with pytest.raises(InvalidRecord, match="record 1 has 11 bytes"):
-        produce(topic, [b"short", b"much longer"])
-    broker.assert_records(topic, ["short"])
-
-
-def test_the_hook_alone(plugin_batch):
-    from {module} import {cls}
-
-    made = {cls}({{"longest": 3}})
-    assert made.intercept_produce(plugin_batch([b"abc"])) is None
-    assert made.intercept_produce(plugin_batch([b"abcd"])) is not None
 '''
 
 README = """\
 # {name}
 
-A plugin for the broker barnabas.
+A plugin for the broker barnabas: it {summary}.
 
     pip install {name}
-    barnabas start --set plugins={name} --set plugin.{name}.longest=1000
-    barnabas topics create news --config produce.interceptors={name}
-
+{use}
 | option | default | meaning |
 |---|---|---|
-| `plugin.{name}.longest` | 1000 | bytes of a value |
+| `plugin.{name}.{option}` | `{default}` | {meaning} |
 
     pip install -e '.[test]' && pytest
 """
 
 
 class BadName(ValueError):
-    """The name is none for a plugin."""
+    """A plugin cannot have the name."""
 
 
-def write_project(name: str, into: Path) -> Path:
-    """Makes the directory `name`, which must not be there. Raises BadName, OSError."""
-    if not NAME.match(name) or len(name) > 60:
-        raise BadName(f"{name!r} is no name for a plugin: small letters, digits and hyphens.")
+def write_project(name: str, into: Path, kind: str = "interceptor") -> Path:
+    """Makes the directory `name`, which must not be there, for a plugin of one of KINDS. Raises
+    BadName, OSError."""
+    check_name(name)
+    found = KINDS[kind]
     words = {
         "name": name,
         "module": name.replace("-", "_"),
         "cls": "".join(part.capitalize() for part in name.split("-")),
+        "summary": found.summary,
+        "option": found.option,
+        "default": found.default,
+        "meaning": found.meaning,
     }
+    words["use"] = found.use.format(**words)
     target = into / name
     target.mkdir(parents=True)
     files = {
         "pyproject.toml": PYPROJECT,
-        f"{words['module']}.py": PLUGIN,
-        f"test_{words['module']}.py": TEST,
+        f"{words['module']}.py": PLUGIN + found.plugin,
+        f"test_{words['module']}.py": TEST + found.test,
         "README.md": README,
     }
     for path, text in files.items():
         (target / path).write_text(text.format(**words), encoding="utf-8")
     return target
+
+
+def check_name(name: str) -> None:
+    """Raises BadName for a name that is no plugin's, that a built-in plugin has, or whose module
+    would take the place of one that Python or an installed package has."""
+    if not NAME.match(name) or len(name) > 60:
+        raise BadName(f"{name!r} is no name for a plugin: small letters, digits and hyphens.")
+    if name in BUILTIN:
+        raise BadName(f"{name} is a built-in plugin, which is loaded first. Choose another name.")
+    module = name.replace("-", "_")
+    if module in sys.stdlib_module_names or importlib.util.find_spec(module) is not None:
+        raise BadName(
+            f"the plugin's module would be {module}.py, and Python has a module {module} here that"
+            f" it would hide. Choose another name, such as {name}-plugin."
+        )

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 from barnabas.hooks import services, specs, views
 from barnabas.hooks.builtin import BUILTIN
 from barnabas.hooks.loading import Found, author_of, summary
 from barnabas.hooks.options import COMMON, REQUIRED, Option, schema_of
+from barnabas.hooks.project_kinds import KINDS
+
+ESCAPED_BAR = "\\|"  # in a cell of a table
+PARTS = ("When:", "Returns:", "When it fails:")
+ARGUMENT = re.compile(r"`\w+`(, `\w+`)*:")
+FIELD = re.compile(r"    (?P<name>\w+): (?P<type>[^=#]+?)(?: = [^#]+?)?(?:  # (?P<text>.*))?$")
+EXAMPLES = {
+    "interceptor": ("no-long-ones", "NoLongOnes"),
+    "retention": ("keep-ten", "KeepTen"),
+    "partitioner": ("vip-first", "VipFirst"),
+    "encoder": ("capitals", "Capitals"),
+    "topic-policy": ("team-names", "TeamNames"),
+}
+EXAMPLES_TEXT = """\
+`barnabas plugins new NAME --hook KIND` makes a project with one of these plugins, a test of it and
+a README. Change the method and the option to what you need; docs/extending.md goes on from there.
+"""
 
 INTRODUCTION = """\
 # Plugins
@@ -35,7 +53,7 @@ class NoSecrets:
 ```
 
 Its distribution says so in pyproject.toml; `barnabas plugins new NAME` makes a whole project with
-tests.
+tests, for each kind of hook (`--hook`).
 
 ```toml
 [project.entry-points."barnabas.plugins"]
@@ -49,7 +67,7 @@ plugins=no-secrets
 plugin.no-secrets.words=password,token
 ```
 
-`plugins` names those that run in the broker, in their order. Three hooks are asked of the plugins
+`plugins` names those that run in the broker, in their order. Three hooks are called for the plugins
 that a topic names: `retention.policy` (default `time,size`), `produce.interceptors` and
 `fetch.interceptors`. Topics may name built-ins that do not stand in `plugins`. A topic that names
 a plugin which does not run here, as after a change of `plugins`, loses nothing: batches for it are
@@ -111,10 +129,11 @@ def _budget(name: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Lines that begin with `When:` and the like become paragraphs."""
+    """The parts of a contract become paragraphs: `When:` and the like, and what explains the
+    arguments. A line that begins with a back-quote in the middle of a sentence is no new one."""
     found: list[str] = []
     for line in text.splitlines():
-        begins = line.startswith(("When:", "Returns:", "When it fails:", "`"))
+        begins = line.startswith(PARTS) or (ARGUMENT.match(line) and found[-1].endswith("."))
         if begins and found and found[-1]:
             found.append("")
         found.append(line)
@@ -123,22 +142,67 @@ def _paragraphs(text: str) -> str:
 
 def _view(cls: type) -> str:
     rows = [f"### `{cls.__name__}`", "", inspect.getdoc(cls) or "", ""]
-    fields = getattr(cls, "_fields", ())
-    notes = getattr(cls, "__annotations__", {})
-    rows += [f"- `{name}`: {notes.get(name, '')}" for name in fields]
+    explained = fields_of(cls)
+    if explained:
+        rows += ["| field | type | meaning |", "|---|---|---|"]
+        rows += [
+            f"| `{name}` | `{kind.replace('|', ESCAPED_BAR)}` | {text} |"
+            for name, kind, text in explained
+        ]
     return "\n".join(rows).rstrip() + "\n"
+
+
+def fields_of(cls: type) -> list[tuple[str, str, str]]:
+    """Name, type and meaning of each field: the meaning is the comment behind it in the source."""
+    if not getattr(cls, "_fields", ()):
+        return []
+    return [
+        (found["name"], found["type"], found["text"] or "")
+        for line in inspect.getsource(cls).splitlines()
+        if (found := FIELD.match(line))
+    ]
 
 
 def _builtin(name: str) -> str:
     author = author_of(Found(name, BUILTIN[name], "barnabas", ""))
     schema = dict(schema_of(author))
     module = inspect.getdoc(inspect.getmodule(author)) or ""
-    text = f"### `{name}`\n\n{summary(author)}\n\n{module.strip()}\n"
+    first = summary(author)
+    text = f"### `{name}`\n\n"
+    if not _says(module, first):
+        text += f"{first}\n\n"
+    text += f"{module.strip()}\n"
     return text + (f"\n{_options(schema, f'plugin.{name}.')}\n" if schema else "")
+
+
+def _says(text: str, line: str) -> bool:
+    """Whether the first sentence of `text` says the same as `line`, case and marks aside."""
+    plain = [re.sub(r"[^a-z0-9 ]", "", one.lower()) for one in (text.split("\n\n")[0], line)]
+    return plain[1].strip() in plain[0].replace("\n", " ")
+
+
+def example(kind: str) -> str:
+    """The plugin that `barnabas plugins new NAME --hook KIND` writes."""
+    found = KINDS[kind]
+    name, cls = EXAMPLES[kind]
+    words = {"name": name, "module": name.replace("-", "_"), "cls": cls}
+    return (
+        f"### {kind}: `{found.hook}`\n\n`{cls}` {found.summary}.\n\n"
+        f"```python\n{found.plugin.format(**words)}```\n\n{_use(found.use.format(**words))}\n"
+    )
+
+
+def _use(text: str) -> str:
+    """Indented commands become a block."""
+    commands = [line[4:] for line in text.splitlines() if line.startswith("    ")]
+    rest = [line for line in text.splitlines() if line and not line.startswith("    ")]
+    return "\n".join(["```sh", *commands, "```", *(["", *rest] if rest else [])]) + "\n"
 
 
 def page() -> str:
     parts = [INTRODUCTION.replace("{common}", _options(COMMON, "plugin.NAME."))]
+    parts += ["## An example of each kind\n", EXAMPLES_TEXT]
+    parts += [example(kind) for kind in KINDS]
     parts += ["## Hooks\n", (inspect.getdoc(specs) or "").split("\n\n", 1)[1], ""]
     parts += [_hook(name) for name in specs.names()]
     parts += ["## What hooks are shown, and give back\n"]

@@ -22,22 +22,23 @@ NOTHING: Mapping[str, int] = {}
 class SegmentView(NamedTuple):
     """One segment of a log. The last one of a log is active: records are still appended to it."""
 
-    base_offset: int
+    base_offset: int  # the offset of the segment's first record, and its file's name
     next_offset: int  # the offset after the segment's last record
-    size_bytes: int
+    size_bytes: int  # of its .log file
     largest_timestamp_ms: int  # of its records; of the file's last change when they have none
-    is_active: bool
+    is_active: bool  # whether records are still appended to it
 
 
 class LogView(NamedTuple):
-    """A partition's log as a policy sees it."""
+    """A partition's log as a policy sees it. `size_bytes` is the sum over the segments,
+    `end_offset` the offset after the last record."""
 
-    topic: str
-    partition: int
+    topic: str  # its name
+    partition: int  # its index
     segments: tuple[SegmentView, ...]  # oldest first, at least the active one
-    high_watermark: int
-    retention_ms: int  # of the topic's configuration; -1: no limit
-    retention_bytes: int  # -1: no limit
+    high_watermark: int  # consumers see records below it
+    retention_ms: int  # the topic's retention.ms; -1: no limit
+    retention_bytes: int  # the topic's retention.bytes; -1: no limit
     committed_offsets: Mapping[str, int] = NOTHING  # of this partition, by consumer group
 
     @property
@@ -50,72 +51,72 @@ class LogView(NamedTuple):
 
 
 class UnflushedLog(NamedTuple):
-    """A log with records that were not brought to disk so far."""
+    """A log with records that are not on disk yet."""
 
-    topic: str
-    partition: int
-    record_count: int  # of them
-    age_ms: int  # since a look at the log saw none
+    topic: str  # its name
+    partition: int  # its index
+    record_count: int  # records that are not on disk
+    age_ms: int  # how long the log has had such records
     flush_ms: int  # the topic's flush.ms
 
 
 class DirtyLog(NamedTuple):
     """A log that compaction would take next."""
 
-    topic: str
-    partition: int
-    dirty_bytes: int
-    dirty_ratio: float  # of all its bytes
-    is_overdue: bool  # max.compaction.lag.ms is over
+    topic: str  # its name
+    partition: int  # its index
+    dirty_bytes: int  # bytes that were not compacted yet
+    dirty_ratio: float  # dirty_bytes to all bytes of the log, 0 to 1
+    is_overdue: bool  # whether max.compaction.lag.ms is over
 
 
 class DirectoryView(NamedTuple):
     """A log directory that could take a new partition."""
 
-    path: str
-    partition_count: int  # in it now
-    free_bytes: int  # of its file system
+    path: str  # as log.dirs has it
+    partition_count: int  # partitions in it now
+    free_bytes: int  # free in its file system
 
 
 class NewTopicView(NamedTuple):
-    """A topic that somebody asks for."""
+    """A topic that a client wants to create."""
 
-    name: str
-    partition_count: int
-    replication_factor: int
-    configs: Mapping[str, str]  # its own settings
+    name: str  # its name
+    partition_count: int  # with the broker's default filled in
+    replication_factor: int  # with the broker's default filled in
+    configs: Mapping[str, str]  # the topic's own settings, by name
 
 
 class ConfigChange(NamedTuple):
-    """Settings that somebody wants to be in force."""
+    """Settings that a client wants to change."""
 
-    resource_type: str  # topic or broker
-    resource_name: str  # of a broker its id, "" for the default of all brokers
-    configs: Mapping[str, str | None]  # a topic's own settings; of a broker what is altered
+    resource_type: str  # "topic" or "broker"
+    resource_name: str  # a topic's name, a broker's id, or "" for the default of all brokers
+    configs: Mapping[str, str | None]  # all own settings of a topic; of a broker what is altered
 
 
 class GroupMemberView(NamedTuple):
     """A member of a group as an assignor sees it."""
 
-    member_id: str
-    instance_id: str | None  # of a static member
-    rack_id: str | None
+    member_id: str  # made by the client or the broker
+    instance_id: str | None  # group.instance.id of a static member
+    rack_id: str | None  # client.rack
     topics: frozenset[bytes]  # ids of the topics it subscribes to, those that are there
     assigned: Mapping[bytes, frozenset[int]]  # what the last assignment gave it, by topic id
 
 
 class GroupTopicView(NamedTuple):
-    """A topic that somebody in the group subscribes to."""
+    """A topic that a member of the group subscribes to."""
 
-    name: str
-    partition_count: int
+    name: str  # its name
+    partition_count: int  # its number of partitions
     racks: tuple[frozenset[str], ...]  # of each partition's replicas; () where brokers tell none
 
 
 class GroupView(NamedTuple):
-    """A group whose partitions are to be shared out; a snapshot."""
+    """A group whose partitions are to be assigned; a snapshot."""
 
-    group_id: str
+    group_id: str  # group.id of its members
     members: Mapping[str, GroupMemberView]  # by member id, at least one
     topics: Mapping[bytes, GroupTopicView]  # by topic id
 
@@ -124,34 +125,41 @@ class KeyedMessage(NamedTuple):
     """An event on its way through the old producer: one message for a topic. Key and message are
     what the encoders take; a copy with other fields is made by `event._replace(field=value)`."""
 
-    topic: str
-    message: Any
-    key: Any = None
+    topic: str  # where it goes
+    message: Any  # the value, before the encoder
+    key: Any = None  # before the encoder
     part_key: Any = None  # chooses the partition in the key's place
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp_ms: int = -1  # -1: when it is sent
+    headers: tuple[tuple[str, bytes | None], ...] = ()  # names and values
+    timestamp_ms: int = -1  # -1: the time when it is sent
     partition: int | None = None  # None: the partitioner chooses
 
 
 class MirroredMessage(NamedTuple):
     """A message that a mirror has read from a source."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    topic: str  # in the source
+    partition: int  # in the source
+    offset: int  # in the source
+    timestamp_ms: int  # since 1970
+    key: bytes | None  # as the source has it
+    value: bytes | None  # as the source has it
+    headers: tuple[tuple[str, bytes | None], ...] = ()  # names and values
 
 
 class RecordBatch:
-    """A whole batch, opened when somebody looks inside.
+    """A whole batch. Its records are decompressed and decoded when they are first read.
 
-    `records` are Python objects, `columns` the same in Arrow's layout, which is many times cheaper
-    where a plugin works on whole columns. Offsets of a batch that comes from a producer count from
-    0; of a batch that goes to a consumer they are those of the log. `producer_id` is -1 without an
-    idempotent producer.
+    - `topic`, `partition`: where the batch goes, or comes from.
+    - `count`: how many records it has. `base_offset`: of the first one; a batch from a producer
+      counts from 0, a batch for a consumer has the offsets of the log.
+    - `records`: a list of `Record`, each with `key`, `value` (bytes or None), `headers`,
+      `timestamp` (ms since 1970) and `offset`.
+    - `columns`: the same records in Arrow's layout, which is many times cheaper where a plugin
+      works on whole columns.
+    - `producer_id`: -1 without an idempotent producer. `transactional`: whether it belongs to a
+      transaction.
+    - `data`: the batch as bytes, header included. `body`: its records as bytes, not compressed.
+      `stored`: all fields of the header.
     """
 
     __slots__ = ("_batch", "_body", "_records", "data", "partition", "topic")
@@ -296,7 +304,7 @@ class Reject(NamedTuple):
 
 class Replace:
     """An interceptor's answer: other records in the places of a batch's own, one for each; None
-    leaves a place empty, and its offset is then nobody's."""
+    leaves a place empty: no record has its offset then."""
 
     __slots__ = ("records",)
 

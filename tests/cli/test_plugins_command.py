@@ -8,6 +8,8 @@ import pytest
 from installed_plugins import install
 
 from barnabas.cli import main
+from barnabas.cli.plugins import HOOKS
+from barnabas.hooks.project_kinds import KINDS
 
 
 def test_built_ins_and_others_are_listed(tmp_path, monkeypatch, capsys):
@@ -50,8 +52,39 @@ def test_a_name_that_is_none_is_refused(tmp_path, name, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_project_installs_and_its_tests_pass(tmp_path):
-    assert main(["plugins", "new", "no-long-ones", "--into", str(tmp_path)]) == 0
+@pytest.mark.parametrize("name", ["queue", "pytest", "asyncio", "time"])
+def test_a_new_plugin_hides_no_module(tmp_path, name, capsys):
+    """F35: `plugins new time` made a module that took the place of Python's."""
+    assert main(["plugins", "new", name, "--into", str(tmp_path)]) == 1
+    assert "Choose another name" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_plugins_of_one_name_are_said(tmp_path, monkeypatch, capsys):
+    """F35: the list showed both, and not that neither is loaded, nor that a built-in one wins."""
+    source = """
+        class Mine:
+            pass
+    """
+    install(tmp_path / "one", monkeypatch, "first-dist", source, "1", twin="Mine", hash="Mine")
+    install(tmp_path / "two", monkeypatch, "second-dist", source, "1", twin="Mine")
+    assert main(["plugins", "list"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "hash of first-dist is never loaded: barnabas has a built-in plugin hash. Give it another"
+        " name in its entry point.",
+        "twin is the name of a plugin of first-dist, second-dist: none of them is loaded."
+        " Uninstall all but one.",
+    ]
+    assert main(["plugins", "describe", "twin"]) == 1
+    assert "Uninstall all but one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_a_new_project_installs_and_its_tests_pass(tmp_path, kind):
+    """F35: each kind of plugin, not an interceptor whatever was wanted."""
+    new = ["plugins", "new", "no-long-ones", "--hook", kind, "--into", str(tmp_path)]
+    assert main(new) == 0
     project, site = tmp_path / "no-long-ones", tmp_path / "site"
     assert sorted(path.name for path in project.iterdir()) == [
         "README.md", "no_long_ones.py", "pyproject.toml", "test_no_long_ones.py",
@@ -66,4 +99,8 @@ def test_a_new_project_installs_and_its_tests_pass(tmp_path):
         text=True,
     )
     assert ran.returncode == 0 and "2 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert main(["plugins", "new", "no-long-ones", "--into", str(tmp_path)]) == 1
+    assert main(new) == 1
+
+
+def test_the_kinds_are_those_that_the_command_offers():
+    assert tuple(KINDS) == HOOKS
