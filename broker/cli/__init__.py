@@ -16,6 +16,7 @@ from barnabas.cli.parser import CommandParser, nearest, usage_error
 
 COMMANDS = {
     "start": "run a broker here: one process, one node, no configuration needed",
+    "cluster": "the brokers of a cluster, their listeners, and the controller",
     "topics": "list, create, describe, alter and delete topics",
     "produce": "send lines of standard input or of files as records",
     "consume": "print the records of a topic, byte for byte",

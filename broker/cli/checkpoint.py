@@ -6,8 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
-from barnabas.cli.output import fail, iso_time, json_document, say, table
+from barnabas.cli.connecting import (
+    cluster_of,
+    connection_options,
+    json_lines_option,
+    json_option,
+    speaks_to_broker,
+)
+from barnabas.cli.output import count_of, did, fail, iso_time, json_document, json_line, say, table
 from barnabas.client import EARLIEST, LATEST, Cluster, list_offsets
 from barnabas.client.groups import commit_offsets, committed_offsets
 from barnabas.errors import KafkaError
@@ -61,30 +67,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verify = add("verify", "read every file and say what is wrong; exit status 1 then")
     verify.add_argument("path", metavar="PATH")
     verify.add_argument("--sink", metavar="DIR", help="the file sink's directory: its log too")
-    verify.add_argument("--broker", action="store_true", help="hold the offsets against the topics")
+    verify.add_argument("--broker", action="store_true", help="compare the offsets with the topics")
+    json_option(verify)
     connection_options(verify)
 
     seed = add("seed-from-group", "make a checkpoint that goes on where a consumer group stands")
     seed.add_argument("group", metavar="GROUP")
     seed.add_argument("path", metavar="PATH")
     seed.add_argument("--topic", action="append", metavar="TOPIC", help="these alone")
+    json_lines_option(seed)
     connection_options(seed)
 
     to_group = add("to-group", "commit the offsets of the last finished batch to a consumer group")
     to_group.add_argument("group", metavar="GROUP")
     to_group.add_argument("path", metavar="PATH")
     replay_option(to_group)
+    json_lines_option(to_group)
     connection_options(to_group)
 
     rewind = add("rewind", "forget the batches after one: their records are read again")
     rewind.add_argument("batch", metavar="BATCH", type=int)
     rewind.add_argument("path", metavar="PATH")
     replay_option(rewind)
+    json_lines_option(rewind)
 
     export = add("export", "the offsets of a batch as JSON (for startingOffsets)")
     export.add_argument("path", metavar="PATH")
     export.add_argument("--batch", type=int, metavar="N", help="(the last one that is committed)")
     replay_option(export)
+    export.add_argument("--json", action="store_true", help="(it always prints JSON)")
 
 
 def replay_option(parser: argparse.ArgumentParser) -> None:
@@ -149,29 +160,37 @@ def _show(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
         for topic, partitions in row["offsets"].items()
         for index, offset in partitions.items()
     ]
-    table(["batch", "committed", "time", "topic", "partition", "reads to"], lines)
+    columns = ["batch", "committed", "time", "topic", "partition", "reads to"]
+    table(columns, lines, empty="the checkpoint has no batches")
     return 0
 
 
 def _verify(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
     found = checkpoint.verify()
     problems = [str(error) for error in found.problems]
+    sink_files, begun = None, checkpoint.unfinished()
     if arguments.sink:
         try:
-            count = len(SinkLog(files_at(arguments.sink)).current())
-            say(f"{arguments.sink}: {count} files count")
+            sink_files = len(SinkLog(files_at(arguments.sink)).current())
         except CheckpointError as error:
             problems.append(str(error))
     if arguments.broker and not problems and (batch := checkpoint.last_committed()) is not None:
         with cluster_of(arguments) as cluster:
             problems += _lost(cluster, batch)
+    status = 1 if problems else 0
+    if arguments.json:
+        document = {"files": found.files, "sinkFiles": sink_files, "unfinishedBatch": begun}
+        json_document({**document, "problems": problems})
+        return status
+    if sink_files is not None:
+        say(f"{arguments.sink}: its log names {count_of(sink_files, 'file')}")
     for line in problems:
         print(line)
     if not problems:
-        say(f"{arguments.path}: {found.files} files are in order")
-    if (begun := checkpoint.unfinished()) is not None:
+        say(f"{arguments.path}: no damage found in {count_of(found.files, 'file')}")
+    if begun is not None:
         say(f"batch {begun} was begun and is not committed: the query will run it again")
-    return 1 if problems else 0
+    return status
 
 
 def _lost(cluster: Cluster, batch: PlannedBatch) -> list[str]:
@@ -181,7 +200,9 @@ def _lost(cluster: Cluster, batch: PlannedBatch) -> list[str]:
         try:
             topic_id = cluster.topic(topic).topic_id
             if any(topic_id) and ids.get(topic, topic_id) != topic_id:
-                lost.append(f"topic {topic} was deleted and made anew since batch {batch.batch_id}")
+                lost.append(
+                    f"topic {topic} was deleted and created again since batch {batch.batch_id}"
+                )
                 continue
             starts = list_offsets(cluster, topic, dict.fromkeys(partitions, EARLIEST))
             ends = list_offsets(cluster, topic, dict.fromkeys(partitions, LATEST))
@@ -207,7 +228,12 @@ def _seed_from_group(arguments: argparse.Namespace, checkpoint: Checkpoint) -> i
         return fail(f"group {arguments.group} has no committed offsets to begin at")
     query_id = checkpoint.create()
     checkpoint.begin_at(offsets, now_ms=time.time_ns() // 1_000_000)
-    say(f"query {query_id} begins at {offsets_json(offsets)}")
+    did(
+        arguments.json,
+        f"query {query_id} begins at {offsets_json(offsets)}",
+        query=query_id,
+        offsets=offsets,
+    )
     return 0
 
 
@@ -218,13 +244,20 @@ def _to_group(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
         return fail(f"{arguments.path}: batch {batch.batch_id} reads no Kafka topic")
     with cluster_of(arguments) as cluster:
         commit_offsets(cluster, arguments.group, offsets)
-    say(f"group {arguments.group} stands at {offsets_json(offsets)}")
+    did(
+        arguments.json,
+        f"group {arguments.group} stands at {offsets_json(offsets)}",
+        group=arguments.group,
+        offsets=offsets,
+    )
     return 0
 
 
 def _rewind(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
     gone = checkpoint.rewind(arguments.batch, replay=arguments.replay)
-    if gone:
+    if arguments.json:
+        print(json_line({"lastBatch": arguments.batch, "forgotten": sorted(gone)}))
+    elif gone:
         say(f"batches {gone[-1]} to {gone[0]} will be read again")
         say(
             "A file sink passes over batches that its own log (_spark_metadata) has: give the query"

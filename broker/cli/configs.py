@@ -3,8 +3,14 @@
 import argparse
 from typing import Any
 
-from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
-from barnabas.cli.output import fail, json_document, say, table
+from barnabas.cli.connecting import (
+    cluster_of,
+    connection_options,
+    json_lines_option,
+    json_option,
+    speaks_to_broker,
+)
+from barnabas.cli.output import did, fail, json_document, say, table
 from barnabas.cli.topics import key_and_value
 from barnabas.client import ConfigChange, Resource, alter_configs, describe_configs
 from barnabas.client.admin import APPEND, BROKER, DELETE, SET, SOURCES, SUBTRACT, TOPIC
@@ -18,7 +24,7 @@ KIND is topic (with a name), broker (with its id), or default (what all brokers 
 
 examples:
   barnabas configs describe topic news           what somebody set
-  barnabas configs describe broker 0 --all       every setting, and where it comes from
+  barnabas configs describe broker 1 --all       every setting, and where it comes from
   barnabas configs alter topic news --add retention.ms=3600000
   barnabas configs alter topic news --append cleanup.policy=compact
   barnabas configs alter topic news --delete retention.ms
@@ -75,6 +81,7 @@ def _change_options(parser: argparse.ArgumentParser) -> None:
         "--delete", metavar="KEY", action="append", default=[], help="back to the default"
     )
     parser.add_argument("--dry-run", action="store_true", help="only ask whether it would be taken")
+    json_lines_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -162,7 +169,15 @@ def _alter(resource: Resource, arguments: argparse.Namespace) -> int:
         return fail(f"{', '.join(twice)}: named twice. Do one change of a setting at a time.")
     with cluster_of(arguments) as cluster:
         alter_configs(cluster, resource, changes, validate_only=arguments.dry_run)
-    say(f"{'would alter' if arguments.dry_run else 'altered'} {resource}: {', '.join(names)}")
+    verb = "would alter" if arguments.dry_run else "altered"
+    did(
+        arguments.json,
+        f"{verb} {resource}: {', '.join(names)}",
+        kind=arguments.kind,
+        name=resource.name or None,
+        settings=names,
+        altered=not arguments.dry_run,
+    )
     return 0
 
 

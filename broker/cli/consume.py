@@ -24,8 +24,9 @@ from barnabas.cli.output import (
 )
 from barnabas.client import EARLIEST, LATEST, Cluster, Reader, list_offsets
 from barnabas.client.offsets import COMMITTED, UNCOMMITTED
-from barnabas.errors import UnknownTopicOrPartition
+from barnabas.errors import OffsetOutOfRange
 
+HELD_CHARS_MAX = 200  # of partitions that an error lists
 WRITE_BYTES = 256 * 1024  # gathered before they are written, while more is coming
 
 EPILOG = """\
@@ -124,13 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _starts(cluster: Cluster, arguments: argparse.Namespace) -> dict[int, int]:
     name = arguments.topic
-    known = list(cluster.topic(name).partitions)
-    wanted = known if arguments.partitions is None else arguments.partitions
+    topic = cluster.topic(name)
+    wanted = list(topic.partitions) if arguments.partitions is None else arguments.partitions
     for index in wanted:
-        if index not in known:
-            raise UnknownTopicOrPartition(
-                f"topic {name} has no partition {index}, it has {len(known)}"
-            )
+        topic.partition(index)
     earliest = list_offsets(cluster, name, dict.fromkeys(wanted, EARLIEST))
     starts = {index: row.offset for index, row in earliest.items()}
     from_start = arguments.from_beginning or (arguments.end and arguments.offset is None)
@@ -145,7 +143,28 @@ def _starts(cluster: Cluster, arguments: argparse.Namespace) -> dict[int, int]:
         return ends
     if arguments.offset < 0:
         return {index: max(ends[index] + arguments.offset, starts[index]) for index in wanted}
-    return {index: min(max(arguments.offset, starts[index]), ends[index]) for index in wanted}
+    return _at_offset(name, arguments.offset, starts, ends)
+
+
+def _at_offset(
+    topic: str, offset: int, starts: dict[int, int], ends: dict[int, int]
+) -> dict[int, int]:
+    """`offset` in each partition; the first one that is left where it is older, the end where a
+    partition is shorter. Raises OffsetOutOfRange when it lies beyond the end of all of them."""
+    if offset > max(ends.values()):
+        held = ", ".join(f"partition {i}: {starts[i]} to {end}" for i, end in sorted(ends.items()))
+        raise OffsetOutOfRange(
+            f"--offset {offset} is beyond the end of topic {topic} ({_shortened(held)})"
+        )
+    for index, end in sorted(ends.items()):
+        if not starts[index] <= offset <= end:
+            at = "the first record that is left" if offset < starts[index] else "the end"
+            say(f"partition {index} has offsets {starts[index]} to {end}: it is read from {at}")
+    return {index: min(max(offset, starts[index]), end) for index, end in ends.items()}
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= HELD_CHARS_MAX else f"{text[:HELD_CHARS_MAX]} ..."
 
 
 def _write_all(reader: Reader, arguments: argparse.Namespace) -> None:

@@ -5,9 +5,15 @@ import csv
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from barnabas.cli.connecting import actions_of, cluster_of, json_option, speaks_to_broker
+from barnabas.cli.connecting import (
+    actions_of,
+    cluster_of,
+    json_lines_option,
+    json_option,
+    speaks_to_broker,
+)
 from barnabas.cli.consume import moment, numbers
-from barnabas.cli.output import fail, json_document, say, table
+from barnabas.cli.output import count_of, did, fail, json_document, say, table
 from barnabas.client import EARLIEST, LATEST, Cluster, list_offsets
 from barnabas.client.groups import (
     Group,
@@ -60,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     json_option(reset)
     delete = action("delete", "forget groups and what they committed")
     delete.add_argument("groups", metavar="GROUP", nargs="+")
+    json_lines_option(delete)
 
 
 def _where(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +118,7 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
     elif rows:
         table(("group", "state", "type", "protocol"), [list(row.values()) for row in rows])
     else:
-        say("no groups")
+        say("there are no groups")
     return 0
 
 
@@ -142,7 +149,8 @@ def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
         if not arguments.json:
             _say_group(group)
             columns = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
-            table(columns, [list(row.values()) for row in rows])
+            empty = "the group has committed no offsets, and its members own no partitions"
+            table(columns, [list(row.values()) for row in rows], empty=empty)
     if arguments.json:
         json_document(documents)
     return 0
@@ -192,8 +200,7 @@ def _in_consumer_group(group: Group, member: GroupMember) -> dict[str, Any]:
 
 
 def _say_group(group: Group) -> None:
-    count = len(group.members)
-    said = f"{group.group_id}: {group.state}, {count} member{'' if count == 1 else 's'}"
+    said = f"{group.group_id}: {group.state}, {count_of(len(group.members), 'member')}"
     if group.epoch is None:
         say(said)
         return
@@ -310,11 +317,10 @@ def _named(cluster: Cluster, texts: list[str]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for text in texts:
         name, colon, listed = text.partition(":")
-        known = cluster.topic(name).partitions
-        wanted = numbers(listed) if colon else list(known)
+        topic = cluster.topic(name)
+        wanted = numbers(listed) if colon else list(topic.partitions)
         for index in wanted:
-            if index not in known:
-                raise UnknownTopicOrPartition(f"topic {name} has no partition {index}")
+            topic.partition(index)
         found.setdefault(name, []).extend(wanted)
     return found
 
@@ -382,7 +388,7 @@ def read_offsets(path: str) -> Offsets:
 def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
     delete_groups(cluster, arguments.groups)
     for name in arguments.groups:
-        say(f"deleted group {name}")
+        did(arguments.json, f"deleted group {name}", group=name, deleted=True)
     return 0
 
 

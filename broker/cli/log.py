@@ -1,4 +1,6 @@
-"""`barnabas log dump`: what the files of a log directory say, of barnabas's and of Kafka's."""
+"""`barnabas log dump`: what the files of a log directory hold, of barnabas's and of Kafka's.
+
+A directory stands for all files of a log in it and below it, in the order of their names."""
 
 import argparse
 import sys
@@ -10,7 +12,7 @@ from barnabas.cext.record.records import CorruptRecords
 from barnabas.cli import log_files
 from barnabas.cli.log_files import Row, UnknownFile
 from barnabas.cli.log_records import FORMS, internal_topic_of, row_of
-from barnabas.cli.output import fail, iso_time, json_line, table
+from barnabas.cli.output import fail, iso_time, json_line, say, table
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
@@ -30,6 +32,7 @@ examples:
   barnabas log dump data/__consumer_offsets-3/00000000000000000000.log --records
   barnabas log dump data/news-0/*.timeindex data/news-0/*.snapshot
   barnabas log dump data/meta.properties --json
+  barnabas log dump data/news-0                   every file of a partition
 """
 
 
@@ -38,12 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     dump = actions.add_parser(
         "dump",
-        help="show what is in a file",
-        description="show what is in a file of a log directory",
+        help="show what is in a file, or in all files of a directory",
+        description="show what is in a file of a log directory, or in all files of a directory",
         epilog=EPILOG,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    dump.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    dump.add_argument("files", metavar="FILE|DIR", nargs="+", type=Path)
     dump.add_argument("--records", action="store_true", help="the records of each batch too")
     for what in ("keys", "values"):
         dump.add_argument(f"--{what}-as", choices=list(FORMS), help=f"how {what} are shown (text)")
@@ -62,21 +65,43 @@ def run(arguments: argparse.Namespace) -> int:
     damaged = False
     for path in arguments.files:
         try:
-            damaged |= _dump(path, arguments)
+            if path.is_dir():
+                damaged |= _dump_directory(path, arguments)
+            elif not path.exists():
+                return fail(f"there is no file {path}. Give files of a log, or a directory.")
+            else:
+                damaged |= _dump(path, arguments, is_named=len(arguments.files) > 1)
         except UnknownFile as error:
             return fail(str(error))
         except BrokenPipeError:
             raise
         except OSError as error:
-            return fail(f"cannot read {path}: {error.strerror}. Give a file of a log directory.")
+            return fail(f"cannot read {error.filename or path}: {error.strerror}.")
     return 1 if damaged else 0
 
 
-def _dump(path: Path, arguments: argparse.Namespace) -> bool:
-    """Whether something in the file is damaged."""
+def _dump_directory(top: Path, arguments: argparse.Namespace) -> bool:
+    """Whether something in one of its files is damaged. A running broker deletes files meanwhile:
+    that is said, and no damage. Raises UnknownFile when no file of a log is there."""
+    damaged, count = False, 0
+    for path in sorted(path for path in top.rglob("*") if path.is_file()):
+        if not log_files.is_known(path):
+            continue
+        count += 1
+        try:
+            damaged |= _dump(path, arguments, is_named=True)
+        except FileNotFoundError:
+            say(f"{path} was deleted after the directory was read")
+    if not count:
+        raise UnknownFile(f"{top} holds no file of a log, nor does a directory below it.")
+    return damaged
+
+
+def _dump(path: Path, arguments: argparse.Namespace, *, is_named: bool) -> bool:
+    """Whether something in the file is damaged. `is_named`: its path stands above what it holds."""
     kind = log_files.kind_of(path)
-    if len(arguments.files) > 1 and not arguments.json:
-        print(f"{path}:")
+    if is_named and not arguments.json:
+        print(f"{path}:", flush=True)
     if kind == "log":
         return _dump_log(path, arguments)
     return _show(_rows(path, kind), path, arguments)

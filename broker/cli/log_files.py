@@ -59,9 +59,17 @@ def kind_of(path: Path) -> str:
     if suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
         return suffix[1:]
     raise UnknownFile(
-        f"{path.name} is no file of a log: .log, .index, .timeindex, .txnindex, .snapshot,"
-        " meta.properties, partition.metadata and the checkpoints are understood."
+        f"{path.name} is no file of a log. Files of these names are shown: .log, .index,"
+        " .timeindex, .txnindex, .snapshot, meta.properties, partition.metadata, checkpoints."
     )
+
+
+def is_known(path: Path) -> bool:
+    try:
+        kind_of(path)
+    except UnknownFile:
+        return False
+    return True
 
 
 def base_offset_of(path: Path) -> int:

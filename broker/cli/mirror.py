@@ -15,9 +15,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from barnabas import __version__
-from barnabas.cli.connecting import BOOTSTRAP, properties_of, speaks_to_broker
+from barnabas.cli.connecting import BOOTSTRAP, json_option, properties_of, speaks_to_broker
 from barnabas.cli.encoding import plugin_option
-from barnabas.cli.output import PROGRESS_EVERY_S, fail, say
+from barnabas.cli.output import PROGRESS_EVERY_S, count_of, fail, json_line, say
 from barnabas.wire.compression import CODECS
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metrics-port", type=int, help="/metrics and /health on 127.0.0.1")
     parser.add_argument("--end", action="store_true", help="stop at the ends of the start")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    json_option(parser, "the summary as a line of JSON")
 
 
 @speaks_to_broker
@@ -168,7 +169,7 @@ def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Ev
             page = _page(figures, arguments.metrics_port)
         except OSError as error:
             mirror.stop(0)
-            return fail(f"port {arguments.metrics_port} cannot be had: {error.strerror}.")
+            return fail(f"--metrics-port {arguments.metrics_port}: {error.strerror}.")
         say(f"metrics: {page.address}/metrics")
     progress = _Progress(mirror, figures, is_shown=not arguments.quiet)
     mirror.start()
@@ -187,7 +188,9 @@ def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Ev
             f"source {name}: {type(why).__name__}: {why}. What is not in the target was not"
             " committed: the next start reads it again."
         )
-    if not arguments.quiet:
+    if arguments.json:
+        print(json_line(progress.document()))
+    elif not arguments.quiet:
         say(progress.summary())
     return 0
 
@@ -246,14 +249,20 @@ class _Progress:
             text = f"{self.summary()}, {self._figures.lag} behind"
             print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
+    def document(self) -> dict[str, Any]:
+        """Records and bytes that were copied, and the seconds since the start."""
+        return {
+            "records": sum(sum(source.records.values()) for source in self._mirror.sources),
+            "bytes": sum(sum(source.size_bytes.values()) for source in self._mirror.sources),
+            "seconds": round(max(time.monotonic() - self._began, 1e-3), 3),
+        }
+
     def summary(self) -> str:
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        count = sum(sum(source.records.values()) for source in self._mirror.sources)
-        size_bytes = sum(sum(source.size_bytes.values()) for source in self._mirror.sources)
-        megabytes = size_bytes / 1e6
+        found = self.document()
+        seconds, megabytes = found["seconds"], found["bytes"] / 1e6
         return (
-            f"mirrored {count} records, {megabytes:.1f} MB in {seconds:.1f} s"
-            f" ({megabytes / seconds:.1f} MB/s)"
+            f"mirrored {count_of(found['records'], 'record')}, {megabytes:.1f} MB"
+            f" in {seconds:.1f} s ({megabytes / seconds:.1f} MB/s)"
         )
 
     def end(self) -> None:

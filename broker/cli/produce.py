@@ -5,6 +5,8 @@ Bytes are taken as they are, whatever their encoding.
 """
 
 import argparse
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -12,8 +14,9 @@ from typing import BinaryIO
 from barnabas.cli.connecting import cluster_of, connection_options, json_option, speaks_to_broker
 from barnabas.cli.encoding import Encoding, encoder_options
 from barnabas.cli.output import Progress, fail, json_document, say
-from barnabas.client import Producer
-from barnabas.client.producer import ACKS
+from barnabas.client import Cluster, Producer
+from barnabas.client.delivery import BATCH_BYTES
+from barnabas.client.producer import ACKS, PENDING_BYTES_MAX
 from barnabas.wire.compression import CODECS
 
 LINE_BYTES_MAX = 128 * 1024 * 1024  # a line longer than any broker takes is refused unread
@@ -25,6 +28,7 @@ examples:
   barnabas produce news --file photo.jpg --key-text photo   the whole file as one record
   printf 'k1:v1\\nk2:v2\\n' | barnabas produce news --key-separator :
   barnabas produce news --header source=cli --partition 2 < lines.txt
+  barnabas produce small-segments --batch-bytes 10000 < lines.txt
   barnabas produce orders --encoder avro --from-json --option plugin.avro.schema=order.avsc
 """
 
@@ -59,6 +63,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--acks", choices=list(ACKS), default="all", help="who has to have the records (all)"
     )
     parser.add_argument("--partition", type=int, help="default: by key, or any")
+    parser.add_argument(
+        "--batch-bytes",
+        type=batch_bytes,
+        default=BATCH_BYTES,
+        metavar="N",
+        help=f"records are gathered up to so many bytes for each partition ({BATCH_BYTES})",
+    )
     parser.add_argument("--quiet", action="store_true", help="no summary")
     encoder_options(parser)
     json_option(parser)
@@ -72,6 +83,12 @@ def header(text: str) -> tuple[str, bytes]:
     return key, value.encode()
 
 
+def batch_bytes(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= PENDING_BYTES_MAX:
+        raise argparse.ArgumentTypeError(f"give 1 to {PENDING_BYTES_MAX} bytes")
+    return int(text)
+
+
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
     separator = None
@@ -81,15 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
             return fail("--key-separator is empty. Give the text between key and value.")
         if arguments.key_text is not None:
             return fail("--key-text and --key-separator exclude each other. Leave one out.")
-    progress = Progress("produced")
+    reading = Reading(arguments)
+    progress = Progress("produced", part=reading.part)
     try:
-        with (
-            cluster_of(arguments) as cluster,
-            Producer(
-                cluster, arguments.topic, codec=arguments.codec, acks=arguments.acks
-            ) as producer,
-        ):
-            for key, value, place in _placed(arguments, separator, Encoding(arguments, cluster)):
+        with cluster_of(arguments) as cluster, _producer(cluster, arguments) as producer:
+            found = _records(arguments, separator, reading)
+            for key, value, place in _placed(arguments, found, Encoding(arguments, cluster)):
                 producer.send(value, key, headers=arguments.header, partition=place)
                 progress.add(1, len(value or b""))
     except BadInput as error:
@@ -110,11 +124,50 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _producer(cluster: Cluster, arguments: argparse.Namespace) -> Producer:
+    return Producer(
+        cluster,
+        arguments.topic,
+        codec=arguments.codec,
+        acks=arguments.acks,
+        batch_bytes=arguments.batch_bytes,
+    )
+
+
+class Reading:
+    """How much of the input is read, where its size is known: files, and a file as standard
+    input."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.read_bytes = 0
+        sizes = [_size_bytes(path) for path in (*arguments.file, *_inputs(arguments))]
+        self._total_bytes = sum(size for size in sizes if size is not None)
+        self._is_known = None not in sizes and self._total_bytes > 0
+
+    def part(self) -> float | None:
+        return min(self.read_bytes / self._total_bytes, 1.0) if self._is_known else None
+
+
+def _size_bytes(path: str) -> int | None:
+    """None for what has no size (a pipe) and for what is not there: reading it says so."""
+    try:
+        found = os.fstat(sys.stdin.fileno()) if path == "-" else os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _inputs(arguments: argparse.Namespace) -> list[str]:
+    """The files of lines."""
+    return list(arguments.inputs or ([] if arguments.file else ["-"]))
+
+
 def _placed(
-    arguments: argparse.Namespace, separator: bytes | None, encoding: Encoding
+    arguments: argparse.Namespace,
+    found: Iterator[tuple[bytes | None, bytes]],
+    encoding: Encoding,
 ) -> Iterator[tuple[bytes | None, bytes | None, int | None]]:
     """Key, value and partition of each record."""
-    found = _records(arguments, separator)
     if not encoding.is_used:
         yield from ((key, value, arguments.partition) for key, value in found)
         return
@@ -123,7 +176,7 @@ def _placed(
 
 
 def _records(
-    arguments: argparse.Namespace, separator: bytes | None
+    arguments: argparse.Namespace, separator: bytes | None, reading: Reading
 ) -> Iterator[tuple[bytes | None, bytes]]:
     fixed = None if arguments.key_text is None else arguments.key_text.encode()
     for path in arguments.file:
@@ -131,10 +184,11 @@ def _records(
             value = file.read(LINE_BYTES_MAX + 1)
         if len(value) > LINE_BYTES_MAX:
             raise BadInput(f"{path} is larger than {LINE_BYTES_MAX} bytes. Send it as lines.")
+        reading.read_bytes += len(value)
         yield fixed, value
-    inputs = arguments.inputs or ([] if arguments.file else ["-"])
-    for path in inputs:
+    for path in _inputs(arguments):
         for number, line in enumerate(_lines_of(path), 1):
+            reading.read_bytes += len(line) + 1
             if separator is None:
                 yield fixed, line
                 continue

@@ -19,7 +19,7 @@ from barnabas.cli.connecting import (
     security_settings,
     speaks_to_broker,
 )
-from barnabas.cli.output import fail, json_line, say, table
+from barnabas.cli.output import count_of, fail, json_line, say, table
 from barnabas.scan import ScanError
 from barnabas.spark.failures import CheckpointError
 from barnabas.spark.files import files_at
@@ -365,8 +365,9 @@ class Shown:
         again = ", begun by an earlier run" if report.is_repeated else ""
         late = f", {found['late']} of them late" if found["late"] else ""
         say(
-            f"batch {report.batch_id}{again}: {found['records']} records{late},"
-            f" {found['bytes'] / 1e6:.1f} MB into {found['files']} files, {report.seconds:.1f} s"
+            f"batch {report.batch_id}{again}: {count_of(found['records'], 'record')}{late},"
+            f" {found['bytes'] / 1e6:.1f} MB into {count_of(found['files'], 'file')},"
+            f" {report.seconds:.1f} s"
         )
         for line in report.lost:
             say(f"lost: {line}")
@@ -386,7 +387,8 @@ class Shown:
                     for key, c in rows
                 ],
             )
-        say(f"{self.totals['records']} records: {'complete' if complete else 'not complete'}")
+        loaded = count_of(self.totals["records"], "record")
+        say(f"{loaded}: {'complete' if complete else 'not complete'}")
 
 
 def batch_document(report: Report) -> dict[str, Any]:

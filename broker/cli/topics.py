@@ -3,8 +3,14 @@
 import argparse
 from typing import Any
 
-from barnabas.cli.connecting import actions_of, cluster_of, json_option, speaks_to_broker
-from barnabas.cli.output import fail, json_document, say, table
+from barnabas.cli.connecting import (
+    actions_of,
+    cluster_of,
+    json_lines_option,
+    json_option,
+    speaks_to_broker,
+)
+from barnabas.cli.output import count_of, did, fail, json_document, say, table
 from barnabas.client import (
     Cluster,
     ConfigChange,
@@ -21,6 +27,9 @@ from barnabas.client import (
 from barnabas.client.admin import DELETE, SET, TOPIC
 from barnabas.client.offsets import EARLIEST, LATEST
 from barnabas.errors import TopicAlreadyExists
+from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
+
+NO_TOPICS = "there are no topics. Make one with `barnabas topics create NAME`"
 
 EPILOG = """\
 examples:
@@ -46,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     _config_option(create)
     create.add_argument("--if-not-exists", action="store_true", help="an existing one is no error")
+    json_lines_option(create)
     describe = action("describe", "partitions, leaders, offsets and settings of topics")
     describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
     json_option(describe)
@@ -56,9 +66,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     alter.add_argument(
         "--delete-config", metavar="KEY", action="append", default=[], help="back to the default"
     )
+    json_lines_option(alter)
     delete = action("delete", "delete topics and all their records")
     delete.add_argument("topics", metavar="TOPIC", nargs="+")
     delete.add_argument("--if-exists", action="store_true", help="a missing one is no error")
+    delete.add_argument(
+        "--internal",
+        action="store_true",
+        help="also topics in which the broker keeps its own state, such as __consumer_offsets",
+    )
+    json_lines_option(delete)
 
 
 def _config_option(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +111,7 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
     elif rows:
         table(("topic", "partitions", "replicas"), rows)
     else:
-        say("there are no topics. Make one with `barnabas topics create NAME`")
+        say(NO_TOPICS)
     return 0
 
 
@@ -111,14 +128,16 @@ def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
         except TopicAlreadyExists:
             if not arguments.if_not_exists:
                 raise
-            say(f"topic {name} exists already")
+            did(arguments.json, f"topic {name} exists already", topic=name, created=False)
             continue
-        say(f"created topic {name}")
+        did(arguments.json, f"created topic {name}", topic=name, created=True)
     return 0
 
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
     names = arguments.topics or sorted(cluster.topics())
+    if not names and not arguments.json:
+        say(NO_TOPICS)
     documents = [_describe_one(cluster, name, arguments.json) for name in names]
     if arguments.json:
         json_document(documents)
@@ -148,9 +167,8 @@ def _describe_one(cluster: Cluster, name: str, as_json: bool) -> dict[str, Any]:
         for p in topic.partitions.values()
     ]
     if not as_json:
-        settings = ", ".join(f"{key}={value}" for key, value in sorted(configs.items()))
-        count = "1 partition" if len(rows) == 1 else f"{len(rows)} partitions"
-        print(f"topic {name}: {count}{', ' if settings else ''}{settings}")
+        settings = [f"{key}={value}" for key, value in sorted(configs.items())]
+        print(f"topic {name}: {', '.join([count_of(len(rows), 'partition'), *settings])}")
         table(
             ("partition", "leader", "replicas", "in sync", "earliest", "latest"),
             [
@@ -174,20 +192,31 @@ def _alter(cluster: Cluster, arguments: argparse.Namespace) -> int:
             create_partitions(cluster, {name: arguments.partitions})
         if changes:
             alter_configs(cluster, Resource(TOPIC, name), changes)
-        say(f"altered topic {name}")
+        did(arguments.json, f"altered topic {name}", topic=name, altered=True)
     return 0
 
 
 def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    if arguments.if_exists:
-        existing = cluster.topics()
-        for name in (n for n in arguments.topics if n not in existing):
-            say(f"there is no topic {name}")
-        arguments.topics = [name for name in arguments.topics if name in existing]
+    existing = cluster.topics()
+    internal = [n for n in arguments.topics if n in existing and _is_internal(existing[n])]
+    if internal and not arguments.internal:
+        one = "is an internal topic" if len(internal) == 1 else "are internal topics"
+        return fail(
+            f"{', '.join(internal)} {one}: the broker keeps its own state there, such as the"
+            " committed offsets of all groups. Nothing was deleted. --internal deletes it too."
+        )
     for name in arguments.topics:
+        if arguments.if_exists and name not in existing:
+            did(arguments.json, f"there is no topic {name}", topic=name, deleted=False)
+            continue
         delete_topics(cluster, [name])
-        say(f"deleted topic {name}")
+        did(arguments.json, f"deleted topic {name}", topic=name, deleted=True)
     return 0
+
+
+def _is_internal(topic: Topic) -> bool:
+    """Brokers before 0.10.1 do not say which topics are internal."""
+    return topic.is_internal or topic.name in INTERNAL_TOPICS
 
 
 ACTIONS = {

@@ -5,8 +5,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.cli.connecting import actions_of, cluster_of, json_option, speaks_to_broker
-from barnabas.cli.output import fail, iso_time, json_document, say, table
+from barnabas.cli.connecting import (
+    actions_of,
+    cluster_of,
+    json_lines_option,
+    json_option,
+    speaks_to_broker,
+)
+from barnabas.cli.output import did, fail, iso_time, json_document, table
 from barnabas.client import Cluster
 from barnabas.client.transactions import (
     OpenTransaction,
@@ -59,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     abort.add_argument("topic", metavar="TOPIC")
     abort.add_argument("partition", metavar="PARTITION", type=int)
     abort.add_argument("--start-offset", type=int, required=True, help="as `open` shows it")
+    json_lines_option(abort)
 
 
 @speaks_to_broker
@@ -91,7 +98,7 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
         json_document(rows)
     else:
         columns = ("transactional id", "producer id", "state")
-        table(columns, [list(row.values()) for row in rows])
+        table(columns, [list(row.values()) for row in rows], empty="there are no transactional ids")
     return 0
 
 
@@ -132,15 +139,16 @@ def _open(cluster: Cluster, arguments: argparse.Namespace) -> int:
         for name in arguments.topics
         for row in open_transactions(cluster, name, cluster.topic(name).partitions)
     ]
-    return _show(found, arguments.json)
+    return _show(found, arguments.json, "these topics have no open transactions")
 
 
 def _find_hanging(cluster: Cluster, arguments: argparse.Namespace) -> int:
     topics = arguments.topics or sorted(cluster.topics())
-    return _show(hanging_transactions(cluster, topics, arguments.older_than), arguments.json)
+    found = hanging_transactions(cluster, topics, arguments.older_than)
+    return _show(found, arguments.json, "no transaction hangs")
 
 
-def _show(found: list[OpenTransaction], as_json: bool) -> int:
+def _show(found: list[OpenTransaction], as_json: bool, empty: str) -> int:
     if as_json:
         json_document(
             [
@@ -167,7 +175,7 @@ def _show(found: list[OpenTransaction], as_json: bool) -> int:
         )
         for row in found
     ]
-    table(OPEN_COLUMNS, rows)
+    table(OPEN_COLUMNS, rows, empty=empty)
     return 0
 
 
@@ -176,7 +184,15 @@ def _abort(cluster: Cluster, arguments: argparse.Namespace) -> int:
     for row in open_transactions(cluster, topic, [partition]):
         if row.start_offset == arguments.start_offset:
             abort_transaction(cluster, row)
-            say(f"aborted the transaction of producer {row.producer_id} in {topic}-{partition}")
+            did(
+                arguments.json,
+                f"aborted the transaction of producer {row.producer_id} in {topic}-{partition}",
+                topic=topic,
+                partition=partition,
+                producerId=row.producer_id,
+                startOffset=row.start_offset,
+                aborted=True,
+            )
             return 0
     return fail(
         f"{topic}-{partition} has no open transaction that begins at {arguments.start_offset}."

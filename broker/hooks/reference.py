@@ -24,7 +24,7 @@ EXAMPLES = {
 }
 EXAMPLES_TEXT = """\
 `barnabas plugins new NAME --hook KIND` makes a project with one of these plugins, a test of it and
-a README. Change the method and the option to what you need; docs/extending.md goes on from there.
+a README. Change the method and the option to what you need.
 """
 
 INTRODUCTION = """\

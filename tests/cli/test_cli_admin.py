@@ -116,3 +116,83 @@ def test_settings_without_effect_are_listed_without_a_broker():
     assert why["ssl.keystore.location"] == "not built yet"
     topics = json.loads(run_command("configs", "describe", "topic", "--unsupported", "--json").text)
     assert {row["scope"] for row in topics} == {"topic"}
+
+
+def test_an_internal_topic_is_deleted_only_with_a_word(our_address: str):
+    """F6: `topics delete __consumer_offsets` was carried out at once."""
+    at = ("-b", our_address)
+    assert run_command("groups", "list", *at).status == 0  # makes the coordinator's topic
+    internal = "__consumer_offsets"
+    run_command("topics", "create", internal, *at)
+    run_command("topics", "create", "beside", *at)
+    got = run_command("topics", "delete", "beside", internal, *at)
+    assert got.status == 1 and f"{internal} is an internal topic" in got.err
+    assert "--internal" in got.err and len(got.err.splitlines()) == 1
+    there = run_command("topics", "list", "--internal", *at).text
+    assert internal in there and "beside" in there, "nothing may be deleted"
+    done = run_command("topics", "delete", "beside", internal, "--internal", "--json", *at)
+    assert done.status == 0, done.err
+    assert [json.loads(line) for line in done.text.splitlines()] == [
+        {"topic": "beside", "deleted": True},
+        {"topic": internal, "deleted": True},
+    ]
+    assert internal not in run_command("topics", "list", "--internal", *at).text
+
+
+def test_the_cluster_lists_its_brokers(barnabas: Run, address: str):
+    """F30: no command listed brokers, their listeners and the controller."""
+    found = json.loads(barnabas("cluster", "--json").text)
+    assert len(found["clusterId"]) == 22
+    [broker] = found["brokers"]
+    assert broker["address"] == address and broker["isController"] is True
+    assert "PLAINTEXT://" in broker["listeners"]
+    shown = barnabas("cluster")
+    assert found["clusterId"] in shown.err
+    assert shown.text.splitlines()[1].split()[:2] == [str(broker["broker"]), address]
+
+
+def test_the_first_node_has_id_1(our_address: str):
+    """F30: a broker without settings was 1001, and the examples of --help said broker 0."""
+    [broker] = json.loads(run_command("cluster", "--json", "-b", our_address).text)["brokers"]
+    assert broker["broker"] == 1
+    assert "broker 1 --all" in run_command("configs", "describe", "--help").text
+    got = run_command("configs", "describe", "broker", "1", "-b", our_address)
+    assert got.status == 0 and "listeners" in got.text
+
+
+def test_an_unknown_topic_has_one_wording(barnabas: Run):
+    """F33: three wordings."""
+    for words in (
+        ("topics", "describe", "nosuch"),
+        ("topics", "delete", "nosuch"),
+        ("topics", "alter", "nosuch", "--partitions", "3"),
+        ("topics", "alter", "nosuch", "--config", "retention.ms=5"),
+        ("configs", "describe", "topic", "nosuch"),
+        ("configs", "alter", "topic", "nosuch", "--add", "retention.ms=5"),
+        ("consume", "nosuch", "--end"),
+        ("offsets", "nosuch"),
+    ):
+        got = barnabas(*words)
+        expected = "barnabas: there is no topic nosuch (UNKNOWN_TOPIC_OR_PARTITION). "
+        assert got.status == 1 and got.err.startswith(expected), (words, got.err)
+
+
+def test_an_error_names_its_code_once(barnabas: Run, topic: str):
+    """F33: "(INVALID_RECORD) (INVALID_RECORD).", "not found. (GROUP_ID_NOT_FOUND)."."""
+    assert barnabas("topics", "alter", topic, "--config", "cleanup.policy=compact").status == 0
+    got = barnabas("produce", topic, stdin=b"without a key\n")
+    assert got.status == 1 and got.err.count("INVALID_RECORD") == 1, got.err
+    got = barnabas("groups", "describe", "nosuch")
+    assert got.status == 1 and ". (" not in got.err, got.err
+    assert got.err.count("GROUP_ID_NOT_FOUND") == 1
+
+
+def test_empty_lists_say_so(our_address: str):
+    """F41: a bare header."""
+    for words, said in (
+        (("transactions", "list", "--state", "Ongoing"), "there are no transactional ids"),
+        (("transactions", "find-hanging"), "no transaction hangs"),
+        (("groups", "list", "--state", "Dead"), "there are no groups"),
+    ):
+        got = run_command(*words, "-b", our_address)
+        assert (got.status, got.out, got.err) == (0, b"", f"{said}\n"), words

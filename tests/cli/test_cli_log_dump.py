@@ -213,3 +213,31 @@ def test_the_files_of_apache_kafka(kafka):
     at = ("-b", kafka.address)
     assert run_command("produce", "dumped", *at, stdin=b"a\nb\nc\n").status == 0
     dump_all(kafka.log_dir)
+
+
+def test_a_directory_is_walked(tmp_path: Path):
+    """F31: `log dump DIR` said that the directory is no file of a log."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with Broker(settings) as broker:
+        at = ("-b", broker.bootstrap_servers)
+        assert run_command("produce", "dumped", *at, stdin=b"a\nb\nc\n").status == 0
+    (tmp_path / "dumped-0" / "notes.txt").write_text("not ours")
+    ran = dump(tmp_path, "--json")
+    assert ran.status == 0, ran.err
+    rows = map(json.loads, ran.text.splitlines())
+    seen = {Path(row["file"]).relative_to(tmp_path) for row in rows}
+    assert {Path("meta.properties"), Path("dumped-0/00000000000000000000.log")} <= seen
+    assert all("notes.txt" not in str(path) for path in seen)
+    assert "dumped-0/00000000000000000000.log:\n" in dump(tmp_path / "dumped-0").text
+    with open(tmp_path / "dumped-0" / "00000000000000000000.log", "r+b") as file:
+        file.seek(30)
+        file.write(b"\xff\xff")
+    assert dump(tmp_path / "dumped-0").status == 1, "damage counts in a directory too"
+
+
+def test_what_is_not_there_is_said_as_missing(tmp_path: Path):
+    """F31: a missing file and a directory gave the same line."""
+    ran = dump(tmp_path / "MISSING")
+    assert ran.status == 1 and ran.err.startswith("barnabas: there is no file ")
+    ran = dump(tmp_path)
+    assert ran.status == 1 and "holds no file of a log" in ran.err

@@ -1,5 +1,6 @@
 """How the command behaves whatever it is asked: help, speed, pipes, Ctrl-C, plain errors."""
 
+import argparse
 import os
 import signal
 import socket
@@ -11,7 +12,8 @@ import time
 import pytest
 from cli.conftest import COMMAND, run_command
 
-from barnabas.cli import COMMANDS
+from barnabas.cli import COMMANDS, configure
+from barnabas.cli.parser import CommandParser
 
 HELP_MS_MAX = 150
 ACTIONS = [
@@ -168,3 +170,25 @@ def test_a_fault_of_the_program_is_one_line_too():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "unexpected RuntimeError: deep." in done.stderr and "Traceback" not in done.stderr
+
+
+def parsers_of(words: tuple[str, ...], parser: argparse.ArgumentParser):
+    """Every command with its actions, each with its parser."""
+    below = [row for row in parser._actions if isinstance(row, argparse._SubParsersAction)]
+    if not below:
+        yield words, parser
+    for choices in below:
+        for name, sub in choices.choices.items():
+            yield from parsers_of((*words, name), sub)
+
+
+def test_every_command_that_prints_has_json():
+    """F29: 14 of 35 had none. `start` runs until it is stopped and prints lines for people."""
+    without = []
+    for name in COMMANDS:
+        parser = CommandParser(prog=f"barnabas {name}")
+        configure(name, parser)
+        for words, found in parsers_of((name,), parser):
+            if "--json" not in found._option_string_actions and words != ("start",):
+                without.append(" ".join(words))
+    assert without == []

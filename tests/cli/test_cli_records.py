@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from cli.conftest import Run
+from cli.conftest import Run, run_command
 
 FIVE_MB = 5_000_000
 
@@ -93,7 +93,7 @@ def test_where_to_begin_and_to_stop(barnabas: Run, topic: str):
     assert values("--from-beginning", "--count", "3") == [0, 1, 2]
     assert values("--offset", "7", "--end") == [7, 8, 9]
     assert values("--offset", "-2", "--end") == [8, 9]
-    assert values("--offset", "99", "--end") == []
+    assert values("--offset", "10", "--end") == []
     assert values("--time", "0", "--end", "--count", "2") == [0, 1]
     assert values("--time", "2100-01-01T00:00:00Z", "--end") == []
     assert values("--count", "0") == []
@@ -107,7 +107,7 @@ def test_partitions_are_chosen(barnabas: Run, topic: str):
     assert barnabas("consume", topic, "--partitions", "1", "--end").out == b"p1\n"
     assert sorted(barnabas("consume", topic, "--end").text.split()) == ["p0", "p1", "p2"]
     bad = barnabas("consume", topic, "--partitions", "0,7", "--end")
-    assert bad.status == 1 and "no partition 7, it has 3" in bad.err
+    assert bad.status == 1 and "no partition 7, it has partitions 0 to 2" in bad.err
 
 
 def test_offsets_and_times(barnabas: Run, topic: str):
@@ -139,3 +139,41 @@ def test_a_record_that_is_too_large_says_what_to_do(barnabas: Run, topic: str, t
 def test_a_line_without_its_key_is_named(barnabas: Run, topic: str):
     got = barnabas("produce", topic, "--key-separator", ":", stdin=b"a:b\nbad\n")
     assert got.status == 1 and "line 2 of - has no ':'" in got.err
+
+
+def test_an_offset_beyond_the_end_is_an_error(barnabas: Run, topic: str):
+    """F32: nothing was printed, and the status was 0."""
+    assert barnabas("produce", topic, stdin=b"a\nb\nc\n").status == 0
+    got = barnabas("consume", topic, "--offset", "4", "--end")
+    assert (got.status, got.out) == (1, b"")
+    assert got.err.startswith(f"barnabas: --offset 4 is beyond the end of topic {topic}")
+    assert "partition 0: 0 to 3" in got.err and "OFFSET_OUT_OF_RANGE" in got.err
+    got = barnabas("consume", topic, "--offset", "3", "--end")
+    assert (got.status, got.out, got.err) == (0, b"", ""), "the end itself is no error"
+
+
+def test_records_that_fit_no_segment_together_are_split(barnabas: Run, topic: str):
+    """F34: 20,000 short lines were refused by a topic with small segments."""
+    assert barnabas("topics", "alter", topic, "--config", "segment.bytes=1048576").status == 0
+    lines = b"".join(b"%01000d\n" % i for i in range(3000))
+    made = barnabas("produce", topic, "--batch-bytes", "3000000", stdin=lines)
+    assert made.status == 0, made.err
+    assert barnabas("consume", topic, "--end").out == lines
+
+
+def test_a_line_larger_than_a_segment_says_what_to_do(our_address: str):
+    """F34: the advice did not fit."""
+    at = ("-b", our_address)
+    name = "small-segments"
+    assert run_command("topics", "create", name, "--config", "segment.bytes=14000", *at).status == 0
+    got = run_command("produce", name, *at, stdin=b"x" * 20_000)
+    assert got.status == 1 and "a record that makes a batch of 20,0" in got.err
+    assert "Raise the topic's segment.bytes (`barnabas configs alter topic`)" in got.err
+    assert run_command("produce", name, *at, stdin=b"fits\n").status == 0
+
+
+def test_batches_are_as_large_as_asked_for(barnabas: Run, topic: str):
+    made = barnabas("produce", topic, "--batch-bytes", "100", "--json", stdin=b"x" * 50 + b"\ny\n")
+    assert made.status == 0 and '"records": 2' in made.text
+    got = barnabas("produce", topic, "--batch-bytes", "0", stdin=b"x")
+    assert got.status == 2 and "give 1 to 67108864 bytes" in got.err
