@@ -1,6 +1,6 @@
 """The files of a log directory as rows for people: Kafka's formats, ours and Kafka's own alike.
 
-    *.log, *.checkpoint (KRaft)        record batches (cext/record/records.pyx); CRCs are checked
+    *.log, *.checkpoint (KRaft), *.cut record batches (cext/record/records.pyx); CRCs are checked
     *.index *.timeindex                cext/log/index.pyx has the table
     *.txnindex                         cext/log/txn_index.pyx has the table
     *.snapshot                         producer state: cext/log/producers.pyx has the table
@@ -54,7 +54,7 @@ def kind_of(path: Path) -> str:
     if name.endswith("-checkpoint"):
         return "checkpoint"
     suffix = Path(name).suffix
-    if suffix == ".checkpoint":
+    if suffix in (".checkpoint", ".cut"):
         return "log"
     if suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
         return suffix[1:]

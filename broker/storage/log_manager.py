@@ -27,7 +27,7 @@ from barnabas.storage import checkpoints as files
 from barnabas.storage import partition_dirs
 from barnabas.storage.checkpoints import DamagedFile, TopicPartition
 from barnabas.storage.log_dirs import LogDir
-from barnabas.storage.missing_records import report_missing
+from barnabas.storage.missing_records import report_cuts, report_missing
 from barnabas.storage.replace_file import Replacements, sync_directory
 
 log = logging.getLogger("barnabas.logs")
@@ -322,6 +322,7 @@ class LogManager:
         )
         for line in handle.recovered.messages:
             log.warning("%s: %s", path, line)
+        report_cuts(path, handle.recovered.cuts)
         was_compacted = name in state.compacted or "compact" in want.config.names("cleanup.policy")
         missing = handle.recovered.missing
         if was_compacted:  # its gaps are right, but for one at the end, which is never compacted

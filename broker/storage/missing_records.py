@@ -15,9 +15,29 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from barnabas.cext.log.cut_files import Cut
+
 log = logging.getLogger("barnabas.logs")
 
 RANGES_MAX = 10  # lines for one partition
+
+
+def report_cuts(path: Path, cuts: Sequence[Cut]) -> None:
+    """Logs where the bytes are that recovery cut off the log in `path`. Sound batches among them
+    were perhaps acknowledged, so they are an ERROR; without any it is a torn write or its like."""
+    for cut in cuts:
+        if cut.path:
+            log.log(
+                logging.ERROR if cut.batches else logging.WARNING,
+                "%s: %d bytes from the first damaged byte on were cut off the log and are kept in"
+                " %s; %d records in %d sound batches are among them. `barnabas log dump` reads the"
+                " file; remove it when you do not need it.",
+                path.name,
+                cut.size_bytes,
+                cut.path,
+                cut.records,
+                cut.batches,
+            )
 
 
 def report_missing(path: Path, missing: Sequence[tuple[int, int]], end_offset: int) -> None:
@@ -25,10 +45,10 @@ def report_missing(path: Path, missing: Sequence[tuple[int, int]], end_offset: i
     its next record goes."""
     for first, end in missing[:RANGES_MAX]:
         log.error(
-            "%s: the records at offsets %d to %d are missing: a segment in %s, or the directory,"
-            " was deleted, emptied or cut while no broker ran. Consumers cannot read them; new"
-            " records go on at offset %d. To repair it, stop the broker and put the missing files"
-            " back from a copy.",
+            "%s: the records at offsets %d to %d are missing: no segment in %s holds them, because"
+            " files were deleted or emptied, or bytes behind damage were cut off (*.cut files)."
+            " Consumers cannot read them; new records go on at offset %d. To repair it, stop the"
+            " broker and put the missing files back from a copy.",
             path.name,
             first,
             end - 1,

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from barnabas.cext.log.cut_files import Cut
 from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
@@ -43,6 +44,7 @@ class Recovered(NamedTuple):
     messages: list[str]
     missing: list[tuple[int, int]]
     ends_early: bool
+    cuts: list[Cut]
 
 class ProducerState(NamedTuple):
     producer_id: int

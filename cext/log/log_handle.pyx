@@ -16,7 +16,7 @@ from collections import namedtuple
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -38,7 +38,7 @@ from barnabas.cext.log.producers cimport (
     Producer, Producers, producers_expire, producers_free, producers_init, snapshot_read,
 )
 from barnabas.cext.log.recover cimport (
-    SegmentFacts, segment_indexes_agree, segment_measure, segment_recover, segment_reindex,
+    SegmentFacts, segment_cut_tail, segment_indexes_agree, segment_measure, segment_recover, segment_reindex,
     segment_reindex_aborts,
 )
 from barnabas.cext.log.segment cimport (
@@ -57,7 +57,7 @@ from barnabas.cext.memory.sys cimport SystemCalls, read_whole
 from barnabas.cext.record.batch_at cimport SEGMENT_CORRUPT
 from barnabas.cext.record.records cimport BatchHeader, RECORDS_OK, batch_header
 
-from barnabas.cext.log import log_files
+from barnabas.cext.log import cut_files, log_files
 
 cdef enum:
     STORAGE_ERROR = 56
@@ -79,7 +79,7 @@ ProducerState = namedtuple(
     "producer_id epoch last_sequence last_timestamp coordinator_epoch txn_first_offset last_offset")
 Recovered = namedtuple(
     "Recovered", "segments_walked batches records cut_bytes segments_dropped messages missing "
-    "ends_early")
+    "ends_early cuts")
 
 
 class LogError(Exception):
@@ -283,8 +283,24 @@ cdef list _mend_aborts(LogHandle handle):
     return mended
 
 
+cdef int _cut_tail(LogHandle handle, Segment* segment, const SegmentFacts* facts, list cuts) except -1:
+    """Sets aside the bytes behind the sound part of a segment and cuts them off."""
+    cdef int64_t base = segment.base_offset
+    cdef int64_t valid_bytes = facts.valid_bytes
+    cdef int status
+    removed = cut_files.remove_oldest(handle.directory)
+    handle.recovered.messages.extend(f"{name} was removed: newer bytes are set aside" for name in removed)
+    cuts.append(
+        cut_files.set_aside_tail(handle.directory, base, valid_bytes, facts.end_offset))
+    with nogil:
+        status = segment_cut_tail(segment, handle.log.system, valid_bytes)
+    if status < 0:
+        raise _os_error(status, f"cutting segment {base}")
+    return 0
+
+
 cdef object _recover_segments(LogHandle handle, list bases, list missing):
-    """Recovers segments in order; those behind a cut are dropped. Gaps between them are added to
+    """Recovers segments in order; those behind a cut are set aside. Gaps between them are added to
     `missing`. (facts, end offset)"""
     cdef Log* log = handle.log
     cdef Segment* segment
@@ -292,13 +308,15 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
     cdef int64_t end_offset = bases[0], batches = 0, records = 0, cut_bytes = 0
     cdef int64_t snapshot_at
     cdef int status
-    walked, dropped, messages = 0, 0, []
+    walked, dropped, messages, cuts = 0, 0, handle.recovered.messages, handle.recovered.cuts
     _rebuild_producers(handle, bases[0])
     for i, base in enumerate(bases):
         if i and (cut_bytes or base < end_offset):
+            for behind in reversed(bases[i:]):
+                cuts.append(cut_files.set_aside_segment(handle.directory, behind, end_offset))
             log_files.drop(handle.directory, bases[i:])
             dropped = len(bases) - i
-            messages.append(f"{dropped} segments from {base} on lie behind the damage: dropped")
+            messages.append(f"{dropped} segments from {base} on lie behind the damage: cut off")
             break
         if i:
             _note_missing(log, missing, end_offset, base)
@@ -325,8 +343,11 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
         if facts.cut_bytes:
             messages.append(
                 f"segment {base}: {facts.cut_bytes} bytes after offset {end_offset} are no batch")
+            _cut_tail(handle, segment, &facts, cuts)
     log_transactions_restored(log)
-    return Recovered(walked, batches, records, cut_bytes, dropped, messages, missing, False), end_offset
+    facts_of_all = Recovered(
+        walked, batches, records, cut_bytes, dropped, messages, missing, False, cuts)
+    return facts_of_all, end_offset
 
 
 cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
@@ -381,19 +402,24 @@ cdef int _set_marks(Log* log, int64_t end_offset, int64_t flushed_offset, int64_
 
 
 cdef int _go_on_at(LogHandle handle, int64_t offset) except -1:
-    """The log ends below `offset`: its next record gets `offset`, in a segment of its own."""
+    """The log ends below `offset`: its next record gets `offset`. An empty batch, as compaction
+    leaves them, covers the offsets in between: a reader that waits for the log's end gets there. It
+    has a segment of its own, whose name is that of a lost one: a copy put back replaces it."""
     cdef Log* log = handle.log
     cdef LogMarks marks = log.marks
+    cdef int64_t first = max(marks.end_offset, offset - INT32_MAX)
     cdef int status
     if marks.end_offset <= log.segments.items[0].base_offset:    # nothing is in it
         _start_anew(handle, offset)
         return 0
-    marks.end_offset = offset
+    marks.end_offset = first
     log_publish(log, &marks)
     with nogil:
         status = log_roll(log)
     if status < 0:
-        raise _os_error(status, f"segment {offset}")
+        raise _os_error(status, f"segment {first}")
+    handle.append(cut_files.empty_batch(offset - first - 1),
+                  leader_epoch=leader_epochs_latest(&log.leader_epochs))
     return 0
 
 
@@ -404,7 +430,7 @@ cdef int _load(
     cdef int64_t end_offset, start_offset = log.start_offset
     missing = []
     bases = log_files.tidy(handle.directory)
-    handle.recovered = Recovered(0, 0, 0, 0, 0, [], missing, False)
+    handle.recovered = Recovered(0, 0, 0, 0, 0, [], missing, False, [])
     if not bases:
         log_files.drop_snapshots(handle.directory)
         _note_missing(log, missing, start_offset, end_offset_min)
@@ -441,6 +467,8 @@ cdef int _load(
         handle.recovered.messages.append(
             f"the log ends at {end_offset}, before its start {log.start_offset}: begun anew there")
         _start_anew(handle, log.start_offset)
+    for cut in handle.recovered.cuts:
+        end_offset_min = max(end_offset_min, cut.end_offset)    # its offsets were given to records
     if end_offset < end_offset_min:
         _note_missing(log, missing, end_offset, end_offset_min)
         handle.recovered = handle.recovered._replace(ends_early=True)

@@ -34,10 +34,12 @@ cdef int reader_next(BatchReader* r, int64_t position, BatchAt* at, const uint8_
 cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil
 
 # Checks every batch of an active segment (its indexes open), rebuilds indexes, producer state,
-# leader epochs and the transaction index, and cuts the .log at the first bad byte. 0 or -errno.
+# leader epochs and the transaction index, and finds the first bad byte. 0 or -errno.
 cdef int segment_recover(
     Segment* segment, System* system, Producers* producers, LeaderEpochs* epochs,
     int64_t index_interval_bytes, SegmentFacts* facts) noexcept nogil
+# Cuts the .log of an active segment, which segment_recover() has walked, behind its sound bytes.
+cdef int segment_cut_tail(Segment* segment, System* system, int64_t valid_bytes) noexcept nogil
 # Rebuilds the indexes of an active segment (opened empty) from the headers of its batches. Nothing is
 # cut or dropped: where the walk cannot go on the indexes end.
 cdef int segment_reindex(Segment* segment, System* system, int64_t index_interval_bytes) noexcept nogil

@@ -1,8 +1,8 @@
 """Reading whole batches of a segment: recovery after a crash, replay, search by time.
 
 Recovery walks a segment from its first byte: sizes, magic, CRC, and offsets that only grow. The
-first batch that fails ends the log: the file is cut there, and what was indexed before it is all
-that the new indexes hold. Nothing is decoded: a batch whose CRC is true was checked when it was
+first batch that fails ends the log: the file is cut there (cut_files.py sets the rest aside), and what
+was indexed before it is all that the new indexes hold. Nothing is decoded: a batch whose CRC is true was checked when it was
 appended. A crash during recovery leaves a log that recovery reads again with the same result.
 
 Memory: one buffer, as large as the largest batch, which lies within the file.
@@ -189,13 +189,15 @@ cdef int segment_recover(
         return status
     facts.cut_bytes = segment.size_bytes - facts.valid_bytes
     segment.unindexed_bytes = 0
-    if facts.cut_bytes:
-        status = system.ftruncate(system, segment.fd, facts.valid_bytes)
-        if status < 0:
-            return status
-        segment.size_bytes = facts.valid_bytes
-    segment.foreign_bytes = 0   # every byte was checked
+    segment.foreign_bytes = 0   # every byte that stays was checked
     return 0
+
+
+cdef int segment_cut_tail(Segment* segment, System* system, int64_t valid_bytes) noexcept nogil:
+    cdef int status = system.ftruncate(system, segment.fd, valid_bytes)
+    if status == 0:
+        segment.size_bytes = valid_bytes
+    return status
 
 
 cdef int segment_reindex(Segment* segment, System* system, int64_t index_interval_bytes) noexcept nogil:

@@ -10,6 +10,9 @@ import shutil
 
 import pytest
 from api.admin_calls import admin_on
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from barnabas.client import Cluster, Reader
 
 COUNT, SIZE = 40, 1000
 SEGMENT = {"segment_bytes": "10240"}  # 9 records
@@ -98,6 +101,25 @@ def test_no_offset_is_given_again_when_the_end_of_a_log_is_lost(tmp_path, caplog
             assert f"offsets {left} to {COUNT - 1} are missing" in said
             assert f"go on at offset {COUNT}" in said and "back from a copy" in said
             assert str(folder) in said
+        else:
+            assert errors(caplog) == []
+
+
+def test_readers_get_over_the_lost_end(tmp_path):
+    """A reader that waits for the end of the log passes over offsets that no record has."""
+    folder = written(tmp_path)
+    left = lost_last_segment(folder)
+    with admin_on(tmp_path) as a:
+        with Cluster(a.broker.bootstrap_servers) as cluster:
+            reader = Reader(cluster, "t", {0: left - 2}, to_end=True)
+            assert [record.offset for _, record in reader] == [left - 2, left - 1]
+        settings = {"bootstrap.servers": a.broker.bootstrap_servers, "group.id": "g"}
+        consumer = Consumer(settings | {"enable.partition.eof": True})
+        consumer.assign([TopicPartition("t", 0, left - 2)])
+        seen = [consumer.poll(20) for _ in range(3)]
+        assert [row.offset() for row in seen] == [left - 2, left - 1, COUNT]
+        assert seen[2].error().code() == KafkaError._PARTITION_EOF
+        consumer.close()
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "unclean stop"])

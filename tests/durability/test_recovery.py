@@ -66,11 +66,18 @@ def segments(data: Path, suffix: str = ".log") -> list[Path]:
 
 def read_from(wire: Wire, offset: int) -> tuple[int, dict[int, bytes]]:
     """(error, {offset: value}) of one fetch."""
+    error, found, _ = _fetched(wire, offset)
+    return error, found
+
+
+def _fetched(wire: Wire, offset: int) -> tuple[int, dict[int, bytes], int]:
+    """(error, {offset: value}, the offset to go on at) of one fetch."""
     [row] = fetch(wire, "t", offset=offset).responses[0].partitions
-    found = {}
+    found, after = {}, offset
     for batch in decode_batches(bytes(row.records or b""), size_max=1 << 26, partial_tail=True):
         found |= {record.offset: record.value for record in batch.records}
-    return row.errorCode, {at: value for at, value in found.items() if at >= offset}
+        after = batch.last_offset + 1
+    return row.errorCode, {at: value for at, value in found.items() if at >= offset}, after
 
 
 def read_all(wire: Wire) -> tuple[dict[int, bytes], list[int]]:
@@ -79,15 +86,15 @@ def read_all(wire: Wire) -> tuple[dict[int, bytes], list[int]]:
     corrupt = []
     offset, end = 0, offset_at(wire, -1)
     while offset < end:
-        error, some = read_from(wire, offset)
+        error, some, after = _fetched(wire, offset)
         if error:
             assert error == 2
             corrupt.append(offset)
             offset += 1
         else:
-            assert some, f"nothing at {offset}, before the end {end}"
+            assert after > offset, f"nothing at {offset}, before the end {end}"
             found |= some
-            offset = max(some) + 1
+            offset = after
     return found, corrupt
 
 
