@@ -185,6 +185,7 @@ class Node:
         self.metrics = MetricsPage(
             config, default_metrics_port, self.system.monotonic_ns, self._collectors
         )
+        self._logs_are_open = False
         self._stopped = False
 
     def start(self) -> None:
@@ -231,9 +232,11 @@ class Node:
         return self._background
 
     def _give_up(self) -> None:
-        """After a failed start: what was opened is closed; nothing is marked as clean."""
+        """After a failed start: closes what was opened. Directories that were clean are so again:
+        their logs were opened and closed, so the next start need not check them."""
         self._stopped = True
-        self._close(mark_clean=False)
+        were_clean = all(row.was_clean or row.is_new for row in self._dirs)
+        self._close(mark_clean=were_clean and self._logs_are_open)
 
     def _close(self, mark_clean: bool) -> None:
         self.metrics.state = SHUTTING_DOWN
@@ -327,6 +330,7 @@ class Node:
         self.logs.load(
             wanted_logs(reader.state, self.node_id, self.dynamic), deleted_logs(reader.state)
         )
+        self._logs_are_open = True
 
     def _serve(self, reader: ClusterStateReader) -> None:
         assert self._table is not None and self.logs is not None and self._tree is not None

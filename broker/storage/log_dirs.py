@@ -2,7 +2,8 @@
 
     .lock                  an fcntl write lock while a broker lives; removed on a clean stop
     meta.properties        broker.id and cluster.id; version 0 is written, 0 and 1 are read
-    .kafka_cleanshutdown   the last thing written by a clean stop; removed before any log is opened
+    .kafka_cleanshutdown   the last thing written by a clean stop; removed before any log is opened,
+                           written again when the start fails after that
 
 A directory of another broker or cluster, one in use, and one that holds KRaft's own metadata log
 are refused with one plain line. Source: the files that Kafka 3.9 and 4.3 write.
