@@ -37,14 +37,20 @@ class Limits:
         return max(min(found), 0) if found else None
 
     def text(self) -> str:
-        kinds = [
-            f"{count:,} {name}"
-            for name, count in (("descriptors", self.descriptors), ("maps", self.maps))
-            if count is not None
-        ]
+        """One line for the person who starts the broker."""
         if self.partitions is None:
-            return "limits: none"
-        return f"limits: {', '.join(kinds)}: room for {self.partitions:,} partitions with data"
+            return "limits: the system limits neither open files nor mapped regions"
+        rights, names = [], []
+        if self.descriptors is not None:
+            rights.append(f"open {self.descriptors:,} files")
+            names.append("ulimit -n")
+        if self.maps is not None:
+            rights.append(f"map {self.maps:,} regions")
+            names.append("vm.max_map_count")
+        return (
+            f"limits: up to about {self.partitions:,} partitions fit: this process may"
+            f" {' and '.join(rights)} ({', '.join(names)})"
+        )
 
 
 def raise_and_read() -> Limits:

@@ -44,13 +44,7 @@ from barnabas.spark.planner import DataLoss
 COMPLETE, FAILED, INCOMPLETE = 0, 1, 3
 REFUSALS = (BadOption, CheckpointError, LoadFailed, NoConnector, NoJava, NoSpark, ScanError)
 MEGABYTE = 1024 * 1024
-PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
-NO_ICEBERG = (
-    "--format iceberg is not served, parquet and delta are: Iceberg has no runtime for Spark 4.2,"
-    " which cannot load the newest one (iceberg-spark-runtime-4.1_2.13:1.12.0:"
-    " IncompatibleClassChangeError, SparkView can not implement"
-    " org.apache.spark.sql.connector.catalog.View, because it is not an interface)"
-)
+PARQUET, DELTA = FORMATS = "parquet", "delta"
 EPILOG = """\
 exit status: 0 all that was in the topics at the start is loaded; 3 not all (stopped, or records
 were lost); 1 an error, and nothing is half-loaded: the next run goes on.
@@ -92,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=(PARQUET, DELTA, ICEBERG),
+        choices=FORMATS,
         default=PARQUET,
         help="of what is written (parquet); delta needs its connector: see docs/load.md",
     )
@@ -202,8 +196,6 @@ def one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse
 @one_line
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.format == ICEBERG:
-        return fail(NO_ICEBERG)
     if not arguments.topics.strip(", "):
         return fail("name a topic")
     if arguments.first == GROUP and not arguments.group:

@@ -34,6 +34,10 @@ class BadAnswer(Exception):
     """A hook answered what its contract does not allow."""
 
 
+class OverBudget(TimeoutError):
+    """A call took longer than its budget."""
+
+
 class _Call:
     """One call on its way to a thread and back."""
 
@@ -102,8 +106,10 @@ class Calls:
         hook: str,
         arguments: Mapping[str, Any],
         check: Callable[[Any], Any] | None = None,
+        too_late: Any = FAILED,
     ) -> Any:
-        """The answer, or FAILED. `check` gives the answer its right form or raises BadAnswer."""
+        """The answer, or FAILED; `too_late` when the call took longer than its budget. `check`
+        gives the answer its right form or raises BadAnswer."""
         if plugin.off:
             return FAILED
         implementation = plugin.hooks[hook]
@@ -115,6 +121,9 @@ class Calls:
             )
             if check is not None:
                 answer = check(answer)
+        except OverBudget as error:
+            self._count(plugin, hook, began_ns, error)
+            return too_late
         except Exception as error:
             self._count(plugin, hook, began_ns, error)
             return FAILED
@@ -151,7 +160,7 @@ class Calls:
         thread.calls.put(call)
         if not call.done.acquire(timeout=budget_ms / 1000):
             self._abandon(plugin, thread, call)
-            raise TimeoutError(f"it took longer than its budget of {budget_ms} ms")
+            raise OverBudget(f"it took longer than its budget of {budget_ms} ms")
         self._keep(plugin, thread)
         if call.error is None:
             return call.answer

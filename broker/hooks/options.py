@@ -50,9 +50,9 @@ COMMON: dict[str, Option] = {
         choices=(OPEN, CLOSED),
     ),
     "budget.ms": Option("integer", "how long a call may take; 0: as each hook says", 0, least=0),
-    "failures.max": Option("integer", "failures in a row that put it off; 0: never", 100, least=0),
+    "failures.max": Option("integer", "failures in a row that end its use; 0: never", 100, least=0),
     "abandoned.max": Option(
-        "integer", "threads left behind by calls beyond their budget that put it off", 4, least=1
+        "integer", "threads left behind by calls beyond their budget that end its use", 4, least=1
     ),
     "memory.max.bytes": Option(
         "integer", "address space of its process; 0: no limit", 0, least=0

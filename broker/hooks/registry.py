@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.hooks.builtin import ASSIGNORS, BUILTIN
 from barnabas.hooks.calls import FAILED, BadAnswer, Calls
@@ -41,6 +41,15 @@ from barnabas.hooks.views import (
 log = logging.getLogger("barnabas.hooks")
 
 MESSAGE_CHARACTERS_MAX = 1000
+
+
+TOO_LATE: Any = object()  # in the place of an interceptor's answer
+
+
+class Later(NamedTuple):
+    """An interceptor did not judge a batch in time: the producer may send it again."""
+
+    message: str
 
 
 class FetchRefused(Exception):
@@ -278,14 +287,21 @@ class Registry:
             found = self.plugin(name)
             yield found if found is not None and hook in found.hooks else None
 
-    def intercept_produce(self, names: Sequence[str], batch: RecordBatch) -> Reject | bytes | None:
-        """What becomes of a producer's batch: refused, these bytes in its place, or appended."""
+    def intercept_produce(
+        self, names: Sequence[str], batch: RecordBatch
+    ) -> Reject | Later | bytes | None:
+        """What becomes of a producer's batch: refused, to be sent again, these bytes in its place,
+        or appended."""
         hook = "intercept_produce"
         made: bytes | None = None
         for name, plugin in zip(names, self._of_topic(names, hook), strict=True):
             if plugin is None:
                 return Reject(f"the interceptor {name} does not run on this broker")
-            answer = self.calls.call(plugin, hook, {"batch": batch}, _intercepted(batch, True))
+            answer = self.calls.call(
+                plugin, hook, {"batch": batch}, _intercepted(batch, True), too_late=TOO_LATE
+            )
+            if answer is TOO_LATE and plugin.is_closed:
+                return Later(f"the interceptor {name} took longer than its budget")
             if answer is FAILED and plugin.is_closed:
                 return Reject(f"the interceptor {name} could not look at the batch")
             if isinstance(answer, Reject):

@@ -7,7 +7,7 @@ whoever called waits for the answer: not longer than the budget, which is that o
 same time. When a call raises, answers what the contract does not allow, or takes longer, it has
 failed: it is counted on /metrics, written to the log (once a minute), and its answer is what the
 last lines of the contract say. A call that takes too long leaves its thread behind; with
-`abandoned.max` of them the plugin is put off, as after `failures.max` failures in a row.
+`abandoned.max` of them the plugin is switched off, as after `failures.max` failures in a row.
 
 The hooks of the clients, from choose_partitions on, are another matter: they run in the client's
 process, straight on the thread that needs the answer, and whoever called waits for as long as it
@@ -85,8 +85,9 @@ class Specs(ClientSpecs):
         Replace(records), one record or None for each of its own: offsets and sequence numbers stay
         those that the producer counts. The plugins are asked in the topic's order, each with what
         the one before it made; the first Reject ends it.
-        When it fails: with `on.failure=closed` the batch is rejected, with `open` this plugin is
-        left out.
+        When it fails: with `on.failure=open` this plugin is left out. With `closed` the batch is
+        rejected: by INVALID_RECORD, which producers raise at once, or, when the call took longer
+        than its budget, by REQUEST_TIMED_OUT, after which they send the batch again.
         """
         raise NotImplementedError
 

@@ -19,7 +19,7 @@ from barnabas.cext.produce.decode import DecodeJob
 from barnabas.cext.record.records import CorruptRecords
 from barnabas.config import TopicConfig
 from barnabas.errors import UnknownServerError
-from barnabas.hooks.registry import FetchRefused
+from barnabas.hooks.registry import FetchRefused, Later
 from barnabas.hooks.views import RecordBatch, Reject
 from barnabas.wire import compression
 from barnabas.wire.batches import decode_batches
@@ -55,6 +55,8 @@ class Interceptors:
         found = self._registry.intercept_produce(names, batch)
         if isinstance(found, Reject):
             job.reject(found.message)
+        elif isinstance(found, Later):
+            job.reject(found.message, is_final=False)
         elif found is None:
             job.done(decoded, None if target is None else compression.compress(target, decoded))
         else:

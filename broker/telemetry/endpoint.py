@@ -129,7 +129,7 @@ class Endpoint:
         except OSError:
             pass  # the client has gone, or takes too long: nobody is left to tell
         except Exception:
-            log.exception("the page of figures failed")
+            log.exception("the /metrics page failed")
         finally:
             with self._lock:
                 self._clients.pop(client, None)
@@ -158,7 +158,7 @@ class Endpoint:
             try:
                 kind, pieces = self._page()
             except Exception as error:
-                log.exception("the page of figures failed")
+                log.exception("the /metrics page failed")
                 raise Refused(500, "the figures cannot be read; the log says why") from error
             return 200, kind, pieces
         if path in LIVE:

@@ -107,7 +107,7 @@ class MetricsPage:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             line = (
-                f"no page of figures on {host}:{port}: {reason}. Stop what uses that port, or take"
+                f"no /metrics page on {host}:{port}: {reason}. Stop what uses that port, or take"
                 " another one: --set metrics.port=PORT (-1: none)"
             )
             if asked:

@@ -24,7 +24,10 @@ ABANDONED = Metric(
     "barnabas_plugin_abandoned_threads", GAUGE, ("plugin",), "Threads that such calls still hold"
 )
 RUNS = Metric(
-    "barnabas_plugin_runs", GAUGE, ("plugin", "version"), "1 for a plugin in use, 0 once put off"
+    "barnabas_plugin_runs",
+    GAUGE,
+    ("plugin", "version"),
+    "1 for a plugin in use, 0 when switched off",
 )
 FIGURE = Metric(
     "barnabas_plugin_figure",

@@ -35,6 +35,7 @@ from barnabas.cext.record.records cimport (
     AT_ATTRIBUTES, AT_BATCH_LENGTH, AT_CRC, ATTR_APPEND_TIME, ATTR_CODEC_MASK, LOG_OVERHEAD,
     RECORDS_OK, batch_crc_check, batch_header, batch_size,
 )
+from barnabas.cext.codec.error_codes cimport ERROR_REQUEST_TIMED_OUT
 from barnabas.cext.record.validate cimport ERROR_INVALID_RECORD, body_check, verdict_of
 
 cdef enum:
@@ -260,13 +261,17 @@ cdef class DecodeJob:
             body_check(body, size, &work.h, &work.rules, &verdict)
         return verdict.error == 0
 
-    def reject(self, str words not None):
-        """The producer gets INVALID_RECORD and the words."""
+    def reject(self, str words not None, bint is_final=True):
+        """Answers the producer with the words and INVALID_RECORD, or, when it may try again,
+        REQUEST_TIMED_OUT."""
         cdef DecodeWork* work = self._unanswered()
         cdef bytes raw = words.encode("utf-8", "replace")[:WORDS_BYTES_MAX].replace(b"\0", b"?")
         raw = raw.decode("utf-8", "ignore").encode()    # no character is cut in two
         cdef int64_t size = len(raw)
-        verdict_of(&work.verdict, ERROR_INVALID_RECORD, COUNT_REJECTED_INVALID, NULL)
+        if is_final:
+            verdict_of(&work.verdict, ERROR_INVALID_RECORD, COUNT_REJECTED_INVALID, NULL)
+        else:
+            verdict_of(&work.verdict, ERROR_REQUEST_TIMED_OUT, COUNT_REJECTED_OTHER, NULL)
         work.words = <char*>malloc(size + 1)
         if work.words != NULL:
             memcpy(work.words, PyBytes_AS_STRING(raw), size + 1)

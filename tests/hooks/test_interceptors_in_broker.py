@@ -265,7 +265,42 @@ def test_a_topic_without_interceptors_makes_no_job(broker, judged, produce, topi
     assert broker.node._produce.decodes.counters()["done"] == done + 1
 
 
-@pytest.mark.parametrize("word", [b"raise", b"hang", b"rubbish"])
+class SlowOnce:
+    """The first call takes longer than the budget of the test, the others do not."""
+
+    def __init__(self):
+        self.calls = 0
+
+    @hookimpl
+    def intercept_produce(self, batch):
+        self.calls += 1
+        if self.calls == 1:
+            time.sleep(0.5)
+
+
+def test_a_batch_that_was_not_judged_in_time_is_sent_again(broker, produce):
+    """F37: a call over its budget was a final INVALID_RECORD, and the producer lost the batch."""
+    slow = SlowOnce()
+    broker.node.plugins.registry.register(slow, "slow-once").common["budget.ms"] = 50
+    topic = broker.create_topic("late", configs={"produce.interceptors": "slow-once"})
+    produce(topic, [b"kept"])
+    assert slow.calls == 2 and values(broker, topic) == [b"kept"]
+
+
+def test_a_client_without_retries_sees_request_timed_out(broker):
+    """F37: and confluent-kafka, told not to try again, reports a code that may be tried again."""
+    slow = SlowOnce()
+    broker.node.plugins.registry.register(slow, "slow-once").common["budget.ms"] = 50
+    topic = broker.create_topic("late", configs={"produce.interceptors": "slow-once"})
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "retries": 0}
+    producer = Producer(settings)
+    errors = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(30)
+    assert [error.code() for error in errors] == [ClientError.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize("word", [b"raise", b"rubbish"])
 def test_a_broken_interceptor_leaves_the_broker_serving_and_the_data_whole(
     broker, judged, produce, topic, word
 ):

@@ -586,7 +586,12 @@ class ConsumerHeartbeats:
             watch.session = self.after(left_ms, lambda: self._session_due(group, member_id))
             return
         watch.session = None
-        log.info("group %s: the session of member %s is over", group.group_id, member_id)
+        log.info(
+            "group %s: removed member %s: no heartbeat within its session timeout"
+            " (group.consumer.session.timeout.ms)",
+            group.group_id,
+            member_id,
+        )
         self.fence(group, [member])
 
     def _watch_rebalance(self, group: ConsumerGroup, member: ConsumerMember) -> None:

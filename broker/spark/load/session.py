@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,12 +22,13 @@ TASK_ATTEMPTS = 4  # Spark's default on clusters; a local master has 1 unless it
 POLL_S = 0.2
 GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the JVM is there already
 DEPLOY_MODE, WORKER_PYTHON = "spark.submit.deployMode", "spark.pyspark.python"
+LOG_LEVEL = "spark.log.level"
 CONF = {
     "spark.app.name": "barnabas spark-load",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # A failure is reported in one line; at level ERROR each attempt of a task would add a page.
-    "spark.log.level": "FATAL",
+    LOG_LEVEL: "FATAL",
 }
 Result = TypeVar("Result")
 REASON = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w+): (.+)$|^(\w+Error): (.+)$", re.M)
@@ -98,11 +100,33 @@ def spark_session(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
                 builder = builder.master(master)
             for name, value in {**CONF, **conf}.items():
                 builder = builder.config(name, value)
-            session = builder.getOrCreate()
+            with _quiet_start(is_shown=LOG_LEVEL in conf or is_submitted()):
+                session = builder.getOrCreate()
             try:
                 yield session
             finally:
                 session.stop()
+
+
+@contextmanager
+def _quiet_start(is_shown: bool) -> Iterator[None]:
+    """Starts a JVM whose standard error is a file: Spark and Java write six to eight lines there at
+    each start, whatever the log level is. When the start fails, the file is shown. `is_shown`: the
+    user set spark.log.level, or the JVM is there already."""
+    if is_shown:
+        yield
+        return
+    with tempfile.TemporaryFile() as file, os.fdopen(os.dup(2), "wb") as before:
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            file.seek(0)
+            before.write(file.read())
+            raise
+        finally:
+            os.dup2(before.fileno(), 2)
 
 
 def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[str]) -> int:
