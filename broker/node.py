@@ -67,14 +67,14 @@ from barnabas.server.registration import (
     claim_cluster,
     register_again,
 )
-from barnabas.server.replica_manager import ReplicaManager, deleted_logs, wanted_logs
+from barnabas.server.replica_manager import RETRY_MS, ReplicaManager, deleted_logs, wanted_logs
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, Gate, RequestHandlers
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.damage_log import PERIOD_MS as DAMAGE_PERIOD_MS
 from barnabas.storage.damage_log import write_damage
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_cleaner import LogCleaner
-from barnabas.storage.log_dirs import LogDir, UnusableDirectory
+from barnabas.storage.log_dirs import LogDir, UnusableDirectory, keep_usable, open_directories
 from barnabas.storage.log_manager import LogManager, PartitionLog, topic_id_on_disk
 from barnabas.storage.scrub import FIRST_MS as SCRUB_FIRST_MS
 from barnabas.storage.scrub import Scrub
@@ -156,6 +156,8 @@ class Node:
         self.listeners: tuple[Listener, ...] = ()  # as clients are told
         self.listening: tuple[Listener, ...] = ()  # as they are bound
         self._dirs: list[LogDir] = []
+        self._failed_dirs: list[Path] = []
+        self._keeps_metadata = True  # in the first directory
         self._tree: MetadataTree | None = None
         self._membership: Membership | None = None
         self._controller: Controller | None = None
@@ -280,10 +282,14 @@ class Node:
             self._fetch.stop()
 
     def _open_directories(self) -> None:
-        for text in self.config.log_dirs:
-            directory = LogDir(Path(text))
-            directory.open()
-            self._dirs.append(directory)
+        self._keeps_metadata = self.config.metadata_store != "zookeeper"
+        self._dirs, failed = open_directories(self.config.log_dirs, self._keeps_metadata)
+        self._failed_dirs.extend(failed)
+
+    def _each_directory(self, step: Callable[[LogDir], object]) -> None:
+        """Takes a step of the start; directories that fail are left out."""
+        self._dirs, failed = keep_usable(self._dirs, step, self._keeps_metadata)
+        self._failed_dirs.extend(failed)
 
     def _open_metadata(self) -> ClusterStateReader:
         first = self._dirs[0].path
@@ -296,8 +302,7 @@ class Node:
         self.cluster_id = claim_cluster(self._tree, known, os.urandom)
         self.node_id = choose_node_id(self._tree, self.config, identities)
         self.dynamic = DynamicConfig(self.config, self.node_id, on_error=_setting_failed)
-        for directory in self._dirs:
-            directory.claim(self.node_id, self.cluster_id)
+        self._each_directory(lambda row: row.claim(self.node_id, self.cluster_id))
         self._membership = Membership(
             self._tree, self.node_id, self.config, lambda: self.listeners, self.system.wall_ms
         )
@@ -321,10 +326,12 @@ class Node:
         self._table = PartitionTable(
             self.system, epochs, node_id=self.node_id, durability=self.config.log_durability
         )
-        self.logs = LogManager(self._dirs, self.dynamic, self.system, epochs)
+        self._each_directory(LogDir.begin)
+        self.logs = LogManager(
+            self._dirs, self.dynamic, self.system, epochs, failed=self._failed_dirs
+        )
         for directory in self._dirs:
             self._commits.append(self._table.add_directory(str(directory.path)))
-            directory.begin()
         if not all(row.was_clean or row.is_new for row in self._dirs):
             self.metrics.state = RECOVERY
         self.logs.load(
@@ -531,6 +538,7 @@ class Node:
         reactor = self._reactor
         logs = self.logs
         self._background.add("events", lambda: write_events(reactor), lambda: EVENTS_PERIOD_MS)
+        self._background.add("offline-logs", self._replicas.try_offline, lambda: RETRY_MS)
         self._background.add("damage", lambda: write_damage(logs), lambda: DAMAGE_PERIOD_MS)
         self._scrub = Scrub(
             logs,

@@ -32,7 +32,11 @@ def handle(request: Struct, call: Call) -> Struct:
         if wanted is None or (row.topic, row.partition) in wanted:
             found[row.directory.parent].append(row)
     directories = call.rooms.logs.directories()
-    return call.answer()(results=[_result(row.path, found[row.path], call) for row in directories])
+    results = [_result(row.path, found[row.path], call) for row in directories]
+    row_of = call.struct("results")
+    for path in call.rooms.logs.failed_directories:
+        results.append(row_of(logDir=str(path), errorCode=KafkaStorageError.code, topics=[]))
+    return call.answer()(results=results)
 
 
 def refuse(request: Struct, code: int, call: Call) -> Struct:

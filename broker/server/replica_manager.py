@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 
-from barnabas.cext.log.log_handle import LogHandle
+from barnabas.cext.log.log_handle import LogError, LogHandle
 from barnabas.cext.partition.partitions import PartitionHandle, PartitionTable
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -19,10 +19,12 @@ from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader, Pa
 from barnabas.metadata.state_changes import shares_with_notes
 from barnabas.metadata.tree import MetadataTree, Operation, SetData
 from barnabas.metadata.znodes import PartitionState, partition_state_path, uuid_bytes
-from barnabas.storage.log_manager import LogManager, PartitionLog, WantedLog
+from barnabas.storage.log_manager import LogManager, OfflineLog, PartitionLog, WantedLog
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
 log = logging.getLogger("barnabas.replicas")
+
+RETRY_MS = 3000  # how often a log that is offline is tried again
 
 CODECS = {"producer": -1, "none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -46,7 +48,7 @@ class ReplicaManager:
         self._more_policy = more_policy or (lambda config: {})
         self._lock = threading.Lock()
         self._applied = ClusterState()
-        self._failed: set[tuple[str, int]] = set()
+        self._failed: dict[tuple[str, int], str] = {}  # partitions without a log, and why
         self.unclean_elections = 0  # nobody is elected outside the ISR: see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
@@ -190,7 +192,11 @@ class ReplicaManager:
             opened = self._opened(topic, index, config)
             state = partition.state
             if opened is not None and state is not None and state.leader == self._node_id:
-                self._logs.begin_epoch(topic.name, index, state.leader_epoch)
+                try:
+                    self._logs.begin_epoch(topic.name, index, state.leader_epoch)
+                except OSError as error:
+                    self._note_failure(topic.name, index, error)
+                    opened = None
             self._arrived.append((topic, index, opened))
 
     def _serve(self) -> None:
@@ -202,7 +208,7 @@ class ReplicaManager:
             self._logs.save()
         except OSError as error:
             log.error("%d partitions cannot be written: %s", len(arrived) + len(moved), error)
-            self._failed |= {(topic.name, index) for topic, index, _ in arrived}
+            self._failed |= {(topic.name, index): str(error) for topic, index, _ in arrived}
             arrived = [(topic, index, None) for topic, index, _ in arrived]
             if moved:
                 raise
@@ -234,17 +240,60 @@ class ReplicaManager:
         assert topic.topic_id is not None
         try:
             return self._logs.get_or_create(topic.name, index, uuid_bytes(topic.topic_id), config)
-        except OSError as error:
-            log.error("no log for %s-%d: %s; the partition is offline", topic.name, index, error)
-            self._failed.add((topic.name, index))
+        except (OSError, LogError) as error:
+            self._note_failure(topic.name, index, error)
             return None
+
+    def _note_failure(self, topic: str, index: int, error: OSError | LogError) -> None:
+        """The partition is offline; each reason is logged once."""
+        reason = str(error)
+        if not isinstance(error, OfflineLog) and self._failed.get((topic, index)) != reason:
+            log.error(
+                "%s-%d is offline, clients get KAFKA_STORAGE_ERROR: %s. The broker tries it again"
+                " every %d s.",
+                topic,
+                index,
+                reason,
+                RETRY_MS // 1000,
+            )
+        self._failed[topic, index] = reason
+
+    def try_offline(self) -> int:
+        """Opens logs that are offline once more; how many partitions came back. A log that a failed
+        flush took offline needs a restart: its newest records may be in memory only."""
+        back = [(row.topic, row.partition) for row in self._logs.cut_again()]
+        with self._lock:
+            for name, index in sorted(self._failed):
+                topic = self._applied.topics.get(name)
+                if topic is None or topic.deleting or index not in topic.partitions:
+                    continue
+                if self._open_again(topic, index):
+                    back.append((name, index))
+        for name, index in back:
+            log.warning("%s-%d is served again", name, index)
+        return len(back)
+
+    def _open_again(self, topic: Topic, index: int) -> bool:
+        """One at a time: what cannot be written keeps no other offline."""
+        self._add(topic, [index], self.topic_config(topic.name))
+        if self._arrived.pop()[2] is None:
+            return False
+        try:
+            self._logs.save()
+        except OSError as error:
+            self._note_failure(topic.name, index, error)
+            return False
+        del self._failed[topic.name, index]
+        self._table.remove_partition(topic.name, index)
+        self._serve_one(topic, index, self._logs.get(topic.name, index))
+        return True
 
     def _drop(self, topic: Topic) -> None:
         if topic.deleting:
             return  # it was dropped when it was marked
         self._table.remove_topic(topic.name)
         self._logs.delete_topic(topic.name)
-        self._failed = {pair for pair in self._failed if pair[0] != topic.name}
+        self._failed = {pair: why for pair, why in self._failed.items() if pair[0] != topic.name}
 
     def _configure(self, name: str, state: ClusterState) -> None:
         config = self.topic_config(name, state)

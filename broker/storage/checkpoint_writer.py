@@ -77,7 +77,8 @@ class CheckpointWriter:
 
     def _write_alone(self, name: str, value: Callable[[PartitionLog], int | None]) -> bool:
         offsets: dict[Path, dict[TopicPartition, int]] = {
-            directory.path: {} for directory in self._logs.directories()
+            directory.path: self._logs.kept_offsets(name, directory.path)
+            for directory in self._logs.directories()
         }
         for row in self._logs.logs():
             try:

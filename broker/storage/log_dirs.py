@@ -6,13 +6,19 @@
                            written again when the start fails after that
 
 A directory of another broker or cluster, one in use, and one that holds KRaft's own metadata log
-are refused with one plain line. Source: the files that Kafka 3.9 and 4.3 write.
+are refused with one plain line: UnusableDirectory stops the start, since serving another broker's
+data is wrong. An I/O fault is a FailedDirectory: the other directories are served without it
+(KIP-112). Source: the files that Kafka 3.9 and 4.3 write.
 """
+
+from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from barnabas.config import ConfigError
@@ -25,8 +31,65 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 KRAFT_METADATA = "__cluster_metadata-0"
 
 
+log = logging.getLogger("barnabas.logs")
+
+
 class UnusableDirectory(Exception):
     """Why a log directory cannot be used, and what to do: one plain line."""
+
+
+class FailedDirectory(UnusableDirectory):
+    """A log directory cannot be read or written: broken, full, not mounted, without permission."""
+
+
+def open_directories(
+    paths: Sequence[str], first_must_work: bool
+) -> tuple[list[LogDir], list[Path]]:
+    """Opens the entries of log.dirs: those that work, and those that failed. `first_must_work`: the
+    first holds the metadata store. Raises UnusableDirectory when a directory belongs to another
+    broker or cluster, FailedDirectory when the first fails that must work, or when all fail; what
+    was opened is closed again then."""
+    directories = [LogDir(Path(text)) for text in paths]
+    try:
+        return keep_usable(directories, _open_and_read, first_must_work)
+    except UnusableDirectory:
+        for row in directories:
+            row.close(clean=False)
+        raise
+
+
+def keep_usable(
+    directories: Iterable[LogDir], step: Callable[[LogDir], object], first_must_work: bool
+) -> tuple[list[LogDir], list[Path]]:
+    """Takes a step of the start with each directory; those that work, and those that failed."""
+    usable: list[LogDir] = []
+    failed: list[tuple[Path, FailedDirectory]] = []
+    for row in directories:
+        try:
+            step(row)
+            usable.append(row)
+        except FailedDirectory as error:
+            row.close(clean=False)
+            if first_must_work and not usable and not failed:
+                raise FailedDirectory(
+                    f"{error} It is the first of log.dirs and holds the metadata store, so the"
+                    " broker cannot start without it."
+                ) from error
+            failed.append((row.path, error))
+    if not usable:
+        raise failed[0][1]
+    for _path, error in failed:
+        log.error(
+            "%s Its partitions are offline (KAFKA_STORAGE_ERROR); the other directories are served."
+            " Repair it and start the broker again.",
+            error,
+        )
+    return usable, [path for path, _ in failed]
+
+
+def _open_and_read(directory: LogDir) -> None:
+    directory.open()
+    directory.identity()
 
 
 class LogDir:
@@ -40,22 +103,25 @@ class LogDir:
         self._lock_fd = -1
 
     def open(self) -> None:
-        """Makes and locks the directory. Raises UnusableDirectory."""
+        """Makes and locks the directory. Raises UnusableDirectory, FailedDirectory."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UnusableDirectory(
+            raise FailedDirectory(
                 f"cannot make the log directory {self.path}: {error.strerror}. Set log.dirs to a"
                 " place this user may write to."
             ) from error
-        if (self.path / KRAFT_METADATA).is_dir():
+        if os.path.isdir(self.path / KRAFT_METADATA):
             raise UnusableDirectory(
                 f"{self.path} belongs to a KRaft cluster of Apache Kafka ({KRAFT_METADATA} is in"
                 " it) and cannot be taken over. Set log.dirs to another directory."
             )
         self._lock()
-        self.is_new = not (self.path / META).exists()
-        self.was_clean = (self.path / CLEAN_SHUTDOWN).exists()
+        try:
+            self.is_new = not (self.path / META).exists()
+            self.was_clean = (self.path / CLEAN_SHUTDOWN).exists()
+        except OSError as error:
+            raise FailedDirectory(f"cannot read {self.path}: {error.strerror}.") from error
 
     def _lock(self) -> None:
         path = self.path / LOCK
@@ -63,7 +129,7 @@ class LogDir:
         try:
             fd = os.open(path, flags, 0o644)
         except OSError as error:
-            raise UnusableDirectory(
+            raise FailedDirectory(
                 f"cannot write in the log directory {self.path}: {error.strerror}. Set log.dirs to"
                 " a place this user may write to."
             ) from error
@@ -85,13 +151,16 @@ class LogDir:
         return None
 
     def identity(self) -> dict[str, str]:
-        """What meta.properties says; empty for a new directory. Raises UnusableDirectory."""
+        """What meta.properties says; empty for a new directory. Raises UnusableDirectory,
+        FailedDirectory."""
         path = self.path / META
         try:
             found = {row.key: row.value for row in parse_properties(path.read_bytes(), str(path))}
         except FileNotFoundError:
             return {}
-        except (OSError, ConfigError) as error:
+        except OSError as error:
+            raise FailedDirectory(f"cannot read {path}: {error.strerror}.") from error
+        except ConfigError as error:
             raise UnusableDirectory(f"cannot read {path}: {error}") from error
         if found.get("version", "0") not in ("0", "1"):
             raise UnusableDirectory(
@@ -117,12 +186,23 @@ class LogDir:
         if not found:
             now = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
             text = f"#\n#{now}\nbroker.id={node_id}\nversion=0\ncluster.id={cluster_id}\n"
-            replace_file(self.path / META, text.encode())
+            try:
+                replace_file(self.path / META, text.encode())
+            except OSError as error:
+                raise FailedDirectory(
+                    f"cannot write {self.path / META}: {error.strerror}."
+                ) from error
 
     def begin(self) -> None:
-        """From here on a crash is an unclean stop. Before any log is opened."""
-        (self.path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-        sync_directory(self.path)
+        """From here on a crash is an unclean stop. Before any log is opened. Raises
+        FailedDirectory."""
+        try:
+            (self.path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+            sync_directory(self.path)
+        except OSError as error:
+            raise FailedDirectory(
+                f"cannot remove {self.path / CLEAN_SHUTDOWN}: {error.strerror}."
+            ) from error
 
     def close(self, clean: bool) -> None:
         """Gives the directory back; `clean` when every log and checkpoint is on disk."""
@@ -130,7 +210,17 @@ class LogDir:
             return
         if clean:
             marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
-            replace_file(self.path / CLEAN_SHUTDOWN, marker.encode())
-        (self.path / LOCK).unlink(missing_ok=True)
+            try:
+                replace_file(self.path / CLEAN_SHUTDOWN, marker.encode())
+            except OSError as error:
+                log.error(
+                    "cannot write %s: %s; the next start checks every log in it",
+                    self.path / CLEAN_SHUTDOWN,
+                    error.strerror,
+                )
+        try:
+            (self.path / LOCK).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("cannot remove %s: %s", self.path / LOCK, error.strerror)
         os.close(self._lock_fd)
         self._lock_fd = -1

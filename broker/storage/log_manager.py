@@ -78,6 +78,18 @@ class _LostDirectory(NamedTuple):
     end_offset_min: int
 
 
+class OfflineLog(OSError):
+    """The log of a partition cannot be used; the reason was logged before."""
+
+
+class _UnopenedLog(NamedTuple):
+    """A partition of this node without an open log: its directory (None: it is in a log directory
+    that failed) and the last reason."""
+
+    found: _FoundLog | None
+    reason: str
+
+
 class WantedLog(NamedTuple):
     """What the metadata says of a partition whose log may be on disk."""
 
@@ -153,7 +165,10 @@ class LogManager:
         config: DynamicConfig,
         system: SystemCalls,
         epochs: Epochs,
+        failed: Iterable[Path] = (),
     ) -> None:
+        """`failed`: the log directories that cannot be used; the others are served."""
+        self.failed_directories = tuple(failed)
         self._dirs = [_DirState(directory) for directory in directories]
         self._config = config
         self._system = system
@@ -170,6 +185,8 @@ class LogManager:
         # Partitions whose directory is gone though a checkpoint says that it held records.
         self._lost: dict[TopicPartition, _LostDirectory] = {}
         self._put_aside: set[TopicPartition] = set()  # at this start
+        self._unopened: dict[TopicPartition, _UnopenedLog] = {}
+        self._half_made: set[Path] = set()  # new directories whose log could not be opened
 
     # -- start ------------------------------------------------------------------------------------
 
@@ -179,7 +196,9 @@ class LogManager:
         deleted: Collection[tuple[str, int, bytes]] = (),
     ) -> None:
         """Opens what is on disk; `deleted` (topic, partition, topic id) is on its way out and is
-        removed. Raises OSError or LogError when a log cannot be opened."""
+        removed. A log that cannot be opened is offline, and logged with the reason; get_or_create
+        tries it again. Raises OSError when a log directory cannot be listed, or when a partition is
+        in two of them."""
         for topic, partition, topic_id in deleted:
             self._remove_found(topic, partition, topic_id)
         found = [row for state in self._dirs for row in self._found(state, wanted)]
@@ -187,16 +206,50 @@ class LogManager:
         if all(row.state.directory.was_clean for row in found):
             # A clean log opens faster than a thread is handed one; the import would cost as much.
             for row in found:
-                self._keep(self._open_found(row, wanted))
+                self._keep_or_report(row, self._try_to_open(row, wanted[row.name]))
         else:
             from concurrent.futures import ThreadPoolExecutor
 
             threads = self._config.integer("num.recovery.threads.per.data.dir")
             with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
-                for done in [pool.submit(self._open_found, row, wanted) for row in found]:
-                    self._keep(done.result())
+                opening = [pool.submit(self._try_to_open, row, wanted[row.name]) for row in found]
+                for row, done in zip(found, opening, strict=True):
+                    self._keep_or_report(row, done.result())
+        if self.failed_directories:
+            self._report_absent(wanted.keys() - {row.name for row in found} - self._lost.keys())
         for state in self._dirs:
             self._say_how_it_was_left(state.directory)
+
+    def _try_to_open(self, row: _FoundLog, want: WantedLog) -> PartitionLog | Exception:
+        try:
+            return self._open_found(row, want)
+        except (OSError, LogError) as error:
+            return error
+
+    def _keep_or_report(self, row: _FoundLog, opened: PartitionLog | Exception) -> None:
+        if isinstance(opened, PartitionLog):
+            self._keep(opened)
+            return
+        self._unopened[row.name] = _UnopenedLog(row, str(opened))
+        log.error(
+            "%s cannot be opened: %s. The partition is offline (KAFKA_STORAGE_ERROR), the others"
+            " are served. The broker tries it again every few seconds: remove the cause.",
+            row.path,
+            opened,
+        )
+
+    def _report_absent(self, names: Collection[TopicPartition]) -> None:
+        """Partitions on no disk that works are taken to be on one that failed: a new, empty log
+        would give their offsets again."""
+        for name in names:
+            self._unopened[name] = _UnopenedLog(None, "it is in a log directory that failed")
+        if names:
+            log.error(
+                "%d partitions are in no log directory that works and are offline until %s can be"
+                " used again",
+                len(names),
+                ", ".join(map(str, self.failed_directories)),
+            )
 
     def _note_lost(
         self, wanted: Mapping[TopicPartition, WantedLog], found: Collection[TopicPartition]
@@ -249,7 +302,10 @@ class LogManager:
                 continue
             path = state.directory.path / entry.name
             if named.mark == "delete":
-                _remove_tree(path)
+                try:
+                    _remove_tree(path)
+                except OSError as error:
+                    log.error("%s is deleted and cannot be removed: %s", path, error)
             elif named.mark == "stray":
                 strays.append(path)
             elif named.mark is None:
@@ -269,7 +325,7 @@ class LogManager:
     def _topic_id_in(path: Path) -> bytes | None:
         try:
             return files.read_topic_id(path)
-        except DamagedFile as error:
+        except (DamagedFile, OSError) as error:
             log.warning("%s; taken as the topic of its name", error)
             return None
 
@@ -293,14 +349,15 @@ class LogManager:
     @staticmethod
     def _rename_stray(path: Path, name: TopicPartition) -> None:
         aside = path.with_name(partition_dirs.marked_name(*name, "stray"))
-        path.rename(aside)
+        try:
+            path.rename(aside)
+        except OSError as error:
+            log.error("%s is not in the metadata and cannot be put aside: %s", path, error)
+            return
         log.warning("%s is not in the metadata; it is kept as %s", path, aside.name)
 
-    def _open_found(
-        self, row: _FoundLog, wanted: Mapping[TopicPartition, WantedLog]
-    ) -> PartitionLog:
+    def _open_found(self, row: _FoundLog, want: WantedLog) -> PartitionLog:
         state, path, name, is_marked = row
-        want = wanted[name]
         try:
             epochs = files.read_leader_epochs(path)
             self._saved_epochs[path] = epochs
@@ -359,10 +416,14 @@ class LogManager:
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: TopicConfig
     ) -> PartitionLog:
-        """A new one may be written to after the next save(). Raises OSError or LogError."""
+        """A new one may be written to after the next save(). Raises OSError or LogError; OfflineLog
+        when the reason was logged before."""
         found = self.get(topic, partition)
         if found is not None:
             return found
+        unopened = self._unopened.get((topic, partition))
+        if unopened is not None:
+            return self._open_again(unopened, topic_id, config)
         lost = self._lost.pop((topic, partition), None)
         if lost is not None and lost.topic_id != topic_id:
             lost = None
@@ -370,7 +431,8 @@ class LogManager:
             self._directory_for(topic, partition) if lost is None else lost.state.directory.path
         )
         path = parent / partition_dirs.plain_name(topic, partition)
-        path.mkdir()
+        path.mkdir(exist_ok=path in self._half_made)
+        self._half_made.add(path)
         self._unsaved.add_directory(parent)
         files.write_topic_id(path, topic_id, self._unsaved)
         handle = LogHandle.open(
@@ -385,8 +447,51 @@ class LogManager:
         )
         report_missing(path, handle.recovered.missing, handle.end_offset)
         opened = PartitionLog(topic, partition, topic_id, path, handle)
+        self._half_made.discard(path)
         self._keep(opened)
         return opened
+
+    def _open_again(
+        self, unopened: _UnopenedLog, topic_id: bytes, config: TopicConfig
+    ) -> PartitionLog:
+        if unopened.found is None:
+            raise OfflineLog(unopened.reason)
+        row = unopened.found
+        try:
+            opened = self._open_found(row, WantedLog(topic_id, config))
+        except (OSError, LogError) as error:
+            if str(error) == unopened.reason:
+                raise OfflineLog(unopened.reason) from error
+            self._unopened[row.name] = _UnopenedLog(row, str(error))
+            raise
+        self._keep(opened)
+        del self._unopened[row.name]
+        return opened
+
+    def kept_offsets(self, name: str, directory: Path) -> dict[TopicPartition, int]:
+        """What a checkpoint of a log directory said at start of partitions that are offline: it is
+        written again as it was."""
+        for state in self._dirs:
+            if state.directory.path == directory:
+                known = {
+                    files.RECOVERY_POINT: state.recovery_points,
+                    files.HIGH_WATERMARK: state.high_watermarks,
+                    files.LOG_START: state.log_starts,
+                }[name]
+                return {row: known[row] for row in self._unopened.keys() & known.keys()}
+        return {}
+
+    def cut_again(self) -> list[PartitionLog]:
+        """Tries the logs that are offline because a failed write could not be cut off; those that
+        can be used again."""
+        usable = []
+        for row in self.logs():
+            try:
+                if row.handle.offline and row.handle.cut_again():
+                    usable.append(row)
+            except LogError:
+                continue  # closed meanwhile: its topic was deleted
+        return usable
 
     def _directory_for(self, topic: str, partition: int) -> Path:
         with self._lock:
@@ -427,6 +532,8 @@ class LogManager:
     def delete_topic(self, topic: str) -> None:
         """Takes the logs of a topic out of service and renames their directories to `-delete`.
         A directory that cannot be renamed keeps its name; the next start does it again."""
+        for known in [name for name in self._unopened if name[0] == topic]:
+            del self._unopened[known]
         with self._lock:
             gone = [row for (name, _), row in self._logs.items() if name == topic]
             for row in gone:
@@ -474,8 +581,11 @@ class LogManager:
     # -- stop -------------------------------------------------------------------------------------
 
     def close(self) -> bool:
-        """Closes every log; whether all of it was clean."""
-        clean = True
+        """Closes every log; whether all of it was clean. A log that was not opened is as it was."""
+        clean = all(
+            row.found is None or row.found.state.directory.was_clean
+            for row in self._unopened.values()
+        )
         with self._lock:
             rows = list(self._logs.values())
             self._logs.clear()

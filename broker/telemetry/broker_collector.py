@@ -233,7 +233,9 @@ class BrokerFigures:
         offline = {
             str(row.directory.parent) for row in self._rooms.logs.logs() if row.handle.offline
         }
-        everywhere = [str(directory.path) for directory in self._rooms.logs.directories()]
+        failed = [str(path) for path in self._rooms.logs.failed_directories]
+        offline.update(failed)
+        everywhere = [str(directory.path) for directory in self._rooms.logs.directories()] + failed
         yield m.OFFLINE_DIRECTORIES, [("", len(offline))]
         yield (
             m.DIRECTORY_OFFLINE,

@@ -72,6 +72,7 @@ cdef struct Log:                # private to log.pyx and log_handle.pyx: use the
     int64_t truncations         # odd while a truncation is under way
     int32_t offline             # atomic
     int32_t closed
+    bint cut_is_due             # offline only because a failed write could not be cut off again
     bint new_files              # the directory was not synced since a file was made in it
     Producers producers
     LeaderEpochs leader_epochs
@@ -109,6 +110,10 @@ cdef bint log_is_offline(Log* log) noexcept nogil
 # The end offset of the largest epoch <= `epoch` (KIP-101): found_epoch -1 and end_offset -1 when none.
 cdef void log_epoch_end(Log* log, int32_t epoch, int32_t* found_epoch, int64_t* end_offset) noexcept nogil
 cdef int32_t log_epoch_at(Log* log, int64_t offset) noexcept nogil      # -1: not known
+
+# Cuts a failed write off once more when that is all that keeps the log offline: whether it is usable
+# again. Never after a failed flush: what is in memory may not be on disk then.
+cdef bint log_cut_again(Log* log) noexcept nogil
 
 # The first offset of the earliest transaction without a marker, -1 when there is none.
 cdef int64_t log_first_open_offset(Log* log) noexcept nogil

@@ -10,7 +10,7 @@ segment taken out of the list loses the log's reference the same way. A truncati
 
 Invariants: offsets only grow, from one batch to the next; start <= flushed <= end (after
 delete-records start may pass flushed). Batches lie whole in one segment. A write that fails is cut
-off again, and when that fails too the log is offline. After a failed fdatasync the log is offline
+off again, and when that fails too the log is offline until a later try succeeds. After a failed fdatasync the log is offline
 until it is opened again: the kernel may have dropped the pages, and a later fdatasync would not
 say so. A crash leaves at most a torn tail: recovery (cext/log/recover.pyx) cuts it.
 
@@ -28,7 +28,7 @@ from barnabas.cext.log.leader_epochs cimport (
     leader_epochs_assign, leader_epochs_at, leader_epochs_end_of, leader_epochs_free,
     leader_epochs_init, leader_epochs_latest,
 )
-from barnabas.cext.log.offline cimport mark_offline
+from barnabas.cext.log.offline cimport mark_offline, mark_online
 from barnabas.cext.log.open_txns cimport (
     OpenTxns, open_txns_first_open, open_txns_first_unstable, open_txns_unsettled,
 )
@@ -418,7 +418,20 @@ cdef int _write(Log* log, Segment* active, const uint8_t* batch, int64_t size_by
 cdef void _cut_back(Log* log, Segment* active, int64_t position) noexcept nogil:
     log.failed_writes += 1
     if log.system.ftruncate(log.system, active.fd, position) < 0:
+        log.cut_is_due = not log.offline
         mark_offline(&log.offline)
+
+
+cdef bint log_cut_again(Log* log) noexcept nogil:
+    cdef Segment* active
+    pthread_mutex_lock(&log.lock)
+    if log.cut_is_due and not log.closed:
+        active = _active(log)
+        if log.system.ftruncate(log.system, active.fd, active.size_bytes) == 0:
+            log.cut_is_due = False
+            mark_online(&log.offline)
+    pthread_mutex_unlock(&log.lock)
+    return not log_is_offline(log)
 
 
 cdef int _note_producer(
@@ -766,6 +779,7 @@ cdef int _flush(Log* log) noexcept nogil:
     free(dirty)
     pthread_mutex_lock(&log.lock)
     if status < 0:
+        log.cut_is_due = False      # it takes more than that now
         mark_offline(&log.offline)
     elif log.truncations == truncations:
         marks = log.marks

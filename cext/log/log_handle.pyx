@@ -29,7 +29,7 @@ from barnabas.cext.log.log_transactions cimport (
 )
 from barnabas.cext.log.log cimport (
     Appended, BUMPING_MARKER as LOG_BUMPING_MARKER, LOG_TIME_COMPRESSED, Log, LogConfig, LogMarks,
-    LogSlice, SegmentList, TRUSTED as LOG_TRUSTED, log_append, log_append_verified, log_end_offset,
+    LogSlice, SegmentList, TRUSTED as LOG_TRUSTED, log_append, log_append_verified, log_cut_again, log_end_offset,
     log_epoch_end, log_first_open_offset, log_flush, log_flushed_offset, log_free, log_is_offline,
     log_new, log_new_active, log_offset_for_time, log_offset_of_max_time, log_publish, log_read,
     log_roll, log_start_offset, log_write_snapshot, segment_list_of,
@@ -692,6 +692,15 @@ cdef class LogHandle:
             status = log_flush(log)
         if status != 0:
             raise LogError(status, f"flush of {self.directory}")
+
+    def cut_again(self) -> bool:
+        """Tries once more to cut off a write that failed, when that is all that keeps the log
+        offline. Whether the log is usable."""
+        cdef Log* log = _open_log(self)
+        cdef bint usable
+        with nogil:
+            usable = log_cut_again(log)
+        return usable
 
     def roll(self) -> int:
         """Begins a new segment, unless the active one is empty; the active one's base offset."""

@@ -17,5 +17,11 @@ cdef void mark_offline(int32_t* flag) noexcept nogil:
     atomic_add_i64(&marks, 1)
 
 
+cdef void mark_online(int32_t* flag) noexcept nogil:
+    """The log is usable again; what was remembered of it is not true any more either."""
+    atomic_store_i32(flag, 0)
+    atomic_add_i64(&marks, 1)
+
+
 cdef int64_t offline_marks() noexcept nogil:
     return atomic_load_i64(&marks)

@@ -103,6 +103,7 @@ cdef void log_begin_truncation(Log* log) noexcept nogil:
 
 cdef void log_end_truncation(Log* log, int status) noexcept nogil:
     if status < 0:
+        log.cut_is_due = False
         mark_offline(&log.offline)
     atomic_add_i64(&log.truncations, 1)
     pthread_mutex_unlock(&log.lock)

@@ -117,6 +117,7 @@ cdef int64_t _swap_in(
     outcome = -5 if log.offline or log.closed else _replace(log, bases, count, olds, made)
     pthread_mutex_unlock(&log.lock)
     if outcome == 1 and log.system.fsync_directory(log.system, log.directory) < 0:
+        log.cut_is_due = False
         mark_offline(&log.offline)
     for i in range(count):
         segment_release(olds[i])

@@ -1,0 +1,74 @@
+"""A full disk that is freed: partitions that it took offline return by themselves within 10 s.
+A failed flush is no such case: its partition waits for a restart."""
+
+import errno
+import logging
+import time
+
+import pytest
+from api.admin_calls import admin_on
+
+STORAGE_ERROR = 56
+
+
+def faults(a, *calls, error=errno.ENOSPC):
+    """The numbers of rules that let calls on the files of topic t fail."""
+    system = a.broker.node.system
+    return [
+        system.fault(call, "error", errno=error, count=1 << 30, path_contains=path)
+        for call, path in calls
+    ]
+
+
+def returns(a, topic="t", timeout_s=10.0):
+    give_up = time.monotonic() + timeout_s
+    while a.produce(topic) != 0:
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_partition_returns_whose_failed_write_could_not_be_cut_off(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), admin_on(tmp_path) as a:
+        a.create("t")
+        assert a.produce("t", count=3) == 0
+        rules = faults(a, ("pwritev", None), ("ftruncate", None))
+        system = a.broker.node.system
+        assert a.produce("t", size=100_000) == STORAGE_ERROR
+        assert all(system.fired(rule) for rule in rules)
+        assert a.broker.node.rooms.replicas.is_offline("t", 0)
+        time.sleep(4)  # a try meanwhile does not succeed
+        assert a.produce("t") == STORAGE_ERROR
+        system.clear_faults()
+        assert returns(a)
+        assert a.offset("t", -1) == 4
+        assert "t-0 is served again" in caplog.text
+    with admin_on(tmp_path) as a:
+        assert a.offset("t", -1) == 4
+
+
+def test_a_topic_made_on_a_full_disk_comes_into_service(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), admin_on(tmp_path) as a:
+        (rule,) = faults(a, ("open", "t-0/"))
+        a.create("t")
+        assert a.produce("t") == STORAGE_ERROR
+        assert a.broker.node.system.fired(rule)
+        a.broker.node.system.clear_faults()
+        assert returns(a)
+        assert a.offset("t", -1) == 1
+    offline = [row for row in caplog.records if "t-0 is offline" in row.getMessage()]
+    assert len(offline) == 1 and "No space left" in offline[0].getMessage()
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_failed_flush_waits_for_a_restart(tmp_path, error):
+    with admin_on(tmp_path) as a:
+        a.create("t")
+        (rule,) = faults(a, ("fdatasync", None), error=error)
+        assert a.produce("t") == STORAGE_ERROR
+        assert a.broker.node.system.fired(rule)
+        a.broker.node.system.clear_faults()
+        assert not returns(a, timeout_s=5)
+    with admin_on(tmp_path) as a:
+        assert a.produce("t") == 0

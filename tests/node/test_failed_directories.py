@@ -1,0 +1,165 @@
+"""Log directories and partitions that cannot be used: the others are served (KIP-112)."""
+
+import logging
+import shutil
+import subprocess
+import time
+
+import pytest
+from api.admin_calls import admin_on
+
+from barnabas.node import CannotStart
+
+STORAGE_ERROR = 56
+META = "meta.properties"
+
+
+def dirs_of(tmp_path, count=3):
+    return [tmp_path / f"d{number}" for number in range(count)]
+
+
+def broker_on(tmp_path, dirs, **settings):
+    return admin_on(tmp_path, log_dirs=",".join(map(str, dirs)), **settings)
+
+
+def written(tmp_path, dirs, partitions=6):
+    """Partitions of one topic with one record each; the directory of each."""
+    with broker_on(tmp_path, dirs) as a:
+        a.create("t", partitions)
+        for index in range(partitions):
+            assert a.produce("t", partition=index) == 0
+    return {int(path.name[2:]): path for row in dirs for path in row.glob("t-*")}
+
+
+def broken(directory):
+    """In place of the directory is something that is none: each use of it is an I/O error."""
+    directory.rename(directory.with_suffix(".away"))
+    directory.write_bytes(b"")
+
+
+def repaired(directory):
+    directory.unlink()
+    directory.with_suffix(".away").rename(directory)
+
+
+def errors(caplog):
+    return [row.getMessage() for row in caplog.records if row.levelno == logging.ERROR]
+
+
+def test_failed_directory_is_left_out_and_the_others_are_served(tmp_path, caplog):
+    dirs = dirs_of(tmp_path)
+    places = written(tmp_path, dirs)
+    lost = {index for index, path in places.items() if path.parent == dirs[1]}
+    assert lost and len(lost) < len(places)
+    broken(dirs[1])
+    with caplog.at_level(logging.ERROR), broker_on(tmp_path, dirs) as a:
+        for index in places:
+            expected = STORAGE_ERROR if index in lost else 0
+            assert a.produce("t", partition=index) == expected, index
+        a.create("new", 4)
+        assert a.produce("new", partition=3) == 0
+        rows = a.call(35, 4, topics=None).results
+        assert {row.logDir: row.errorCode for row in rows} == {
+            str(path): STORAGE_ERROR if path == dirs[1] else 0 for path in dirs
+        }
+    said = "\n".join(errors(caplog))
+    assert f"cannot make the log directory {dirs[1]}" in said and "Repair it" in said
+    assert f"{len(lost)} partitions are in no log directory that works" in said
+    repaired(dirs[1])
+    with broker_on(tmp_path, dirs) as a:
+        for index in places:
+            assert a.offset("t", -1, index) == (1 if index in lost else 2)
+            assert a.produce("t", partition=index) == 0
+
+
+def test_the_start_is_refused_when_the_first_directory_fails(tmp_path):
+    dirs = dirs_of(tmp_path)
+    written(tmp_path, dirs)
+    broken(dirs[0])
+    with pytest.raises(CannotStart, match="holds the metadata store"), broker_on(tmp_path, dirs):
+        pass
+    repaired(dirs[0])
+    with broker_on(tmp_path, dirs) as a:
+        assert a.offset("t", -1) == 1
+
+
+def test_a_directory_of_another_cluster_still_stops_the_start(tmp_path):
+    dirs = dirs_of(tmp_path)
+    written(tmp_path, dirs)
+    meta = dirs[2] / META
+    meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=x"))
+    with pytest.raises(CannotStart, match="belongs to cluster x"), broker_on(tmp_path, dirs):
+        pass
+
+
+def test_an_unreadable_meta_properties_fails_its_directory_only(tmp_path, caplog):
+    dirs = dirs_of(tmp_path)
+    written(tmp_path, dirs)
+    (dirs[2] / META).rename(dirs[2] / "away")
+    (dirs[2] / META).mkdir()  # EISDIR
+    with caplog.at_level(logging.ERROR), broker_on(tmp_path, dirs) as a:
+        assert a.produce("t") in (0, STORAGE_ERROR)
+    assert f"cannot read {dirs[2] / META}" in caplog.text
+
+
+@pytest.fixture
+def immutable():
+    made = []
+
+    def set_on(path):
+        done = subprocess.run(["chattr", "-R", "+i", path], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no immutable directories here: {done.stderr}")
+        made.append(path)
+        with pytest.raises(PermissionError):
+            (path / "probe").touch()
+
+    def clear():
+        while made:
+            subprocess.run(["chattr", "-R", "-i", made.pop()], check=True)
+
+    set_on.clear = clear
+    yield set_on
+    clear()
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "unclean stop"])
+def test_one_immutable_partition_directory_is_offline_and_comes_back(
+    tmp_path, caplog, immutable, clean
+):
+    dirs = dirs_of(tmp_path, 1)
+    places = written(tmp_path, dirs, partitions=3)
+    if not clean:
+        (dirs[0] / ".kafka_cleanshutdown").unlink()
+    immutable(places[1])
+    with caplog.at_level(logging.WARNING), broker_on(tmp_path, dirs) as a:
+        assert [a.produce("t", partition=index) for index in range(3)] == [0, STORAGE_ERROR, 0]
+        said = [line for line in errors(caplog) if "t-1" in line]
+        assert len(said) == 1 and "Operation not permitted" in said[0]
+        immutable.clear()
+        give_up = time.monotonic() + 10
+        while a.produce("t", partition=1) != 0:
+            assert time.monotonic() < give_up, "the partition did not come back"
+            time.sleep(0.2)
+        assert "t-1 is served again" in caplog.text
+        assert len([line for line in errors(caplog) if "t-1" in line]) == 1
+    with broker_on(tmp_path, dirs) as a:
+        assert [a.offset("t", -1, index) for index in range(3)] == [2, 2, 2]
+
+
+def test_checkpoints_keep_what_they_said_of_a_partition_that_is_offline(
+    tmp_path, caplog, immutable
+):
+    dirs = dirs_of(tmp_path, 1)
+    places = written(tmp_path, dirs, partitions=2)
+    (dirs[0] / ".kafka_cleanshutdown").unlink()
+    immutable(places[1])
+    with broker_on(tmp_path, dirs) as a:
+        assert a.produce("t", partition=1) == STORAGE_ERROR
+    immutable.clear()
+    assert "t 1 1\n" in (dirs[0] / "recovery-point-offset-checkpoint").read_text()
+    assert not (dirs[0] / ".kafka_cleanshutdown").exists()  # t-1 was not checked
+    shutil.rmtree(places[1])
+    with caplog.at_level(logging.ERROR), broker_on(tmp_path, dirs) as a:
+        assert a.offset("t", -1, 1) == 1
+    assert "offsets 0 to 0 are missing" in caplog.text
