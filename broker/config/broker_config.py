@@ -22,7 +22,7 @@ from barnabas.config.values import Value, parse_value
 
 # Keys that steer something other than the broker and stand in stock files.
 SILENT_PREFIXES = ("config.providers.", "plugin.")
-NOT_FOR_ONE_NODE = "this build runs one node"
+QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 
 # Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
 THREAD_COUNTS = (
@@ -275,6 +275,7 @@ class BrokerConfig(TypedAccess):
                 f"node.id={node_id} and broker.id={broker_id} differ, and both name this node."
                 " Remove one."
             )
+        wrong += self._quorum_problems()
         if not self.log_dirs or "" in self.log_dirs:
             wrong.append("log.dirs: a directory name is empty. Name at least one directory.")
         elif len(set(self.log_dirs)) < len(self.log_dirs):
@@ -290,6 +291,19 @@ class BrokerConfig(TypedAccess):
                 " Use process.roles=broker,controller, or remove the setting."
             )
         return wrong
+
+    def _quorum_problems(self) -> list[str]:
+        """Several KRaft nodes that share this file would each form a cluster of its own."""
+        if self.metadata_store != "embedded" or self["allow.cluster.of.one"]:
+            return []
+        return [
+            f"{name}={self.values[name]}{self._where(name)} names {len(self.names(name))} nodes,"
+            " and this broker joins no KRaft quorum: each node would form a cluster of its own."
+            " Name this node alone, or use metadata.store=zookeeper for several brokers, or set"
+            " allow.cluster.of.one=true."
+            for name in QUORUM
+            if self.is_set(name) and len(self.names(name)) > 1
+        ]
 
     def _warn(self) -> None:
         unknown = [n for n in sorted(self.unknown()) if not n.startswith(SILENT_PREFIXES)]
@@ -326,19 +340,11 @@ class BrokerConfig(TypedAccess):
                 "zookeeper.connect is not used: this node keeps its metadata in its own embedded"
                 " store. metadata.store=zookeeper would use ZooKeeper."
             )
-        kraft = [n for n in ("process.roles", "controller.quorum.voters") if self.is_set(n)]
-        kraft += ["controller.quorum.bootstrap.servers"] * self.is_set(
-            "controller.quorum.bootstrap.servers"
-        )
+        kraft = [n for n in ("process.roles", *QUORUM) if self.is_set(n)]
         if kraft:
             self.notices.append(
                 f"{', '.join(kraft)}: there is no KRaft quorum; this node keeps its metadata in"
                 f" its own {'embedded store' if embedded else 'ZooKeeper'}."
-            )
-        if len(self.names("controller.quorum.voters")) > 1:
-            self.warnings.append(
-                f"controller.quorum.voters names several nodes; {NOT_FOR_ONE_NODE} that does not"
-                " join them."
             )
         for listener in self._listeners.unbound:
             self.notices.append(f"{listener}: a controller listener, not bound.")

@@ -120,9 +120,21 @@ def test_a_missing_file_and_a_bad_override():
         BrokerConfig.load(None, ["num.partitions"], {})
 
 
-def test_several_controllers_are_warned_of():
-    config = BrokerConfig({"controller.quorum.voters": "1@a:9093,2@b:9093"})
-    assert len(config.warnings) == 1 and "several nodes" in config.warnings[0]
+@pytest.mark.parametrize(
+    ("name", "one", "two"),
+    [
+        ("controller.quorum.voters", "1@a:9093", "1@a:9093,2@b:9093"),
+        ("controller.quorum.bootstrap.servers", "a:9093", "a:9093,b:9093"),
+    ],
+)
+def test_a_quorum_of_several_nodes_is_refused_unless_allowed(name, one, two):
+    """F9: a file that names three voters started three clusters of one."""
+    with pytest.raises(ConfigError, match=f"{name}=.* names 2 nodes.*allow.cluster.of.one=true"):
+        BrokerConfig({name: two})
+    BrokerConfig({name: one})
+    BrokerConfig({name: two, "metadata.store": "zookeeper", "zookeeper.connect": "h:2181"})
+    config = BrokerConfig({name: two, "allow.cluster.of.one": "true"})
+    assert any("there is no KRaft quorum" in line for line in config.notices)
 
 
 def test_zookeeper_store_is_taken_when_asked_for():

@@ -40,6 +40,7 @@ OURS = {
 }
 # What Kafka has under no name.
 OWN = {
+    "allow.cluster.of.one",
     "allow.unauthenticated.remote",
     "log.durability",
     "log.scrub.bytes.per.second",
