@@ -326,7 +326,7 @@ def all_rows() -> list[Row]:
             "os", commits_echoed_apart, ("p50_us", "cpu_us_per_request"), ours_only=True),
         Row("heartbeats", "10,000 heartbeats/s, 64 members", "os", heartbeats, committed),
         Row("join", "a group of 500 (classic)", "os", several(joined), ("all_assigned_s", "cpu_s"),
-            (Bar("all_assigned_s", most=1 / 2),)),
+            (Bar("all_assigned_s", most=1),)),
         Row("join-echo", "no broker: such a group, waited for and answered", "os",
             several(join_echoed), ("all_assigned_s",), ours_only=True),
         Row("join-consumer", "a group of 500 (consumer protocol)", "os", several(joined_consumers),

@@ -19,8 +19,6 @@ from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.kept import forgetting, keeper
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import advertised_versions, api_table
-from barnabas.cext.coordinator.join_group import JoinLane, JoinQueue
-from barnabas.cext.coordinator.membership import MembershipLane
 from barnabas.cext.fetch.fetch import FetchLane
 from barnabas.cext.fetch.list_offsets import ListOffsetsLane
 from barnabas.cext.fetch.sessions import FetchSessions
@@ -355,11 +353,9 @@ class Node:
             fetch_bytes_max=self.config.integer("fetch.max.bytes"),
         )
         self.list_offsets = ListOffsetsLane(self._table)
-        membership, joins = MembershipLane(self.system), JoinQueue()
         lanes = [produce, self._fetch, self.kept_answers, self.list_offsets, transaction_lane]
         if lane is not None:
             lanes.append(lane)
-        lanes += [membership, JoinLane(joins)]
         rows = api_keys()
         flexible_from = [-1] * (max(rows) + 1)
         for row in rows.values():
@@ -420,8 +416,6 @@ class Node:
             entities=entities,
             plugins=plugins,
             lane=lane,
-            membership=membership,
-            joins=joins,
             transaction_lane=transaction_lane,
             verify=self._verify,
             next_closed=self._reactor.next_closed,

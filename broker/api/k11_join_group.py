@@ -1,8 +1,7 @@
 """JoinGroup (11), versions 0-9: become a member, or stay one in the next generation.
 
-Answered when the generation begins, so it may take as long as the group's rebalance timeout. Those
-that are plain come by ../../cext/coordinator/join_group.pyx and coordinator/groups/joins.py, and
-not through here.
+The answer comes when the generation begins, so it may take as long as the group's rebalance
+timeout; no thread waits for it. Next: coordinator/groups/coordinator.py.
 
 v1 rebalance timeout (before it: the session timeout); v4 a new member is first given its id and
 joins again with it (KIP-394); v5 static members (KIP-345); v6 flexible; v7 the protocol type in

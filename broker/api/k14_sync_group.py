@@ -1,7 +1,6 @@
 """SyncGroup (14), versions 0-5: the leader hands in the assignment, everybody gets their part.
 
-Answered when the leader's assignment is durable; followers mostly by
-../../cext/coordinator/membership.pyx.
+The answer comes when the leader's assignment is durable; no thread waits for it.
 
 v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, which must be the
 group's.

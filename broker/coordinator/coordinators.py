@@ -12,8 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
-from barnabas.cext.coordinator.join_group import JoinQueue
-from barnabas.cext.coordinator.membership import MembershipLane
 from barnabas.cext.coordinator.offset_commit import OffsetCommitLane
 from barnabas.cext.coordinator.transactions import TransactionLane
 from barnabas.cext.memory.sys import SystemCalls
@@ -25,7 +23,6 @@ from barnabas.controller.features import Features
 from barnabas.controller.internal_topics import dead_letters_topic, internal_topic
 from barnabas.controller.topics import TopicController
 from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
-from barnabas.coordinator.groups.joins import Joins
 from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.coordinator.share.door import ShareDoor
 from barnabas.coordinator.timers import Timers
@@ -90,8 +87,6 @@ class Coordinators:
         entities: EntityConfigs,
         plugins: Plugins,
         lane: OffsetCommitLane | None,
-        membership: MembershipLane,
-        joins: JoinQueue,
         transaction_lane: TransactionLane,
         verify: VerifyQueue,
         next_closed: Callable[[], int | None],
@@ -107,9 +102,7 @@ class Coordinators:
             codec=config.integer("offsets.topic.compression.codec"),
             load_bytes=config.integer("offsets.load.buffer.size"),
         )
-        self.groups = self._made_groups(lane, membership)
-        self._joins = Joins(joins, self.groups).threads
-        self._joins.start()
+        self.groups = self._made_groups(lane)
         self.transaction_log = self._journal(TRANSACTION_STATE)
         self.markers = TransactionMarkers(
             replicas, system.wall_ms, self.groups.marker_written, may_wait=self._may_wait
@@ -149,7 +142,6 @@ class Coordinators:
 
     def stop(self) -> None:
         self.share.stop()
-        self._joins.stop()
         self._verifier.stop()
         self.markers.stop()
         for journal in self._journals:
@@ -181,9 +173,7 @@ class Coordinators:
         self._journals.append(journal)
         return journal
 
-    def _made_groups(
-        self, lane: OffsetCommitLane | None, membership: MembershipLane
-    ) -> GroupCoordinator:
+    def _made_groups(self, lane: OffsetCommitLane | None) -> GroupCoordinator:
         groups = GroupCoordinator(
             journal=self.group_log,
             timers=self._timers,
@@ -191,7 +181,6 @@ class Coordinators:
             new_id=RandomUuids(),
             settings=GroupSettings.of(self._config.integer),
             lane=lane,
-            membership=membership,
             around=self._around,
         )
         self.group_log.attach(groups)

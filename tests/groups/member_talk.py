@@ -1,4 +1,4 @@
-"""Members of the classic protocol as frames, and brokers that answer all of them in Python."""
+"""Members of the classic protocol as frames."""
 
 import select
 import time
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from compat.support import Wire
 
 from barnabas import Broker
-from barnabas.cext.coordinator.membership import MembershipLane
 from barnabas.wire import request, response
 from barnabas.wire.headers import decode_response_header, encode_request
 
@@ -19,24 +18,12 @@ QUIET_S = 0.15
 
 
 @contextmanager
-def started(path, settings=(), *, all_python=False, group=GROUP):
+def started(path, settings=(), *, group=GROUP):
     base = {"log.dirs": str(path), "group.initial.rebalance.delay.ms": "0"}
     with Broker({**base, **dict(settings)}) as broker:
         with Talker(broker) as first:
             assert first.ask(10, 0, request(10).cls(key=group)).errorCode == 0
-        if all_python:
-            through_python(broker)
         yield broker
-
-
-def through_python(broker):
-    """Requests of members take the way of other requests from now on."""
-    broker.node.rooms.groups._rebalances._membership = None
-    broker.node._coordinators._joins.stop()
-
-
-def lane_of(broker) -> MembershipLane:
-    return broker.node.rooms.groups._rebalances._membership
 
 
 def group_of(broker, name=GROUP):

@@ -10,7 +10,7 @@ have not joined with it yet. Next: rebalance.py, which makes the transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -45,23 +45,6 @@ class CommitLane(Protocol):
     through Python."""
 
     def dismiss(self, group_id: str) -> Sequence[tuple[str, int]]: ...
-    def heard_ms(self, group_id: str, member_id: str) -> int: ...
-
-
-class Membership(Protocol):
-    """What of cext.coordinator.membership is used here: generations answered without Python."""
-
-    def begin(
-        self,
-        group_id: str,
-        number: int,
-        protocol_type: str,
-        protocol_name: str,
-        leader: str,
-        members: Iterable[tuple[str, str | None]],
-    ) -> bool: ...
-    def assign(self, group_id: str, assignments: Mapping[str, bytes]) -> bool: ...
-    def dismiss(self, group_id: str) -> Sequence[tuple[str, int, bool]]: ...
     def heard_ms(self, group_id: str, member_id: str) -> int: ...
 
 
@@ -194,7 +177,6 @@ class ClassicGroup:
 
     __slots__ = (
         "empty_since_ms",
-        "finds_no_room",
         "group_id",
         "generation",
         "instances",
@@ -203,7 +185,6 @@ class ClassicGroup:
         "lane",
         "leader",
         "members",
-        "membership",
         "new_member_added",
         "pending",
         "pending_sync",
@@ -240,8 +221,6 @@ class ClassicGroup:
         self.session_timer: Any = None
         self.sync_timer: Any = None
         self.lane: CommitLane | None = None  # where members were admitted
-        self.membership: Membership | None = None  # where the generation was begun
-        self.finds_no_room = False  # it was not begun there
 
     # -- requests that do not come through here -------------------------------------------------
 
@@ -252,50 +231,17 @@ class ClassicGroup:
             lane, self.lane = self.lane, None
             for member_id, heard_ms in lane.dismiss(self.group_id):
                 self._heard(member_id, heard_ms)
-        if self.membership is not None:
-            membership, self.membership = self.membership, None
-            for member_id, heard_ms, synced in membership.dismiss(self.group_id):
-                self._heard(member_id, heard_ms)
-                if synced:
-                    self.has_synced(member_id)
 
     def listen(self, member: Member) -> None:
         """Moves a member's deadline on by what the lanes heard of it."""
-        for lane in (self.lane, self.membership):
-            if lane is not None:
-                self._heard(member.member_id, lane.heard_ms(self.group_id, member.member_id))
+        if self.lane is not None:
+            self._heard(member.member_id, self.lane.heard_ms(self.group_id, member.member_id))
 
     def _heard(self, member_id: str, heard_ms: int) -> None:
         """-1: it was not heard."""
         member = self.members.get(member_id)
         if member is not None and heard_ms >= 0:
             member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
-
-    def begin_membership(self, membership: Membership) -> None:
-        """From now on members of this generation are answered there, if there is room."""
-        if self.finds_no_room:
-            return
-        assert self.membership is None and self.leader is not None
-        begun = membership.begin(
-            self.group_id,
-            self.generation,
-            self.protocol_type or "",
-            self.protocol_name or "",
-            self.leader,
-            [(member.member_id, member.instance_id) for member in self.members.values()],
-        )
-        if begun:
-            self.membership = membership
-        else:
-            self.finds_no_room = True
-
-    def assign_membership(self) -> None:
-        """The generation is stable: who waits for its assignment there has it."""
-        if self.membership is not None and not self.membership.assign(
-            self.group_id, {m.member_id: m.assignment for m in self.members.values()}
-        ):
-            self.finds_no_room = True
-            self.dismiss()
 
     # -- state ----------------------------------------------------------------------------------
 
@@ -314,7 +260,6 @@ class ClassicGroup:
         """All have joined (or nobody is left): the next generation, with its protocol."""
         self.dismiss()
         self.generation += 1
-        self.finds_no_room = False
         if self.members:
             self.protocol_name = self.select_protocol()
             self.move_to(COMPLETING, wall_ms)

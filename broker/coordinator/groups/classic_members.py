@@ -31,7 +31,7 @@ from barnabas.coordinator.groups.consumer_protocol import (
     subscription_of,
 )
 from barnabas.coordinator.groups.group_records import Entry
-from barnabas.coordinator.groups.rebalance import Joining
+from barnabas.coordinator.groups.rebalance import Join
 from barnabas.errors import (
     FencedInstanceId,
     IllegalGeneration,
@@ -58,7 +58,7 @@ class ClassicMembers:
 
     # -- JoinGroup ------------------------------------------------------------------------------
 
-    def join(self, group: ConsumerGroup, asked: Joining, answer: AnswerJoin) -> None:
+    def join(self, group: ConsumerGroup, asked: Join, answer: AnswerJoin) -> None:
         """Raises what JoinGroup answers at once."""
         heartbeats = self._heartbeats
         member_id = asked.member_id or self._coordinator.new_id()
@@ -131,7 +131,7 @@ class ClassicMembers:
         self._heartbeats.migration.downgrade(group, (), told, rebalance)
 
     def _member_of(
-        self, group: ConsumerGroup, member_id: str, asked: Joining
+        self, group: ConsumerGroup, member_id: str, asked: Join
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
         """The member as it is, or a new one, and the one whose place it takes."""
         holder = None if asked.instance_id is None else group.instances.get(asked.instance_id)
@@ -157,7 +157,7 @@ class ClassicMembers:
                 found[view.topic_id] = partitions
         return found
 
-    def _watch_joined(self, group: ConsumerGroup, member_id: str, asked: Joining) -> None:
+    def _watch_joined(self, group: ConsumerGroup, member_id: str, asked: Join) -> None:
         heartbeats = self._heartbeats
         watch = heartbeats.watch(group, member_id)
         if watch.join is not None:

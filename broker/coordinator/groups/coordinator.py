@@ -34,7 +34,6 @@ from barnabas.coordinator.groups.classic_group import (
     ClassicGroup,
     CommitLane,
     JoinResult,
-    Membership,
     SyncResult,
 )
 from barnabas.coordinator.groups.group_records import (
@@ -49,7 +48,7 @@ from barnabas.coordinator.groups.group_records import (
     read_record,
 )
 from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
-from barnabas.coordinator.groups.rebalance import Joining, Rebalances, Timers
+from barnabas.coordinator.groups.rebalance import Join, Rebalances, Timers
 from barnabas.coordinator.journal import Producer
 from barnabas.errors import (
     CoordinatorNotAvailable,
@@ -180,7 +179,6 @@ class GroupCoordinator:
         new_id: Callable[[], str],
         settings: GroupSettings,
         lane: Lane | None = None,
-        membership: Membership | None = None,
         around: Callable[[], Surroundings] | None = None,
     ) -> None:
         """`around`: what groups of the consumer protocol need; asked for with the first of them."""
@@ -208,7 +206,6 @@ class GroupCoordinator:
             store=self._store,
             initial_delay_ms=settings.initial_delay_ms,
             members_max=settings.members_max,
-            membership=membership,
         )
 
     # -- finding a group ------------------------------------------------------------------------
@@ -322,7 +319,7 @@ class GroupCoordinator:
 
     # -- members --------------------------------------------------------------------------------
 
-    def join(self, group_id: str, asked: Joining, answer: AnswerJoin) -> None:
+    def join(self, group_id: str, asked: Join, answer: AnswerJoin) -> None:
         """JoinGroup."""
         low, high = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
         try:
@@ -342,7 +339,7 @@ class GroupCoordinator:
         except KafkaError as error:
             answer(JoinResult(error, asked.member_id))
 
-    def _new_group(self, group_id: str, partition: int, asked: Joining) -> Group:
+    def _new_group(self, group_id: str, partition: int, asked: Join) -> Group:
         if self.is_other(group_id):
             raise InconsistentGroupProtocol()
         if asked.member_id:

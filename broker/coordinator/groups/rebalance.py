@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.coordinator.groups.classic_group import (
     COMPLETING,
@@ -29,7 +29,6 @@ from barnabas.coordinator.groups.classic_group import (
     ClassicGroup,
     JoinResult,
     Member,
-    Membership,
     Protocols,
     SyncResult,
     shared_bytes,
@@ -46,9 +45,6 @@ from barnabas.errors import (
     UnknownMemberId,
     UnknownServerError,
 )
-
-if TYPE_CHECKING:
-    from barnabas.cext.coordinator.join_group import JoinJob
 
 # A member that is new to a group waits for its answer with a muted connection, so nobody would see
 # it go: it has this long from its join to its first heartbeat, whatever its session timeout is.
@@ -88,9 +84,6 @@ class Join(NamedTuple):
     can_skip_assignment: bool  # it understands that a leader need not assign
 
 
-Joining: TypeAlias = "Join | JoinJob"  # the second as it comes from the network threads
-
-
 class _Sessions:
     """What the timer of a group's sessions calls: most groups have one, so it is small."""
 
@@ -117,7 +110,6 @@ class Rebalances:
         store: Store,
         initial_delay_ms: int,
         members_max: int,
-        membership: Membership | None = None,
     ) -> None:
         self._lock = lock
         self._timers = timers
@@ -126,11 +118,10 @@ class Rebalances:
         self._store = store
         self._initial_delay_ms = initial_delay_ms
         self._members_max = members_max
-        self._membership = membership
 
     # -- JoinGroup ------------------------------------------------------------------------------
 
-    def join(self, group: ClassicGroup, asked: Joining, answer: AnswerJoin) -> None:
+    def join(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
         """`answer` is called once: now, or when the group's next generation begins."""
         if not self._has_room(group, asked.member_id):
             if asked.member_id:
@@ -161,7 +152,7 @@ class Rebalances:
         if member is not None:
             self._take_out(group, member)
 
-    def _join_new(self, group: ClassicGroup, asked: Joining, answer: AnswerJoin) -> None:
+    def _join_new(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
         new_id = f"{asked.instance_id or asked.client_id}-{self._new_id()}"
         if asked.instance_id is not None:
             if asked.instance_id in group.instances:
@@ -182,7 +173,7 @@ class Rebalances:
         if group.pending.pop(member_id, None) is not None:
             self._complete_if_all_joined(group)
 
-    def _join_known(self, group: ClassicGroup, asked: Joining, answer: AnswerJoin) -> None:
+    def _join_known(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
         if asked.member_id in group.pending:
             if asked.instance_id is not None:
                 answer(JoinResult(UnknownServerError(), asked.member_id))
@@ -219,7 +210,7 @@ class Rebalances:
             group.views() if leader == member.member_id else (),
         )
 
-    def _add(self, group: ClassicGroup, member_id: str, asked: Joining, answer: AnswerJoin) -> None:
+    def _add(self, group: ClassicGroup, member_id: str, asked: Join, answer: AnswerJoin) -> None:
         """Whether all have joined with it, `join` looks at the end."""
         member = Member(
             member_id,
@@ -242,7 +233,7 @@ class Rebalances:
             self._prepare(group)
 
     def _join_again(
-        self, group: ClassicGroup, member: Member, asked: Joining, answer: AnswerJoin
+        self, group: ClassicGroup, member: Member, asked: Join, answer: AnswerJoin
     ) -> None:
         self._update(group, member, asked)
         self._await_join(group, member, answer)
@@ -250,7 +241,7 @@ class Rebalances:
         if group.can_rebalance:
             self._prepare(group)
 
-    def _update(self, group: ClassicGroup, member: Member, asked: Joining) -> None:
+    def _update(self, group: ClassicGroup, member: Member, asked: Join) -> None:
         group.set_protocols(member, asked.protocols)
         member.session_timeout_ms = asked.session_timeout_ms
         member.rebalance_timeout_ms = asked.rebalance_timeout_ms
@@ -264,7 +255,7 @@ class Rebalances:
             before(JoinResult(RebalanceInProgress(), member.member_id))
 
     def _replace_static(
-        self, group: ClassicGroup, new_id: str, asked: Joining, answer: AnswerJoin
+        self, group: ClassicGroup, new_id: str, asked: Join, answer: AnswerJoin
     ) -> None:
         """A static member came back without its id: it takes its own place under a new one."""
         assert asked.instance_id is not None
@@ -291,7 +282,7 @@ class Rebalances:
         self,
         group: ClassicGroup,
         member: Member,
-        asked: Joining,
+        asked: Join,
         answer: AnswerJoin,
         old_id: str,
         old_leader: str | None,
@@ -399,8 +390,6 @@ class Rebalances:
         self._extend_sessions(group)
         timeout_ms, generation = group.rebalance_timeout_ms, group.generation
         group.sync_timer = self._after(timeout_ms, lambda: self._sync_timed_out(group, generation))
-        if self._membership is not None:
-            group.begin_membership(self._membership)
         for member, answer in joined:  # nobody is told before all is ready for who asks next
             answer(self._current(group, member))
 
@@ -452,7 +441,6 @@ class Rebalances:
             for member in group.members.values():
                 member.assignment = shared_bytes(assignments.get(member.member_id, b""))
             group.move_to(STABLE, self._wall_ms())
-            group.assign_membership()
             self._answer_syncs(group)
             if not group.pending_sync:
                 self._cancel(group, "sync_timer")
@@ -481,7 +469,6 @@ class Rebalances:
     def _sync_timed_out(self, group: ClassicGroup, generation: int) -> None:
         """Who joined and did not sync in time is out, and the rest begin anew."""
         group.sync_timer = None
-        group.dismiss()  # some have synced there
         late = list(group.pending_sync)
         if group.generation != generation or group.state not in (COMPLETING, STABLE) or not late:
             return
@@ -501,9 +488,6 @@ class Rebalances:
         self._extend_session(group, member)
         if group.state == PREPARING:
             raise RebalanceInProgress()
-        if group.state == STABLE and group.membership is None and self._membership is not None:
-            group.begin_membership(self._membership)
-            group.assign_membership()
 
     def committed(self, group: ClassicGroup, member: Member) -> None:
         """A commit shows that a member lives, as a heartbeat does."""

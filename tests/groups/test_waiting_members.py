@@ -1,7 +1,7 @@
-"""Syncs and heartbeats that network threads answer: as Python answers them, and none after a group
-has changed. Who waits there for an assignment is not forgotten."""
+"""Classic members over the wire: joins and syncs that wait are always answered in the end."""
 
 import random
+import re
 import threading
 import time
 from contextlib import suppress
@@ -20,19 +20,19 @@ from groups.member_talk import (
     heartbeat_body,
     join_body,
     joined_together,
-    lane_of,
     settle,
     started,
     sync_body,
 )
 
-from barnabas.cext.coordinator.membership import MembershipLane
-from barnabas.cext.memory.sys import SystemCalls
-from barnabas.coordinator.groups.classic_group import PREPARING, STABLE
+from barnabas.coordinator.coordinators import RANDOM_TOGETHER, RandomUuids
+from barnabas.coordinator.groups.classic_group import PREPARING
 from barnabas.wire import request
 from barnabas.wire.headers import encode_request
 
-NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, REBALANCE, FENCED = 0, 22, 23, 25, 27, 82
+UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+NONE, ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE, FENCED = 0, 22, 25, 27, 82
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
 
 
 @pytest.fixture
@@ -59,63 +59,24 @@ def joined(broker, count):
     return leader, *(member for member in members if member is not leader)
 
 
-def questions(member):
-    """What a member may ask in a stable generation, right and wrong."""
-    for version in range(5):
-        for generation in (member.generation, member.generation - 1):
-            yield HEARTBEAT, version, heartbeat_body(member.id, generation)
-    for instance in (None, "two", "three"):
-        yield HEARTBEAT, 4, heartbeat_body(member.id, member.generation, instance=instance)
-    yield HEARTBEAT, 4, heartbeat_body("nobody", member.generation)
-    yield HEARTBEAT, 4, heartbeat_body(member.id, member.generation, group="another")
-    for version in range(6):
-        yield SYNC, version, sync_body(member.id, member.generation)
-    for named in ({"protocolName": "other"}, {"protocolType": "connect"}, {"protocolName": None}):
-        yield SYNC, 5, sync_body(member.id, member.generation, **named)
-    for instance in ("two", "three"):
-        yield SYNC, 5, sync_body(member.id, member.generation, groupInstanceId=instance)
-    yield SYNC, 5, sync_body(member.id, member.generation + 1)
-    yield SYNC, 5, sync_body("nobody", member.generation)
-    yield SYNC, 3, sync_body(member.id, member.generation, [(member.id, b"not its own to say")])
-
-
-def test_answers_are_those_of_python(broker, pair):
-    lane = lane_of(broker)
-    asked = [
-        (member, key, version, body) for member in pair for key, version, body in questions(member)
-    ]
-    before = lane.served
-    here = [member.raw(key, version, body) for member, key, version, body in asked]
-    served = lane.served - before
-    # Heartbeats of the generation: five versions and, of the static one, that with its instance id;
-    # the follower's syncs: six versions, and that with its instance id.
-    assert served == (5 + 1) + (5 + 2) + (6 + 1)
-    broker.node.rooms.groups._rebalances._membership = None
-    group_of(broker).dismiss()
-    assert [member.raw(key, version, body) for member, key, version, body in asked] == here
-    assert lane.served - before == served
-
-
-@pytest.mark.parametrize("key", [HEARTBEAT, SYNC])
+@pytest.mark.parametrize("key", [JOIN, HEARTBEAT, SYNC])
 def test_damage_closes_the_connection(broker, pair, key):
     _, follower = pair
     bodies = {
+        JOIN: join_body(follower.id, reason="why"),
         HEARTBEAT: heartbeat_body(follower.id, follower.generation),
         SYNC: sync_body(follower.id, follower.generation),
     }
     whole = encode_request(key, 4, 1, "c", bodies[key])[4:]
-    before = lane_of(broker).served
     for at in range(len(whole) - 1, 14, -3):
         with Wire(broker.bootstrap_servers) as wire, suppress(ConnectionError):
             wire.call_raw(at.to_bytes(4, "big") + whole[:at])
             pytest.fail(f"{at} bytes of {len(whole)} were answered")
-    assert lane_of(broker).served == before
     assert follower.heartbeat() == NONE
 
 
 def test_a_sync_waits_for_its_leader(broker):
     members = leader, late, *early = joined(broker, 4)
-    before = lane_of(broker).served
     for member in early:
         member.sync()
     assert all(member.waits() for member in early)
@@ -125,7 +86,6 @@ def test_a_sync_waits_for_its_leader(broker):
         assert member.synced() == (NONE, member.id.encode())
     late.sync()
     assert late.synced() == (NONE, late.id.encode())
-    assert lane_of(broker).served - before == 2 + 2 + 1
 
 
 def test_who_is_given_nothing_has_an_empty_assignment(broker):
@@ -160,7 +120,7 @@ def test_a_client_that_goes_while_it_waits_leaves_nothing_behind(broker):
         assert again.ask(SYNC, 5, gone.sync_body()).assignment == b"y"
 
 
-def test_who_waits_is_told_of_a_rebalance(broker):
+def test_a_sync_that_waits_ends_with_a_rebalance(broker):
     members = joined(broker, 3)
     followers = members[1:]
     for member in followers:
@@ -170,21 +130,19 @@ def test_who_waits_is_told_of_a_rebalance(broker):
         new.join()
         for member in followers:
             assert member.synced() == (REBALANCE, b"")
-        assert lane_of(broker).members == 0
         for member in members:
             assert member.heartbeat() == REBALANCE
             member.join()
         assert {member.joined().generationId for member in members} == {new.joined().generationId}
 
 
-def test_a_group_that_moves_to_another_broker_leaves_nobody_waiting(broker):
+def test_a_group_that_moves_to_another_broker_leaves_no_sync_waiting(broker):
     leader, follower = joined(broker, 2)
     follower.sync()
     assert follower.waits()
     groups = broker.node.rooms.groups
     groups.unloaded(groups.journal.partition_of("g"))
-    assert follower.synced() == (UNKNOWN_MEMBER, b"")  # of the group as it is in the log here
-    assert lane_of(broker).members == 0 and leader.heartbeat() == UNKNOWN_MEMBER
+    assert follower.synced() == (NOT_COORDINATOR, b"")
 
 
 def leave(broker, *members):
@@ -202,18 +160,18 @@ def test_who_waits_and_is_removed_is_unknown(broker):
     assert follower.synced() == (UNKNOWN_MEMBER, b"")
 
 
-def test_nobody_is_answered_after_a_group_has_changed(broker, pair):
+def test_a_heartbeat_after_a_member_left_answers_rebalance(broker, pair):
     leader, follower = pair
-    assert follower.heartbeat() == NONE and lane_of(broker).members == 2
+    assert follower.heartbeat() == NONE
     leave(broker, leader)
-    assert follower.heartbeat() == REBALANCE and lane_of(broker).members == 0
+    assert follower.heartbeat() == REBALANCE
     assert follower.ask(SYNC, 5, follower.sync_body()).errorCode == REBALANCE
 
 
 def test_a_leader_that_joins_again_is_waited_for_by_all(broker, pair):
     leader, follower = pair
     leader.join()
-    assert leader.waits() and lane_of(broker).members == 0
+    assert leader.waits()
     assert follower.heartbeat() == REBALANCE
     follower.join()
     assert leader.joined().generationId == follower.joined().generationId
@@ -225,25 +183,19 @@ def test_a_static_member_that_came_back_fences_the_one_before(broker, pair):
         told = again.ask(JOIN, 5, join_body(instance="two"))
         assert (told.errorCode, told.generationId) == (NONE, before.generation)
         again.id, again.generation = told.memberId, told.generationId
-        served = lane_of(broker).served
-        assert before.heartbeat() == FENCED and lane_of(broker).members == 0
+        assert before.heartbeat() == FENCED
         assert again.heartbeat() == NONE
-        assert lane_of(broker).members == 2, "Python has handed the generation over again"
         assert again.heartbeat() == NONE and before.heartbeat() == FENCED
         assert leader.heartbeat() == NONE
-        assert lane_of(broker).served == served + 2
         again.sync()
         assert again.synced() == (NONE, before.id.encode())
 
 
 def test_heartbeats_keep_a_member_and_silence_does_not(broker, pair):
     leader, follower = pair
-    before = lane_of(broker).served
     for _ in range(5):
         broker.clock.advance(seconds=4)
         assert leader.heartbeat() == NONE == follower.heartbeat()
-    # One may come to Python after the rebalance timeout, when that looks who has not synced.
-    assert lane_of(broker).served - before >= 9
     for _ in range(3):
         broker.clock.advance(seconds=4)
         if leader.heartbeat() != NONE:
@@ -288,50 +240,61 @@ def test_who_has_synced_is_not_late(broker):
     assert late.heartbeat() == UNKNOWN_MEMBER
 
 
-def test_a_group_for_which_there_is_no_room_is_pythons(broker):
-    lane = lane_of(broker)
-    crowd = [(f"m{at}", None) for at in range(65_535)]
-    assert lane.begin("crowd", 1, "consumer", "range", "m0", crowd)
-    members = [Member(broker) for _ in range(2)]
-    settle(*members)
+def test_a_client_that_goes_while_its_join_waits_is_not_waited_for(broker):
+    with Member(broker) as first:
+        settle(first)
+        gone = Member(broker, version=3)
+        gone.join()
+        assert gone.waits()
+        gone.close()
+        time.sleep(0.1)
+        first.join()
+        assert first.joined().generationId == 2 and len(first.told) == 2
+
+
+def test_a_broker_that_stops_answers_those_who_wait(tmp_path):
+    with started(tmp_path) as broker:
+        members = [Member(broker) for _ in range(2)]
+        joined_together(*members)
+        follower = next(member for member in members if not member.leads)
+        follower.sync()
+        with Talker(broker) as other:
+            assert other.ask(JOIN, 3, join_body(group="other")).errorCode == 0
+        late = Talker(broker)
+        late.send(JOIN, 3, join_body(group="other"))
+        assert late.waits() and follower.waits()
+        began = time.monotonic()
+    assert time.monotonic() - began < 3
+    assert follower.synced() == (COORDINATOR_NOT_AVAILABLE, b"")
+    assert late.answer().errorCode == COORDINATOR_NOT_AVAILABLE
+
+
+def test_members_that_join_at_once_are_a_group(broker):
+    members = [Member(broker, version=3) for _ in range(40)]
+    first = members[0]
+    settle(first)
+    for member in members[1:]:
+        member.join()
+    while len(group_of(broker).members) < 40:
+        time.sleep(0.01)
+    first.join()
+    assert len({member.joined().generationId for member in members}) == 1
+    for member in members[1:]:
+        member.sync()
+    first.sync([(member.id, member.id.encode()) for member in members])
     for member in members:
-        assert member.heartbeat() == NONE
-    assert lane.members == 65_535 and lane.served == 0
-    assert group_of(broker).finds_no_room and group_of(broker).state == STABLE
-    assert len(lane.dismiss("crowd")) == 0 == lane.members
-    with Member(broker) as third:
-        settle(*members, third)
-    assert lane.members == 3 and lane.served > 0
+        assert member.synced() == (0, member.id.encode())
+        member.close()
 
 
-def test_heartbeats_that_come_to_python_take_no_more_room(broker, pair):
-    leader, follower = pair
-    joined_together(*pair)
-    follower.sync()
-    leader.sync([(follower.id, bytes(700_000))])
-    assert leader.synced() == (NONE, b"") and len(follower.synced()[1]) == 700_000
-    plain = encode_request(HEARTBEAT, 4, 7, "c", heartbeat_body(leader.id, leader.generation))
-    surplus = (len(plain) - 4 + 1).to_bytes(4, "big") + plain[4:] + b"\0"  # Python passes it over
-    served = lane_of(broker).served
-    for _ in range(100):
-        assert leader.wire.call_raw(surplus)[-3:] == b"\0\0\0"
-    assert lane_of(broker).served == served, "they did come to Python"
-    assert lane_of(broker).members == 2 and not group_of(broker).finds_no_room
-
-
-def test_limits_of_a_lane_by_itself():
-    lane = MembershipLane(SystemCalls())
-    assert lane.begin("a", 1, "consumer", "range", "x", [("x", None), ("y", "i")])
-    assert not lane.begin("a", 2, "consumer", "range", "x", [("z", None)]), "it has one"
-    assert not lane.begin("b", 1, "consumer", "range", "x", [("x", None), ("x", None)])
-    assert lane.members == 2 and lane.dismiss("b") == [] and not lane.assign("b", {})
-    assert not lane.assign("a", {"x": bytes(65 << 20)})
-    assert lane.assign("a", {"x": bytes(60 << 20), "nobody": b"x"})
-    assert lane.begin("c", 1, "consumer", "range", "x", [("x", None)])
-    assert not lane.assign("c", {"x": bytes(5 << 20)})
-    assert lane.heard_ms("a", "x") == -1 == lane.heard_ms("d", "x")
-    assert lane.dismiss("a") == [] and lane.assign("c", {"x": bytes(5 << 20)})
-    assert lane.members == 1
+def test_each_new_member_has_a_random_uuid_of_its_own():
+    new_id = RandomUuids()
+    given = [new_id() for _ in range(3 * RANDOM_TOGETHER)]
+    assert len(set(given)) == len(given)
+    assert all(UUID.fullmatch(each.encode()) for each in given)
+    assert {each[19] for each in given} == set("89ab")
+    other = RandomUuids()
+    assert other() not in given
 
 
 class Restless(threading.Thread):
@@ -404,5 +367,4 @@ def test_restless_members_have_what_their_leader_gave_them(broker, seed):
     assert not [member for member in members if member.is_alive()], "somebody waits for ever"
     assert [member.failure for member in members if member.failure] == []
     assert len(seen) > 100 and all(seen)
-    assert lane_of(broker).served > 200
     assert group_of(broker).state != PREPARING or group_of(broker).members
