@@ -1,0 +1,169 @@
+"""Plants each bug of tests/mutants in a copy of this checkout and runs the tests against it.
+
+    python tests/mutants/run.py [PACKAGE or text of the damage] …    all when none is given
+    python tests/mutants/run.py --list
+
+A bug is caught when a test of its package fails, or one of tests/compat, which come after them;
+each bug has LIMIT_S seconds. The copy is in build/mutants; what was compiled is copied too, and a
+planted bug compiles only what depends on its file. The table goes to build/mutants/table.md. The
+tests must pass without a bug (`--no-baseline` leaves that run out).
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from mutants.planted import Mutant, mutants, place, sources  # noqa: E402
+
+COPY = ROOT / "build" / "mutants" / "tree"
+TABLE = COPY.parent / "table.md"
+LIMIT_S = 240
+COMPILED = (".so", ".c")
+QUICK = "not slow and not java and not spark_session and not alone"
+PYTEST = ("-q", "-x", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-m", QUICK)
+
+
+def copy_tree() -> None:
+    """What git knows and what was compiled in place; files keep their times, so that the build
+    finds nothing to do."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split("\0")  # fmt: skip
+    names = {name for name in listed if name and (ROOT / name).is_file()}
+    names |= {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "cext").rglob("*")
+        if path.suffix in COMPILED
+    }
+    for path in [p for p in COPY.rglob("*") if p.is_file() and "build" not in p.parts]:
+        if str(path.relative_to(COPY)) not in names:
+            path.unlink()
+    for name in names:
+        source, target = ROOT / name, COPY / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
+            shutil.copy2(source, target)
+
+
+def build() -> str:
+    """Compiles what changed in the copy. Returns the end of the output when that fails."""
+    ran = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+        cwd=COPY, capture_output=True, text=True,
+    )  # fmt: skip
+    return "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-500:]
+
+
+def outcome(tests: list[str], limit_s: float) -> str:
+    """ "passed", "none", "time is up", or the name of the first test that failed."""
+    environ = {**os.environ, "PYTHONPATH": str(COPY / "build" / "links")}
+    command = [sys.executable, "-m", "pytest", *PYTEST, *tests]
+    with subprocess.Popen(
+        command, cwd=COPY, env=environ, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=max(limit_s, 1))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return "time is up"
+    if process.returncode in (0, 5):
+        return "passed"
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    return failed[1] if failed else said.strip().splitlines()[-1][:120]
+
+
+def verdict(tests: tuple[str, ...]) -> tuple[str, float]:
+    """The outcome of the tests of a package and then of tests/compat, and the seconds it took."""
+    began = time.monotonic()
+    said = outcome(list(tests), LIMIT_S)
+    if said == "passed":
+        said = outcome(["tests/compat"], LIMIT_S - (time.monotonic() - began))
+    return said, time.monotonic() - began
+
+
+def planted(mutant: Mutant, path: Path) -> tuple[str, float]:
+    """The verdict with the bug in `path`, which is as before afterwards, compiled parts too."""
+    folder = COPY.parent / "before"
+    shutil.rmtree(folder, ignore_errors=True)
+    before = [p for p in COPY.joinpath("cext").rglob("*") if p.suffix in COMPILED]
+    before = [path, *before] if path.suffix != ".py" else [path]
+    for one in before:
+        (folder / one.relative_to(COPY)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(one, folder / one.relative_to(COPY))
+    try:
+        path.write_text(path.read_text().replace(mutant.old, mutant.new))
+        if path.suffix != ".py" and (failure := build()):
+            return f"does not compile: {failure.splitlines()[-1]}", 0
+        return verdict(mutant.tests)
+    finally:
+        for one in before:
+            shutil.copy2(folder / one.relative_to(COPY), one)
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("wanted", nargs="*", help="packages, or text of a bug's damage")
+    parser.add_argument("--list", action="store_true", help="the bugs, and where their text is")
+    parser.add_argument("--no-baseline", action="store_true")
+    given = parser.parse_args(words)
+    chosen = [
+        mutant
+        for mutant in mutants()
+        if not given.wanted
+        or any(word == mutant.package or word in mutant.damage for word in given.wanted)
+    ]
+    if given.list:
+        texts = sources(ROOT)
+        for mutant in chosen:
+            found = place(mutant, ROOT, texts)
+            name = found.relative_to(ROOT) if found else "missing"
+            print(f"{mutant.package}\t{name}\t{mutant.damage}")
+        return 0
+    copy_tree()
+    if failure := build():
+        sys.exit(f"the copy does not compile: {failure}")
+    if not given.no_baseline:
+        for tests in sorted({mutant.tests for mutant in chosen}):
+            said, seconds = verdict(tests)
+            print(f"without a bug, {' '.join(tests)}: {said} in {seconds:.0f} s", flush=True)
+            if said != "passed":
+                sys.exit("these tests must pass without a bug, in less time than the limit")
+    return report(chosen)
+
+
+def report(chosen: list[Mutant]) -> int:
+    """Plants each bug, prints a row for each, and writes the table. 1 when a bug was not caught."""
+    texts = sources(COPY)
+    rows = ["| package | damage | file | caught by | s |", "|---|---|---|---|---|"]
+    counts = {"caught": 0, "not caught": 0, "missing": 0}
+    for mutant in chosen:
+        path = place(mutant, COPY, texts)
+        said, seconds = planted(mutant, path) if path else ("its text is missing", 0.0)
+        kind = "caught"
+        if path is None or said.startswith("does not compile"):
+            kind = "missing"
+        elif said == "passed":
+            kind, said = "not caught", "**not caught**"
+        counts[kind] += 1
+        name = path.relative_to(COPY) if path else mutant.file
+        rows.append(f"| {mutant.package} | {mutant.damage} | {name} | {said} | {seconds:.0f} |")
+        print(rows[-1], flush=True)
+        total = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        TABLE.write_text("\n".join([*rows, "", total]) + "\n")
+    print(total)
+    return 1 if counts["not caught"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
