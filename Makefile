@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 QUICK := not slow and not java and not spark_session
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: dev build test long lint types yellow races clean
+.PHONY: dev build test long mutants lint types yellow races clean
 dev: $(PY)          ## a virtual environment with barnabas installed in place
 	$(VENV)/bin/pip install -q "setuptools>=77" wheel "Cython>=3.1"
 	$(VENV)/bin/pip install -q --no-build-isolation -e '.[test]'
@@ -18,6 +18,8 @@ test: build         ## the quick tests, against the tree in place (4 minutes at 
 	$(VENV)/bin/pytest -q -m "$(QUICK) and alone"
 long:               ## what CI runs, with the long form of random, exhaustive and killing tests
 	bash tests/run --long
+mutants: build      ## planted bugs, and which tests catch them
+	$(PY) tests/mutants/run.py
 lint:               ## style
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 types:              ## mypy, through build/links that `make build` makes

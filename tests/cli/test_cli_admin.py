@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 from cli.conftest import Run, run_command
+
+pytestmark = pytest.mark.takes(seconds=20)
 
 
 def listed(barnabas: Run) -> dict[str, int]:

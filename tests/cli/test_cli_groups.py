@@ -10,6 +10,8 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as At
 from share.share_member import ShareMember, configure
 
+pytestmark = pytest.mark.takes(seconds=20)
+
 PATIENCE_S = 40
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from cli.conftest import Run, run_command
 
+pytestmark = pytest.mark.takes(seconds=23)
+
 FIVE_MB = 5_000_000
 
 

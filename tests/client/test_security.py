@@ -22,7 +22,7 @@ from barnabas.client.security_settings import parse_security
 from barnabas.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from barnabas.spark.options import BadOption, parse_options, parse_servers
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=16)]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from compat.test_groups import PARTITIONS, PATIENCE_S, Confluent, fill, read, sh
 
 from barnabas.wire import request
 
+pytestmark = pytest.mark.takes(seconds=28)
+
 # Twenty times as often as by default: for tests, not for clusters.
 QUICK = {
     "group.consumer.min.heartbeat.interval.ms": "100",

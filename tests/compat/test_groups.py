@@ -16,6 +16,8 @@ from compat.support import Broker, Wire, produce_batch
 
 from barnabas.wire import request
 
+pytestmark = pytest.mark.takes(seconds=23)
+
 PARTITIONS = 4
 PATIENCE_S = 40
 

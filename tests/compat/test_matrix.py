@@ -18,6 +18,8 @@ from compat.support import (
     stored_batches,
 )
 
+pytestmark = pytest.mark.takes(seconds=20)
+
 COUNT = 6
 MARKS = {name: [pytest.mark.java] for name in CLIENTS if FAMILIES[name] == "java"}
 

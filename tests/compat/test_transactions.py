@@ -23,6 +23,8 @@ from compat.support import CALL_TIMEOUT_S, Broker, Wire, create_topic
 import barnabas
 from barnabas.wire import request
 
+pytestmark = pytest.mark.takes(seconds=16)
+
 WRITERS = (
     "java_44", "java_27", "confluent_kafka", "kafka_python", "aiokafka", *NODE_CLIENTS
 )  # fmt: skip

@@ -9,6 +9,8 @@ from durability.armed_broker import ArmedBroker
 from durability.test_transactions_kill9 import committed_values
 from transactions.dialogue import Talk
 
+pytestmark = pytest.mark.takes(seconds=20)
+
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",

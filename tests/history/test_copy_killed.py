@@ -32,6 +32,8 @@ from history.workload import (
 )
 from long_form import pick
 
+pytestmark = pytest.mark.takes(seconds=26)
+
 KILLS = pick(short=6, long=50)
 INPUT_BURSTS, BURST = 12, 60
 VALUES = 1_000_000  # of each client

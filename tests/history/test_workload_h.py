@@ -26,6 +26,8 @@ from history.workload import (
 )
 from long_form import pick
 
+pytestmark = pytest.mark.takes(seconds=50)
+
 CALM_S, SHORT_S = 6.0, 3.0
 KILLS, BETWEEN_KILLS_S = pick(short=3, long=6), (1.5, 4.0)
 SERVING_S_MAX = 5.0

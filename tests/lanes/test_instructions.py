@@ -9,6 +9,8 @@ import json
 import instructions
 import pytest
 
+pytestmark = pytest.mark.takes(seconds=33)
+
 # The same build differs by less than 1 % from run to run; 1 MiB goes out in more or fewer pieces,
 # as the reader takes them. Cheaper by more than this fails too: the next change would hide in it.
 TOLERANCE = 0.05

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yellow
+
+pytestmark = pytest.mark.takes(seconds=22)
 
 PLANTED = """
 static int __pyx_f_8barnabas_4cext_3log_log_append(int x) {

@@ -13,6 +13,8 @@ from barnabas.metadata.embedded import EmbeddedTree  # noqa: E402
 from barnabas.metadata.memory import MemoryStore  # noqa: E402
 from barnabas.metadata.zookeeper import ZooKeeperTree  # noqa: E402
 
+pytestmark = pytest.mark.takes(seconds=20)
+
 
 class EmbeddedStore:
     def __init__(self, directory):

@@ -14,7 +14,7 @@ from scan.test_scan import several, transact
 from barnabas.client import Cluster, NewTopic, create_topics
 from barnabas.scan import NoFilesHere, OutOfRange
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=80)]
 VERSIONS = ("0.11.0.3", "1.1.1", "2.7.2", "3.9.2", "4.3.1")
 WITH_ZSTD = VERSIONS[2:]
 WITH_FILES = VERSIONS[2:]

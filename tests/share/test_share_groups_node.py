@@ -10,6 +10,8 @@ from share.share_member import TOPIC_RESOURCE, ShareMember, configure
 from barnabas import Broker
 from barnabas.wire import request
 
+pytestmark = pytest.mark.takes(seconds=23)
+
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 INVALID_REQUEST, INVALID_RECORD_STATE, FULL, LIMIT = 42, 121, 81, 133
 INVALID_CONFIG = 40

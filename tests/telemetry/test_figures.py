@@ -14,6 +14,8 @@ from oracle.exposition import rows_of, value_of
 from reactor.network import request, response
 from telemetry.conftest import watched
 
+pytestmark = pytest.mark.takes(seconds=25)
+
 TOPIC = "kafka_server_brokertopicmetrics_"
 REQUESTS = "kafka_network_requestmetrics_"
 

@@ -22,6 +22,8 @@ from barnabas.controller.topics import NewTopic as NewLocalTopic
 from barnabas.node import CannotStart, Node
 from barnabas.telemetry.metrics_page import RECOVERY, SHUTTING_DOWN
 
+pytestmark = pytest.mark.takes(seconds=50)
+
 PARTITIONS = 5000
 
 

@@ -17,7 +17,12 @@ from barnabas import Broker
 from barnabas.testing.broker import BrokerNotRunning
 
 HANG_S = 20  # then a child says where it hangs
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+    pytest.mark.alone(
+        reason="compares the scratch directories of the whole machine before and after a broker"
+    ),
+]
 
 
 def in_a_child(work):

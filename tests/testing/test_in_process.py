@@ -25,6 +25,10 @@ from barnabas.config import ConfigError
 from barnabas.node import CannotStart
 from barnabas.testing.broker import BrokerNotRunning
 
+pytestmark = pytest.mark.alone(
+    reason="compares the scratch directories of the whole machine before and after a broker"
+)
+
 
 def produce(broker, topic, *values, partition=0):
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

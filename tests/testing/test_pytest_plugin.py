@@ -7,6 +7,10 @@ import sys
 import pytest
 from testing.processes import scratch_directories
 
+pytestmark = pytest.mark.alone(
+    reason="compares the scratch directories of the whole machine before and after a broker"
+)
+
 
 def run(folder, *arguments, **files):
     """pytest in a process of its own, in a folder with these files; its exit code and output."""

@@ -21,6 +21,8 @@ from barnabas.cext.log.log_handle import LogError
 from barnabas.coordinator.journal import id_hash
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
+pytestmark = pytest.mark.takes(seconds=21)
+
 PRODUCE, COMMIT, END = 12, 5, 5  # versions
 EPOCH_LAST = 2**15 - 2
 

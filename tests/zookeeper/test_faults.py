@@ -19,6 +19,8 @@ from barnabas.metadata.tree import EventType, SessionState, WatchEvent
 from barnabas.node import CannotStart
 from barnabas.wire import request
 
+pytestmark = pytest.mark.takes(seconds=25)
+
 CHROOT = "/kafka"
 
 

@@ -8,7 +8,7 @@ import pytest
 from compat.support import rival
 from confluent_kafka import Producer
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=15)]
 KAFKA = "2.7.2"
 QUICK = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 

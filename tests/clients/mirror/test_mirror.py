@@ -28,6 +28,8 @@ from barnabas.client.groups import committed_offsets
 from barnabas.clients import KeyedMessage, Producer
 from barnabas.errors import KafkaError
 
+pytestmark = pytest.mark.takes(seconds=35)
+
 
 @pytest.fixture
 def clusters():

@@ -12,6 +12,8 @@ from barnabas.client.failures import ClientError
 from barnabas.clients import KeyedMessage, Producer
 from barnabas.errors import KafkaError
 
+pytestmark = pytest.mark.takes(seconds=15)
+
 PARTITIONS = 3
 
 

@@ -15,6 +15,8 @@ from compat.answers.scenarios import SCENARIOS, answers_to
 from compat.support import Broker, cannot_run
 from long_form import pick
 
+pytestmark = pytest.mark.takes(seconds=100)
+
 RECORDED = record.all_recorded()
 PAIRS = sorted(RECORDED)
 ASKED = pick(short=record.covering(RECORDED), long=PAIRS)

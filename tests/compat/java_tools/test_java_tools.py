@@ -13,7 +13,7 @@ from transactions.dialogue import Talk
 
 from barnabas.wire import request
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=100)]
 TOOL_TIMEOUT_S = 60
 Tool = Callable[..., str]
 # Most of a tool's time is the JVM's start; its optimizing compiler never pays back here.

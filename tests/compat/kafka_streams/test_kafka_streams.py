@@ -33,7 +33,7 @@ from history.last_read import consumer_of, ends
 
 from barnabas.wire import request
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=20)]
 SETTINGS = {
     "log.retention.ms": "-1",
     "auto.create.topics.enable": "false",

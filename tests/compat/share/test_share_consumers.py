@@ -15,6 +15,8 @@ from confluent_kafka import Producer
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 
+pytestmark = pytest.mark.takes(seconds=50)
+
 VERSION = "4.4.0"
 GROUP_RESOURCE = 32
 LOCK_MS = 1_500
