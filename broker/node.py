@@ -20,7 +20,6 @@ from barnabas.api.kept import forgetting, keeper
 from barnabas.api.rooms import Rooms
 from barnabas.api.table import advertised_versions, api_table
 from barnabas.cext.fetch.fetch import FetchLane
-from barnabas.cext.fetch.list_offsets import ListOffsetsLane
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.histogram import Times
@@ -352,8 +351,7 @@ class Node:
             self._sessions,
             fetch_bytes_max=self.config.integer("fetch.max.bytes"),
         )
-        self.list_offsets = ListOffsetsLane(self._table)
-        lanes = [produce, self._fetch, self.kept_answers, self.list_offsets, transaction_lane]
+        lanes = [produce, self._fetch, self.kept_answers, transaction_lane]
         if lane is not None:
             lanes.append(lane)
         rows = api_keys()

@@ -9,6 +9,8 @@ v0 gives up to maxNumOffsets segment starts, newest first, for a time; v1 one of
 v2 isolation level, throttle time; v4 leader epochs (and FENCED / UNKNOWN_LEADER_EPOCH); v6
 flexible; v10 a timeout for tiered reads. -1 under `log.durability=fsync` waits for what was
 appended to be on disk, so that a writer of acks=1 finds its own records.
+
+There is no native handler: no client asks this all day (docs/decisions/one-implementation.md).
 """
 
 from collections import Counter

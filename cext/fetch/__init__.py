@@ -1,1 +1,1 @@
-"""Fetch and ListOffsets on network threads: sessions, cold reads, interception."""
+"""Fetch on network threads: sessions, cold reads, interception."""
