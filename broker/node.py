@@ -69,6 +69,8 @@ from barnabas.server.request_handlers import ANSWERED_LATER, Answer, Gate, Reque
 from barnabas.storage.checkpoint_writer import CheckpointWriter
 from barnabas.storage.damage_log import PERIOD_MS as DAMAGE_PERIOD_MS
 from barnabas.storage.damage_log import write_damage
+from barnabas.storage.failure_log import PERIOD_MS as FAILURES_PERIOD_MS
+from barnabas.storage.failure_log import FailureLog
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.log_cleaner import LogCleaner
 from barnabas.storage.log_dirs import LogDir, UnusableDirectory, keep_usable, open_directories
@@ -531,6 +533,9 @@ class Node:
         logs = self.logs
         self._background.add("events", lambda: write_events(reactor), lambda: EVENTS_PERIOD_MS)
         self._background.add("offline-logs", self._replicas.try_offline, lambda: RETRY_MS)
+        self.metrics.offline_partitions = self._replicas.offline_count
+        failures = FailureLog(logs, self.system.monotonic_ns)
+        self._background.add("failures", failures.write, lambda: FAILURES_PERIOD_MS)
         self._background.add("damage", lambda: write_damage(logs), lambda: DAMAGE_PERIOD_MS)
         self._scrub = Scrub(
             logs,

@@ -151,6 +151,10 @@ class ReplicaManager:
         found = self._table.partition(topic, index)
         return (topic, index) in self._failed or (found is not None and found.offline)
 
+    def offline_count(self) -> int:
+        """Partitions of this node whose log cannot be used."""
+        return len(self._failed) + self._logs.offline_count()
+
     def high_watermark(self, topic: str, index: int) -> int:
         """0 for a partition that is not here."""
         found = self._table.partition(topic, index)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.cext.log.damage import Damage, corrupt_ranges, take_damage
+from barnabas.cext.log.failed_calls import Failure, failures_total, take_failures
 from barnabas.cext.log.log_handle import LogError, LogHandle, LogSettings, SegmentInfo
 from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
@@ -481,6 +482,16 @@ class LogManager:
                 return {row: known[row] for row in self._unopened.keys() & known.keys()}
         return {}
 
+    def offline_count(self) -> int:
+        """Open logs that cannot be used."""
+        count = 0
+        for row in self.logs():
+            try:
+                count += row.handle.offline
+            except LogError:
+                continue  # closed meanwhile: its topic was deleted
+        return count
+
     def cut_again(self) -> list[PartitionLog]:
         """Tries the logs that are offline because a failed write could not be cut off; those that
         can be used again."""
@@ -557,6 +568,15 @@ class LogManager:
     def corrupt_ranges(self) -> int:
         """How many stretches of bad bytes were found in segments since the start."""
         return corrupt_ranges(self._cache)
+
+    @property
+    def failures_total(self) -> int:
+        """How many writes, flushes and the like failed since the start."""
+        return failures_total(self._cache)
+
+    def take_failures(self) -> list[Failure]:
+        """What failed on the disk since the last call."""
+        return take_failures(self._cache)
 
     def take_damage(self) -> list[Damage]:
         """What was found damaged since the last call."""

@@ -237,6 +237,7 @@ class BrokerFigures:
         offline.update(failed)
         everywhere = [str(directory.path) for directory in self._rooms.logs.directories()] + failed
         yield m.OFFLINE_DIRECTORIES, [("", len(offline))]
+        yield m.FAILED_DISK_CALLS, [("", self._rooms.logs.failures_total)]
         yield (
             m.DIRECTORY_OFFLINE,
             [(page.labels(logDirectory=path), path in offline) for path in everywhere],

@@ -114,6 +114,12 @@ DIRECTORY_OFFLINE = of_mbean(
     "1 when a log of the directory failed",
     ("logDirectory",),
 )
+FAILED_DISK_CALLS = Metric(
+    "barnabas_log_failed_disk_calls_total",
+    COUNTER,
+    (),
+    "Writes, flushes and other calls on files of logs that failed",
+)
 FLUSHES = of_mbean(
     "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
     SUMMARY,

@@ -60,8 +60,10 @@ class Endpoint:
         port: int,
         page: Callable[[], tuple[str, Iterable[bytes]]],
         problem: Callable[[], str],
+        warning: Callable[[], str] = lambda: "",
     ) -> None:
-        """Binds. Raises OSError."""
+        """Binds. `warning`: what is wrong though clients are served. Raises OSError."""
+        self._warning = warning
         self._page = page
         self._problem = problem
         self._lock = threading.Lock()
@@ -165,9 +167,10 @@ class Endpoint:
             return 200, PLAIN, [b"live\n"]
         if path in READY:
             problem = self._problem()
-            return (
-                (503, PLAIN, [f"{problem}\n".encode()]) if problem else (200, PLAIN, [b"ready\n"])
-            )
+            if problem:
+                return 503, PLAIN, [f"{problem}\n".encode()]
+            warning = self._warning()
+            return 200, PLAIN, [f"ready\n{warning}\n".encode() if warning else b"ready\n"]
         if path == "/":
             return 200, PLAIN, [b"/metrics\n/health/live\n/health/ready\n"]
         raise Refused(404, "there are /metrics, /health/live and /health/ready")

@@ -66,6 +66,7 @@ class MetricsPage:
     ) -> None:
         """`collectors` is asked once, when the broker runs and the page is read."""
         self.state = NOT_RUNNING
+        self.offline_partitions: Callable[[], int] = lambda: 0  # set by the node
         self.registry = Registry()
         self.registry.add(self._broker_state)
         self._config = config
@@ -103,7 +104,7 @@ class MetricsPage:
                 " saying who they are. Bind 127.0.0.1, or set allow.unauthenticated.remote=true."
             )
         try:
-            self._endpoint = Endpoint(host, port, self._page, self.problem)
+            self._endpoint = Endpoint(host, port, self._page, self.problem, self.warning)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             line = (
@@ -130,6 +131,13 @@ class MetricsPage:
     def problem(self) -> str:
         """Why clients are not served; "" when they are."""
         return PROBLEMS.get(self.state, "")
+
+    def warning(self) -> str:
+        """What is wrong though clients are served; "" when nothing is."""
+        if self.state != RUNNING:
+            return ""
+        count = self.offline_partitions()
+        return f"{count} partitions are offline; the broker's log says why" if count else ""
 
     def _page(self) -> tuple[str, Iterator[bytes]]:
         from barnabas.telemetry.exposition import CONTENT_TYPE, write_page

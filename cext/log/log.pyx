@@ -24,6 +24,9 @@ from libc.string cimport memcpy, strdup
 from barnabas.cext.codec.buffer cimport Buffer, buffer_free, buffer_init
 from barnabas.cext.codec.endian cimport be64_load
 from barnabas.cext.log.damage cimport damage_note
+from barnabas.cext.log.failed_calls cimport (
+    FAILED_CUT, FAILED_FLUSH, FAILED_OPEN, FAILED_WRITE, failed_call_note,
+)
 from barnabas.cext.log.leader_epochs cimport (
     leader_epochs_assign, leader_epochs_at, leader_epochs_end_of, leader_epochs_free,
     leader_epochs_init, leader_epochs_latest,
@@ -411,13 +414,16 @@ cdef int _write(Log* log, Segment* active, const uint8_t* batch, int64_t size_by
     cdef int64_t position = active.size_bytes
     cdef int status = write_whole(log.system, active.fd, batch, size_bytes, position)
     if status < 0:
+        failed_call_note(log.pool, active.stem, FAILED_WRITE, status)
         _cut_back(log, active, position)
     return status
 
 
 cdef void _cut_back(Log* log, Segment* active, int64_t position) noexcept nogil:
+    cdef int status = log.system.ftruncate(log.system, active.fd, position)
     log.failed_writes += 1
-    if log.system.ftruncate(log.system, active.fd, position) < 0:
+    if status < 0:
+        failed_call_note(log.pool, active.stem, FAILED_CUT, status)
         log.cut_is_due = not log.offline
         mark_offline(&log.offline)
 
@@ -468,17 +474,18 @@ cdef Segment* _ready_to_append(
 ) noexcept nogil:
     """The active segment, after a roll when one is due, its indexes open with room; NULL: failed."""
     cdef Segment* active = _active(log)
+    cdef int status = 0
     if _roll_is_due(log, active, size_bytes, max_timestamp, last_offset):
-        if log_roll(log) < 0:
-            return NULL
+        status = log_roll(log)
         active = _active(log)
-    if active.offsets.map == NULL or active.times.map == NULL:
-        if segment_open_indexes(
-            active, log.system, log.config.segment_index_bytes, active.size_bytes == 0
-        ) < 0:
-            return NULL
+    if status == 0 and (active.offsets.map == NULL or active.times.map == NULL):
+        status = segment_open_indexes(
+            active, log.system, log.config.segment_index_bytes, active.size_bytes == 0)
         log.new_files = True
-    if segment_reserve_entries(active, log.system) < 0:
+    if status == 0:
+        status = segment_reserve_entries(active, log.system)
+    if status < 0:
+        failed_call_note(log.pool, active.stem, FAILED_OPEN, status)
         return NULL
     return active
 
@@ -516,7 +523,9 @@ cdef int _append(
     if _write(log, active, batch, size_bytes) < 0:
         return STORAGE_ERROR
     if h.producer_id >= 0 and (ends_txn or not h.attributes & ATTR_CONTROL):
-        if _note_producer(log, active, h, &marker, ends_txn, marks.end_offset, last_offset) < 0:
+        status = _note_producer(log, active, h, &marker, ends_txn, marks.end_offset, last_offset)
+        if status < 0:
+            failed_call_note(log.pool, active.stem, FAILED_WRITE, status)
             _cut_back(log, active, active.size_bytes)
             return STORAGE_ERROR
     if leader_epoch > leader_epochs_latest(&log.leader_epochs):
@@ -723,15 +732,15 @@ cdef int _sync_dirty(Log* log, SegmentList* dirty) noexcept nogil:
         segment = dirty.items[i]
         status = txn_index_sync(segment, log.system)
         if status < 0:
+            failed_call_note(log.pool, segment.stem, FAILED_FLUSH, status)
             return status
         size_bytes = atomic_load_i64(&segment.size_bytes)
         if atomic_load_i64(&segment.flushed_bytes) >= size_bytes:
             continue
         fd = segment_fd(segment, log.system)
-        if fd < 0:
-            return fd
-        status = log.system.fdatasync(log.system, fd)
+        status = fd if fd < 0 else log.system.fdatasync(log.system, fd)
         if status < 0:
+            failed_call_note(log.pool, segment.stem, FAILED_FLUSH, status)
             return status
         atomic_store_i64(&segment.flushed_bytes, size_bytes)
     return 0
@@ -774,6 +783,8 @@ cdef int _flush(Log* log) noexcept nogil:
     status = _sync_dirty(log, dirty)
     if status == 0 and new_files:
         status = log.system.fsync_directory(log.system, log.directory)
+        if status < 0:
+            failed_call_note(log.pool, dirty.items[dirty.count - 1].stem, FAILED_FLUSH, status)
     for i in range(dirty.count):
         segment_release(dirty.items[i])
     free(dirty)

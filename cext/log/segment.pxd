@@ -64,7 +64,19 @@ cdef struct Find:               # bytes of a segment that hold no valid batch: s
     int64_t first
     int64_t end
 
+cdef enum:
+    FAILURES_MAX = 64           # failed calls that Python did not take; more are counted only
+
+cdef struct FailedCall:         # see failed_calls.pyx
+    char* stem
+    int what
+    int status                  # -errno
+    int64_t count
+
 cdef struct SegmentPool:
+    FailedCall failures[FAILURES_MAX]
+    int64_t failure_count
+    int64_t failures_total      # since the broker started
     pthread_mutex_t lock        # of the list and of opening and closing sealed segments
     Find finds[FINDS_MAX]
     int64_t find_count

@@ -82,6 +82,8 @@ cdef void pool_release(SegmentPool* pool) noexcept nogil:
     if atomic_add_i64(&pool.references, -1) == 0:
         for i in range(pool.find_count):
             free(pool.finds[i].stem)
+        for i in range(pool.failure_count):
+            free(pool.failures[i].stem)
         pthread_mutex_destroy(&pool.lock)
         free(pool)
 
