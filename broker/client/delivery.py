@@ -293,6 +293,17 @@ class Delivery:
                 self._end(batch, error)
         self._active.clear()
 
+    def fail_unsent(self, error: Exception) -> None:
+        """Ends every batch that is not in flight with `error`."""
+        for place in list(self._places.values()):
+            batches = [*place.failed, *place.waiting]
+            place.failed.clear()
+            place.waiting.clear()
+            place.gathering = None
+            for batch in batches:
+                self._give_up_numbers(place, batch.sequence)
+                self._end(batch, error)
+
     def close(self) -> None:
         for line in list(self._lines.values()):
             self._close_line(line)

@@ -148,6 +148,8 @@ class Producer:
         """Returns when all records are acknowledged (with acks 0: when the brokers have read
         them)."""
         while not self._delivery.is_idle:
+            if self._error is not None:  # others would wait for their own timeouts, one by one
+                self._delivery.fail_unsent(self._error)
             self._delivery.step(WAIT_S)
         self._delivery.settle()
         error, self._error = self._error, None

@@ -36,6 +36,7 @@ from barnabas.client.offsets import COMMITTED
 from barnabas.client.partitioner import murmur2
 from barnabas.errors import (
     KafkaError,
+    KafkaStorageError,
     LeaderNotAvailable,
     MessageTooLarge,
     TopicAlreadyExists,
@@ -466,3 +467,17 @@ def test_committed_reading_leaves_out_aborted_transactions(cluster: Cluster, top
     row.abortedTransactions = None
     every = Reader(cluster, topic, {0: 0})
     assert [r.value for _, r in every._records(0, row)] == [b"a0", b"b1", b"a3", b"plain6"]
+
+
+def test_one_batch_that_times_out_ends_the_others_too(tmp_path: Path):
+    """On a full disk each of many batches waited for its own timeout: minutes of `--timeout 2`."""
+    with Broker({"log.dirs": str(tmp_path)}) as broker:
+        with Cluster(broker.bootstrap_servers, timeout_s=2) as cluster:
+            create_topics(cluster, [NewTopic("full", 1)])
+            began_s = time.monotonic()
+            fault = broker.fill_disk()
+            with pytest.raises(KafkaStorageError):
+                with Producer(cluster, "full", batch_bytes=1000) as producer:
+                    for _ in range(50):
+                        producer.send(b"x" * 900)
+            assert fault.fired and time.monotonic() - began_s < 15
