@@ -26,11 +26,12 @@ METRICS_PORT = 9404  # where Strimzi and the JMX exporter put Kafka's figures
 
 EPILOG = """\
 Settings are Kafka's own names: a file (--config), the environment (KAFKA_LISTENERS=...), and --set
-on top, which may be repeated.
+on top, which may be repeated. Without log.dirs, data goes to ~/.local/share/barnabas, for root to
+/var/lib/barnabas.
 
   barnabas start
   barnabas start --config etc/server.properties --set log.retention.hours=24
-  barnabas start --set listeners=PLAINTEXT://127.0.0.1:19092 --set log.dirs=/var/lib/barnabas
+  barnabas start --set listeners=PLAINTEXT://127.0.0.1:19092 --set log.dirs=/srv/barnabas
 """
 
 

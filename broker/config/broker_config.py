@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from barnabas.config.connection_limits import OVERRIDES, listener_limit, parse_overrides
+from barnabas.config.data_directory import FORMER
 from barnabas.config.environment import settings_from
 from barnabas.config.layers import Layers, TypedAccess, value_in_force
 from barnabas.config.listeners import Listener, Listeners, is_loopback
@@ -333,6 +334,17 @@ class BrokerConfig(TypedAccess):
     def _is_blank(setting: Setting | None) -> bool:
         return setting is not None and not setting.tier
 
+    def _notice_default_directory(self) -> None:
+        place = self.log_dirs[0]
+        self.notices.append(f"log.dirs is not set: data goes to {place}")
+        if os.path.exists(f"{FORMER}/meta.properties"):
+            self.warnings.append(
+                f"{FORMER} holds data of a broker: it was the default of log.dirs up to 0.1.0, and"
+                f" is that of Apache Kafka. This broker uses {place} and not that data. To use it,"
+                f" stop the broker and move it to a place that survives a reboot, or give --set"
+                f" log.dirs={FORMER}."
+            )
+
     def _notice(self) -> None:
         embedded = self.metadata_store == "embedded"
         if embedded and self["zookeeper.connect"]:
@@ -340,6 +352,8 @@ class BrokerConfig(TypedAccess):
                 "zookeeper.connect is not used: this node keeps its metadata in its own embedded"
                 " store. metadata.store=zookeeper would use ZooKeeper."
             )
+        if not self.is_set("log.dirs") and not self.is_set("log.dir"):
+            self._notice_default_directory()
         kraft = [n for n in ("process.roles", *QUORUM) if self.is_set(n)]
         if kraft:
             self.notices.append(

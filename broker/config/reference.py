@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.config.settings import Setting, settings_of
+from barnabas.config.settings import Setting, read_table
 from barnabas.config.values import allowed_text
 
 TITLES = {"broker": "Broker settings", "topic": "Topic settings", "group": "Group settings"}
@@ -29,7 +29,8 @@ def page() -> str:
     parts = [INTRODUCTION]
     for scope, title in TITLES.items():
         parts.append(f"\n## {title}\n\n{_head(scope)}\n")
-        parts += [_row(setting) for setting in settings_of(scope).values()]
+        # Of the file: in the table in force a default depends on the user.
+        parts += [_row(setting) for setting in read_table()[scope].values()]
     return "".join(parts)
 
 

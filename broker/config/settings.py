@@ -24,6 +24,8 @@ from __future__ import annotations
 import os
 from functools import cache
 
+from barnabas.config.data_directory import default_data_directory
+
 READ_ONLY = "read-only"
 PER_BROKER = "per-broker"
 CLUSTER_WIDE = "cluster-wide"
@@ -160,6 +162,7 @@ def read_reasons(path: str = REASONS_PATH) -> list[tuple[str, str]]:
 
 _TABLE = read_table()
 BROKER_SETTINGS = _TABLE["broker"]
+BROKER_SETTINGS["log.dir"].default = default_data_directory(os.environ, os.geteuid())
 TOPIC_SETTINGS = _TABLE["topic"]
 GROUP_SETTINGS = _TABLE["group"]
 EFFECTIVE = read_effective()

@@ -138,7 +138,8 @@ def test_a_quorum_of_several_nodes_is_refused_unless_allowed(name, one, two):
 
 
 def test_zookeeper_store_is_taken_when_asked_for():
-    config = BrokerConfig({"metadata.store": "zookeeper", "zookeeper.connect": "h:2181"})
+    given = {"metadata.store": "zookeeper", "zookeeper.connect": "h:2181", "log.dirs": "/a"}
+    config = BrokerConfig(given)
     assert config.metadata_store == "zookeeper" and config.notices == []
 
 

@@ -36,6 +36,7 @@ listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 OURS = {
     "group.initial.rebalance.delay.ms",
     "queued.max.request.bytes",
+    "log.dir",
     "metric.reporters",
 }
 # What Kafka has under no name.

@@ -1,11 +1,13 @@
 """The table itself, and the table beside Kafka 4.4.0's own definitions."""
 
+import os
 import re
 import time
 from pathlib import Path
 
 import pytest
 
+from barnabas.config.data_directory import default_data_directory
 from barnabas.config.settings import (
     BROKER_SETTINGS,
     CLUSTER_WIDE,
@@ -24,6 +26,7 @@ EVERY = [s for scope in ("broker", "topic", "group") for s in settings_of(scope)
 
 # Where this broker differs from Kafka on purpose: (name, Kafka's, ours).
 OTHER_DEFAULTS = {
+    "log.dir": ("/tmp/kafka-logs", default_data_directory(os.environ, os.geteuid())),
     "listeners": ("PLAINTEXT://:9092", "PLAINTEXT://127.0.0.1:9092"),
     "queued.max.request.bytes": ("-1", "268435456"),
     "node.id": ("(required)", "-1"),
