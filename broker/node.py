@@ -34,6 +34,7 @@ from barnabas.cext.produce.transaction_check import VerifyQueue
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.listeners import Listener
 from barnabas.controller import config_changes, unkept_settings
+from barnabas.controller.auto_creation import AutoTopicCreation
 from barnabas.controller.config_changes import ConfigChanges
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
@@ -169,6 +170,7 @@ class Node:
         self._sessions: FetchSessions | None = None
         self._replicas: ReplicaManager | None = None
         self._plugins: Plugins | None = None
+        self._auto_creation: AutoTopicCreation | None = None
         self._checkpoints: CheckpointWriter | None = None
         self._cleanup: Cleanup | None = None
         self._scrub: Scrub | None = None
@@ -247,6 +249,8 @@ class Node:
         self._timers.stop()
         if self._controller is not None:
             self._controller.stop()
+        if self._auto_creation is not None:
+            self._auto_creation.stop()
         if self._coordinators is not None:
             self._coordinators.stop()
         if self._plugins is not None:
@@ -398,6 +402,7 @@ class Node:
         table = api_table()
         said = plugins.place, plugins.check_topic
         topics = TopicController(self._tree, reader, self.dynamic, _random_below, os.urandom, *said)
+        self._auto_creation = AutoTopicCreation(topics, self.dynamic, lambda: reader.state)
         features = Features(self._tree, self.node_id)
         producer_ids = ProducerIds(self._tree, self.node_id)
         entities = EntityConfigs(self._tree, reader, self.dynamic)
@@ -421,6 +426,7 @@ class Node:
             next_closed=self._reactor.next_closed,
         )
         administration = GroupAdministration(coordinators.groups)
+        tree = self._tree
         self.rooms = Rooms(
             node_id=self.node_id,
             cluster_id=self.cluster_id,
@@ -428,6 +434,7 @@ class Node:
             dynamic=self.dynamic,
             cluster=lambda: reader.state,
             topics=topics,
+            auto_creation=self._auto_creation,
             deletion=deletion,
             growth=PartitionGrowth(self._tree, reader, _random_below, plugins.place),
             configs=ConfigChanges(self._tree, reader, self.dynamic, plugins.check_config_change),
@@ -452,6 +459,7 @@ class Node:
                 k10_find_coordinator.SHARE: coordinators.share_log,
             },
             api_versions=advertised_versions(table),
+            last_commit=lambda: tree.last_commit,
             wall_ms=self.system.wall_ms,
             clock=self.clock,
         )

@@ -1,4 +1,7 @@
-"""Metadata (3), versions 0-13: brokers, topics, partitions; and the making of missing topics.
+"""Metadata (3), versions 0-13: brokers, topics, partitions; and the creation of missing topics.
+
+A missing topic that may be created (auto.create.topics.enable) is answered with
+UNKNOWN_TOPIC_OR_PARTITION and created after that, as by Kafka; clients ask again.
 
 v0 an empty list of topics means all; v1 null means all, racks, controller, internal flag; v2
 cluster id; v3 throttle time; v4 allowAutoTopicCreation (before it: as if true); v5 offline
@@ -10,15 +13,10 @@ from collections.abc import Iterable
 
 from barnabas.api import operations
 from barnabas.api.call import Call
-from barnabas.controller.internal_topics import internal_topic
 from barnabas.controller.topic_names import INTERNAL, check_topic_name
-from barnabas.controller.topics import NewTopic
 from barnabas.errors import (
-    InvalidReplicationFactor,
     InvalidTopicException,
-    KafkaError,
     LeaderNotAvailable,
-    TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -104,25 +102,11 @@ def _asked(request: Struct, state: ClusterState, call: Call) -> Iterable[Struct]
 def _absent(name: str, may_create: bool, call: Call) -> Struct:
     try:
         check_topic_name(name)
-        if not may_create or not call.rooms.dynamic.boolean("auto.create.topics.enable"):
-            raise UnknownTopicOrPartition()
-        # Clients ask again while a topic is in the making; here it is made before the answer.
-        brokers = len(call.rooms.cluster().brokers)
-        asked = internal_topic(name, call.rooms.dynamic, brokers) or NewTopic(name)
-        call.rooms.topics.create(asked)
-    except TopicAlreadyExists:
-        pass
-    except KafkaError as error:
-        return _missing(name, NO_ID, _auto_create_code(error), call)
-    made = call.rooms.cluster().topic(name)
-    if made is None:
-        return _missing(name, NO_ID, LeaderNotAvailable.code, call)
-    return _topic(made, call)
-
-
-def _auto_create_code(error: KafkaError) -> int:
-    expected = (InvalidTopicException, UnknownTopicOrPartition, InvalidReplicationFactor)
-    return error.code if isinstance(error, expected) else InvalidTopicException.code
+    except InvalidTopicException as error:
+        return _missing(name, NO_ID, error.code, call)
+    if may_create and call.rooms.dynamic.boolean("auto.create.topics.enable"):
+        call.rooms.auto_creation.ask(name)
+    return _missing(name, NO_ID, UnknownTopicOrPartition.code, call)
 
 
 def _missing(name: str | None, topic_id: bytes, code: int, call: Call) -> Struct:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
+from barnabas.controller.auto_creation import AutoTopicCreation
 from barnabas.controller.config_changes import ConfigChanges
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
@@ -38,6 +39,7 @@ class Rooms:
     dynamic: DynamicConfig
     cluster: Callable[[], ClusterState]  # the state as of now; an immutable snapshot
     topics: TopicController
+    auto_creation: AutoTopicCreation
     deletion: TopicDeletion
     growth: PartitionGrowth
     configs: ConfigChanges
@@ -56,6 +58,7 @@ class Rooms:
     transaction_markers: TransactionMarkers
     journals: Mapping[int, CoordinatorLog]  # by FindCoordinator's key type
     api_versions: tuple[tuple[int, int, int], ...]  # (key, first, last) as ApiVersions says it
+    last_commit: Callable[[], int]  # number of the metadata store's last commit
     wall_ms: Callable[[], int]
     clock: Clock
 

@@ -76,6 +76,10 @@ class EmbeddedTree(MetadataTree):
         return self._session_id
 
     @property
+    def last_commit(self) -> int:
+        return self._zxid
+
+    @property
     def state(self) -> SessionState:
         return self._state
 

@@ -279,6 +279,11 @@ class MetadataTree(ABC):
 
     @property
     @abstractmethod
+    def last_commit(self) -> int:
+        """Number (zxid) of the last commit that this session has seen."""
+
+    @property
+    @abstractmethod
     def state(self) -> SessionState: ...
 
     @abstractmethod

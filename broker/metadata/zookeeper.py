@@ -245,6 +245,10 @@ class ZooKeeperTree(MetadataTree):
         return self._session_id
 
     @property
+    def last_commit(self) -> int:
+        return int(max(self._zxid, self._client.last_zxid))
+
+    @property
     def state(self) -> SessionState:
         return self._state
 

@@ -1,0 +1,86 @@
+"""Topics that Metadata was asked for and that do not exist: created after the answer.
+
+Kafka's DefaultAutoTopicCreationManager does the same: the first answer is
+UNKNOWN_TOPIC_OR_PARTITION, whatever comes of the creation; clients ask again, as they do while any
+topic is new. A thread runs while there is something to create. What cannot be created (the name
+collides, the replication factor is above the number of brokers) is logged, and forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from barnabas.config import DynamicConfig
+from barnabas.controller.internal_topics import internal_topic
+from barnabas.controller.topics import NewTopic, TopicController
+from barnabas.errors import KafkaError, TopicAlreadyExists
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.metadata.tree import MetadataError
+
+log = logging.getLogger("barnabas.controller")
+
+WAITING_MAX = 1000  # names; clients ask again for what is not taken
+STOP_S = 5.0
+
+
+class AutoTopicCreation:
+    """One per node. Any thread may ask."""
+
+    def __init__(
+        self, topics: TopicController, config: DynamicConfig, cluster: Callable[[], ClusterState]
+    ) -> None:
+        self._topics = topics
+        self._config = config
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._waiting: dict[str, None] = {}  # in order; a name stays until it was tried
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def ask(self, name: str) -> None:
+        """Returns at once. The name is one that a topic may have."""
+        with self._lock:
+            if self._stopped or name in self._waiting or len(self._waiting) >= WAITING_MAX:
+                return
+            self._waiting[name] = None
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="auto-topic-creation", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Names that wait are not created."""
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+        if thread is not None:
+            thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while (name := self._next()) is not None:
+            try:
+                self._create(name)
+            except (KafkaError, MetadataError, OSError) as error:
+                log.warning("topic %s, which a client asked for, is not created: %s", name, error)
+            except Exception:
+                log.exception("topic %s, which a client asked for, is not created", name)
+            with self._lock:
+                del self._waiting[name]
+
+    def _next(self) -> str | None:
+        """None ends the thread; the next name then begins another one."""
+        with self._lock:
+            if self._waiting and not self._stopped:
+                return next(iter(self._waiting))
+            self._thread = None
+            return None
+
+    def _create(self, name: str) -> None:
+        brokers = len(self._cluster().brokers)
+        try:
+            self._topics.create(internal_topic(name, self._config, brokers) or NewTopic(name))
+        except TopicAlreadyExists:
+            pass  # another request, or another broker, was quicker

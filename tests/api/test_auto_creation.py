@@ -1,0 +1,65 @@
+"""Metadata for a topic that does not exist: the first answers, and when the topic is there."""
+
+import time
+
+import pytest
+from api.admin_calls import admin_on
+
+UNKNOWN_TOPIC, INVALID_TOPIC = 3, 17
+
+
+def ask(admin, name, version, may_create=True):
+    asked = {"topics": [{"name": name}]}
+    if version >= 4:
+        asked["allowAutoTopicCreation"] = may_create
+    return admin.call(3, version, **asked).topics[0]
+
+
+def ask_until_there(admin, name, version):
+    deadline = time.monotonic() + 10
+    while (row := ask(admin, name, version)).errorCode == UNKNOWN_TOPIC:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return row
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_the_first_answer_of_a_missing_topic_is_unknown_and_the_topic_comes_after(
+    tmp_path, version
+):
+    """F11, as Apache Kafka 4.3.1 answers each version."""
+    with admin_on(tmp_path, num_partitions="2") as a:
+        first = ask(a, "t", version)
+        assert (first.errorCode, first.partitions, first.name) == (UNKNOWN_TOPIC, [], "t")
+        row = ask_until_there(a, "t", version)
+        assert (row.errorCode, len(row.partitions)) == (0, 2)
+
+
+def test_a_question_that_may_not_create_creates_nothing(tmp_path):
+    with admin_on(tmp_path) as a:
+        assert ask(a, "t", 9, may_create=False).errorCode == UNKNOWN_TOPIC
+        assert ask(a, "bad/name", 9).errorCode == INVALID_TOPIC
+        ask_until_there(a, "u", 9)
+        assert a.names() == ["u"]
+
+
+def test_a_coordinators_topic_is_created_with_its_own_settings(tmp_path):
+    with admin_on(tmp_path, offsets_topic_num_partitions="4") as a:
+        first = ask(a, "__consumer_offsets", 9)
+        assert (first.errorCode, first.isInternal) == (UNKNOWN_TOPIC, True)
+        row = ask_until_there(a, "__consumer_offsets", 9)
+        assert (row.isInternal, len(row.partitions)) == (True, 4)
+
+
+def test_what_cannot_be_created_is_unknown_and_logged(tmp_path, caplog):
+    """As Kafka 4.3.1, which answers so without end."""
+    with admin_on(tmp_path, default_replication_factor="3") as a:
+        a.create("a.b")
+        for _ in range(3):
+            assert ask(a, "a_b", 9).errorCode == UNKNOWN_TOPIC
+            assert ask(a, "t", 9).errorCode == UNKNOWN_TOPIC
+        deadline = time.monotonic() + 10
+        while "topic t, which a client asked for, is not created" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert "collides" in caplog.text and a.names() == ["a.b"]
