@@ -1,6 +1,7 @@
 """Pages of docs/: every link leads to a file, the index lists every page, examples compile."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,13 @@ def test_the_index_lists_every_page():
 def test_python_in_pages_compiles(page: Path):
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
         compile(block, "example", "exec")
+
+
+def test_the_diagram_is_what_its_script_draws():
+    script = ROOT / "docs" / "diagrams" / "request_path.py"
+    made = runpy.run_path(str(script))
+    assert made["OUT"].read_text() == made["picture"](), f"python {script}"
+    for name, (*_, lines) in made["BOXES"].items():
+        for word in re.findall(r"[a-z_]+/[a-z_]+\b", lines[0]):
+            found = [ROOT / "cext" / f"{word}.pyx", ROOT / "broker" / word]
+            assert any(path.exists() for path in found), (name, word)
