@@ -12,30 +12,34 @@ thread, without locks, and must not wait. After an error the records may still h
 
 Loading: partitions that this node leads at the start, or leads anew, are replayed on a thread of
 their own; until then everything about them raises CoordinatorLoadInProgress. An empty partition is
-ready at once. Limits: PENDING_BYTES_MAX waiting to be written; beyond it CoordinatorNotAvailable.
-A crash between append and flush loses nothing that a `done` had told. Next:
-cext/partition/partitions.pyx.
+ready at once. A damaged batch is passed over with an ERROR that names the file and the byte, and
+the rest is loaded. Limits: PENDING_BYTES_MAX waiting to be written; beyond it
+CoordinatorNotAvailable. A crash between append and flush loses nothing that a `done` had told.
+Next: cext/partition/partitions.pyx.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle
+from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle, SegmentInfo
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.key_hash import java_hash
-from barnabas.cext.record.records import CorruptRecords, Record
+from barnabas.cext.record.records import CorruptRecords, Record, parse_header
 from barnabas.config import TopicConfig
 from barnabas.coordinator.rounds import Rounds
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    CorruptMessage,
     InvalidProducerEpoch,
     InvalidTxnState,
     KafkaError,
@@ -54,6 +58,8 @@ BATCH_BYTES_MAX = 256 << 10  # of keys and values; a single append may be as lar
 RECORD_OVERHEAD_BYTES = 32  # varints, timestamps: more than a record without headers needs
 LOAD_BYTES = 5 << 20  # read at a time while a partition loads
 DECOMPRESSED_BYTES_MAX = 64 << 20
+NO_NEXT_BATCH = "its length leads to no batch"
+FRAME_BYTES = 12  # of a batch: its base offset and the length of what follows
 
 _OF_PRODUCERS = (InvalidProducerEpoch.code, InvalidTxnState.code)  # not the log's trouble
 
@@ -399,7 +405,14 @@ class CoordinatorLog:
                     self._journal.unloaded(index)
             except (LogError, CorruptRecords, KafkaError, ValueError) as error:
                 # It stays "loading": clients ask again, and nothing is decided on half a state.
-                log.exception("%s-%d cannot be loaded: %s", self.topic, index, error)
+                log.error(
+                    "%s-%d cannot be loaded: %s. Its clients are answered"
+                    " COORDINATOR_LOAD_IN_PROGRESS until the broker starts again or another one"
+                    " leads the partition",
+                    self.topic,
+                    index,
+                    error,
+                )
 
     def _batches_of(self, index: int) -> Iterator[Batch]:
         handle = self._replicas.partition(self.topic, index).log
@@ -407,13 +420,57 @@ class CoordinatorLog:
             raise NotCoordinator()
         at = handle.start_offset
         while at < handle.end_offset:  # markers may come to it meanwhile
-            data = handle.read(at, self._load_bytes)
-            if not data:
-                return
-            for batch in decode_batches(data, size_max=DECOMPRESSED_BYTES_MAX, partial_tail=True):
-                if batch.last_offset >= at:
-                    yield batch
-                at = max(at, batch.last_offset + 1)
+            before, damage = at, NO_NEXT_BATCH
+            try:
+                data = handle.read(at, self._load_bytes)
+                if not data:
+                    return
+                for batch in decode_batches(
+                    data, size_max=DECOMPRESSED_BYTES_MAX, partial_tail=True
+                ):
+                    if batch.last_offset >= at:
+                        yield batch
+                    at = max(at, batch.last_offset + 1)
+                if at > before:
+                    continue
+            except CorruptRecords as error:
+                damage = error.reason
+            except LogError as error:
+                if error.code != CorruptMessage.code:
+                    raise
+            at = self._behind_damage(index, handle, at, damage)
+
+    def _behind_damage(self, index: int, handle: LogHandle, at: int, reason: str) -> int:
+        """The offset to go on at, behind the damaged batch that begins at offset `at`: that of the
+        next batch, or of the next segment where the damaged length leads to none. Logs what is
+        lost. Kafka loads what stands before the damage and nothing behind it."""
+        segments = handle.segments()
+        found = next(row for row in reversed(segments) if row.base_offset <= at)
+        go_on = min(
+            (row.base_offset for row in segments if row.base_offset > at),
+            default=handle.end_offset,
+        )
+        rest = b""
+        with contextlib.suppress(LogError):
+            rest = handle.read(at, found.size_bytes)
+        size_bytes = FRAME_BYTES + int.from_bytes(rest[8:FRAME_BYTES], "big", signed=True)
+        with contextlib.suppress(CorruptRecords):
+            if FRAME_BYTES < size_bytes < len(rest):
+                go_on = max(at + 1, parse_header(rest, size_bytes).base_offset)
+        log.error(
+            "%s-%d: the batch at byte %d of %s is damaged (%s); the records at offsets %d to %d"
+            " were not loaded, and what they changed is as earlier records say. To bring them back"
+            " stop the broker and put a good copy of the file in its place; `barnabas log dump`"
+            " lists its batches",
+            self.topic,
+            index,
+            found.size_bytes - len(rest) if rest else _bytes_before(handle, found, at),
+            Path(handle.directory) / f"{found.base_offset:020d}.log",
+            reason,
+            at,
+            go_on - 1,
+        )
+        return go_on
 
     def stop(self) -> None:
         """Writes what waits, then ends the threads. Appends are refused from here on."""
@@ -424,6 +481,16 @@ class CoordinatorLog:
         self._write_waiting()
         if loader is not None:
             loader.join()
+
+
+def _bytes_before(handle: LogHandle, segment: SegmentInfo, offset: int) -> int:
+    """The size of the sound batches before an offset in its segment."""
+    size_bytes = 0
+    with contextlib.suppress(LogError, CorruptRecords):
+        data = handle.read(segment.base_offset, segment.size_bytes)
+        for batch in decode_batches(data, size_max=DECOMPRESSED_BYTES_MAX, partial_tail=True):
+            size_bytes += batch.size_bytes if batch.last_offset < offset else 0
+    return size_bytes
 
 
 def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:

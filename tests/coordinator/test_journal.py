@@ -244,6 +244,53 @@ def test_what_comes_to_a_partition_while_it_is_loaded_is_replayed_too(tmp_path):
         log.stop()
 
 
+@pytest.mark.parametrize(
+    ("places", "lost"),
+    [
+        ([(0, 70)], [0]),
+        ([(1, 70), (2, 61)], [1, 2]),
+        ([(5, 70)], [5]),
+        ([(1, 8)], [1, 2]),  # its length: what follows in the segment cannot be found
+    ],
+    ids=["first", "neighbours", "last", "length"],
+)
+def test_a_flipped_bit_costs_its_batch_and_the_rest_is_loaded(tmp_path, caplog, places, lost):
+    """F49: it was COORDINATOR_LOAD_IN_PROGRESS for ever, and a traceback."""
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    with Broker(settings) as broker:
+        log = log_of(broker)
+        log.ensure()
+        handle = broker.node.rooms.replicas.log("__test_state", 4)
+        for at in range(6):  # three in a sealed segment, three in the active one
+            assert append(log, 4, (b"k%d" % at, b"value")) is None
+            if at == 2:
+                handle.roll()
+        log.stop()
+    folder = tmp_path / "__test_state-4"
+    for batch, byte in places:
+        path = folder / f"{3 * (batch // 3):020d}.log"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 3 * (batch % 3) + byte] ^= 4
+        path.write_bytes(data)
+    with Broker(settings) as broker:
+        replayed = Replayed()
+        log = log_of(broker, replayed)
+        assert replayed.all_ready.wait(PATIENCE_S), "it loads for ever"
+        assert [key for _, key, _ in replayed.records] == [
+            b"k%d" % at for at in range(6) if at not in lost
+        ]
+        assert append(log, 4, (b"k6", b"value")) is None
+        log.stop()
+    said = [row for row in caplog.records if row.name == "barnabas.coordinator"]
+    assert len(said) == len({batch for batch, _ in places})
+    batch, _ = places[0]
+    path = folder / f"{3 * (batch // 3):020d}.log"
+    at = path.stat().st_size // 3 * (batch % 3) if batch < 3 else 2 * (len(data) // 3)
+    assert f"the batch at byte {at} of {path} is damaged" in said[0].getMessage()
+    assert "put a good copy of the file in its place" in said[0].getMessage()
+    assert all(row.levelname == "ERROR" and row.exc_info is None for row in said)
+
+
 def test_a_partition_that_goes_is_forgotten_and_its_appends_refused(broker):
     replayed = Replayed()
     log = log_of(broker, replayed)
