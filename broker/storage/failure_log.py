@@ -60,7 +60,7 @@ class FailureLog:
         lines, more = 0, 0
         for row in self._logs.take_failures():
             key = row.path, row.what, row.errno
-            count = self._since.get(key, 0) + row.count
+            count = self._since.get(key, 0) + row.times
             self._since[key] = count
             written_ms = self._written_ms.get(key)
             if written_ms is not None and now_ms - written_ms < AGAIN_MS:

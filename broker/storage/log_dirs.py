@@ -78,11 +78,11 @@ def keep_usable(
             failed.append((row.path, error))
     if not usable:
         raise failed[0][1]
-    for _path, error in failed:
+    for _path, reason in failed:
         log.error(
             "%s Its partitions are offline (KAFKA_STORAGE_ERROR); the other directories are served."
             " Repair it and start the broker again.",
-            error,
+            reason,
         )
     return usable, [path for path, _ in failed]
 

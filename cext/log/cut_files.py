@@ -16,7 +16,7 @@ After a crash half-way the log was not cut yet: the next opening finds the file 
 import filecmp
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from typing import NamedTuple
 
@@ -140,7 +140,7 @@ def _sync_directory(directory: str) -> None:
         os.close(fd)
 
 
-def _pieces(fd: int, position: int, end: int) -> Iterator[bytes]:
+def _pieces(fd: int, position: int, end: int) -> Generator[bytes, None, None]:
     while position < end:
         piece = os.pread(fd, min(PIECE_BYTES, end - position), position)
         if not piece:

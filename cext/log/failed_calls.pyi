@@ -8,7 +8,7 @@ class Failure(NamedTuple):
     what: str
     path: str
     errno: int
-    count: int
+    times: int
 
 def take_failures(cache: SegmentCache) -> list[Failure]: ...
 def failures_total(cache: SegmentCache) -> int: ...

@@ -16,7 +16,7 @@ from barnabas.cext.log.segment cimport FAILURES_MAX, FailedCall, SegmentCache, S
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 
 FAILED_WHAT = ("write", "open", "cut", "flush")
-Failure = namedtuple("Failure", "what path errno count")
+Failure = namedtuple("Failure", "what path errno times")
 
 
 cdef void failed_call_note(SegmentPool* pool, const char* stem, int what, int status) noexcept nogil:
