@@ -15,7 +15,6 @@ from barnabas.cli.topics import key_and_value
 from barnabas.client import ConfigChange, Resource, alter_configs, describe_configs
 from barnabas.client.admin import APPEND, BROKER, DELETE, SET, SOURCES, SUBTRACT, TOPIC
 
-NOT_BUILT = "not built yet"
 KINDS = ("topic", "broker", "default")
 UNKNOWN, DEFAULT = -1, 5  # sources: a broker before Kafka 1.1 tells only whether it is the default
 
@@ -183,7 +182,7 @@ def _alter(resource: Resource, arguments: argparse.Namespace) -> int:
 
 def _list_unsupported(arguments: argparse.Namespace) -> int:
     """Of this installation, not of a broker somewhere: other brokers have other lists."""
-    from barnabas.config.settings import unsupported
+    from barnabas.config.settings import NOT_BUILT, unsupported
 
     scope = {"topic": "topic", "broker": "broker", "default": "broker"}.get(arguments.kind)
     rows = [

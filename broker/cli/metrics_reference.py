@@ -26,11 +26,11 @@ MODULES = (
     share_metrics,
 )
 
-INTRODUCTION = """# Figures
+INTRODUCTION = """# Metrics
 
 Made by `python -m barnabas.cli.metrics_reference`; change the metrics in the code, not this page.
 
-`barnabas start` serves figures in Prometheus' text form on `http://127.0.0.1:9404/metrics`, the
+`barnabas start` serves metrics in Prometheus' text form on `http://127.0.0.1:9404/metrics`, the
 port where Strimzi and the JMX exporter put Kafka's. A broker inside another process has no page
 unless `metrics.port` says so. With the default port taken (by a second broker, say) the broker
 starts without a page and says so; a port that was asked for and is taken refuses the start.
@@ -40,13 +40,13 @@ starts without a page and says so; a port that was asked for and is taken refuse
 | `metrics.port` | -1, 9404 for `barnabas start` | port of the page; 0 picks a free one, -1 is off |
 | `metrics.host` | 127.0.0.1 | one that other hosts can reach needs `allow.unauthenticated.remote` |
 | `metrics.dialect` | jmx | `jmx`: names of the JMX exporter and Strimzi; `confluent`: Confluent's |
-| `metrics.max.partitions` | 10000 | with more on a node, figures of each partition are left out |
+| `metrics.max.partitions` | 10000 | with more on a node, metrics of each partition are left out |
 
 On the same port:
 
 | path | answer |
 |---|---|
-| `/metrics` | the figures |
+| `/metrics` | the metrics |
 | `/health/live`, `/livez` | 200 while the process runs |
 | `/health/ready`, `/readyz`, `/healthz` | 200 when clients are served; else 503 and the reason |
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from barnabas.config.settings import Setting, read_table
+from barnabas.config.settings import NOT_BUILT, Setting, read_table
 from barnabas.config.values import allowed_text
 
 TITLES = {"broker": "Broker settings", "topic": "Topic settings", "group": "Group settings"}
+HEAD_WITHOUT_EFFECT = "| name | default | meaning | why without effect |\n|---|---|---|---|\n"
 INTRODUCTION = """# Settings
 
 Made from `broker/config/settings.tsv` by `python -m barnabas.config.reference`; change the table,
@@ -16,10 +17,9 @@ says otherwise.
   (`KAFKA_LOG_DIRS` or `BARNABAS_LOG_DIRS` for `log.dirs`), `--set name=value`. A setting that was
   altered while a broker ran (`barnabas configs alter`, `kafka-configs`) beats all of these, also
   after a restart, until it is deleted; the start logs each that such an alteration beats.
-- Tier **A** behaves as in Kafka, **B** is accepted and reported with little or no effect; settings
-  without a tier are accepted and have no effect.
-- **Works**: whether this build does what the setting says. Where it cannot, the last column says
-  why; where it says nothing, the setting waits for a part that is not built yet.
+- The first tables list the settings that this build obeys, the last ones those that it accepts
+  without effect, each with the reason.
+- Tier **A** behaves as in Kafka, **B** is accepted and reported with little effect.
 - **Change**: `live` settings can be altered while the broker runs, for one broker or for all;
   `per broker` ones for one broker only; the others need a restart.
 """
@@ -27,27 +27,37 @@ says otherwise.
 
 def page() -> str:
     parts = [INTRODUCTION]
+    table = read_table()  # of the file: in the table in force a default depends on the user
     for scope, title in TITLES.items():
         parts.append(f"\n## {title}\n\n{_head(scope)}\n")
-        # Of the file: in the table in force a default depends on the user.
-        parts += [_row(setting) for setting in read_table()[scope].values()]
+        parts += [_row(setting) for setting in table[scope].values() if setting.is_effective]
+    for scope, title in TITLES.items():
+        found = [setting for setting in table[scope].values() if not setting.is_effective]
+        if found:
+            parts.append(f"\n## {title} without effect\n\n{HEAD_WITHOUT_EFFECT}")
+            parts += [_row_without_effect(setting) for setting in found]
     return "".join(parts)
 
 
 def _head(scope: str) -> str:
-    if scope == "broker":
-        return (
-            "| name | type | default | allowed | tier | works | change | meaning |\n"
-            "|---|---|---|---|---|---|---|---|"
-        )
+    seventh = "change" if scope == "broker" else "follows"
     return (
-        "| name | type | default | allowed | tier | works | follows | meaning |\n"
-        "|---|---|---|---|---|---|---|---|"
+        f"| name | type | default | allowed | tier | {seventh} | meaning |\n"
+        "|---|---|---|---|---|---|---|"
     )
 
 
+def _row_without_effect(setting: Setting) -> str:
+    why = setting.why_without_effect or NOT_BUILT
+    cells = [f"`{setting.name}`", _default(setting), setting.meaning, why]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(setting: Setting) -> str:
+    return {None: "none", "": "empty"}.get(setting.default, f"`{setting.default}`")
+
+
 def _row(setting: Setting) -> str:
-    default = {None: "none", "": "empty"}.get(setting.default, f"`{setting.default}`")
     unit = f" {setting.unit}" if setting.unit else ""
     if setting.scope == "broker":
         last = {"read-only": "restart", "per-broker": "per broker", "cluster-wide": "live"}
@@ -58,19 +68,13 @@ def _row(setting: Setting) -> str:
     cells = [
         f"`{setting.name}`",
         setting.type.lower(),
-        default,
+        _default(setting),
         allowed_text(setting).replace("|", "\\|") + unit,
         setting.tier,
-        "yes" if setting.is_effective else "no",
         seventh,
-        _meaning(setting).replace("|", "\\|"),
+        setting.meaning.replace("|", "\\|"),
     ]
     return "| " + " | ".join(cells) + " |\n"
-
-
-def _meaning(setting: Setting) -> str:
-    why = setting.why_without_effect
-    return f"{setting.meaning}. No effect: {why}" if why else setting.meaning
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from barnabas.config.data_directory import default_data_directory
 READ_ONLY = "read-only"
 PER_BROKER = "per-broker"
 CLUSTER_WIDE = "cluster-wide"
+NOT_BUILT = "not built yet"  # why a setting has no effect that without_effect.txt does not name
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 TABLE_PATH = os.path.join(_FOLDER, "settings.tsv")

@@ -14,4 +14,12 @@ def test_the_page_is_current():
 def test_every_setting_is_on_the_page():
     rows = [line for line in page().splitlines() if line.startswith("| `")]
     assert len(rows) == sum(len(settings_of(s)) for s in ("broker", "topic", "group"))
-    assert {row.replace("\\|", "").count("|") for row in rows} == {9}
+    assert {row.replace("\\|", "").count("|") for row in rows} == {8, 5}
+
+
+def test_settings_without_effect_stand_apart():
+    working, without_effect = page().split(" without effect\n", 1)
+    for scope in ("broker", "topic", "group"):
+        for setting in settings_of(scope).values():
+            there = working if setting.is_effective else without_effect
+            assert f"\n| `{setting.name}` |" in there, setting.name
