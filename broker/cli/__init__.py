@@ -15,20 +15,20 @@ from barnabas import __version__
 from barnabas.cli.parser import CommandParser, nearest, usage_error
 
 COMMANDS = {
-    "start": "run a broker here: one process, one node, no configuration needed",
-    "cluster": "the brokers of a cluster, their listeners, and the controller",
+    "start": "run a broker in the foreground; no configuration is needed",
+    "cluster": "list the brokers of a cluster, their listeners, and the controller",
     "topics": "list, create, describe, alter and delete topics",
     "produce": "send lines of standard input or of files as records",
     "consume": "print the records of a topic, byte for byte",
-    "offsets": "where partitions begin and end, and the offset of a time",
-    "groups": "who reads what and how far behind; reset and delete consumer groups",
+    "offsets": "show where partitions begin and end, and the offset of a time",
+    "groups": "list, describe, reset and delete consumer and share groups",
     "transactions": "list, describe and abort transactions; find those that hang",
     "configs": "show and change settings of topics and brokers",
-    "plugins": "list and describe plugins, begin one of your own, reload a broker's",
-    "mirror": "copy topics of other clusters into one, for as long as it runs",
-    "bench": "how fast a broker takes, gives and passes on records",
-    "log": "look into the files of a log directory",
-    "checkpoint": "look into Spark's checkpoints; move them to and from consumer groups",
+    "plugins": "list and describe plugins, make a new one, load those of a broker again",
+    "mirror": "copy topics of other clusters into one, until it is stopped",
+    "bench": "measure how fast a broker takes and gives records",
+    "log": "show what the files of a log directory hold",
+    "checkpoint": "show, verify and rewind Spark's checkpoints; copy offsets to and from groups",
     "spark-load": "load topics into parquet files by Spark, batch after batch, each record once",
 }
 

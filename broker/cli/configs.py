@@ -22,7 +22,7 @@ EPILOG = """\
 KIND is topic (with a name), broker (with its id), or default (what all brokers share).
 
 examples:
-  barnabas configs describe topic news           what somebody set
+  barnabas configs describe topic news           what is not at its default
   barnabas configs describe broker 1 --all       every setting, and where it comes from
   barnabas configs alter topic news --add retention.ms=3600000
   barnabas configs alter topic news --append cleanup.policy=compact
@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("name", metavar="NAME", nargs="?", help="topic, or broker id")
         sub.set_defaults(act=_describe if name == "describe" else _alter)
         if name == "describe":
-            sub.add_argument("--all", action="store_true", help="those at their default too")
+            sub.add_argument("--all", action="store_true", help="also settings at their default")
             sub.add_argument(
                 "--unsupported",
                 action="store_true",
@@ -66,7 +66,7 @@ def _change_options(parser: argparse.ArgumentParser) -> None:
     for flag, meaning in (
         ("--add", "set it"),
         ("--append", "add items to a list"),
-        ("--subtract", "take items off a list"),
+        ("--subtract", "remove items from a list"),
     ):
         parser.add_argument(
             flag,
@@ -77,9 +77,11 @@ def _change_options(parser: argparse.ArgumentParser) -> None:
             help=f"{meaning}; may be repeated",
         )
     parser.add_argument(
-        "--delete", metavar="KEY", action="append", default=[], help="back to the default"
+        "--delete", metavar="KEY", action="append", default=[], help="reset it to its default"
     )
-    parser.add_argument("--dry-run", action="store_true", help="only ask whether it would be taken")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only ask whether the broker would accept it"
+    )
     json_lines_option(parser)
 
 

@@ -48,7 +48,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="from the oldest record")
     start.add_argument(
-        "--offset", type=int, metavar="N", help="from this offset; below 0: so many before the end"
+        "--offset",
+        type=int,
+        metavar="N",
+        help="from this offset; a negative number counts from the end",
     )
     start.add_argument(
         "--time", type=moment, metavar="TIME", help="from this time: ISO 8601, or ms since 1970"
@@ -56,22 +59,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--end",
         action="store_true",
-        help="stop at the end as it is now; begins at the oldest unless told otherwise",
+        help="stop at the present end; from the oldest record unless --offset or --time is given",
     )
-    parser.add_argument("--count", type=int, metavar="N", help="stop after so many records")
+    parser.add_argument("--count", type=int, metavar="N", help="stop after this number of records")
     parser.add_argument(
-        "--partitions", type=numbers, metavar="N,N", help="these alone (default: all)"
+        "--partitions", type=numbers, metavar="N,N", help="only these partitions (default: all)"
     )
-    parser.add_argument("--key", action="store_true", help="the key and a tab before the value")
-    parser.add_argument("--headers", action="store_true", help="key=value,... and a tab before it")
     parser.add_argument(
-        "--offsets", action="store_true", help="partition, offset and time and tabs before it"
+        "--key", action="store_true", help="print the key and a tab before the value"
     )
-    parser.add_argument("--separator", default="\\n", metavar="TEXT", help="after each (newline)")
     parser.add_argument(
-        "--committed", action="store_true", help="no records of open or aborted transactions"
+        "--headers", action="store_true", help="print key=value,... and a tab before the value"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON lines, one a record")
+    parser.add_argument(
+        "--offsets",
+        action="store_true",
+        help="print partition, offset and time, with tabs, before the value",
+    )
+    parser.add_argument(
+        "--separator", default="\\n", metavar="TEXT", help="written after each record (newline)"
+    )
+    parser.add_argument(
+        "--committed", action="store_true", help="skip records of open and aborted transactions"
+    )
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each record")
     decoder_options(parser)
     connection_options(parser)
 

@@ -52,19 +52,19 @@ A group is reset while it has no members. Offsets beyond what a partition holds 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     action = actions_of(parser, EPILOG, ACTIONS)
-    found = action("list", "the groups there are")
-    found.add_argument("--state", metavar="STATE", help="those in this state alone: Stable, Empty")
+    found = action("list", "list groups")
+    found.add_argument("--state", metavar="STATE", help="only groups in this state: Stable, Empty")
     json_option(found)
     describe = action("describe", "offsets, lag and members of groups")
     describe.add_argument("groups", metavar="GROUP", nargs="+")
     json_option(describe)
-    reset = action("reset", "set the offsets that a group goes on from")
+    reset = action("reset", "set the committed offsets of a group")
     reset.add_argument("group", metavar="GROUP")
     _where(reset)
     _whither(reset)
     reset.add_argument("--dry-run", action="store_true", help="only show what would be set")
     json_option(reset)
-    delete = action("delete", "forget groups and what they committed")
+    delete = action("delete", "delete groups with their committed offsets")
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     json_lines_option(delete)
 
@@ -79,7 +79,9 @@ def _where(parser: argparse.ArgumentParser) -> None:
         help="a topic, or some of its partitions; may be repeated",
     )
     parser.add_argument(
-        "--all-topics", action="store_true", help="all that the group has committed for"
+        "--all-topics",
+        action="store_true",
+        help="all topics for which the group has committed offsets",
     )
 
 
@@ -89,7 +91,12 @@ def _whither(parser: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--to-time", type=moment, metavar="TIME", help="the first record at or after a time"
     )
-    to.add_argument("--shift", type=int, metavar="COUNT", help="this many on; below 0: back")
+    to.add_argument(
+        "--shift",
+        type=int,
+        metavar="COUNT",
+        help="move by this number of records; a negative number moves back",
+    )
     to.add_argument("--file", metavar="FILE", help="lines of TOPIC,PARTITION,OFFSET")
 
 

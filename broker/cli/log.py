@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     dump.add_argument("files", metavar="FILE|DIR", nargs="+", type=Path)
-    dump.add_argument("--records", action="store_true", help="the records of each batch too")
+    dump.add_argument("--records", action="store_true", help="also the records of each batch")
     for what in ("keys", "values"):
         dump.add_argument(f"--{what}-as", choices=list(FORMS), help=f"how {what} are shown (text)")
     for option, topic in DECODERS.items():

@@ -21,9 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("topics", metavar="TOPIC", nargs="+")
     parser.add_argument(
-        "--time", type=moment, metavar="TIME", help="ISO 8601, or ms since 1970: its offset too"
+        "--time",
+        type=moment,
+        metavar="TIME",
+        help="also the offset of this time: ISO 8601, or ms since 1970",
     )
-    parser.add_argument("--partitions", type=numbers, metavar="N,N", help="these alone")
+    parser.add_argument("--partitions", type=numbers, metavar="N,N", help="only these partitions")
     json_option(parser)
     connection_options(parser)
 

@@ -39,12 +39,18 @@ class BadInput(Exception):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("topic", metavar="TOPIC", help="created if the broker is set to do so")
+    parser.add_argument(
+        "topic", metavar="TOPIC", help="the broker creates it if auto.create.topics.enable is set"
+    )
     parser.add_argument(
         "inputs", metavar="INPUT", nargs="*", help="files of lines; `-` or none: standard input"
     )
     parser.add_argument(
-        "--file", metavar="PATH", action="append", default=[], help="a file that is one record"
+        "--file",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="send the whole file as one record",
     )
     parser.add_argument(
         "--key-separator", metavar="TEXT", help="each line is KEY, this text, and VALUE"
@@ -60,15 +66,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--codec", choices=list(CODECS), default="none", help="compression")
     parser.add_argument(
-        "--acks", choices=list(ACKS), default="all", help="who has to have the records (all)"
+        "--acks",
+        choices=list(ACKS),
+        default="all",
+        help="which replicas must have the records before the broker answers (all)",
     )
-    parser.add_argument("--partition", type=int, help="default: by key, or any")
+    parser.add_argument("--partition", type=int, help="default: chosen by the key, or any")
     parser.add_argument(
         "--batch-bytes",
         type=batch_bytes,
         default=BATCH_BYTES,
         metavar="N",
-        help=f"records are gathered up to so many bytes for each partition ({BATCH_BYTES})",
+        help=f"the most bytes in one batch, before compression ({BATCH_BYTES})",
     )
     parser.add_argument("--quiet", action="store_true", help="no summary")
     encoder_options(parser)

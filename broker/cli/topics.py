@@ -44,32 +44,46 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     action = actions_of(parser, EPILOG, ACTIONS)
-    found = action("list", "the topics there are")
-    found.add_argument("--internal", action="store_true", help="those of the broker itself too")
+    found = action("list", "list topics")
+    found.add_argument(
+        "--internal",
+        action="store_true",
+        help="also the topics in which the broker keeps its own state",
+    )
     json_option(found)
-    create = action("create", "make topics")
+    create = action("create", "create topics")
     create.add_argument("topics", metavar="TOPIC", nargs="+")
     create.add_argument("--partitions", type=int, default=-1, help="default: the broker's")
     create.add_argument(
         "--replication-factor", type=int, default=-1, metavar="COUNT", help="default: the broker's"
     )
     _config_option(create)
-    create.add_argument("--if-not-exists", action="store_true", help="an existing one is no error")
+    create.add_argument(
+        "--if-not-exists", action="store_true", help="a topic that exists is no error"
+    )
     json_lines_option(create)
     describe = action("describe", "partitions, leaders, offsets and settings of topics")
     describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
     json_option(describe)
     alter = action("alter", "add partitions, change settings")
     alter.add_argument("topics", metavar="TOPIC", nargs="+")
-    alter.add_argument("--partitions", type=int, help="how many there shall be: more than now")
+    alter.add_argument(
+        "--partitions", type=int, help="the new number of partitions, larger than now"
+    )
     _config_option(alter)
     alter.add_argument(
-        "--delete-config", metavar="KEY", action="append", default=[], help="back to the default"
+        "--delete-config",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="set this setting back to its default",
     )
     json_lines_option(alter)
     delete = action("delete", "delete topics and all their records")
     delete.add_argument("topics", metavar="TOPIC", nargs="+")
-    delete.add_argument("--if-exists", action="store_true", help="a missing one is no error")
+    delete.add_argument(
+        "--if-exists", action="store_true", help="a topic that is missing is no error"
+    )
     delete.add_argument(
         "--internal",
         action="store_true",

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     described = action("describe", "state, timeout and partitions of transactional ids")
     described.add_argument("ids", metavar="ID", nargs="+")
     json_option(described)
-    opened = action("open", "transactions that partitions hold open")
+    opened = action("open", "open transactions of the partitions of a topic")
     opened.add_argument("topics", metavar="TOPIC", nargs="+")
     json_option(opened)
     hanging = action("find-hanging", "open transactions that no coordinator will end")
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="since the last record (default: the longest timeout and 5 minutes)",
     )
     json_option(hanging)
-    abort = action("abort", "end an open transaction in one partition")
+    abort = action("abort", "abort an open transaction in one partition")
     abort.add_argument("topic", metavar="TOPIC")
     abort.add_argument("partition", metavar="PARTITION", type=int)
     abort.add_argument("--start-offset", type=int, required=True, help="as `open` shows it")
