@@ -131,6 +131,7 @@ class Coordinators:
         """From now on with the partitions that this node leads."""
         for journal in self._journals:
             self._replicas.on_applied.append(journal.apply)
+            self._replicas.on_returned.append(journal.load_again)
             journal.apply(self._reader.state)
         self._tell_lane(self._reader.state)
         self._replicas.on_applied.append(self._tell_lane)

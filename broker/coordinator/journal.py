@@ -338,6 +338,15 @@ class CoordinatorLog:
             self._forget(index, led)
         self._load(come)
 
+    def load_again(self, topic: str, index: int) -> None:
+        """A partition whose log could not be used can be used again: loads it if it is led here and
+        not loaded."""
+        with self._lock:
+            led = self._led.get(index)
+            if topic != self.topic or led is None or led.ready or index in self._to_load:
+                return
+        self._load([index])
+
     def _led_in(self, topic: Topic) -> dict[int, tuple[str | None, int]]:
         return {
             index: (topic.topic_id, partition.state.leader_epoch)

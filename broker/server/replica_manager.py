@@ -54,6 +54,8 @@ class ReplicaManager:
         self.isr_expands = 0
         # Told of each state after it was carried out, on the thread that did.
         self.on_applied: list[Callable[[ClusterState], object]] = []
+        # Called with topic and partition of a log that was offline and can be used again.
+        self.on_returned: list[Callable[[str, int], object]] = []
         self._arrived: list[tuple[Topic, int, PartitionLog | None]] = []  # not served yet
         self._moved: list[tuple[Topic, int, PartitionState]] = []
         config.on_change.append(self._broker_config_changed)
@@ -275,6 +277,8 @@ class ReplicaManager:
                     back.append((name, index))
         for name, index in back:
             log.warning("%s-%d is served again", name, index)
+            for returned in self.on_returned:
+                returned(name, index)
         return len(back)
 
     def _open_again(self, topic: Topic, index: int) -> bool:

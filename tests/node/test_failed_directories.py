@@ -7,6 +7,7 @@ import time
 
 import pytest
 from api.admin_calls import admin_on
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from barnabas.node import CannotStart
 
@@ -163,3 +164,50 @@ def test_checkpoints_keep_what_they_said_of_a_partition_that_is_offline(
     with caplog.at_level(logging.ERROR), broker_on(tmp_path, dirs) as a:
         assert a.offset("t", -1, 1) == 1
     assert "offsets 0 to 0 are missing" in caplog.text
+
+
+def test_a_coordinators_partition_is_loaded_when_it_comes_back(tmp_path, caplog, immutable):
+    dirs = dirs_of(tmp_path, 1)
+    settings = {"offsets_topic_num_partitions": "1"}
+    place = TopicPartition("t", 0)
+
+    def group_on(a):
+        return Consumer({"bootstrap.servers": a.broker.bootstrap_servers, "group.id": "g"})
+
+    with broker_on(tmp_path, dirs, **settings) as a:
+        a.create("t")
+        assert a.produce("t", count=7) == 0
+        consumer = group_on(a)
+        consumer.commit(offsets=[TopicPartition("t", 0, 5)], asynchronous=False)
+        consumer.close()
+    (dirs[0] / ".kafka_cleanshutdown").unlink()
+    immutable(dirs[0] / "__consumer_offsets-0")
+    with caplog.at_level(logging.WARNING), broker_on(tmp_path, dirs, **settings) as a:
+        assert a.broker.node.rooms.replicas.is_offline("__consumer_offsets", 0)
+        consumer = group_on(a)
+        with pytest.raises(KafkaException):
+            consumer.committed([place], timeout=2)
+        immutable.clear()
+        assert [row.offset for row in consumer.committed([place], timeout=20)] == [5]
+        consumer.close()
+    assert "__consumer_offsets-0 is served again" in caplog.text
+
+
+def test_a_disk_that_became_read_only_is_left_out(tmp_path, caplog):
+    dirs = dirs_of(tmp_path, 2)
+    dirs[1].mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(dirs[1])]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no mounts here")
+    try:
+        places = written(tmp_path, dirs, partitions=4)
+        subprocess.run(["mount", "-o", "remount,ro", str(dirs[1])], check=True)
+        with pytest.raises(OSError, match="Read-only"):
+            (dirs[1] / "probe").touch()
+        with caplog.at_level(logging.ERROR), broker_on(tmp_path, dirs) as a:
+            for index, path in places.items():
+                expected = STORAGE_ERROR if path.parent == dirs[1] else 0
+                assert a.produce("t", partition=index) == expected
+        assert "Read-only file system" in caplog.text
+    finally:
+        subprocess.run(["umount", "-l", str(dirs[1])], check=True)
