@@ -2,6 +2,7 @@
 Apache Kafka 4.3.1 cuts them off and uses their offsets again; it ignores files named *.cut."""
 
 import logging
+import time
 
 import pytest
 from api.admin_calls import admin_on
@@ -100,3 +101,23 @@ def test_the_files_of_many_recoveries_are_limited(tmp_path, caplog):
         started(tmp_path, caplog)
     assert len(list(folder.glob("*.cut"))) == 8
     assert "was removed" in caplog.text
+
+
+def test_sound_records_that_cannot_be_set_aside_are_not_cut(tmp_path, caplog):
+    folder = killed_after(tmp_path)
+    (segment,) = folder.glob("*.log")
+    size = segment.stat().st_size // COUNT
+    content = flip(segment, DAMAGED * size + 80)
+    in_the_way = folder / f"{DAMAGED:020d}.cut.tmp"
+    in_the_way.mkdir()
+    with caplog.at_level(logging.ERROR), admin_on(tmp_path) as a:
+        assert a.produce("t") == 56
+        assert segment.read_bytes() == content
+        assert "t-0 cannot be opened" in caplog.text and "Is a directory" in caplog.text
+        in_the_way.rmdir()
+        give_up = time.monotonic() + 10
+        while a.produce("t") != 0:
+            assert time.monotonic() < give_up, "the partition did not come back"
+            time.sleep(0.2)
+    (cut,) = folder.glob("*.cut")
+    assert cut.read_bytes() == content[DAMAGED * size :]
