@@ -177,8 +177,9 @@ def _builtin(name: str) -> str:
 
 def _says(text: str, line: str) -> bool:
     """Whether the first sentence of `text` says the same as `line`, case and marks aside."""
-    plain = [re.sub(r"[^a-z0-9 ]", "", one.lower()) for one in (text.split("\n\n")[0], line)]
-    return plain[1].strip() in plain[0].replace("\n", " ")
+    first = text.split("\n\n")[0].replace("\n", " ")
+    plain = [re.sub(r"[^a-z0-9 ]", "", one.lower()) for one in (first, line)]
+    return plain[1].strip() in plain[0]
 
 
 def example(kind: str) -> str:

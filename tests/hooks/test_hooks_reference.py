@@ -70,3 +70,33 @@ def test_every_view_is_on_the_page():
     for name, value in vars(views).items():
         if inspect.isclass(value) and value.__module__ == views.__name__ and name[0] != "_":
             assert f"### `{name}`" in text
+
+
+def test_no_built_in_says_its_first_line_twice():
+    """F35: the summary stood above a text that began with it."""
+    part = PAGE.read_text().split("## Built-in plugins\n")[1]
+    for section in part.split("\n### ")[1:]:
+        paragraphs = [" ".join(text.split()) for text in section.split("\n\n")[1:3]]
+        assert len(paragraphs) < 2 or not paragraphs[1].startswith(paragraphs[0]), section[:40]
+
+
+def test_every_field_of_a_view_is_explained():
+    """F35: fields had types and no words."""
+    for value in vars(views).values():
+        if (
+            inspect.isclass(value)
+            and hasattr(value, "_fields")
+            and value.__module__ == views.__name__
+        ):
+            found = {name: text for name, _, text in reference.fields_of(value)}
+            if value.__name__ != "Reject":
+                assert list(found) == list(value._fields) and all(found.values()), value
+
+
+def test_no_paragraph_is_torn_at_a_back_quote():
+    """F35: a line that began with a back-quote in the middle of a sentence began a paragraph."""
+    text = (
+        "When: every x, for each log whose policy has\n`delete`, of the plugins.\n`log`: the log."
+    )
+    told = reference._paragraphs(text)
+    assert "has\n`delete`, of the plugins.\n\n`log`: the log." in told

@@ -102,7 +102,7 @@ def test_from_a_group_and_back(session_broker, topic, tmp_path, capsys):
     checkpoint.plan(3, [offsets_json({topic: {0: 31}}, {topic: b"\1" * 16})], now_ms=1)
     checkpoint.commit_batch(3)
     status, out, _ = run(capsys, "verify", place, "--broker", "-b", servers)
-    assert status == 1 and f"topic {topic} was deleted and made anew since batch 3" in out
+    assert status == 1 and f"topic {topic} was deleted and created again since batch 3" in out
     nobody = run(capsys, "seed-from-group", "nobody", str(tmp_path / "n"), "-b", servers)
     assert nobody[0] == 1 and "has no committed offsets" in nobody[2]
 
