@@ -1,8 +1,8 @@
 """The messages of the protocol: schemas as text, classes and codecs made from them on first use.
 
-Read on: messages.py (the door), schema.py (the text), headers.py, api_keys.py, json_form.py;
-the bytes themselves are cext/codec/wire.pyx. Beside them are the codecs of what a records field
-holds: batches.py and compression.py. I/O is elsewhere.
+Read on: messages.py (all messages), schema.py (the text), headers.py, api_keys.py, json_form.py;
+cext/codec/wire.pyx encodes and decodes the bytes. batches.py and compression.py are the codecs of
+the content of a records field. This package does no I/O.
 """
 
 from barnabas.cext.codec.wire import MalformedMessage, UnwritableMessage

@@ -1,5 +1,5 @@
-"""The API keys: name and versions of each. Which of them this broker serves is not said here, but
-by the handlers (barnabas.api).
+"""The API keys: name and versions of each. The handlers (barnabas.api) define which of them this
+broker serves.
 
 Versions reach from the oldest that Kafka 2.7 spoke to the newest stable one of 4.4; a version that
 4.4 marks as unstable is left out.
@@ -51,7 +51,7 @@ def _version(text: str) -> int | None:
 
 
 def api_key(key: int, version: int | None = None) -> ApiKey:
-    """The row of a key. Raises UnsupportedVersion for a key or version that nobody speaks."""
+    """The row of a key. Raises UnsupportedVersion for a key or version that Kafka does not have."""
     row = api_keys().get(key)
     if row is None:
         raise UnsupportedVersion(f"there is no API key {key}")

@@ -1,8 +1,8 @@
 """Record sets as they stand in requests, answers and logs: every magic, every codec.
 
 The byte formats are cext's (records.pyx for magic 2, messageset.pyx for 0 and 1), the codecs are
-compression.py's; this file puts the two together. `decode_batches` walks a record set; a batch's
-header is read and its CRC checked at once, its records only when somebody asks.
+compression.py's; this file combines the two. `decode_batches` walks a record set; it reads a
+batch's header and checks its CRC at once, and decodes its records with their first use.
 
 Bytes that are no record set raise CorruptRecords and nothing else, whatever is wrong with them:
 kind "too large" when a batch inflates past size_max, with the codec's own error as the cause.

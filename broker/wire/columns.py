@@ -28,7 +28,7 @@ def read_columns(
 def add_columns(
     builder: ColumnsBuilder, data: Buffer, *, offset_min: int = 0, partial_tail: bool = False
 ) -> None:
-    """The same, into columns that hold what came before."""
+    """Like `columns_of`, into columns that hold earlier records."""
     view = memoryview(data).cast("B")
     at = builder.add_batches(view, offset_min=offset_min)
     while builder.stop == PACKED:

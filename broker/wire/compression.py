@@ -102,7 +102,7 @@ def check_codec(codec: int, magic: int) -> None:
 
 
 class _Inflated:
-    """Decoded chunks on their way to who takes them, counted against the limit."""
+    """Decoded chunks for `take`, counted against the limit."""
 
     def __init__(self, size_max: int, take: Callable[[bytes], object]) -> None:
         self.size_max = size_max
@@ -110,7 +110,8 @@ class _Inflated:
         self.take = take
 
     def ask(self) -> int:
-        """How much to ask the decoder for: never more than shows that the limit is passed."""
+        """The bytes to request from the decoder: never more than needed to see the limit
+        exceeded."""
         return min(CHUNK_BYTES, self.size_max - self.size_bytes + 1)
 
     def reserve(self, size_bytes: int) -> None:

@@ -6,9 +6,9 @@
     response v0   correlationId int32                                   inflexible; all ApiVersions
     response v1   v0, tagged section                                    flexible versions
 
-ApiVersions answers with header v0 in every version: who asks does not know yet what we speak. For
-the same reason its request header is read in versions that nobody knows, so that error 35 can go
-back under the right correlation id.
+ApiVersions answers with header v0 in every version, because its sender does not know our versions
+yet. For the same reason the header of an unknown version of its request is read, so that error 35
+has the right correlation id.
 """
 
 from functools import cache
@@ -21,7 +21,7 @@ from barnabas.wire.messages import Buffer, by_name, request, response
 
 
 def request_header_version(key: int, version: int) -> int:
-    """Raises UnsupportedVersion for an unknown key; the version may be one that nobody knows."""
+    """Raises UnsupportedVersion for an unknown key; the version may be unknown."""
     if key == CONTROLLED_SHUTDOWN and version == 0:
         return 0
     flexible_from = api_key(key).request_flexible_from

@@ -6,7 +6,7 @@
 | value | int16 version, then that version of the value's message; null: what the key named is |
 |       | no longer there                                                                     |
 
-The types of one topic are numbered apart from those of another. A type that is not known, and a
+Each topic has its own numbering of types. A type that is not known, and a
 version that is too new, raise UnknownRecord: a newer broker wrote them, and who reads a log at its
 start passes over them. Bytes that are no such record raise MalformedMessage.
 

@@ -1,4 +1,4 @@
-"""The door to all messages: by name, or by API key and direction.
+"""All messages: by name, or by API key and direction.
 
     metadata = response(3)
     topic = metadata.struct("topics")(name="t", partitions=[])
@@ -24,8 +24,8 @@ from barnabas.wire.schema import Field, Schema, places, schema_of, within
 
 Buffer = bytes | bytearray | memoryview
 
-# One lock for all that is made on first use: a class made twice would refuse its twin's objects. A
-# fork waits for whoever holds it, or the child would wait for a thread that it does not have.
+# One lock for all lazy creation: a class that is made twice would refuse its twin's objects. A fork
+# takes the lock first; otherwise the child could wait for a thread that it does not have.
 _making = RLock()
 register_at_fork(
     before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release
@@ -91,7 +91,7 @@ class Message:
         return fields
 
     def default_of(self, field: Field, path: str) -> Any:
-        """What a new object holds: None, a value, a list, or the class of a struct that must be."""
+        """The default of a field: None, a value, a list, or the class of a required struct."""
         must_be = not field.array and field.base == "{}" and field.default_text != "null"
         # Where null can be sent, None is taken: leaving the field out means a struct of defaults.
         by_class = field.tag < 0 or bool(field.nullable)

@@ -1,9 +1,8 @@
 """The schema text, read lazily: an index of all messages, and the fields of those that are used.
 
 The grammar stands at the head of schemas/messages.txt. Indexing looks at the head lines alone
-(well under a millisecond for all files together); the fields of a message are parsed when somebody
-asks for that message. The start of a broker waits for this module, so it imports neither
-dataclasses nor pathlib, which cost more than all it does. Next: messages.py.
+(well under a millisecond for all files together); the fields of a message are parsed with its first
+use. Next: messages.py.
 """
 
 import re
@@ -67,7 +66,7 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """The value of a field nobody set. A struct's is None here: messages.py knows its class."""
+        """The default value of a field. A struct's is None here: messages.py knows its class."""
         text = self.default_text
         if self.array:
             return None if text == "null" else []
@@ -98,7 +97,7 @@ class Schema(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a message's text stands, before anybody has read it."""
+    """The place of a message's text, before it is parsed."""
 
     file: str
     start: int

@@ -4,7 +4,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 
 UUID_BYTES = 16
-# Metadata names the ids of all topics that it lists: a client of many topics asks for thousands.
+# Metadata names the ids of all topics that it lists: one answer may have thousands.
 UUIDS_KEPT = 16384
 TEXT_LETTERS = 22
 

@@ -1,4 +1,4 @@
-"""The checked cursor: the one way cext reads bytes that somebody else sent.
+"""The checked cursor: the one way in which cext reads bytes from clients, peers and disks.
 
 A cursor is a pointer, an end and a flag. A read past the end sets `bad` and gives 0 (or NULL),
 so a parser may read a whole structure and look at `bad` once. Nothing is ever read past `end`.

@@ -1,4 +1,4 @@
-"""Kafka's error codes as the lanes name them; broker/errors.py has all of them."""
+"""Names of the Kafka error codes that native handlers use; broker/errors.py has all of them."""
 
 cdef enum:
     ERROR_UNKNOWN_SERVER_ERROR = -1

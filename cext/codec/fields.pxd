@@ -5,7 +5,7 @@
     array           int32 count                         unsigned varint of count + 1
     tagged fields   -                                   count, then (tag, size, bytes) each
 
-Null is -1 in the first and 0 in the second. Whatever cannot be so sets the cursor's `bad`.
+Null is -1 in the first and 0 in the second. An invalid value sets the cursor's `bad`.
 """
 from libc.stdint cimport INT16_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
@@ -16,8 +16,9 @@ from barnabas.cext.codec.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_left, cursor_take, cursor_uvarint,
 )
 
-cdef inline const uint8_t* read_string(Cursor* c, bint flexible, bint nullable, int32_t* size_bytes) noexcept nogil:
-    """NULL and size -1 for null, where it may be."""
+cdef inline const uint8_t* read_string(Cursor* c, bint flexible, bint nullable, int32_t* size_bytes)
+noexcept nogil:
+    """A nullable string: NULL and size -1 for null."""
     cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i16(c)
     size_bytes[0] = -1
     if n < 0 or n > INT16_MAX:
@@ -44,11 +45,12 @@ cdef inline int32_t read_count(Cursor* c, bint flexible) noexcept nogil:
     return <int32_t>n
 
 cdef inline void read_no_tags(Cursor* c, bint flexible) noexcept nogil:
-    """`bad` with any tagged field: for who leaves those that it does not know to Python."""
+    """Sets `bad` for any tagged field: for native handlers that leave such requests to Python."""
     if flexible and cursor_uvarint(c, 5) != 0:
         c.bad = True
 
-cdef inline void write_string(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept nogil:
+cdef inline void write_string(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept
+nogil:
     if flexible:
         buffer_uvarint(b, <uint64_t>size_bytes + 1)
     else:
@@ -61,7 +63,8 @@ cdef inline void write_null_string(Buffer* b, bint flexible) noexcept nogil:
     else:
         buffer_i16(b, -1)
 
-cdef inline void write_bytes(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept nogil:
+cdef inline void write_bytes(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept
+nogil:
     if flexible:
         buffer_uvarint(b, <uint64_t>size_bytes + 1)
     else:

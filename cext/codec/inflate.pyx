@@ -1,6 +1,6 @@
 """Decoders of lz4 frames and snappy blocks: bounded, checked, without the GIL.
 
-The most exposed parser of the product: what it reads was made by strangers. Its rules:
+The most exposed parser of the product: it reads bytes from any client. Its rules:
 
 - input is read below `iend` only, output is written below `oend` only, plus SLACK_BYTES that every
   allocation has behind `oend`, so that copies may go 8 or 16 bytes at a time and overshoot;
@@ -68,7 +68,8 @@ cdef void inflated_reset(Inflated* out, int64_t keep_bytes_max) noexcept nogil:
     if out.capacity_bytes > keep_bytes_max:
         inflated_free(out)
 
-cdef inline int _fail(Inflated* out, int status, int64_t position, const char* reason) noexcept nogil:
+cdef inline int _fail(Inflated* out, int status, int64_t position, const char* reason) noexcept
+nogil:
     out.position = position
     out.reason = reason
     return status
@@ -91,7 +92,7 @@ cdef int _reserve(Inflated* out, int64_t extra_bytes, int64_t size_max) noexcept
 
 
 cdef inline void _hand_over(Inflated* out) noexcept nogil:
-    """What nobody has taken yet."""
+    """The bytes that were not handed over yet."""
     out.take(out.context, out.data + out.taken_bytes, out.size_bytes - out.taken_bytes)
     out.taken_bytes = out.size_bytes
 

@@ -1,7 +1,7 @@
 """The message codec: one interpreter that reads and writes any message of the protocol.
 
-A Program says what one struct looks like in one version; barnabas.wire.schema makes programs from
-the schema text. Nothing is generated or compiled per message.
+A Program describes one struct in one version; barnabas.wire.schema makes programs from the schema
+text. No code is generated for a message.
 
     type             bytes                                     in flexible versions ("compact")
     bool, int8       1 (bool: 0 is false, all else true)       the same
@@ -21,10 +21,10 @@ Invariants. Bytes are read through the checked cursor alone, and a tagged field'
 its size says. A count is compared with the bytes left, at the least size of an element, before
 anything is allocated. Tags ascend. Nesting is bounded by the schema (DEPTH_MAX, checked when a
 Program is made). A failure raises MalformedMessage (reading) or UnwritableMessage (writing), both
-naming message, version, field path and byte position. What is refused is not half-returned.
+naming message, version, field path and byte position. A refused message returns nothing.
 
-The reader and the writer keep the path of the field in hand, so that an error can name it: two
-stores a field, against a try block at every level, which costs more on the way that succeeds.
+The reader and the writer keep the path of the current field, so that an error can name it: this
+takes two stores a field; a try block at every level would cost more in the common case.
 Next: broker/wire/schema.py.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -700,7 +700,8 @@ cdef int write_tagged(Writer* w, Program g, PyObject* o, Step* step, object unkn
     return 0
 
 
-cdef int write_known(Writer* w, Program g, PyObject* o, Step* step, int at, int64_t below) except -1:
+cdef int write_known(Writer* w, Program g, PyObject* o, Step* step, int at, int64_t below) except
+-1:
     """Known tagged fields from op `at` on with a tag below `below`; gives the op it stopped at.
 
     The size stands before the value and its own length depends on it, so the value is written

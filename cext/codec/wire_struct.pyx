@@ -25,7 +25,7 @@ cdef extern from "Python.h":
 
 
 cdef class Layout:
-    """Where the slots of one struct class are, and what each holds when nobody said."""
+    """The offsets of the slots of one struct class, and the default of each."""
     def __cinit__(self, type cls, tuple names, tuple defaults):
         self.names, self.defaults = names, defaults
         self.unknown = offset_of(cls, "unknown")

@@ -1,8 +1,8 @@
-"""What is counted of a topic: in stripes, so that network threads do not share a cache line.
+"""Counters of a topic, in stripes, so that network threads do not share a cache line.
 
-A thread counts in the stripe of its index; a stripe is made when it is first counted in, so a
-topic that nobody uses has none. Readers sum over the stripes. The counters live in the Topic of
-the partition table and go with it; the table keeps the sums of what has gone.
+A thread counts in the stripe of its index; a stripe is allocated with its first count, so an unused
+topic has none. Readers sum over the stripes. The counters live in the Topic of the partition table
+and are freed with it; the table keeps the sums of deleted topics.
 """
 from libc.stdint cimport int32_t, int64_t
 

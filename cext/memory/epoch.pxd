@@ -42,5 +42,6 @@ cdef void epoch_collect(EpochDomain* domain) noexcept nogil
 cdef void epoch_wait(EpochDomain* domain) noexcept nogil
 
 cdef class Epochs:
-    """Python's owner of one domain; whoever keeps `domain` keeps a reference to this object."""
+    """Python's owner of one domain. An object that keeps `domain` also keeps a reference to
+    this."""
     cdef EpochDomain* domain

@@ -1,8 +1,8 @@
 """Histograms of times: log-linear buckets, sixteen to each power of two.
 
 A bucket is at most 1/16 of its value wide, so a quantile read from it is within 3 % of the truth.
-The unit is 1,024 ns; what is longer than 73 minutes is counted in the last bucket.
-One writer a histogram (or a lock around it); whoever reads sees counts that were true one by one.
+The unit is 1,024 ns; times over 73 minutes are counted in the last bucket.
+A histogram has one writer (or a lock around it). A reader sees each count as it was at some moment.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

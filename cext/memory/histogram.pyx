@@ -1,4 +1,4 @@
-"""What Python reads of the histograms of histogram.pxd, and the bounds of their buckets."""
+"""Python's view of the histograms of histogram.pxd, and the bounds of their buckets."""
 import threading
 
 from libc.stdint cimport int32_t, int64_t
@@ -26,7 +26,7 @@ cdef tuple histogram_sum(const Histogram** all_of_them, int count):
 
 
 def bucket_of(int64_t time_ns) -> int:
-    """Which bucket a time is counted in."""
+    """The bucket of a time."""
     return histogram_bucket(time_ns)
 
 

@@ -72,7 +72,8 @@ cdef inline bint int64_map_put(Int64Map* m, int64_t key, int64_t value) noexcept
     return True
 
 cdef inline bint int64_map_remove(Int64Map* m, int64_t key) noexcept nogil:
-    """Whether it was there. What follows in its run moves up, so that no search ends early."""
+    """Removes a key; returns whether it existed. The entries after it in its run move up, so that
+    no search ends early."""
     cdef int64_t at, hole, home
     if m.count == 0:
         return False

@@ -1,8 +1,8 @@
 """Bounded queues of jobs that network threads hand to Python threads.
 
-What is queued begins with a Job. Its owner may be gone while a Python thread works on it; whoever
-finishes it looks under the lock. Every function but jobs_init, jobs_free and jobs_is_done wants the
-lock held.
+Each queued struct begins with a Job. Its owner may be gone while a Python thread works on it; the
+thread that finishes it checks this under the lock. The caller holds the lock for every function but
+jobs_init, jobs_free and jobs_is_done.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
@@ -36,7 +36,7 @@ cdef struct Jobs:
     int64_t refused_count
 
 cdef class JobQueue:
-    """The queue as Python has it; who derives from it says what next() gives."""
+    """Python's owner of the queue; a subclass defines the result of next()."""
     cdef Jobs* jobs
     # The next job, for its reader to finish; NULL at the deadline (-1: no end) and when closed.
     # Comes back with the lock held.
@@ -70,7 +70,7 @@ cdef inline bint jobs_put(Jobs* jobs, Job* job) noexcept nogil:
     return True
 
 cdef inline void jobs_remove(Jobs* jobs, Job* job) noexcept nogil:
-    """A job that is queued is wanted no longer, or taken."""
+    """Removes a queued job: it was cancelled or taken."""
     cdef Job* before = NULL
     cdef Job* at = jobs.head
     while at != job:
@@ -85,7 +85,7 @@ cdef inline void jobs_remove(Jobs* jobs, Job* job) noexcept nogil:
     jobs.depth -= 1
 
 cdef inline void jobs_done(Job* job) noexcept nogil:
-    """Whoever sees it done sees all that was written before."""
+    """Whether a job is done. A thread that sees it done also sees all earlier writes."""
     atomic_store_i32(&job.state, JOB_DONE)
 
 cdef inline bint jobs_is_done(const Job* job) noexcept nogil:

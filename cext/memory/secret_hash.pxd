@@ -1,4 +1,4 @@
-"""Hashes of what clients name, under a secret: nobody can choose names that share a place."""
+"""Hashes of names from clients, with a secret key: no client can choose names that collide."""
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef extern from "<sys/random.h>" nogil:
@@ -20,6 +20,8 @@ cdef inline int secret_init(Secret* secret) except -1:
 cdef inline int64_t secret_hash(const Secret* secret, const uint8_t* p, int64_t n) noexcept nogil:
     return <int64_t>siphash128(secret.key, p, n).low
 
-cdef inline int64_t secret_hash_within(const Secret* secret, int64_t outer, const uint8_t* p, int64_t n) noexcept nogil:
-    """Of a member of what has the hash `outer`: one id may be in many groups."""
+cdef inline int64_t secret_hash_within(const Secret* secret, int64_t outer, const uint8_t* p,
+int64_t n) noexcept nogil:
+    """The hash of a member id within the group with the hash `outer`: one id may be in many
+    groups."""
     return <int64_t>(<uint64_t>outer * 31 + <uint64_t>secret_hash(secret, p, n))

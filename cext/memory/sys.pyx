@@ -129,7 +129,8 @@ cdef inline Rules* _rules(System* s) noexcept nogil:
 
 # ------------------------------------------------------------------------------------- the calls
 
-cdef ssize_t _pread(System* s, int fd, void* into, size_t size_bytes, int64_t position) noexcept nogil:
+cdef ssize_t _pread(System* s, int fd, void* into, size_t size_bytes, int64_t position) noexcept
+nogil:
     cdef Rules* rules = _rules(s)
     cdef bint shorten = False
     cdef int failed
@@ -142,7 +143,8 @@ cdef ssize_t _pread(System* s, int fd, void* into, size_t size_bytes, int64_t po
     return real_pread(fd, into, size_bytes, position)
 
 
-cdef ssize_t _short_pwritev(int fd, const iovec* parts, int part_count, int64_t position) noexcept nogil:
+cdef ssize_t _short_pwritev(int fd, const iovec* parts, int part_count, int64_t position) noexcept
+nogil:
     """Writes half of the first part that has two bytes or more."""
     cdef iovec half
     half.iov_base = parts[0].iov_base
@@ -317,8 +319,8 @@ cdef int64_t read_whole(
 # ------------------------------------------------------------------------------------ for Python
 
 def sync_filesystem(path) -> bool:
-    """Brings everything written to the file system of a directory to disk with one call, for those
-    who made many small files at once. False: this system cannot. Raises OSError."""
+    """Flushes the whole file system of a directory to disk with one call, for callers that created
+    many small files. False: this system cannot do it. Raises OSError."""
     cdef bytes name = os.fsencode(path)  # holds the bytes that `text` points into
     cdef const char* text = name
     cdef int status
@@ -374,7 +376,7 @@ cdef class SystemCalls:
             free(self.table.rules)
 
     def count_calls(self) -> None:
-        """From now on calls() counts; a rule turns it on as well."""
+        """Makes calls() count from now on; a rule of fault() does so too."""
         _ruled(self)
 
     def fault(self, str call, str action, *, int errno=0, int64_t nth=1, int64_t count=1,
@@ -439,11 +441,11 @@ cdef class SystemCalls:
         return _ruled(self).calls[<int>_CALLS.index(call)]
 
     def move_wall_clock(self, int64_t ms) -> None:
-        """Moves it by ms, on top of former moves; back when negative."""
+        """Moves the wall clock by ms, in addition to former moves; backwards when negative."""
         atomic_add_i64(&_ruled(self).wall_moved_ms, ms)
 
     def move_monotonic(self, int64_t ms) -> None:
-        """Moves the clock of timeouts by ms, on top of former moves."""
+        """Moves the monotonic clock, which timeouts use, by ms, in addition to former moves."""
         atomic_add_i64(&_ruled(self).monotonic_moved_ns, ms * 1000000)
 
     def wall_ms(self) -> int:
@@ -454,6 +456,6 @@ cdef class SystemCalls:
 
 
 def keep_for_ever(object thing) -> None:
-    """Nothing of it is ever given back. For what a forked child inherits: its memory is a copy, but
-    the descriptors, locks and files behind it are the parent's."""
+    """Never releases an object. For objects that a forked child inherits: their memory is a copy,
+    but their descriptors, locks and files belong to the parent."""
     Py_INCREF(thing)

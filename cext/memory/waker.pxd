@@ -1,4 +1,4 @@
-"""How any thread wakes a request that waits: the reactor hands one out, waiters keep it."""
+"""Wakes a waiting request, from any thread. The reactor creates wakers; waiters keep them."""
 from libc.stdint cimport int32_t, uint64_t
 
 cdef struct Waker:

@@ -1,4 +1,4 @@
-"""A batch or message of a segment as its header tells; described in batch_at.pyx."""
+"""The header of a batch or message in a segment; described in batch_at.pyx."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum:
@@ -14,4 +14,5 @@ cdef struct BatchAt:            # a batch or message as its header tells
     int32_t attributes
     int32_t leader_epoch
 
-cdef int batch_header_at(const uint8_t* p, int64_t left, int64_t file_left, BatchAt* found) noexcept nogil
+cdef int batch_header_at(const uint8_t* p, int64_t left, int64_t file_left, BatchAt* found) noexcept
+nogil

@@ -1,7 +1,7 @@
 """Reading a header in the middle of a file, by its first bytes alone.
 
-Walks of a segment go from header to header; what a length says is believed only as far as the file
-reaches. Next on the data path: cext/log/segment.pyx.
+Walks over a segment go from header to header; a length is trusted only within the file's size. Next
+on the data path: cext/log/segment.pyx.
 """
 from barnabas.cext.codec.endian cimport be16_load, be32_load, be64_load
 from barnabas.cext.record.messageset cimport MESSAGE_V0_SIZE_MIN, MESSAGE_V1_SIZE_MIN

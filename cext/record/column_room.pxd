@@ -1,4 +1,4 @@
-"""Room of columns that were let go, for the next ones; described in column_room.pyx."""
+"""A pool of memory of released columns; described in column_room.pyx."""
 from libc.stdint cimport int64_t
 
 from barnabas.cext.record.column_table cimport Table

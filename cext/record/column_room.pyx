@@ -1,16 +1,16 @@
-"""Room of columns that were let go, for the next ones.
+"""A pool of memory of released columns, for the next ones.
 
-To find and clear a page costs more than to fill it with records, and malloc gives large pieces
-back to the system, which takes their pages. So tables that were let go are kept whole, the last one
-first, and a table that is about to have as much room takes one of them.
+Fetching and clearing a page costs more than filling it with records, and malloc returns large
+blocks to the system, which takes their pages. So released tables are kept whole, and a new table of
+about the same size takes the one that was released last.
 
-Limits: KEPT_BYTES_MAX of room altogether, and KEPT_TABLES_MAX tables; for what is more the oldest is
-freed. Beyond PLAIN_BYTES_MAX the system is told (MADV_FREE) that it may have the pages when
-it needs them, without asking: their content is nobody's. Small tables are malloc's affair, and a
-table that would leave more than half of its room unused is not taken.
+Limits: KEPT_BYTES_MAX in total, and KEPT_TABLES_MAX tables; beyond them the oldest is freed. Beyond
+PLAIN_BYTES_MAX the system may take the pages when it needs them (MADV_FREE), because their content
+is unused. malloc manages small tables, and a table that would leave more than half of its memory
+unused is not taken.
 
-One lock, which nobody waits for: who finds it taken does without. So a process that was forked
-while another thread held it goes on without kept room.
+No thread waits for the one lock: a thread that finds it taken allocates memory instead. So a
+process that was forked while another thread held the lock goes on without the pool.
 
 Next on the data path: cext/record/columns.pyx.
 """
@@ -92,8 +92,8 @@ cdef void _offer(const Buffer* b) noexcept nogil:
 
 
 cdef bint _keep(const Table* t, int64_t bytes, Table* oldest) noexcept nogil:
-    """False when something must go before: `oldest`, which is the caller's then, or nothing when
-    somebody else is here."""
+    """Keeps a table. False when one must be freed first: `oldest`, which then belongs to the
+    caller, or none when another thread holds the lock."""
     global kept_bytes, kept_count
     cdef bint fits
     memset(oldest, 0, sizeof(Table))
@@ -137,5 +137,5 @@ cdef void room_give(Table* t) noexcept nogil:
 
 
 def room_kept_bytes() -> int:
-    """How much is kept now."""
+    """The bytes in the pool."""
     return atomic_load_i64(&kept_bytes)

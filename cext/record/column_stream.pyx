@@ -1,7 +1,7 @@
 """Columns one after another through Arrow's C stream interface: `pyarrow.table`, polars and duckdb
 take them as they come, a batch at a time, without a copy and without pyarrow at this end.
 
-An error of the iterator is told as EIO with its text and kept: the same is told again.
+An error of the iterator is reported as EIO with its text, and again by each later call.
 """
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF

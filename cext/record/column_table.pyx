@@ -6,15 +6,14 @@
     timestamp_type  int8, -1 none, 0 of creation, 1 of appending
 
 A binary column is int32 ends (one more than rows, the first 0), the bytes one after the other, and
-a bit a row that says whether it is there. Names of headers are binary because nothing makes a
-producer write UTF-8.
+a validity bit a row. Names of headers are binary because a producer need not write UTF-8.
 
 Invariants: a batch is added whole or not at all, so damage leaves the columns as they were; all
 columns have `rows` rows. Limits: 2 GiB of data a column (Arrow's 32-bit ends), then COLUMNS_FULL;
 memory grows with the bytes given: each batch reserves its own size once, so that the loop over its
 records asks for none; pages of a reserve that stay untouched are never resident.
 
-Fresh pages are what a copy of small records costs most: 4 KiB at a time they take longer than
+Fresh pages are the largest cost of copying small records: 4 KiB at a time they take longer than
 reading the records. Large columns therefore ask for huge pages.
 
 Next on the data path: cext/record/columns.pyx.
@@ -245,7 +244,8 @@ cdef void _bits_fill(uint8_t* valid, int64_t start, int64_t end, bint value) noe
         memset(valid + at, filled, ((end - 1) >> 3) - at + 1)
 
 
-cdef inline void _fill_ends(int32_t* ends, int64_t start, int64_t end, int64_t value) noexcept nogil:
+cdef inline void _fill_ends(int32_t* ends, int64_t start, int64_t end, int64_t value) noexcept
+nogil:
     cdef int64_t i
     for i in range(start, end):
         ends[i] = <int32_t>value
@@ -419,10 +419,10 @@ cdef int32_t _put_plain_run(
     return n
 
 
-# What the loop writes through are locals: a byte that is written could be any field of the table
-# for all the compiler knows, and each field would be loaded again after it. Keys, nulls and headers
-# are often absent from a whole batch: until the first one comes nothing is written for them, and
-# what they are then is filled in behind it in one go.
+# The loop writes through local pointers: the compiler must assume that a written byte could change
+# any field of the table, and would load each field again. Keys, nulls and headers are often absent
+# from a whole batch: until the first one comes nothing is written for them; then the missing
+# entries are filled in at once.
 cdef int _put_records(
     Table* t, const uint8_t* body, int64_t size, const BatchHeader* h, const Wanted* wanted,
     int64_t* position,

@@ -1,9 +1,9 @@
-"""Batches into columns: which records of a log a reader gets, and the finished table for Python.
+"""Batches into columns: the visible records of a log, and the finished table for Python.
 
-The columns themselves are in column_table.pyx. A walk goes from batch to batch: CRCs are checked;
-what lies outside the offsets asked for, markers of transactions, and records of aborted ones when
-those are known, are left out. Plain, lz4 and snappy batches and messages of magic 0, 1 and 2 become
-rows here without the GIL; for gzip and zstd the walk stops, and who called it opens the batch.
+The columns themselves are in column_table.pyx. A walk goes from batch to batch and checks CRCs. It
+leaves out records outside the requested offsets, transaction markers, and records of aborted
+transactions when these are known. Plain, lz4 and snappy batches and messages of magic 0, 1 and 2
+become rows here without the GIL; at gzip and zstd the walk stops, and its caller opens the batch.
 
     aborted transactions   (producer id, first offset, last offset), ascending by first offset. One
                            counts from the batch that its first offset lies in or before to its
@@ -58,7 +58,7 @@ STOPS = ("end", "cut off", "full", "past", "packed")    # by a WALK_ number
 # ------------------------------------------------------------------ aborted transactions
 
 cdef bint _walk_into(Walk* w, int64_t last_offset) noexcept nogil:
-    """The transactions that begin at or before this offset count from now on."""
+    """Activates the aborted transactions that begin at or before this offset."""
     cdef Aborted* grown
     cdef int64_t capacity
     while w.aborted_at < w.aborted_count and w.aborted[w.aborted_at].first_offset <= last_offset:
@@ -93,7 +93,7 @@ cdef bint _is_aborted(Walk* w, const BatchHeader* h) noexcept nogil:
 
 
 cdef void _pass_marker(Walk* w, const uint8_t* batch, const BatchHeader* h) noexcept nogil:
-    """After an abort marker its producer may begin a transaction that counts."""
+    """Deactivates a producer's aborted transaction at its abort marker."""
     cdef Cursor c = cursor_of(batch + BATCH_OVERHEAD, batch_size(h) - BATCH_OVERHEAD)
     cdef RecordView r
     cdef int64_t i = 0
@@ -111,8 +111,8 @@ cdef void _pass_marker(Walk* w, const uint8_t* batch, const BatchHeader* h) noex
 # ------------------------------------------------------------------ the walk
 
 cdef int _inflate(Walk* w, int codec, const uint8_t* body, int64_t size) noexcept nogil:
-    """The body is in w.scratch after 0. What cannot be opened here is for the caller, who also says
-    what is wrong with it."""
+    """Opens a body; after 0 it is in w.scratch. A body that cannot be opened here is left to the
+    caller, which also reports its damage."""
     cdef int status
     if codec == LZ4:
         status = lz4_frame_decode(&w.scratch, body, size, w.body_bytes_max)
@@ -294,7 +294,7 @@ cdef class Columns:
 
     @property
     def size_bytes(self) -> int:
-        """Of what the rows hold, with what it costs to say where it is."""
+        """The bytes of all rows, their index columns included."""
         return table_bytes(&self.t)
 
     def first_at(self, int64_t timestamp):
@@ -368,12 +368,12 @@ cdef class ColumnsBuilder:
 
     @property
     def stop(self) -> str:
-        """Why the last add() came no further: one of STOPS."""
+        """The reason why the last add() stopped: one of STOPS."""
         return STOPS[self.w.stop]
 
     @property
     def next_offset(self) -> int:
-        """Behind the last batch that was taken or passed over."""
+        """The offset after the last batch that was added or skipped."""
         return self.w.next_offset
 
     @property
@@ -387,8 +387,8 @@ cdef class ColumnsBuilder:
         self.w.bytes_max = bytes_max
 
     def expect(self, int64_t rows, int64_t key_bytes, int64_t value_bytes) -> None:
-        """Room for so much, so that the columns need not grow on the way. What is not used costs
-        addresses only."""
+        """Reserves memory, so that the columns need not grow. An unused part takes address space
+        only."""
         self._enter()
         try:
             self.expected = True
@@ -398,8 +398,9 @@ cdef class ColumnsBuilder:
             self.busy = False
 
     def without_aborted(self, transactions not None) -> None:
-        """Leave out the records of these transactions, (producer id, first offset, last offset or
-        None), of those that were told before alone the ones that the walk is inside of."""
+        """Leave out the records of these transactions: (producer id, first offset, last offset or
+        None). Of the transactions of an earlier call only the ones that the walk is inside of stay
+        active."""
         cdef list rows = sorted((first, pid, last) for pid, first, last in transactions)
         cdef Aborted* found = <Aborted*>calloc(max(len(rows), 1), sizeof(Aborted))
         cdef int64_t i
@@ -465,9 +466,9 @@ cdef class ColumnsBuilder:
         """Adds the batches of a record set from byte `start` on: records below offset_min left out,
         control batches too unless asked for.
 
-        Gives the byte it came to: the end, a batch that is cut off (as fetch answers may end), or
-        one that somebody else must open: give its content to add_body or add_wrapped. Raises as
-        add() does.
+        Returns the byte where it stopped: the end, a batch that is cut off (as fetch answers may
+        end), or a batch that the caller must open: pass its content to add_body or add_wrapped.
+        Raises as add() does.
         """
         self.only(offset_min, INT64_MAX)
         self.w.control = control
@@ -536,7 +537,8 @@ cdef class ColumnsBuilder:
         walk_error(status, position)
 
     def finish(self) -> Columns:
-        """What was added so far; the builder is empty after it, and expects as much again."""
+        """Returns the records added so far; the builder is empty then, and expects as many
+        again."""
         cdef Columns found = Columns.__new__(Columns)
         cdef bint whole
         self._enter()

@@ -1,4 +1,5 @@
-"""The rules of a produced batch's inside: structure, keys, timestamps; and what the leader corrects.
+"""The rules for the content of a produced batch: structure, keys, timestamps; and the leader's
+corrections.
 
 A batch is taken whole or not at all. A record without a key in a compacted topic, or a timestamp
 further from now than the topic allows, is named in the answer by its index; damage is not.
@@ -31,7 +32,8 @@ cdef enum:
     RECORD_OVERHEAD_V0 = 14
 
 
-cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept nogil:
+cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept
+nogil:
     out.error = error
     out.reason = reason
     out.message = message
@@ -43,8 +45,8 @@ cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* me
 cdef int16_t batch_frame_error(
     const uint8_t* records, int64_t size, int16_t version, BatchHeader* h, const char** message,
 ) noexcept nogil:
-    """What is cut off is refused as no batch at all, which nobody sends again; a frame that cannot
-    be true is damage of the way, and worth another try."""
+    """A cut-off batch is refused with an error that clients do not retry; an impossible frame is
+    damage in transit, and worth a retry."""
     cdef int status
     cdef int codec
     message[0] = NULL
@@ -129,15 +131,14 @@ cdef void body_check(
         return
     if rules.append_time:
         return
-    out.max_timestamp = summary.max_timestamp
-    # The largest timestamp says all about the future; the past needs a walk, and only when bounded.
-    if rules.timestamp_before_max_ms == INT64_MAX and not timestamp_refused(summary.max_timestamp, rules):
+    out.max_timestamp = summary.max_timestamp # The largest timestamp says all about the future; the
+    past needs a walk, and only when bounded. if rules.timestamp_before_max_ms == INT64_MAX and not
+    timestamp_refused(summary.max_timestamp, rules):
         return
     _name_rejected(body, size, h, rules, out)
     if out.rejected_count:
-        out.error = ERROR_INVALID_TIMESTAMP
-        out.reason = COUNT_REJECTED_TIMESTAMP
-        out.message = b"One or more records have a timestamp outside the range that the topic allows"
+        out.error = ERROR_INVALID_TIMESTAMP out.reason = COUNT_REJECTED_TIMESTAMP out.message =
+        b"One or more records have a timestamp outside the range that the topic allows"
 
 
 cdef void batch_correct(
