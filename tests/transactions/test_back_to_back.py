@@ -1,21 +1,20 @@
 """Producers that never pause: each request follows the answer before it at once.
 
 A client is told to try again while a transaction of its own is about to be complete; no other error
-may reach a producer that keeps to the protocol. Three seconds by default; BARNABAS_LONG=1 makes it
-a minute.
+may reach a producer that keeps to the protocol. Three seconds; a minute in the long form.
 """
 
-import os
 import random
 import threading
 import time
 
 import pytest
+from long_form import pick
 from transactions.dialogue import SETTINGS, Talk
 
 from barnabas import Broker
 
-RUN_S = 60.0 if os.environ.get("BARNABAS_LONG") else 3.0
+RUN_S = pick(short=3.0, long=60.0)
 TRY_AGAIN = (19, 51)  # NOT_ENOUGH_REPLICAS of Produce, CONCURRENT_TRANSACTIONS
 PATIENCE_S = 30
 
