@@ -107,6 +107,7 @@ def wait_until_all_go_on(workload: Workload, since: int) -> None:
         waiting = [kind for kind in waiting if not done(operations, kind, since, now())]
 
 
+@pytest.mark.slow
 def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
     def nothing(broker: BrokerProcess, workload: Workload) -> BrokerProcess:
         time.sleep(CALM_S)

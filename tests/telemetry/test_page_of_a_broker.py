@@ -174,6 +174,7 @@ def price_of_a_page(address):
     return text, cpu_s, max(gaps)
 
 
+@pytest.mark.slow
 def test_five_thousand_partitions_take_less_than_a_second(tmp_path):
     """And a thread of the Python lane has its turn meanwhile. The best of five scrapes counts:
     what else runs on the machine can only add to one."""

@@ -105,6 +105,7 @@ def rig(tmp_path):
     made.end()
 
 
+@pytest.mark.slow
 def test_kill_9_loses_nothing(rig):
     rig.start_mirror()
     rig.send(1500)
