@@ -16,8 +16,7 @@ from barnabas.cext.codec.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_left, cursor_take, cursor_uvarint,
 )
 
-cdef inline const uint8_t* read_string(Cursor* c, bint flexible, bint nullable, int32_t* size_bytes)
-noexcept nogil:
+cdef inline const uint8_t* read_string(Cursor* c, bint flexible, bint nullable, int32_t* size_bytes) noexcept nogil:
     """A nullable string: NULL and size -1 for null."""
     cdef int64_t n = <int64_t>cursor_uvarint(c, 5) - 1 if flexible else cursor_i16(c)
     size_bytes[0] = -1
@@ -49,8 +48,7 @@ cdef inline void read_no_tags(Cursor* c, bint flexible) noexcept nogil:
     if flexible and cursor_uvarint(c, 5) != 0:
         c.bad = True
 
-cdef inline void write_string(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept
-nogil:
+cdef inline void write_string(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept nogil:
     if flexible:
         buffer_uvarint(b, <uint64_t>size_bytes + 1)
     else:
@@ -63,8 +61,7 @@ cdef inline void write_null_string(Buffer* b, bint flexible) noexcept nogil:
     else:
         buffer_i16(b, -1)
 
-cdef inline void write_bytes(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept
-nogil:
+cdef inline void write_bytes(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept nogil:
     if flexible:
         buffer_uvarint(b, <uint64_t>size_bytes + 1)
     else:

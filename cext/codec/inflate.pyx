@@ -68,8 +68,7 @@ cdef void inflated_reset(Inflated* out, int64_t keep_bytes_max) noexcept nogil:
     if out.capacity_bytes > keep_bytes_max:
         inflated_free(out)
 
-cdef inline int _fail(Inflated* out, int status, int64_t position, const char* reason) noexcept
-nogil:
+cdef inline int _fail(Inflated* out, int status, int64_t position, const char* reason) noexcept nogil:
     out.position = position
     out.reason = reason
     return status

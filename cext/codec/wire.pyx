@@ -700,8 +700,7 @@ cdef int write_tagged(Writer* w, Program g, PyObject* o, Step* step, object unkn
     return 0
 
 
-cdef int write_known(Writer* w, Program g, PyObject* o, Step* step, int at, int64_t below) except
--1:
+cdef int write_known(Writer* w, Program g, PyObject* o, Step* step, int at, int64_t below) except -1:
     """Known tagged fields from op `at` on with a tag below `below`; gives the op it stopped at.
 
     The size stands before the value and its own length depends on it, so the value is written

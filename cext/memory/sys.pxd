@@ -11,18 +11,21 @@ cdef extern from "<sys/uio.h>" nogil:
         size_t iov_len
 
 cdef struct System:
-    ssize_t (*pread)(System*, int fd, void* into, size_t size_bytes, int64_t position) noexcept
-    nogil # 1 when the range is in the page cache, 0 when not int (*is_cached)(System*, int fd,
-    int64_t position, int64_t size_bytes) noexcept nogil ssize_t (*pwritev)(System*, int fd, const
-    iovec* parts, int part_count, int64_t position) noexcept nogil ssize_t (*sendfile)(System*, int
-    socket_fd, int file_fd, int64_t position, size_t size_bytes) noexcept nogil int
-    (*fdatasync)(System*, int fd) noexcept nogil int (*fsync_directory)(System*, const char* path)
-    noexcept nogil int (*ftruncate)(System*, int fd, int64_t size_bytes) noexcept nogil int
-    (*open)(System*, const char* path, int flags, int mode) noexcept nogil int (*close)(System*, int
-    fd) noexcept nogil int (*rename)(System*, const char* source, const char* target) noexcept nogil
-    int (*unlink)(System*, const char* path) noexcept nogil int64_t (*wall_ms)(System*) noexcept
-    nogil int64_t (*monotonic_ns)(System*) noexcept nogil void* rules                 # owned by
-    cext.memory.sys: fault rules and clock offsets
+    ssize_t (*pread)(System*, int fd, void* into, size_t size_bytes, int64_t position) noexcept nogil
+    # 1 when the range is in the page cache, 0 when not
+    int (*is_cached)(System*, int fd, int64_t position, int64_t size_bytes) noexcept nogil
+    ssize_t (*pwritev)(System*, int fd, const iovec* parts, int part_count, int64_t position) noexcept nogil
+    ssize_t (*sendfile)(System*, int socket_fd, int file_fd, int64_t position, size_t size_bytes) noexcept nogil
+    int (*fdatasync)(System*, int fd) noexcept nogil
+    int (*fsync_directory)(System*, const char* path) noexcept nogil
+    int (*ftruncate)(System*, int fd, int64_t size_bytes) noexcept nogil
+    int (*open)(System*, const char* path, int flags, int mode) noexcept nogil
+    int (*close)(System*, int fd) noexcept nogil
+    int (*rename)(System*, const char* source, const char* target) noexcept nogil
+    int (*unlink)(System*, const char* path) noexcept nogil
+    int64_t (*wall_ms)(System*) noexcept nogil
+    int64_t (*monotonic_ns)(System*) noexcept nogil
+    void* rules                 # owned by cext.memory.sys: fault rules and clock offsets
 
 # The whole of the bytes or an error: calls again after a short write, in pieces of at most
 # WRITE_PIECE_BYTES (larger ones cost several times as much: fresh pages). 0 or -errno; after an
@@ -30,9 +33,9 @@ cdef struct System:
 cdef enum:
     WRITE_PIECE_BYTES = 65536
 
-cdef int write_whole(System*, int fd, const void* bytes, int64_t size_bytes, int64_t position)
-noexcept nogil # Up to size_bytes, fewer only at the end of the file; -errno on failure. cdef
-int64_t read_whole(System*, int fd, void* into, int64_t size_bytes, int64_t position) noexcept nogil
+cdef int write_whole(System*, int fd, const void* bytes, int64_t size_bytes, int64_t position) noexcept nogil
+# Up to size_bytes, fewer only at the end of the file; -errno on failure.
+cdef int64_t read_whole(System*, int fd, void* into, int64_t size_bytes, int64_t position) noexcept nogil
 
 cdef class SystemCalls:
     """Python's handle of one table. An object that keeps `table` also keeps a reference to this."""

@@ -129,8 +129,7 @@ cdef inline Rules* _rules(System* s) noexcept nogil:
 
 # ------------------------------------------------------------------------------------- the calls
 
-cdef ssize_t _pread(System* s, int fd, void* into, size_t size_bytes, int64_t position) noexcept
-nogil:
+cdef ssize_t _pread(System* s, int fd, void* into, size_t size_bytes, int64_t position) noexcept nogil:
     cdef Rules* rules = _rules(s)
     cdef bint shorten = False
     cdef int failed
@@ -143,8 +142,7 @@ nogil:
     return real_pread(fd, into, size_bytes, position)
 
 
-cdef ssize_t _short_pwritev(int fd, const iovec* parts, int part_count, int64_t position) noexcept
-nogil:
+cdef ssize_t _short_pwritev(int fd, const iovec* parts, int part_count, int64_t position) noexcept nogil:
     """Writes half of the first part that has two bytes or more."""
     cdef iovec half
     half.iov_base = parts[0].iov_base

@@ -14,5 +14,4 @@ cdef struct BatchAt:            # a batch or message as its header tells
     int32_t attributes
     int32_t leader_epoch
 
-cdef int batch_header_at(const uint8_t* p, int64_t left, int64_t file_left, BatchAt* found) noexcept
-nogil
+cdef int batch_header_at(const uint8_t* p, int64_t left, int64_t file_left, BatchAt* found) noexcept nogil

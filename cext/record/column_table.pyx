@@ -244,8 +244,7 @@ cdef void _bits_fill(uint8_t* valid, int64_t start, int64_t end, bint value) noe
         memset(valid + at, filled, ((end - 1) >> 3) - at + 1)
 
 
-cdef inline void _fill_ends(int32_t* ends, int64_t start, int64_t end, int64_t value) noexcept
-nogil:
+cdef inline void _fill_ends(int32_t* ends, int64_t start, int64_t end, int64_t value) noexcept nogil:
     cdef int64_t i
     for i in range(start, end):
         ends[i] = <int32_t>value

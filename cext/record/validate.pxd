@@ -32,17 +32,15 @@ cdef inline bint timestamp_refused(int64_t timestamp, const BodyRules* rules) no
     if timestamp == -1:
         return False
     if timestamp < rules.now_ms:
-        return <uint64_t>rules.now_ms - <uint64_t>timestamp >
-        <uint64_t>rules.timestamp_before_max_ms
+        return <uint64_t>rules.now_ms - <uint64_t>timestamp > <uint64_t>rules.timestamp_before_max_ms
     return <uint64_t>timestamp - <uint64_t>rules.now_ms > <uint64_t>rules.timestamp_after_max_ms
 
-cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept
-nogil # `body`: the records, not compressed. The header obeys batch_rules already. cdef void
-body_check(const uint8_t* body, int64_t size, const BatchHeader* h, const BodyRules* rules, Verdict*
-out) noexcept nogil # Header fields that the leader corrects, with the CRC: append time, or the true
-largest timestamp. cdef void batch_correct(uint8_t* batch, BatchHeader* h, const BodyRules* rules,
-int64_t max_timestamp) noexcept nogil # What Kafka looks at before it asks who leads the partition.
-0: exactly one batch v2, read into h. cdef int16_t batch_frame_error(const uint8_t* records, int64_t
-size, int16_t version, BatchHeader* h, const char** message) noexcept nogil # Size, checksum and
-what the header alone tells; False with the verdict. cdef bint batch_head_check(const uint8_t*
-batch, const BatchHeader* h, int64_t bytes_max, Verdict* out) noexcept nogil
+cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept nogil
+# `body`: the records, not compressed. The header obeys batch_rules already.
+cdef void body_check(const uint8_t* body, int64_t size, const BatchHeader* h, const BodyRules* rules, Verdict* out) noexcept nogil
+# Header fields that the leader corrects, with the CRC: append time, or the true largest timestamp.
+cdef void batch_correct(uint8_t* batch, BatchHeader* h, const BodyRules* rules, int64_t max_timestamp) noexcept nogil
+# What Kafka looks at before it asks who leads the partition. 0: exactly one batch v2, read into h.
+cdef int16_t batch_frame_error(const uint8_t* records, int64_t size, int16_t version, BatchHeader* h, const char** message) noexcept nogil
+# Size, checksum and what the header alone tells; False with the verdict.
+cdef bint batch_head_check(const uint8_t* batch, const BatchHeader* h, int64_t bytes_max, Verdict* out) noexcept nogil

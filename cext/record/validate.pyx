@@ -32,8 +32,7 @@ cdef enum:
     RECORD_OVERHEAD_V0 = 14
 
 
-cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept
-nogil:
+cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept nogil:
     out.error = error
     out.reason = reason
     out.message = message
@@ -131,14 +130,15 @@ cdef void body_check(
         return
     if rules.append_time:
         return
-    out.max_timestamp = summary.max_timestamp # The largest timestamp says all about the future; the
-    past needs a walk, and only when bounded. if rules.timestamp_before_max_ms == INT64_MAX and not
-    timestamp_refused(summary.max_timestamp, rules):
+    out.max_timestamp = summary.max_timestamp
+    # The largest timestamp says all about the future; the past needs a walk, and only when bounded.
+    if rules.timestamp_before_max_ms == INT64_MAX and not timestamp_refused(summary.max_timestamp, rules):
         return
     _name_rejected(body, size, h, rules, out)
     if out.rejected_count:
-        out.error = ERROR_INVALID_TIMESTAMP out.reason = COUNT_REJECTED_TIMESTAMP out.message =
-        b"One or more records have a timestamp outside the range that the topic allows"
+        out.error = ERROR_INVALID_TIMESTAMP
+        out.reason = COUNT_REJECTED_TIMESTAMP
+        out.message = b"One or more records have a timestamp outside the range that the topic allows"
 
 
 cdef void batch_correct(
