@@ -1,7 +1,8 @@
 """Reads of a log for Python that come with the aborted transactions in what was read.
 
 Share groups that read committed records alone leave the batches of those transactions out
-(broker/coordinator/share). Consumers are served by the fetch lane. Next: cext/log/log_transactions.pyx.
+(broker/coordinator/share). Consumers are served by the fetch lane.
+Next: cext/log/log_transactions.pyx.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t

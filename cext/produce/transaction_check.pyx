@@ -8,7 +8,8 @@ whichever thread; the connection is woken and the one produce path goes on. For 
 clients add themselves the coordinator has answered beforehand, with expect().
 
 Limits: depth_max questions queued; a request that finds no place is refused and sent again.
-Next on the data path: cext/log/log_transactions.pyx; broker/coordinator/transactions takes the questions.
+Next on the data path: cext/log/log_transactions.pyx; broker/coordinator/transactions takes the
+questions.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
