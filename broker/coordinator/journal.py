@@ -416,8 +416,8 @@ class CoordinatorLog:
                 # It stays "loading": clients ask again, and nothing is decided on half a state.
                 log.error(
                     "%s-%d cannot be loaded: %s. Its clients are answered"
-                    " COORDINATOR_LOAD_IN_PROGRESS until the broker starts again or another one"
-                    " leads the partition",
+                    " COORDINATOR_LOAD_IN_PROGRESS until its log is served again, the broker"
+                    " starts again, or another one leads the partition",
                     self.topic,
                     index,
                     error,

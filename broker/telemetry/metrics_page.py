@@ -137,7 +137,10 @@ class MetricsPage:
         if self.state != RUNNING:
             return ""
         count = self.offline_partitions()
-        return f"{count} partitions are offline; the broker's log says why" if count else ""
+        if not count:
+            return ""
+        what = "1 partition is" if count == 1 else f"{count} partitions are"
+        return f"{what} offline; the broker's log says why"
 
     def _page(self) -> tuple[str, Iterator[bytes]]:
         from barnabas.telemetry.exposition import CONTENT_TYPE, write_page

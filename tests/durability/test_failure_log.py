@@ -75,7 +75,7 @@ def test_failed_flush_is_logged_at_once(tmp_path, caplog):
         assert f"{a.data}/t-0/{0:020d}.log" in line and "Input/output error" in line
         assert "offline until the broker is started again" in line
         assert value_of(a, OFFLINE) == 1
-        assert "1 partitions are offline" in fetched(a, "/health/ready")
+        assert "1 partition is offline" in fetched(a, "/health/ready")
 
 
 def test_failed_roll_is_logged_at_once(tmp_path, caplog):
