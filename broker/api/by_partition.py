@@ -8,7 +8,7 @@ from barnabas.wire import Struct
 
 def by_topic(
     request: Struct,
-    call: Call,
+    call: Call[object],
     partitions: Callable[[Struct], list[Struct]],
     names: Sequence[str] = ("name",),
 ) -> Struct:
@@ -22,7 +22,7 @@ def by_topic(
     )
 
 
-def with_codes(request: Struct, codes: Sequence[int], call: Call) -> Struct:
+def with_codes(request: Struct, codes: Sequence[int], call: Call[object]) -> Struct:
     """The answer of a commit: the codes of all its partitions, in their order."""
     row_of = call.struct("topics.partitions")
     at = iter(codes)
@@ -36,6 +36,6 @@ def with_codes(request: Struct, codes: Sequence[int], call: Call) -> Struct:
     return by_topic(request, call, rows, ("name", "topicId"))
 
 
-def with_code(request: Struct, code: int, call: Call) -> Struct:
+def with_code(request: Struct, code: int, call: Call[object]) -> Struct:
     """The same with one code for all."""
     return with_codes(request, [code] * sum(len(row.partitions) for row in request.topics), call)

@@ -1,22 +1,24 @@
-"""What a handler gets beside the request: who asks, in which version, and the rooms below."""
+"""What a handler gets beside the request: who asks, in which version, and what it may use."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
-    from barnabas.api.rooms import Rooms
     from barnabas.cext.network.request_queue import PendingRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request's surroundings."""
+Context = TypeVar("Context", covariant=True)
 
-    rooms: Rooms
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Context]):
+    """One request's surroundings. `context` is the record that the handler's module declares."""
+
+    context: Context
     key: int
     version: int
     pending: PendingRequest

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ConfigContext
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.controller import entity_configs
 from barnabas.errors import BrokerIdNotRegistered, InvalidRequest
@@ -19,20 +20,20 @@ GROUP = 32
 ENTITIES = {CLIENT_METRICS: entity_configs.CLIENT_METRICS, GROUP: entity_configs.GROUPS}
 
 
-def broker_of(name: str, call: Call) -> int | None:
+def broker_of(name: str, call: Call[ConfigContext]) -> int | None:
     """The broker that a resource names; None for "", which is all of them. Raises InvalidRequest,
     BrokerIdNotRegistered."""
     if not name:
         return None
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):
         raise InvalidRequest(f"{name[:60]!r} is no broker id")
-    if int(name) not in call.rooms.cluster().brokers:
+    if int(name) not in call.context.cluster().brokers:
         raise BrokerIdNotRegistered(f"there is no broker {name}")
     return int(name)
 
 
 def each_resource(
-    request: Struct, call: Call, alter: Callable[[Struct, Call], None]
+    request: Struct, call: Call[ConfigContext], alter: Callable[[Struct, Call[ConfigContext]], None]
 ) -> list[Struct]:
     """The answers of an alteration: one resource's trouble is not the others'."""
     asked = Counter((row.resourceType, row.resourceName) for row in request.resources)

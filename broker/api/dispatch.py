@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from barnabas.api.call import Call
 from barnabas.api.later import Later
-from barnabas.api.rooms import Rooms
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.api.table import Api
 from barnabas.cext.network.request_queue import PendingRequest
@@ -33,11 +33,11 @@ class Dispatcher:
 
     def __init__(
         self,
-        rooms: Rooms,
+        contexts: Mapping[type, object],
         table: Mapping[int, Api],
         count_errors: Callable[[int, Struct], object] | None = None,
     ) -> None:
-        self.rooms = rooms
+        self._contexts = contexts  # by their types
         self.table = table
         self._count_errors = count_errors  # with the key and the answer
 
@@ -54,7 +54,7 @@ class Dispatcher:
             raise CloseConnection(f"API key {key} version {version} is not served")
         assert api is not None
         answer_version = version if known else 0
-        call = Call(self.rooms, key, answer_version, pending)
+        call = Call(self._contexts[api.context], key, answer_version, pending)
         if not known:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)
@@ -76,7 +76,7 @@ class Dispatcher:
             self._count_errors(key, body)
         return encode_response(key, version, correlation_id, body)
 
-    def _handled(self, api: Api, call: Call) -> tuple[Struct, Struct | Later]:
+    def _handled(self, api: Api, call: Call[Any]) -> tuple[Struct, Struct | Later]:
         """The request and its answer."""
         try:
             # Bytes behind the message are passed over, as by Kafka: librdkafka 2.16 sends three of
@@ -89,7 +89,7 @@ class Dispatcher:
             raise CloseConnection(f"{api.name} version {call.version} is not served here")
         return asked, self._answered(api, call, asked)
 
-    def _answered(self, api: Api, call: Call, asked: Struct) -> Struct | Later:
+    def _answered(self, api: Api, call: Call[Any], asked: Struct) -> Struct | Later:
         assert api.handle is not None and api.refuse is not None
         try:
             try:
@@ -109,7 +109,7 @@ class _Sender:
     def __init__(
         self,
         api: Api,
-        call: Call,
+        call: Call[Any],
         asked: Struct,
         encode: Callable[[int, int, int, Struct], bytes],
     ) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
+from barnabas.api.contexts import PartitionContext
 from barnabas.cext.log.log_handle import LogError, LogHandle
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.records import CorruptRecords
@@ -36,6 +37,7 @@ from barnabas.wire.batches import decode_batches
 
 KEY = 2
 VERSIONS = (0, 11)
+CONTEXT = PartitionContext
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
@@ -46,7 +48,7 @@ COMMIT_WAIT_MS = 10_000
 Found = tuple[int, int, int]  # offset, timestamp, leader epoch
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
     asked = Counter(
         (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
     )
@@ -57,7 +59,7 @@ def handle(request: Struct, call: Call) -> Struct:
     return by_topic(request, call, rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[PartitionContext]) -> Struct:
     row_of = call.struct("topics.partitions")
 
     def rows(topic: Struct) -> list[Struct]:
@@ -68,12 +70,14 @@ def refuse(request: Struct, code: int, call: Call) -> Struct:
     return by_topic(request, call, rows)
 
 
-def _row(topic: str, row: Struct, asked: Counter, request: Struct, call: Call) -> Struct:
+def _row(
+    topic: str, row: Struct, asked: Counter, request: Struct, call: Call[PartitionContext]
+) -> Struct:
     row_of = call.struct("topics.partitions")
     try:
         if call.version > 0 and asked[topic, row.partitionIndex] > 1:
             raise InvalidRequest("a partition stands twice in the request")
-        partition = call.rooms.replicas.partition(topic, row.partitionIndex)
+        partition = call.context.replicas.partition(topic, row.partitionIndex)
         check_leader_epoch(row.currentLeaderEpoch, partition)
         if call.version == 0:
             offsets = list(_old_style(partition, row.timestamp, row.maxNumOffsets))
@@ -114,7 +118,9 @@ def visible_end(partition: PartitionHandle, committed_only: bool = False) -> int
     return int(partition.last_stable_offset if committed_only else partition.high_watermark)
 
 
-def _found(partition: PartitionHandle, time: int, request: Struct, call: Call) -> Found:
+def _found(
+    partition: PartitionHandle, time: int, request: Struct, call: Call[PartitionContext]
+) -> Found:
     log = log_of(partition)
     if call.version < FIRST_VERSION.get(time, 1) or time < PENDING_UPLOAD:
         raise UnsupportedVersion()
@@ -136,9 +142,11 @@ def _found(partition: PartitionHandle, time: int, request: Struct, call: Call) -
     return offset, timestamp, epoch
 
 
-def _inside(log: LogHandle, offset: int, time: int, call: Call) -> tuple[int, int]:
+def _inside(
+    log: LogHandle, offset: int, time: int, call: Call[PartitionContext]
+) -> tuple[int, int]:
     """The first record at or after a time in the compressed batch at `offset`."""
-    size_max = call.rooms.config.integer("max.decompressed.bytes")
+    size_max = call.context.config.integer("max.decompressed.bytes")
     try:
         for batch in decode_batches(log.read(offset, 1), size_max=size_max, partial_tail=True):
             for record in batch.records:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from barnabas.api import operations
 from barnabas.api.call import Call
+from barnabas.api.contexts import MetadataContext
 from barnabas.controller.topic_names import INTERNAL, check_topic_name
 from barnabas.errors import (
     InvalidTopicException,
@@ -27,11 +28,12 @@ from barnabas.wire.uuids import uuid_text
 
 KEY = 3
 VERSIONS = (0, 13)
+CONTEXT = MetadataContext
 NO_ID = bytes(16)
 
 
-def handle(request: Struct, call: Call) -> Struct:
-    state = call.rooms.cluster()
+def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
+    state = call.context.cluster()
     wanted = request.topics
     if wanted is None or (call.version == 0 and not wanted):
         topics = [_topic(topic, call) for topic in state.topics.values()]
@@ -41,10 +43,10 @@ def handle(request: Struct, call: Call) -> Struct:
         for row in topics:
             if row.errorCode in (0, LeaderNotAvailable.code):
                 row.topicAuthorizedOperations = operations.TOPIC
-    state = call.rooms.cluster()
+    state = call.context.cluster()
     answer = call.answer()(
         brokers=_brokers(state, call),
-        clusterId=call.rooms.cluster_id,
+        clusterId=call.context.cluster_id,
         controllerId=-1 if state.controller_id is None else state.controller_id,
         topics=topics,
     )
@@ -64,18 +66,18 @@ def lasting(answer: Struct) -> int:
     return 0 if any(codes) else len(codes)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[MetadataContext]) -> Struct:
     row = call.struct("topics")
     topics = [
         row(errorCode=code, name=topic.name, topicId=topic.topicId)
         for topic in request.topics or ()
     ]
     return call.answer()(
-        topics=topics, clusterId=call.rooms.cluster_id, controllerId=-1, errorCode=code
+        topics=topics, clusterId=call.context.cluster_id, controllerId=-1, errorCode=code
     )
 
 
-def _asked(request: Struct, state: ClusterState, call: Call) -> Iterable[Struct]:
+def _asked(request: Struct, state: ClusterState, call: Call[MetadataContext]) -> Iterable[Struct]:
     """One row for each topic asked for, by id where an id is given."""
     seen = set()
     for asked in request.topics:
@@ -99,17 +101,17 @@ def _asked(request: Struct, state: ClusterState, call: Call) -> Iterable[Struct]
             yield _topic(found, call)
 
 
-def _absent(name: str, may_create: bool, call: Call) -> Struct:
+def _absent(name: str, may_create: bool, call: Call[MetadataContext]) -> Struct:
     try:
         check_topic_name(name)
     except InvalidTopicException as error:
         return _missing(name, NO_ID, error.code, call)
-    if may_create and call.rooms.dynamic.boolean("auto.create.topics.enable"):
-        call.rooms.auto_creation.ask(name)
+    if may_create and call.context.dynamic.boolean("auto.create.topics.enable"):
+        call.context.auto_creation.ask(name)
     return _missing(name, NO_ID, UnknownTopicOrPartition.code, call)
 
 
-def _missing(name: str | None, topic_id: bytes, code: int, call: Call) -> Struct:
+def _missing(name: str | None, topic_id: bytes, code: int, call: Call[MetadataContext]) -> Struct:
     # Before version 12 a name cannot be null.
     shown = name if name is not None or call.version >= 12 else ""
     return call.struct("topics")(
@@ -120,7 +122,7 @@ def _missing(name: str | None, topic_id: bytes, code: int, call: Call) -> Struct
     )
 
 
-def _topic(topic: Topic, call: Call) -> Struct:
+def _topic(topic: Topic, call: Call[MetadataContext]) -> Struct:
     name, topic_id = topic.name, topic.topic_id
     return call.struct("topics")(
         name=name,
@@ -130,10 +132,11 @@ def _topic(topic: Topic, call: Call) -> Struct:
     )
 
 
-def _partitions(topic: Topic, call: Call) -> list[Struct]:
+def _partitions(topic: Topic, call: Call[MetadataContext]) -> list[Struct]:
     # Once a partition: what is the same for all is looked up before.
-    row, rooms, name = call.struct("topics.partitions"), call.rooms, topic.name
-    alive, offline, node_id = rooms.cluster().brokers, rooms.replicas.is_offline, rooms.node_id
+    row, context, name = call.struct("topics.partitions"), call.context, topic.name
+    alive, node_id = context.cluster().brokers, context.node_id
+    offline = context.replicas.is_offline
     rows = []
     for index, partition in topic.partitions.items():
         state, replicas = partition.state, partition.replicas
@@ -154,7 +157,7 @@ def _partitions(topic: Topic, call: Call) -> list[Struct]:
     return rows
 
 
-def _brokers(state: ClusterState, call: Call) -> list[Struct]:
+def _brokers(state: ClusterState, call: Call[MetadataContext]) -> list[Struct]:
     row = call.struct("brokers")
     rows = []
     for broker in state.brokers.values():

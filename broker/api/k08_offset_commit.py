@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from barnabas.api.by_partition import with_code, with_codes
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.group_records import NEVER, Committed
 from barnabas.errors import (
@@ -23,16 +24,17 @@ from barnabas.wire import Struct
 
 KEY = 8
 VERSIONS = (0, 10)
+CONTEXT = GroupContext
 NEW_PROTOCOL_FROM = 9
 IDS_FROM = 10
 
 Rows = list[tuple[str | None, Struct, Struct]]  # topic name, None: not known; topic; partition
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:
     if call.version == 0:
         return _to_the_tree(request, call)
-    state = call.rooms.cluster()
+    state = call.context.cluster()
     rows: Rows = []
     codes: list[int] = []
     for topic in request.topics:
@@ -49,7 +51,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
             else:
                 codes.append(0)
     later = Later()
-    now_ms = call.rooms.wall_ms()
+    now_ms = call.context.wall_ms()
     commits = [
         (name, row.partitionIndex, _committed(row, request, now_ms))
         for (name, _, row), code in zip(rows, codes, strict=True)
@@ -64,7 +66,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         later.settle(with_codes(request, merged, call))
 
     try:
-        call.rooms.groups.commit(
+        call.context.groups.commit(
             request.groupId,
             request.memberId,
             request.groupInstanceId,
@@ -74,7 +76,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
             version=call.version,
         )
     except IllegalGeneration:
-        known = request.groupId in call.rooms.groups.groups
+        known = request.groupId in call.context.groups.groups
         if call.version >= NEW_PROTOCOL_FROM and not known:
             raise GroupIdNotFound() from None
         raise
@@ -94,14 +96,14 @@ def _committed(row: Struct, request: Struct, now_ms: int) -> Committed:
     )
 
 
-def _to_the_tree(request: Struct, call: Call) -> Struct:
+def _to_the_tree(request: Struct, call: Call[GroupContext]) -> Struct:
     codes = []
     for topic in request.topics:
         for row in topic.partitions:
             try:
-                if call.rooms.cluster().partition(topic.name, row.partitionIndex) is None:
+                if call.context.cluster().partition(topic.name, row.partitionIndex) is None:
                     raise UnknownTopicOrPartition()
-                call.rooms.tree_offsets.commit(
+                call.context.tree_offsets.commit(
                     request.groupId, topic.name, row.partitionIndex, row.committedOffset
                 )
                 codes.append(0)
@@ -114,5 +116,5 @@ def _code(error: KafkaError | None) -> int:
     return 0 if error is None else error.code
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     return with_code(request, code, call)

@@ -9,6 +9,7 @@ members of the new protocol; v10 topic ids.
 from collections.abc import Iterable
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.coordinator.groups.group_records import Committed
 from barnabas.errors import (
     KafkaError,
@@ -21,6 +22,7 @@ from barnabas.wire import Struct
 
 KEY = 9
 VERSIONS = (0, 10)
+CONTEXT = GroupContext
 WHOLE_ERROR_FROM = 2
 GROUPS_FROM = 8
 IDS_FROM = 10
@@ -28,7 +30,7 @@ NO_OFFSET = -1
 NO_ID = bytes(16)
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[GroupContext]) -> Struct:
     if call.version == 0:
         return _from_the_tree(request, call)
     if call.version < GROUPS_FROM:
@@ -38,11 +40,11 @@ def handle(request: Struct, call: Call) -> Struct:
     return call.answer()(groups=[_group(asked, request, call) for asked in request.groups])
 
 
-def _group(asked: Struct, request: Struct, call: Call) -> Struct:
+def _group(asked: Struct, request: Struct, call: Call[GroupContext]) -> Struct:
     group_of = call.struct("groups")
     row_of, partition_of = call.struct("groups.topics"), call.struct("groups.topics.partitions")
     try:
-        call.rooms.groups.check_reader(asked.groupId, asked.memberId, asked.memberEpoch)
+        call.context.groups.check_reader(asked.groupId, asked.memberId, asked.memberEpoch)
         topics = _topics(asked.groupId, asked, request.requireStable, call)
     except KafkaError as error:
         return group_of(groupId=asked.groupId, errorCode=error.code)
@@ -53,8 +55,8 @@ Fetched = tuple[int, Committed | None, int]  # partition, what was committed, er
 Topics = list[tuple[str, bytes, list[Fetched]]]
 
 
-def _topics(group_id: str, asked: Struct, stable: bool, call: Call) -> Topics:
-    groups, state = call.rooms.groups, call.rooms.cluster()
+def _topics(group_id: str, asked: Struct, stable: bool, call: Call[GroupContext]) -> Topics:
+    groups, state = call.context.groups, call.context.cluster()
     by_id = call.version >= IDS_FROM
     unknown: Topics = []
     wanted: list[tuple[str, Iterable[int]]] = []
@@ -114,16 +116,16 @@ def _row(fetched: Fetched, partition_of: type[Struct]) -> Struct:
     )
 
 
-def _from_the_tree(request: Struct, call: Call) -> Struct:
+def _from_the_tree(request: Struct, call: Call[GroupContext]) -> Struct:
     row_of, partition_of = call.struct("topics"), call.struct("topics.partitions")
     topics: Topics = []
     for topic in request.topics:
         rows: list[Fetched] = []
         for index in topic.partitionIndexes:
             try:
-                if call.rooms.cluster().partition(topic.name, index) is None:
+                if call.context.cluster().partition(topic.name, index) is None:
                     raise UnknownTopicOrPartition()
-                offset = call.rooms.tree_offsets.fetch(request.groupId, topic.name, index)
+                offset = call.context.tree_offsets.fetch(request.groupId, topic.name, index)
                 # Version 0 says so for what was never committed.
                 code = UnknownTopicOrPartition.code if offset is None else 0
             except KafkaError as error:
@@ -134,7 +136,7 @@ def _from_the_tree(request: Struct, call: Call) -> Struct:
     return call.answer()(topics=_rows(topics, row_of, partition_of))
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     if call.version >= GROUPS_FROM:
         group_of = call.struct("groups")
         return call.answer()(

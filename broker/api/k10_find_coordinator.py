@@ -8,6 +8,7 @@ v1 key type, throttle time, message; v3 flexible; v4 several keys in one request
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import FindContext
 from barnabas.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
@@ -19,6 +20,7 @@ from barnabas.wire.uuids import uuid_bytes
 
 KEY = 10
 VERSIONS = (0, 6)
+CONTEXT = FindContext
 
 
 GROUP, TRANSACTION, SHARE = range(3)
@@ -29,7 +31,7 @@ NOWHERE = (-1, "", -1)
 Found = tuple[str, tuple[int, str, int], KafkaError | None]
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[FindContext]) -> Struct:
     known = (GROUP, TRANSACTION, SHARE) if call.version >= SHARE_FIRST_VERSION else (0, 1)
     if request.keyType not in known:
         return refuse(request, InvalidRequest.code, call)
@@ -43,17 +45,17 @@ def handle(request: Struct, call: Call) -> Struct:
     return _answer(found, call)
 
 
-def _coordinator(key_type: int, name: str, call: Call) -> tuple[int, str, int]:
+def _coordinator(key_type: int, name: str, call: Call[FindContext]) -> tuple[int, str, int]:
     if key_type == SHARE:
         _check_share_key(name)
-    journal = call.rooms.journals.get(key_type)
+    journal = call.context.journals.get(key_type)
     if journal is None:
         raise CoordinatorNotAvailable()
     try:
         journal.ensure()
     except KafkaError as error:  # as Kafka: it may be possible in a moment
         raise CoordinatorNotAvailable() from error
-    state = call.rooms.cluster()
+    state = call.context.cluster()
     partition = state.partition(journal.topic, journal.partition_of(name))
     if partition is None or partition.state is None:
         raise CoordinatorNotAvailable()
@@ -76,7 +78,7 @@ def _check_share_key(name: str) -> None:
         raise InvalidRequest(f"Share coordinator key is invalid: {name[:200]}")
 
 
-def _answer(found: list[Found], call: Call) -> Struct:
+def _answer(found: list[Found], call: Call[FindContext]) -> Struct:
     if call.version >= SEVERAL_FROM:
         row = call.struct("coordinators")
         return call.answer()(
@@ -102,6 +104,6 @@ def _answer(found: list[Found], call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[FindContext]) -> Struct:
     names = request.coordinatorKeys if call.version >= SEVERAL_FROM else [request.key]
     return _answer([(name, NOWHERE, error_of(code)()) for name in names], call)

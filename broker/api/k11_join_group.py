@@ -12,6 +12,7 @@ told to keep the assignment that there is (KIP-814).
 from sys import intern
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.classic_group import JoinResult
 from barnabas.coordinator.groups.rebalance import Join
@@ -20,12 +21,13 @@ from barnabas.wire import Struct
 
 KEY = 11
 VERSIONS = (0, 9)
+CONTEXT = GroupContext
 ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 NULL_PROTOCOL_FROM = 7
 
 
-def handle(request: Struct, call: Call) -> Later:
+def handle(request: Struct, call: Call[GroupContext]) -> Later:
     later = Later()
     rebalance_ms = request.rebalanceTimeoutMs if call.version >= 1 else request.sessionTimeoutMs
     asked = Join(
@@ -43,13 +45,13 @@ def handle(request: Struct, call: Call) -> Later:
         id_required=call.version >= ID_REQUIRED_FROM,
         can_skip_assignment=call.version >= SKIP_ASSIGNMENT_FROM,
     )
-    call.rooms.groups.join(
+    call.context.groups.join(
         request.groupId, asked, lambda result: later.settle(_answer(result, call))
     )
     return later
 
 
-def _answer(result: JoinResult, call: Call) -> Struct:
+def _answer(result: JoinResult, call: Call[GroupContext]) -> Struct:
     row = call.struct("members")
     protocol = result.protocol_name
     if protocol is None and call.version < NULL_PROTOCOL_FROM:
@@ -69,6 +71,6 @@ def _answer(result: JoinResult, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     member_id = "" if code == UnknownMemberId.code else request.memberId
     return _answer(JoinResult(error_of(code)(), member_id), call)

@@ -7,18 +7,20 @@ v1 throttle time; v3 static members; v4 flexible.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.wire import Struct
 
 KEY = 12
 VERSIONS = (0, 4)
+CONTEXT = GroupContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
-    call.rooms.groups.heartbeat(
+def handle(request: Struct, call: Call[GroupContext]) -> Struct:
+    call.context.groups.heartbeat(
         request.groupId, request.memberId, request.groupInstanceId, request.generationId
     )
     return call.answer()(errorCode=0)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     return call.answer()(errorCode=code)

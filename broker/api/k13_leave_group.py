@@ -5,24 +5,26 @@ an error of its own; v4 flexible; v5 a reason, for the log only.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.errors import KafkaError, UnknownMemberId
 from barnabas.wire import Struct
 
 KEY = 13
 VERSIONS = (0, 5)
+CONTEXT = GroupContext
 BATCHED_FROM = 3
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[GroupContext]) -> Struct:
     if call.version < BATCHED_FROM:
-        ((_, _, error),) = call.rooms.groups.leave(request.groupId, [(request.memberId, None)])
+        ((_, _, error),) = call.context.groups.leave(request.groupId, [(request.memberId, None)])
         return call.answer()(errorCode=_code(error))
     leaving = [(row.memberId, row.groupInstanceId) for row in request.members]
     row = call.struct("members")
     return call.answer()(
         members=[
             row(memberId=member_id, groupInstanceId=instance_id, errorCode=_code(error))
-            for member_id, instance_id, error in call.rooms.groups.leave(request.groupId, leaving)
+            for member_id, instance_id, error in call.context.groups.leave(request.groupId, leaving)
         ]
     )
 
@@ -31,7 +33,7 @@ def _code(error: KafkaError | None) -> int:
     return 0 if error is None else error.code
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     if call.version >= BATCHED_FROM and code == UnknownMemberId.code:  # there is no such group
         row = call.struct("members")
         members = [

@@ -7,6 +7,7 @@ group's.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.classic_group import SyncResult
 from barnabas.errors import InconsistentGroupProtocol, error_of
@@ -14,13 +15,14 @@ from barnabas.wire import Struct
 
 KEY = 14
 VERSIONS = (0, 5)
+CONTEXT = GroupContext
 
 
-def handle(request: Struct, call: Call) -> Later:
+def handle(request: Struct, call: Call[GroupContext]) -> Later:
     if call.version >= 5 and None in (request.protocolType, request.protocolName):
         raise InconsistentGroupProtocol()
     later = Later()
-    call.rooms.groups.sync(
+    call.context.groups.sync(
         request.groupId,
         request.memberId,
         request.groupInstanceId,
@@ -32,7 +34,7 @@ def handle(request: Struct, call: Call) -> Later:
     return later
 
 
-def _answer(result: SyncResult, call: Call) -> Struct:
+def _answer(result: SyncResult, call: Call[GroupContext]) -> Struct:
     return call.answer()(
         errorCode=0 if result.error is None else result.error.code,
         protocolType=result.protocol_type,
@@ -41,5 +43,5 @@ def _answer(result: SyncResult, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     return _answer(SyncResult(error_of(code)()), call)

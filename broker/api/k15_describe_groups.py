@@ -6,26 +6,28 @@ there is GROUP_ID_NOT_FOUND with a message, where before it was "Dead" without a
 
 from barnabas.api import operations
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.coordinator.groups.classic_group import DEAD
 from barnabas.errors import GroupIdNotFound, KafkaError
 from barnabas.wire import Struct
 
 KEY = 15
 VERSIONS = (0, 6)
+CONTEXT = GroupContext
 NOT_FOUND_FROM = 6
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[GroupContext]) -> Struct:
     return call.answer()(groups=[_group(group_id, request, call) for group_id in request.groups])
 
 
-def _group(group_id: str, request: Struct, call: Call) -> Struct:
+def _group(group_id: str, request: Struct, call: Call[GroupContext]) -> Struct:
     row = call.struct("groups")
     allowed = operations.NOT_ASKED
     if call.version >= 3 and request.includeAuthorizedOperations:
         allowed = operations.GROUP
     try:
-        found = call.rooms.group_administration.describe(group_id)
+        found = call.context.administration.describe(group_id)
     except GroupIdNotFound as error:
         answer = row(groupId=group_id, groupState=DEAD, authorizedOperations=allowed)
         if call.version >= NOT_FOUND_FROM:
@@ -54,6 +56,6 @@ def _group(group_id: str, request: Struct, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     row = call.struct("groups")
     return call.answer()(groups=[row(groupId=name, errorCode=code) for name in request.groups])

@@ -4,15 +4,17 @@ v1 throttle time; v3 flexible; v4 states, and only those asked for; v5 types, li
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.wire import Struct
 
 KEY = 16
 VERSIONS = (0, 5)
+CONTEXT = GroupContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[GroupContext]) -> Struct:
     row = call.struct("groups")
-    listed = call.rooms.group_administration.list_groups(
+    listed = call.context.administration.list_groups(
         request.statesFilter if call.version >= 4 else (),
         request.typesFilter if call.version >= 5 else (),
     )
@@ -29,5 +31,5 @@ def handle(request: Struct, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     return call.answer()(errorCode=code)

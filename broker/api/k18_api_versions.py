@@ -11,15 +11,17 @@ client means to talk to.
 import re
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import VersionContext
 from barnabas.errors import InvalidRequest, UnsupportedVersion
 from barnabas.wire import Struct
 
 KEY = 18
 VERSIONS = (0, 5)
+CONTEXT = VersionContext
 SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[VersionContext]) -> Struct:
     if call.version >= 3:
         names = (request.clientSoftwareName, request.clientSoftwareVersion)
         if not all(re.fullmatch(SOFTWARE, name) for name in names):
@@ -27,17 +29,17 @@ def handle(request: Struct, call: Call) -> Struct:
     return _answer(0, call)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[VersionContext]) -> Struct:
     return _answer(code, call, everything=code in (0, UnsupportedVersion.code))
 
 
-def _answer(code: int, call: Call, everything: bool = True) -> Struct:
+def _answer(code: int, call: Call[VersionContext], everything: bool = True) -> Struct:
     row = call.struct("apiKeys")
     rows = []
     if everything:
         rows = [
             row(apiKey=key, minVersion=low, maxVersion=high)
-            for key, low, high in call.rooms.api_versions
+            for key, low, high in call.context.api_versions
         ]
     answer = call.answer()(errorCode=code, apiKeys=rows)
     if call.version >= 3 and code == 0:
@@ -45,8 +47,8 @@ def _answer(code: int, call: Call, everything: bool = True) -> Struct:
     return answer
 
 
-def _add_features(answer: Struct, call: Call) -> None:
-    features = call.rooms.features
+def _add_features(answer: Struct, call: Call[VersionContext]) -> None:
+    features = call.context.features
     supported, finalized = call.struct("supportedFeatures"), call.struct("finalizedFeatures")
     answer.supportedFeatures = [
         supported(name=row.name, minVersion=row.version_min, maxVersion=row.version_max)

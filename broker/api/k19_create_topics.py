@@ -10,6 +10,7 @@ topic ids.
 from collections import Counter
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TopicContext
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.controller.topics import DEFAULT, NewTopic
 from barnabas.errors import (
@@ -23,9 +24,10 @@ from barnabas.wire import Struct
 
 KEY = 19
 VERSIONS = (0, 7)
+CONTEXT = TopicContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[TopicContext]) -> Struct:
     asked = Counter(topic.name for topic in request.topics)
     rows = []
     once = {topic.name: topic for topic in request.topics}
@@ -42,19 +44,19 @@ def handle(request: Struct, call: Call) -> Struct:
     return call.answer()(topics=rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TopicContext]) -> Struct:
     return call.answer()(
         topics=[_refused(topic.name, code, None, call) for topic in request.topics]
     )
 
 
-def _refused(name: str, code: int, message: str | None, call: Call) -> Struct:
+def _refused(name: str, code: int, message: str | None, call: Call[TopicContext]) -> Struct:
     return call.struct("topics")(name=name, errorCode=code, errorMessage=message)
 
 
-def _create(topic: Struct, validate_only: bool, call: Call) -> Struct:
+def _create(topic: Struct, validate_only: bool, call: Call[TopicContext]) -> Struct:
     asked = _new_topic(topic, call)
-    made = call.rooms.topics.create(asked, validate_only)
+    made = call.context.topics.create(asked, validate_only)
     assignment = made if isinstance(made, TopicAssignment) else made.assignment
     row = call.struct("topics")(name=topic.name, errorMessage=None)
     if call.version >= 5:
@@ -67,7 +69,7 @@ def _create(topic: Struct, validate_only: bool, call: Call) -> Struct:
     return row
 
 
-def _new_topic(topic: Struct, call: Call) -> NewTopic:
+def _new_topic(topic: Struct, call: Call[TopicContext]) -> NewTopic:
     partitions, factor = topic.numPartitions, topic.replicationFactor
     if not topic.assignments:
         # Kafka's clients send -1 since version 4 only; its brokers take it in every version.
@@ -86,7 +88,7 @@ def _new_topic(topic: Struct, call: Call) -> NewTopic:
     return NewTopic(topic.name, partitions, factor, assignments or None, configs)
 
 
-def _configs(topic: NewTopic, call: Call) -> list[Struct]:
+def _configs(topic: NewTopic, call: Call[TopicContext]) -> list[Struct]:
     """The configuration that the topic has, as version 5 and later answer it."""
     row_of = call.struct("topics.configs")
     overrides = {name: value for name, value in (topic.configs or {}).items() if value is not None}
@@ -98,5 +100,5 @@ def _configs(topic: NewTopic, call: Call) -> list[Struct]:
             configSource=entry.source,
             isSensitive=entry.is_sensitive,
         )
-        for entry in call.rooms.config_of_topic(overrides).describe()
+        for entry in call.context.config_of_topic(overrides).describe()
     ]

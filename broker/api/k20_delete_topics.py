@@ -12,6 +12,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TopicContext
 from barnabas.errors import (
     InvalidRequest,
     KafkaError,
@@ -24,6 +25,7 @@ from barnabas.wire.uuids import uuid_text
 
 KEY = 20
 VERSIONS = (0, 6)
+CONTEXT = TopicContext
 NO_ID = bytes(16)
 
 
@@ -32,8 +34,8 @@ class _Asked(NamedTuple):
     topic_id: bytes
 
 
-def handle(request: Struct, call: Call) -> Struct:
-    if not call.rooms.dynamic.boolean("delete.topic.enable"):
+def handle(request: Struct, call: Call[TopicContext]) -> Struct:
+    if not call.context.dynamic.boolean("delete.topic.enable"):
         raise TopicDeletionDisabled() if call.version >= 3 else InvalidRequest()
     asked = _asked(request, call)
     found: dict[_Asked, str | KafkaError] = {}
@@ -44,8 +46,8 @@ def handle(request: Struct, call: Call) -> Struct:
             found[row] = error
     names = Counter(name for name in found.values() if isinstance(name, str))
     twice = {name for name, count in names.items() if count > 1}  # by its name and by its id
-    state = call.rooms.cluster()  # which still knows their ids
-    missing = call.rooms.deletion.delete([name for name in names if name not in twice])
+    state = call.context.cluster()  # which still knows their ids
+    missing = call.context.deletion.delete([name for name in names if name not in twice])
     rows = []
     for row, name in found.items():
         if isinstance(name, KafkaError):
@@ -62,7 +64,7 @@ def handle(request: Struct, call: Call) -> Struct:
     return call.answer()(responses=rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TopicContext]) -> Struct:
     row = call.struct("responses")
     return call.answer()(
         responses=[
@@ -72,13 +74,13 @@ def refuse(request: Struct, code: int, call: Call) -> Struct:
     )
 
 
-def _asked(request: Struct, call: Call) -> list[_Asked]:
+def _asked(request: Struct, call: Call[TopicContext]) -> list[_Asked]:
     if call.version >= 6:
         return [_Asked(topic.name, topic.topicId) for topic in request.topics]
     return [_Asked(name, NO_ID) for name in request.topicNames]
 
 
-def _name_of(asked: _Asked, count: int, call: Call) -> str:
+def _name_of(asked: _Asked, count: int, call: Call[TopicContext]) -> str:
     if count > 1:
         raise InvalidRequest("the topic stands twice in the request")
     if asked.topic_id == NO_ID:
@@ -87,13 +89,15 @@ def _name_of(asked: _Asked, count: int, call: Call) -> str:
         return asked.name
     if asked.name is not None:
         raise InvalidRequest("a name and an id are given; one says which topic is meant")
-    topic = call.rooms.cluster().topic_by_id(uuid_text(asked.topic_id))
+    topic = call.context.cluster().topic_by_id(uuid_text(asked.topic_id))
     if topic is None:
         raise UnknownTopicId()
     return topic.name
 
 
-def _row(name: str | None, topic_id: bytes, error: KafkaError | None, call: Call) -> Struct:
+def _row(
+    name: str | None, topic_id: bytes, error: KafkaError | None, call: Call[TopicContext]
+) -> Struct:
     row = call.struct("responses")(name=name, topicId=topic_id)
     if error is not None:
         row.errorCode, row.errorMessage = error.code, error.message

@@ -12,6 +12,7 @@ from collections import Counter
 
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
+from barnabas.api.contexts import PartitionContext
 from barnabas.api.k02_list_offsets import log_of, visible_end
 from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import (
@@ -25,11 +26,12 @@ from barnabas.wire import Struct
 
 KEY = 21
 VERSIONS = (0, 2)
+CONTEXT = PartitionContext
 HIGH_WATERMARK = -1
 UNKNOWN = -1
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
     asked = Counter(
         (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
     )
@@ -39,12 +41,12 @@ def handle(request: Struct, call: Call) -> Struct:
 
     answer = by_topic(request, call, rows)
     moved = any(row.errorCode == 0 for topic in answer.topics for row in topic.partitions)
-    if moved and not call.rooms.checkpoints.write_log_starts():
+    if moved and not call.context.checkpoints.write_log_starts():
         raise KafkaStorageError()
     return answer
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[PartitionContext]) -> Struct:
     row_of = call.struct("topics.partitions")
 
     def rows(topic: Struct) -> list[Struct]:
@@ -56,7 +58,7 @@ def refuse(request: Struct, code: int, call: Call) -> Struct:
     return by_topic(request, call, rows)
 
 
-def _row(topic: str, row: Struct, asked: Counter, call: Call) -> Struct:
+def _row(topic: str, row: Struct, asked: Counter, call: Call[PartitionContext]) -> Struct:
     answer = call.struct("topics.partitions")(partitionIndex=row.partitionIndex)
     try:
         if asked[topic, row.partitionIndex] > 1:
@@ -67,9 +69,9 @@ def _row(topic: str, row: Struct, asked: Counter, call: Call) -> Struct:
     return answer
 
 
-def _deleted(topic: str, index: int, offset: int, call: Call) -> int:
+def _deleted(topic: str, index: int, offset: int, call: Call[PartitionContext]) -> int:
     """Moves the start; where it is now."""
-    partition = call.rooms.replicas.partition(topic, index)
+    partition = call.context.replicas.partition(topic, index)
     if "delete" not in (policy := _policy(topic, call)) and "compact" in policy:
         raise PolicyViolation()
     if offset < HIGH_WATERMARK:
@@ -82,6 +84,6 @@ def _deleted(topic: str, index: int, offset: int, call: Call) -> int:
     return int(log_of(partition).advance_log_start(end if offset == HIGH_WATERMARK else offset))
 
 
-def _policy(topic: str, call: Call) -> tuple[str, ...]:
-    overrides = call.rooms.cluster().config("topics", topic)
-    return call.rooms.config_of_topic(overrides).names("cleanup.policy")
+def _policy(topic: str, call: Call[PartitionContext]) -> tuple[str, ...]:
+    overrides = call.context.cluster().config("topics", topic)
+    return call.context.config_of_topic(overrides).names("cleanup.policy")

@@ -10,16 +10,18 @@ INVALID_PRODUCER_EPOCH is said); v5 nothing on the wire.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, ProducerFenced
 from barnabas.wire import Struct
 
 KEY = 22
 VERSIONS = (0, 5)
+CONTEXT = TransactionContext
 FENCED_FROM = 4
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
     expected = None
     if call.version >= 3:
         if (request.producerId < 0) != (request.producerEpoch < 0):
@@ -27,7 +29,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         if request.producerId >= 0:
             expected = request.producerId, request.producerEpoch
     if request.transactionalId is None:
-        return call.answer()(producerId=call.rooms.producer_ids.next(), producerEpoch=0)
+        return call.answer()(producerId=call.context.producer_ids.next(), producerEpoch=0)
     later = Later()
 
     def done(error: KafkaError | None, producer_id: int, epoch: int) -> None:
@@ -36,13 +38,13 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         else:
             later.fail(error)
 
-    call.rooms.transactions.init_producer_id(
+    call.context.transactions.init_producer_id(
         request.transactionalId, request.transactionTimeoutMs, expected, done
     )
     return later
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     if code == ProducerFenced.code and call.version < FENCED_FROM:
         code = InvalidProducerEpoch.code
     return call.answer()(errorCode=code, producerId=-1, producerEpoch=-1)

@@ -10,6 +10,7 @@ UNKNOWN_LEADER_EPOCH); v3 replica id; v4 flexible.
 
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
+from barnabas.api.contexts import PartitionContext
 from barnabas.api.k02_list_offsets import check_leader_epoch, log_of
 from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import KafkaError
@@ -17,16 +18,17 @@ from barnabas.wire import Struct
 
 KEY = 23
 VERSIONS = (0, 4)
+CONTEXT = PartitionContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
     def rows(topic: Struct) -> list[Struct]:
         return [_row(topic.topic, row, call) for row in topic.partitions]
 
     return by_topic(request, call, rows, ("topic",))
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[PartitionContext]) -> Struct:
     row_of = call.struct("topics.partitions")
 
     def rows(topic: Struct) -> list[Struct]:
@@ -35,10 +37,10 @@ def refuse(request: Struct, code: int, call: Call) -> Struct:
     return by_topic(request, call, rows, ("topic",))
 
 
-def _row(topic: str, row: Struct, call: Call) -> Struct:
+def _row(topic: str, row: Struct, call: Call[PartitionContext]) -> Struct:
     answer = call.struct("topics.partitions")(partition=row.partition)
     try:
-        partition = call.rooms.replicas.partition(topic, row.partition)
+        partition = call.context.replicas.partition(topic, row.partition)
         check_leader_epoch(row.currentLeaderEpoch, partition)
         epoch, answer.endOffset = log_of(partition).epoch_end(row.leaderEpoch)
         if call.version >= 1:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
 from barnabas.errors import (
@@ -25,11 +26,12 @@ from barnabas.wire import Struct
 
 KEY = 24
 VERSIONS = (0, 5)
+CONTEXT = TransactionContext
 FENCED_FROM = 2
 SEVERAL_FROM = 4
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
     asked = _asked(request, call)
     if not asked:
         return _answer(request, [], call)
@@ -62,7 +64,7 @@ class _Asked:
         self.partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _asked(request: Struct, call: Call) -> list[_Asked]:
+def _asked(request: Struct, call: Call[TransactionContext]) -> list[_Asked]:
     if call.version >= SEVERAL_FROM:
         return [
             _Asked(
@@ -83,8 +85,10 @@ def _asked(request: Struct, call: Call) -> list[_Asked]:
     ]
 
 
-def _one(asked: _Asked, call: Call, settle: Callable[[list[int]], None]) -> None:
-    state = call.rooms.cluster()
+def _one(
+    asked: _Asked, call: Call[TransactionContext], settle: Callable[[list[int]], None]
+) -> None:
+    state = call.context.cluster()
     rows = asked.partitions
     missing = [state.partition(*row) is None for row in rows]
     if any(missing):
@@ -97,9 +101,9 @@ def _one(asked: _Asked, call: Call, settle: Callable[[list[int]], None]) -> None
 
     try:
         if asked.verify:
-            settle(call.rooms.transactions.verify(asked.name, *asked.producer, rows))
+            settle(call.context.transactions.verify(asked.name, *asked.producer, rows))
         else:
-            call.rooms.transactions.add_partitions(
+            call.context.transactions.add_partitions(
                 asked.name,
                 *asked.producer,
                 rows,
@@ -111,7 +115,7 @@ def _one(asked: _Asked, call: Call, settle: Callable[[list[int]], None]) -> None
         done(error)
 
 
-def _code(error: KafkaError | None, call: Call) -> int:
+def _code(error: KafkaError | None, call: Call[TransactionContext]) -> int:
     if error is None:
         return 0
     if error.code == ProducerFenced.code and call.version < FENCED_FROM:
@@ -119,7 +123,9 @@ def _code(error: KafkaError | None, call: Call) -> int:
     return error.code
 
 
-def _answer(request: Struct, codes: Sequence[Sequence[int]], call: Call) -> Struct:
+def _answer(
+    request: Struct, codes: Sequence[Sequence[int]], call: Call[TransactionContext]
+) -> Struct:
     if call.version < SEVERAL_FROM:
         of_topic = "resultsByTopicV3AndBelow"
         rows = _topics(request.v3AndBelowTopics, codes[0] if codes else (), of_topic, call)
@@ -137,7 +143,9 @@ def _answer(request: Struct, codes: Sequence[Sequence[int]], call: Call) -> Stru
     )
 
 
-def _topics(topics: Sequence[Struct], codes: Sequence[int], path: str, call: Call) -> list[Struct]:
+def _topics(
+    topics: Sequence[Struct], codes: Sequence[int], path: str, call: Call[TransactionContext]
+) -> list[Struct]:
     topic_of, row_of = call.struct(path), call.struct(f"{path}.resultsByPartition")
     at = iter(codes)
     return [
@@ -152,7 +160,7 @@ def _topics(topics: Sequence[Struct], codes: Sequence[int], path: str, call: Cal
     ]
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     codes = [[code] * len(row.partitions) for row in _asked(request, call)]
     answer = _answer(request, codes, call)
     if call.version >= SEVERAL_FROM:

@@ -6,17 +6,19 @@ v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 from barnabas.wire import Struct
 
 KEY = 25
 VERSIONS = (0, 4)
+CONTEXT = TransactionContext
 FENCED_FROM = 2
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    journal = call.rooms.groups.journal
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
+    journal = call.context.groups.journal
     journal.ensure()
     later = Later()
 
@@ -26,7 +28,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         else:
             later.fail(error)
 
-    call.rooms.transactions.add_partitions(
+    call.context.transactions.add_partitions(
         request.transactionalId,
         request.producerId,
         request.producerEpoch,
@@ -38,7 +40,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return later
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     if code == ProducerFenced.code and call.version < FENCED_FROM:
         code = InvalidProducerEpoch.code
     return call.answer()(errorCode=code)

@@ -8,6 +8,7 @@ v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 each end 
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.coordinator.transactions.transaction import BUMPS_EPOCH
 from barnabas.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
@@ -15,11 +16,12 @@ from barnabas.wire import Struct
 
 KEY = 26
 VERSIONS = (0, 5)
+CONTEXT = TransactionContext
 FENCED_FROM = 2
 BUMPS_FROM = 5
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
     later = Later()
 
     def done(error: KafkaError | None, producer_id: int, epoch: int) -> None:
@@ -30,7 +32,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         else:
             later.settle(call.answer()())
 
-    call.rooms.transactions.end(
+    call.context.transactions.end(
         request.transactionalId,
         request.producerId,
         request.producerEpoch,
@@ -42,7 +44,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return later
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     if code == ProducerFenced.code and call.version < FENCED_FROM:
         code = InvalidProducerEpoch.code
     return call.answer()(errorCode=code)

@@ -10,15 +10,17 @@ transaction's, and a marker that meets its own epoch in an open transaction is l
 import threading
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.coordinator.txn_markers import Codes, MarkerOrder
 from barnabas.wire import Struct
 
 KEY = 27
 VERSIONS = (0, 2)
+CONTEXT = TransactionContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
     if not request.markers:
         return call.answer()(markers=[])
     later = Later()
@@ -43,14 +45,14 @@ def handle(request: Struct, call: Call) -> Struct | Later:
                 (topic.name, index) for topic in marker.topics for index in topic.partitionIndexes
             ),
         )
-        call.rooms.transaction_markers.write_once(
+        call.context.markers.write_once(
             order,
             lambda codes, at=at: settle(at, codes),  # type: ignore[misc]
         )
     return later
 
 
-def _answer(request: Struct, found: dict[int, Codes], call: Call) -> Struct:
+def _answer(request: Struct, found: dict[int, Codes], call: Call[TransactionContext]) -> Struct:
     marker_of, topic_of = call.struct("markers"), call.struct("markers.topics")
     row_of = call.struct("markers.topics.partitions")
     return call.answer()(
@@ -73,7 +75,7 @@ def _answer(request: Struct, found: dict[int, Codes], call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     found: dict[int, Codes] = {
         at: {
             (topic.name, index): code for topic in marker.topics for index in topic.partitionIndexes

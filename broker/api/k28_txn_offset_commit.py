@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas.api.by_partition import with_code, with_codes
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.group_records import Committed
 from barnabas.coordinator.journal import Producer
@@ -36,16 +37,17 @@ from barnabas.wire import Struct
 
 KEY = 28
 VERSIONS = (0, 6)
+CONTEXT = TransactionContext
 ABORTABLE_FROM = 4
 ADDS_FROM = 5
 IDS_FROM = 6
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    groups = call.rooms.groups
-    state = call.rooms.cluster()
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
+    groups = call.context.groups
+    state = call.context.cluster()
     partition = groups.check(request.groupId)
-    now_ms = call.rooms.wall_ms()
+    now_ms = call.context.wall_ms()
     rows = [
         (_name(topic, state, call), row) for topic in request.topics for row in topic.partitions
     ]
@@ -71,7 +73,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     if not commits:
         return with_codes(request, codes, call)
     later = Later()
-    log = call.rooms.replicas.log(groups.journal.topic, partition)
+    log = call.context.replicas.log(groups.journal.topic, partition)
     verification = log.begin_verification(request.producerId)
 
     def done(outcomes: Sequence[KafkaError | None]) -> None:
@@ -110,7 +112,7 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return later
 
 
-def _name(topic: Struct, state: ClusterState, call: Call) -> str | None:
+def _name(topic: Struct, state: ClusterState, call: Call[TransactionContext]) -> str | None:
     if call.version < IDS_FROM:
         return str(topic.name)
     found = state.topic_by_id(uuid_text(topic.topicId))
@@ -119,14 +121,14 @@ def _name(topic: Struct, state: ClusterState, call: Call) -> str | None:
 
 def _verify(
     request: Struct,
-    call: Call,
+    call: Call[TransactionContext],
     partition: tuple[str, int],
     renew: Callable[[], bool],
     done: Callable[[KafkaError | None], object],
 ) -> None:
     """Whether the offsets belong to the producer's transaction."""
     producer = request.transactionalId, request.producerId, request.producerEpoch
-    transactions = call.rooms.transactions
+    transactions = call.context.transactions
     try:
         if call.version >= ADDS_FROM:
             transactions.add_for_append(*producer, [partition], renew, done)
@@ -138,7 +140,7 @@ def _verify(
     done(error_of(code)() if code else None)
 
 
-def _code(error: KafkaError | None, call: Call) -> int:
+def _code(error: KafkaError | None, call: Call[TransactionContext]) -> int:
     """What this version's clients can act on."""
     if error is None:
         return 0
@@ -151,5 +153,5 @@ def _code(error: KafkaError | None, call: Call) -> int:
     return error.code
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     return with_code(request, code, call)

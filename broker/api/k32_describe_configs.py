@@ -18,6 +18,7 @@ from barnabas.api.config_resources import (
     GROUP,
     TOPIC,
 )
+from barnabas.api.contexts import ConfigContext
 from barnabas.config.layers import BROKER_LOGGER as BROKER_LOGGER_SOURCE
 from barnabas.config.layers import ConfigEntry
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
@@ -26,11 +27,12 @@ from barnabas.wire import Struct
 
 KEY = 32
 VERSIONS = (0, 4)
+CONTEXT = ConfigContext
 UNKNOWN_TYPE = 0
 ENTITY_TITLES = {CLIENT_METRICS: "Client metrics subscription", GROUP: "Group"}
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[ConfigContext]) -> Struct:
     result_of = call.struct("results")
     rows = []
     for resource in request.resources:
@@ -47,7 +49,7 @@ def handle(request: Struct, call: Call) -> Struct:
     return call.answer()(results=rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ConfigContext]) -> Struct:
     row = call.struct("results")
     return call.answer()(
         results=[
@@ -61,27 +63,29 @@ def refuse(request: Struct, code: int, call: Call) -> Struct:
     )
 
 
-def _entries(kind: int, name: str, names: list[str] | None, call: Call) -> list[ConfigEntry]:
-    rooms = call.rooms
+def _entries(
+    kind: int, name: str, names: list[str] | None, call: Call[ConfigContext]
+) -> list[ConfigEntry]:
+    context = call.context
     if kind == TOPIC:
-        state = rooms.cluster()
+        state = context.cluster()
         topic = state.topic(name)
         if topic is None or topic.deleting:
             raise UnknownTopicOrPartition()
-        return rooms.config_of_topic(state.config("topics", name)).describe(names)
+        return context.config_of_topic(state.config("topics", name)).describe(names)
     if kind == BROKER:
-        if name not in ("", str(rooms.node_id)):
+        if name not in ("", str(context.node_id)):
             raise InvalidRequest(
-                f"Unexpected broker id, expected {rooms.node_id} or empty string, but received"
+                f"Unexpected broker id, expected {context.node_id} or empty string, but received"
                 f" {name[:60]}"
             )
-        return rooms.dynamic.describe(names, broker_id=rooms.node_id if name else None)
+        return context.dynamic.describe(names, broker_id=context.node_id if name else None)
     if kind == BROKER_LOGGER:
-        return _loggers(name, names, rooms.node_id)
+        return _loggers(name, names, context.node_id)
     if kind in ENTITIES:
         if not name:
             raise InvalidRequest(f"{ENTITY_TITLES[kind]} name must not be empty")
-        return rooms.entities.describe(ENTITIES[kind], name, names)
+        return context.entities.describe(ENTITIES[kind], name, names)
     raise InvalidRequest()
 
 
@@ -108,7 +112,7 @@ def _loggers(name: str, names: list[str] | None, node_id: int) -> list[ConfigEnt
     ]
 
 
-def _config(entry: ConfigEntry, request: Struct, call: Call) -> Struct:
+def _config(entry: ConfigEntry, request: Struct, call: Call[ConfigContext]) -> Struct:
     row = call.struct("results.configs")(
         name=entry.name,
         value=entry.value,

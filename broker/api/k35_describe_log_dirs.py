@@ -13,6 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import PartitionContext
 from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import KafkaStorageError
 from barnabas.storage.log_manager import PartitionLog
@@ -20,30 +21,31 @@ from barnabas.wire import Struct
 
 KEY = 35
 VERSIONS = (0, 5)
+CONTEXT = PartitionContext
 UNKNOWN = -1
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     found: dict[Path, list[PartitionLog]] = defaultdict(list)
-    for row in call.rooms.logs.logs():
+    for row in call.context.logs.logs():
         if wanted is None or (row.topic, row.partition) in wanted:
             found[row.directory.parent].append(row)
-    directories = call.rooms.logs.directories()
+    directories = call.context.logs.directories()
     results = [_result(row.path, found[row.path], call) for row in directories]
     row_of = call.struct("results")
-    for path in call.rooms.logs.failed_directories:
+    for path in call.context.logs.failed_directories:
         results.append(row_of(logDir=str(path), errorCode=KafkaStorageError.code, topics=[]))
     return call.answer()(results=results)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[PartitionContext]) -> Struct:
     return call.answer()(errorCode=code, results=[])
 
 
-def _result(path: Path, logs: list[PartitionLog], call: Call) -> Struct:
+def _result(path: Path, logs: list[PartitionLog], call: Call[PartitionContext]) -> Struct:
     row = call.struct("results")(logDir=str(path), topics=_topics(logs, call))
     if call.version >= 4:
         row.totalBytes = row.usableBytes = UNKNOWN
@@ -57,7 +59,7 @@ def _result(path: Path, logs: list[PartitionLog], call: Call) -> Struct:
     return row
 
 
-def _topics(logs: list[PartitionLog], call: Call) -> list[Struct]:
+def _topics(logs: list[PartitionLog], call: Call[PartitionContext]) -> list[Struct]:
     topic_of, row_of = call.struct("results.topics"), call.struct("results.topics.partitions")
     partitions: dict[str, list[Struct]] = defaultdict(list)
     for log in sorted(logs, key=lambda log: (log.topic, log.partition)):

@@ -9,15 +9,17 @@ v2 flexible; v3 nothing on the wire (quotas).
 from collections import Counter
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TopicContext
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.errors import InvalidRequest, UnknownTopicOrPartition
 from barnabas.wire import Struct
 
 KEY = 37
 VERSIONS = (0, 3)
+CONTEXT = TopicContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[TopicContext]) -> Struct:
     asked = Counter(topic.name for topic in request.topics)
     once = {topic.name: topic for topic in request.topics}
     rows = []
@@ -27,7 +29,7 @@ def handle(request: Struct, call: Call) -> Struct:
             if asked[name] > 1:
                 raise InvalidRequest("Duplicate topic name.")
             assignments = topic.assignments
-            call.rooms.growth.grow(
+            call.context.growth.grow(
                 name,
                 topic.count,
                 None if assignments is None else [tuple(each.brokerIds) for each in assignments],
@@ -36,12 +38,12 @@ def handle(request: Struct, call: Call) -> Struct:
         except UnknownTopicOrPartition as error:
             row.errorCode = error.code  # Kafka gives it no message
         except ANSWERED as failure:
-            error = kafka_error_of(failure, call)
-            row.errorCode, row.errorMessage = error.code, error.message
+            answered = kafka_error_of(failure, call)
+            row.errorCode, row.errorMessage = answered.code, answered.message
         rows.append(row)
     return call.answer()(results=rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TopicContext]) -> Struct:
     row = call.struct("results")
     return call.answer()(results=[row(name=topic.name, errorCode=code) for topic in request.topics])

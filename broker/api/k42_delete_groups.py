@@ -7,15 +7,17 @@ import threading
 from functools import partial
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.errors import KafkaError, error_of
 from barnabas.wire import Struct
 
 KEY = 42
 VERSIONS = (0, 3)
+CONTEXT = GroupContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:
     names = list(dict.fromkeys(request.groupsNames))
     if not names:
         return call.answer()()
@@ -31,11 +33,13 @@ def handle(request: Struct, call: Call) -> Struct | Later:
         later.settle(_answer(names, outcomes, call))
 
     for name in names:
-        call.rooms.group_administration.delete_group(name, partial(told, name))
+        call.context.administration.delete_group(name, partial(told, name))
     return later
 
 
-def _answer(names: list[str], outcomes: dict[str, KafkaError | None], call: Call) -> Struct:
+def _answer(
+    names: list[str], outcomes: dict[str, KafkaError | None], call: Call[GroupContext]
+) -> Struct:
     row = call.struct("results")
     rows = []
     for name in names:
@@ -45,6 +49,6 @@ def _answer(names: list[str], outcomes: dict[str, KafkaError | None], call: Call
     return call.answer()(results=rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     names = list(dict.fromkeys(request.groupsNames))
     return _answer(names, dict.fromkeys(names, error_of(code)()), call)

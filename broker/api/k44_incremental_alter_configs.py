@@ -17,6 +17,7 @@ from barnabas.api.config_resources import (
     broker_of,
     each_resource,
 )
+from barnabas.api.contexts import ConfigContext
 from barnabas.config.incremental import APPEND, DELETE, SET, SUBTRACT
 from barnabas.controller.config_changes import Change
 from barnabas.errors import InvalidRequest
@@ -25,21 +26,22 @@ from barnabas.wire import Struct
 
 KEY = 44
 VERSIONS = (0, 1)
+CONTEXT = ConfigContext
 NOT_FOR_LOGGERS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
-def handle(request: Struct, call: Call) -> Struct:
-    def alter(resource: Struct, call: Call) -> None:
+def handle(request: Struct, call: Call[ConfigContext]) -> Struct:
+    def alter(resource: Struct, call: Call[ConfigContext]) -> None:
         changes = [Change(row.name, row.configOperation, row.value) for row in resource.configs]
         name = resource.resourceName
         if resource.resourceType == TOPIC:
-            call.rooms.configs.change_topic(name, changes, request.validateOnly)
+            call.context.configs.change_topic(name, changes, request.validateOnly)
         elif resource.resourceType == BROKER:
             broker_id = broker_of(name, call)
-            call.rooms.configs.change_broker(broker_id, changes, request.validateOnly)
+            call.context.configs.change_broker(broker_id, changes, request.validateOnly)
         elif resource.resourceType in ENTITIES:
             kind = ENTITIES[resource.resourceType]
-            call.rooms.entities.change(kind, name, changes, request.validateOnly)
+            call.context.entities.change(kind, name, changes, request.validateOnly)
         elif resource.resourceType == BROKER_LOGGER:
             _alter_loggers(name, changes, request.validateOnly, call)
         else:
@@ -48,13 +50,15 @@ def handle(request: Struct, call: Call) -> Struct:
     return call.answer()(responses=each_resource(request, call, alter))
 
 
-def _alter_loggers(name: str, changes: list[Change], validate_only: bool, call: Call) -> None:
+def _alter_loggers(
+    name: str, changes: list[Change], validate_only: bool, call: Call[ConfigContext]
+) -> None:
     """A level is set, or deleted: the logger follows those above it then."""
     if not (name.isascii() and name.isdecimal()):
         raise InvalidRequest(f"Node id must be an integer, but it is: {name[:60]}")
-    if name != str(call.rooms.node_id):
+    if name != str(call.context.node_id):
         raise InvalidRequest(
-            f"Unexpected node id. Expected {call.rooms.node_id}, but received {name[:60]}"
+            f"Unexpected node id. Expected {call.context.node_id}, but received {name[:60]}"
         )
     levels: dict[str, str | None] = {}
     for change in changes:
@@ -74,7 +78,7 @@ def _alter_loggers(name: str, changes: list[Change], validate_only: bool, call: 
             loggers.set_level(logger, level)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ConfigContext]) -> Struct:
     row = call.struct("responses")
     return call.answer()(
         responses=[

@@ -6,16 +6,18 @@ Topics that members of the group subscribe to are refused. Answered when it is d
 from collections.abc import Sequence
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
 from barnabas.wire import Struct
 
 KEY = 47
 VERSIONS = (0, 0)
+CONTEXT = GroupContext
 
 
-def handle(request: Struct, call: Call) -> Later:
-    state = call.rooms.cluster()
+def handle(request: Struct, call: Call[GroupContext]) -> Later:
+    state = call.context.cluster()
     asked = [
         (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
     ]
@@ -31,11 +33,11 @@ def handle(request: Struct, call: Call) -> Later:
         later.settle(_answer(request, codes, call))
 
     wanted = [row for row, there in zip(asked, known, strict=True) if there]
-    call.rooms.group_administration.delete_offsets(request.groupId, wanted, done)
+    call.context.administration.delete_offsets(request.groupId, wanted, done)
     return later
 
 
-def _answer(request: Struct, codes: Sequence[int], call: Call) -> Struct:
+def _answer(request: Struct, codes: Sequence[int], call: Call[GroupContext]) -> Struct:
     row_of, partition_of = call.struct("topics"), call.struct("topics.partitions")
     at = iter(codes)
     return call.answer()(
@@ -52,5 +54,5 @@ def _answer(request: Struct, codes: Sequence[int], call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     return call.answer()(errorCode=code)

@@ -4,21 +4,23 @@ v1 the kind of upgrade, checking only; v2 one error for all instead of a row for
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import VersionContext
 from barnabas.controller.features import FeatureUpdate
 from barnabas.errors import InvalidUpdateVersion
 from barnabas.wire import Struct
 
 KEY = 57
 VERSIONS = (0, 2)
+CONTEXT = VersionContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[VersionContext]) -> Struct:
     updates = [
         FeatureUpdate(row.feature, row.maxVersionLevel, row.upgradeType)
         for row in request.featureUpdates
     ]
     try:
-        call.rooms.features.update(updates, request.validateOnly)
+        call.context.features.update(updates, request.validateOnly)
     except InvalidUpdateVersion as error:
         return call.answer()(errorCode=error.code, errorMessage=error.message)
     row_of = call.struct("results")
@@ -26,5 +28,5 @@ def handle(request: Struct, call: Call) -> Struct:
     return call.answer()(errorMessage=None, results=rows if call.version < 2 else [])
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[VersionContext]) -> Struct:
     return call.answer()(errorCode=code, errorMessage=None)

@@ -8,11 +8,13 @@ which there are none.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import MetadataContext
 from barnabas.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from barnabas.wire import Struct
 
 KEY = 60
 VERSIONS = (0, 2)
+CONTEXT = MetadataContext
 BROKERS, CONTROLLERS = 1, 2
 NOT_ASKED = -(2**31)
 # Bits by the numbers of AclOperation: create 5, alter 7, describe 8, cluster action 9,
@@ -20,13 +22,13 @@ NOT_ASKED = -(2**31)
 ALL_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
     if call.version >= 1 and request.endpointType != BROKERS:
         wrong: KafkaError = UnsupportedEndpointType()
         if request.endpointType == CONTROLLERS:
             wrong = MismatchedEndpointType()
         return call.answer()(errorCode=wrong.code, errorMessage=wrong.message)
-    state = call.rooms.cluster()
+    state = call.context.cluster()
     row = call.struct("brokers")
     brokers = [
         row(
@@ -40,7 +42,7 @@ def handle(request: Struct, call: Call) -> Struct:
         if endpoint.listener_name == call.listener
     ]
     return call.answer()(
-        clusterId=call.rooms.cluster_id,
+        clusterId=call.context.cluster_id,
         controllerId=-1 if state.controller_id is None else state.controller_id,
         brokers=brokers,
         clusterAuthorizedOperations=(
@@ -49,5 +51,5 @@ def handle(request: Struct, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[MetadataContext]) -> Struct:
     return call.answer()(errorCode=code)

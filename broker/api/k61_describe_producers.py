@@ -5,6 +5,7 @@ A producer that wrote nothing for `producer.id.expiration.ms` may be absent.
 
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
+from barnabas.api.contexts import PartitionContext
 from barnabas.api.k02_list_offsets import log_of
 from barnabas.cext.log.log_handle import LogError, ProducerState
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
@@ -12,16 +13,17 @@ from barnabas.wire import Struct
 
 KEY = 61
 VERSIONS = (0, 0)
+CONTEXT = PartitionContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
     def rows(topic: Struct) -> list[Struct]:
         return [_row(topic.name, index, call) for index in topic.partitionIndexes]
 
     return by_topic(request, call, rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[PartitionContext]) -> Struct:
     row_of = call.struct("topics.partitions")
 
     def rows(topic: Struct) -> list[Struct]:
@@ -30,13 +32,13 @@ def refuse(request: Struct, code: int, call: Call) -> Struct:
     return by_topic(request, call, rows)
 
 
-def _row(topic: str, index: int, call: Call) -> Struct:
+def _row(topic: str, index: int, call: Call[PartitionContext]) -> Struct:
     answer = call.struct("topics.partitions")(partitionIndex=index)
     try:
-        if call.rooms.cluster().topic(topic) is None:
+        if call.context.cluster().topic(topic) is None:
             # Kafka has a message for an unknown topic, and none for an unknown partition.
             answer.errorMessage = UnknownTopicOrPartition.meaning
-        partition = call.rooms.replicas.partition(topic, index)
+        partition = call.context.replicas.partition(topic, index)
         producers = log_of(partition).producers()
         answer.activeProducers = [_producer(row, call) for row in producers]
     except (KafkaError, LogError) as error:
@@ -44,7 +46,7 @@ def _row(topic: str, index: int, call: Call) -> Struct:
     return answer
 
 
-def _producer(row: ProducerState, call: Call) -> Struct:
+def _producer(row: ProducerState, call: Call[PartitionContext]) -> Struct:
     return call.struct("topics.partitions.activeProducers")(
         producerId=row.producer_id,
         producerEpoch=row.epoch,

@@ -3,21 +3,23 @@
 from collections import defaultdict
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 
 KEY = 65
 VERSIONS = (0, 0)
+CONTEXT = TransactionContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct:
     return call.answer()(transactionStates=[_row(name, call) for name in request.transactionalIds])
 
 
-def _row(name: str, call: Call) -> Struct:
+def _row(name: str, call: Call[TransactionContext]) -> Struct:
     row_of = call.struct("transactionStates")
     try:
-        found = call.rooms.transaction_administration.describe(name)
+        found = call.context.administration.describe(name)
     except KafkaError as error:
         return row_of(transactionalId=name, errorCode=error.code)
     topic_of = call.struct("transactionStates.topics")
@@ -35,7 +37,7 @@ def _row(name: str, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     row_of = call.struct("transactionStates")
     return call.answer()(
         transactionStates=[

@@ -6,6 +6,7 @@ v1 how long a transaction must have been open; v2 a regular expression for the w
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import TransactionContext
 from barnabas.coordinator.transactions.administration import TITLES
 from barnabas.errors import InvalidRegularExpression
 from barnabas.wire import Struct
@@ -13,9 +14,10 @@ from barnabas.wire.client_regex import InvalidPattern, Regex
 
 KEY = 66
 VERSIONS = (0, 2)
+CONTEXT = TransactionContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[TransactionContext]) -> Struct:
     unknown = [title for title in request.stateFilters if title not in TITLES]
     states = [TITLES[title] for title in request.stateFilters if title in TITLES]
     if unknown and not states:
@@ -27,7 +29,7 @@ def handle(request: Struct, call: Call) -> Struct:
         except InvalidPattern as error:
             raise InvalidRegularExpression(str(error)) from error
     row_of = call.struct("transactionStates")
-    found = call.rooms.transaction_administration.find(
+    found = call.context.administration.find(
         states, frozenset(request.producerIdFilters), request.durationFilter, matches
     )
     return call.answer()(
@@ -41,5 +43,5 @@ def handle(request: Struct, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:
     return call.answer()(errorCode=code)

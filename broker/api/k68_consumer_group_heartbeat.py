@@ -8,17 +8,19 @@ v1 regular expressions; the member makes its id itself.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.errors import KafkaError, UnsupportedVersion, error_of
 from barnabas.wire import Struct
 
 KEY = 68
 VERSIONS = (0, 1)
+CONTEXT = GroupContext
 REGEX_FROM = 1
 PROTOCOLS = "group.coordinator.rebalance.protocols"
 
 
-def handle(request: Struct, call: Call) -> Later:
+def handle(request: Struct, call: Call[GroupContext]) -> Later:
     from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat, HeartbeatResult
 
     check_enabled(call)
@@ -62,20 +64,20 @@ def handle(request: Struct, call: Call) -> Later:
             )
         )
 
-    call.rooms.groups.consumer_heartbeat(request.groupId, asked, answer)
+    call.context.groups.consumer_heartbeat(request.groupId, asked, answer)
     return later
 
 
-def check_enabled(call: Call) -> None:
+def check_enabled(call: Call[GroupContext]) -> None:
     """Raises UnsupportedVersion."""
-    offered = call.rooms.config.names(PROTOCOLS)
-    if "consumer" not in offered or call.rooms.features.level("group.version") < 1:
+    offered = call.context.config.names(PROTOCOLS)
+    if "consumer" not in offered or call.context.features.level("group.version") < 1:
         raise UnsupportedVersion()
 
 
-def _refusal(error: KafkaError, call: Call) -> Struct:
+def _refusal(error: KafkaError, call: Call[GroupContext]) -> Struct:
     return call.answer()(errorCode=error.code, errorMessage=error.message)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     return _refusal(error_of(code)(), call)

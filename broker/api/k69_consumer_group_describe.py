@@ -8,26 +8,28 @@ from collections.abc import Collection, Mapping
 
 from barnabas.api import operations
 from barnabas.api.call import Call
+from barnabas.api.contexts import GroupContext
 from barnabas.api.k68_consumer_group_heartbeat import check_enabled
 from barnabas.errors import InvalidGroupId, KafkaError
 from barnabas.wire import Struct
 
 KEY = 69
 VERSIONS = (0, 1)
+CONTEXT = GroupContext
 CLASSIC, CONSUMER = 0, 1
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[GroupContext]) -> Struct:
     check_enabled(call)
     return call.answer()(groups=[_group(group_id, request, call) for group_id in request.groupIds])
 
 
-def _group(group_id: str, request: Struct, call: Call) -> Struct:
+def _group(group_id: str, request: Struct, call: Call[GroupContext]) -> Struct:
     row = call.struct("groups")
     if not group_id:
         return row(errorCode=InvalidGroupId.code)
     try:
-        found = call.rooms.group_administration.describe_consumers(group_id)
+        found = call.context.administration.describe_consumers(group_id)
     except KafkaError as error:
         return row(groupId=group_id, errorCode=error.code, errorMessage=error.message)
     member_of, assignment_of = (
@@ -76,6 +78,6 @@ def _group(group_id: str, request: Struct, call: Call) -> Struct:
     return answer
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:
     row = call.struct("groups")
     return call.answer()(groups=[row(groupId=name, errorCode=code) for name in request.groupIds])

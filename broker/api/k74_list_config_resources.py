@@ -16,19 +16,21 @@ from barnabas.api.config_resources import (
     GROUP,
     TOPIC,
 )
+from barnabas.api.contexts import ConfigContext
 from barnabas.errors import UnsupportedVersion
 from barnabas.wire import Struct
 
 KEY = 74
 VERSIONS = (0, 1)
+CONTEXT = ConfigContext
 KNOWN = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 
-def handle(request: Struct, call: Call) -> Struct:
+def handle(request: Struct, call: Call[ConfigContext]) -> Struct:
     kinds = {CLIENT_METRICS} if call.version == 0 else set(request.resourceTypes) or KNOWN
     if not kinds <= KNOWN:
         raise UnsupportedVersion()
-    state = call.rooms.cluster()
+    state = call.context.cluster()
     row = call.struct("configResources")
     rows = []
     if TOPIC in kinds:
@@ -39,10 +41,10 @@ def handle(request: Struct, call: Call) -> Struct:
             rows += [row(resourceName=str(broker), resourceType=kind) for broker in ids]
     for kind, entities in ENTITIES.items():
         if kind in kinds:
-            names = call.rooms.entities.names(entities)
+            names = call.context.entities.names(entities)
             rows += [row(resourceName=name, resourceType=kind) for name in names]
     return call.answer()(configResources=rows)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ConfigContext]) -> Struct:
     return call.answer()(errorCode=code, configResources=[])

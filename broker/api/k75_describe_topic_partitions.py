@@ -8,6 +8,7 @@ An unknown topic is told when it was asked for and not when the cursor is alread
 from collections.abc import Iterator
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import MetadataContext
 from barnabas.controller.topic_names import INTERNAL, check_topic_name
 from barnabas.errors import (
     InvalidRequest,
@@ -21,14 +22,15 @@ from barnabas.wire import Struct
 
 KEY = 75
 VERSIONS = (0, 0)
+CONTEXT = MetadataContext
 NO_ID = bytes(16)
 # Bits by the numbers of AclOperation: read 3, write 4, create 5, delete 6, alter 7, describe 8,
 # describe configs 10, alter configs 11. There is no authorizer: everything is allowed.
 ALL_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
-def handle(request: Struct, call: Call) -> Struct:
-    state = call.rooms.cluster()
+def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
+    state = call.context.cluster()
     cursor = request.cursor
     if cursor is not None and cursor.partitionIndex < 0:
         raise InvalidRequest("a cursor's partition is 0 or more")
@@ -40,7 +42,7 @@ def handle(request: Struct, call: Call) -> Struct:
         names = [name for name in names if name >= cursor.topicName]
     room = min(
         request.responsePartitionLimit,
-        call.rooms.config.integer("max.request.partition.size.limit"),
+        call.context.config.integer("max.request.partition.size.limit"),
     )
     rows = []
     following = None
@@ -63,12 +65,12 @@ def handle(request: Struct, call: Call) -> Struct:
     return call.answer()(topics=rows, nextCursor=following)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[MetadataContext]) -> Struct:
     row = call.struct("topics")
     return call.answer()(topics=[row(name=topic.name, errorCode=code) for topic in request.topics])
 
 
-def _missing(name: str, call: Call) -> Struct:
+def _missing(name: str, call: Call[MetadataContext]) -> Struct:
     code = UnknownTopicOrPartition.code
     try:
         check_topic_name(name)
@@ -82,7 +84,9 @@ def _missing(name: str, call: Call) -> Struct:
     )
 
 
-def _topic(topic: Topic, indexes: list[int], state: ClusterState, call: Call) -> Struct:
+def _topic(
+    topic: Topic, indexes: list[int], state: ClusterState, call: Call[MetadataContext]
+) -> Struct:
     return call.struct("topics")(
         name=topic.name,
         topicId=uuid_bytes(topic.topic_id) if topic.topic_id else NO_ID,
@@ -93,14 +97,14 @@ def _topic(topic: Topic, indexes: list[int], state: ClusterState, call: Call) ->
 
 
 def _partitions(
-    topic: Topic, indexes: list[int], state: ClusterState, call: Call
+    topic: Topic, indexes: list[int], state: ClusterState, call: Call[MetadataContext]
 ) -> Iterator[Struct]:
     row = call.struct("topics.partitions")
     for index in indexes:
         partition = topic.partitions[index]
         known = partition.state
         leader = known.leader if known is not None and known.leader in state.brokers else -1
-        if leader == call.rooms.node_id and call.rooms.replicas.is_offline(topic.name, index):
+        if leader == call.context.node_id and call.context.replicas.is_offline(topic.name, index):
             leader = -1
         yield row(
             errorCode=0 if leader >= 0 else LeaderNotAvailable.code,

@@ -5,19 +5,21 @@ v0 was never stable.
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.wire import Struct
 
 KEY = 76
 VERSIONS = (1, 1)
+CONTEXT = ShareContext
 JOINS, LEAVES = 0, -1
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     from barnabas.coordinator.share.share_groups import Heartbeat, HeartbeatResult
 
-    share = call.rooms.share()
+    share = call.context.share()
     share.check_enabled()
     if not request.memberId.strip():
         return refuse(request, InvalidRequest.code, call)
@@ -57,7 +59,7 @@ def _wrong(request: Struct) -> str:
     return ""
 
 
-def _answer(result: "HeartbeatResult", call: Call) -> Struct:  # type: ignore[name-defined] # noqa: F821
+def _answer(result: "HeartbeatResult", call: Call[ShareContext]) -> Struct:  # type: ignore[name-defined] # noqa: F821
     answer = call.answer()(
         memberId=result.member_id,
         memberEpoch=result.epoch,
@@ -74,9 +76,9 @@ def _answer(result: "HeartbeatResult", call: Call) -> Struct:  # type: ignore[na
     return answer
 
 
-def _refused(error: KafkaError, call: Call) -> Struct:
+def _refused(error: KafkaError, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=error.code, errorMessage=error.message)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=code)

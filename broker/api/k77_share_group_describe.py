@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.api import operations
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 KEY = 77
 VERSIONS = (1, 1)
+CONTEXT = ShareContext
 DEAD = "Dead"
 
 
-def handle(request: Struct, call: Call) -> Struct:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct:
+    share = call.context.share()
     share.check_enabled()
     allowed = operations.GROUP if request.includeAuthorizedOperations else operations.NOT_ASKED
     return call.answer()(
@@ -31,7 +33,7 @@ def handle(request: Struct, call: Call) -> Struct:
     )
 
 
-def _group(group_id: str, allowed: int, share: ShareService, call: Call) -> Struct:
+def _group(group_id: str, allowed: int, share: ShareService, call: Call[ShareContext]) -> Struct:
     row = call.struct("groups")
     try:
         with share.groups.lock:
@@ -49,7 +51,7 @@ def _group(group_id: str, allowed: int, share: ShareService, call: Call) -> Stru
         return row(groupId=group_id, errorCode=error.code, errorMessage=error.message)
 
 
-def _member(member: ShareMember, share: ShareService, call: Call) -> Struct:
+def _member(member: ShareMember, share: ShareService, call: Call[ShareContext]) -> Struct:
     return call.struct("groups.members")(
         memberId=member.member_id,
         rackId=member.rack_id,
@@ -61,7 +63,7 @@ def _member(member: ShareMember, share: ShareService, call: Call) -> Struct:
     )
 
 
-def _assignment(assignment: Assignment, share: ShareService, call: Call) -> Struct:
+def _assignment(assignment: Assignment, share: ShareService, call: Call[ShareContext]) -> Struct:
     row = call.struct("groups.members.assignment.topicPartitions")
     views = share.groups.topics()
     return call.struct("groups.members.assignment")(
@@ -73,6 +75,6 @@ def _assignment(assignment: Assignment, share: ShareService, call: Call) -> Stru
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     row = call.struct("groups")
     return call.answer()(groups=[row(groupId=name, errorCode=code) for name in request.groupIds])

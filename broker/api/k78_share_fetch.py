@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_rows import (
     RENEW_FROM,
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
 
 KEY = 78
 VERSIONS = (1, 2)
+CONTEXT = ShareContext
 STRICT = 1  # of shareAcquireMode
 NOT_FOR_RENEWALS = ("maxBytes", "minBytes", "maxRecords", "maxWaitMs")
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
+    share = call.context.share()
     share.check_enabled()
     wrong = unknown_members(request) or _wrong_renewal(request, call)
     if wrong:
@@ -60,14 +62,16 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return fetch.later
 
 
-def _wrong_renewal(request: Struct, call: Call) -> str:
+def _wrong_renewal(request: Struct, call: Call[ShareContext]) -> str:
     if call.version < RENEW_FROM or not request.isRenewAck:
         return ""
     wrong = [name for name in NOT_FOR_RENEWALS if getattr(request, name) != 0]
     return f"{', '.join(wrong)} must be 0 if isRenewAck is true." if wrong else ""
 
 
-def _session(request: Struct, acknowledged: Acknowledged, share: ShareService, call: Call) -> Asked:
+def _session(
+    request: Struct, acknowledged: Acknowledged, share: ShareService, call: Call[ShareContext]
+) -> Asked:
     wanted = [
         (topic.topicId, row.partitionIndex) for topic in request.topics for row in topic.partitions
     ]
@@ -93,7 +97,7 @@ class _Fetch:
     def __init__(
         self,
         request: Struct,
-        call: Call,
+        call: Call[ShareContext],
         share: ShareService,
         asked: Asked,
         acknowledged: Acknowledged,
@@ -135,7 +139,7 @@ class _Fetch:
     def _known(self) -> list[Place]:
         """The session's partitions that are there; the others are answered beside what is found."""
         found = []
-        cluster = self._call.rooms.cluster()
+        cluster = self._call.context.cluster()
         for place in self._asked.places:
             topic = cluster.topic_by_id(uuid_text(place[0]))
             if topic is None or topic.deleting:
@@ -187,9 +191,9 @@ class _Fetch:
         )
 
 
-def _refused(error: KafkaError, call: Call) -> Struct:
+def _refused(error: KafkaError, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=error.code)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=code)

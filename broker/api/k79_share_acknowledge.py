@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_rows import Acknowledged, Leaders, by_topic, told, unknown_members
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 KEY = 79
 VERSIONS = (1, 2)
+CONTEXT = ShareContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
+    share = call.context.share()
     share.check_enabled()
     wrong = unknown_members(request)
     if wrong:
@@ -52,8 +54,8 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return later
 
 
-def _unknown(acknowledged: Acknowledged, call: Call) -> dict[Place, KafkaError]:
-    cluster = call.rooms.cluster()
+def _unknown(acknowledged: Acknowledged, call: Call[ShareContext]) -> dict[Place, KafkaError]:
+    cluster = call.context.cluster()
     found: dict[Place, KafkaError] = {}
     for place in [*acknowledged.rows, *acknowledged.errors]:
         topic = cluster.topic_by_id(uuid_text(place[0]))
@@ -64,7 +66,9 @@ def _unknown(acknowledged: Acknowledged, call: Call) -> dict[Place, KafkaError]:
     return found
 
 
-def _answer(rows: Mapping[Place, KafkaError | None], lock_ms: int, call: Call) -> Struct:
+def _answer(
+    rows: Mapping[Place, KafkaError | None], lock_ms: int, call: Call[ShareContext]
+) -> Struct:
     leaders = Leaders(call)
     row_of = call.struct("responses.partitions")
     listed = []
@@ -84,9 +88,9 @@ def _answer(rows: Mapping[Place, KafkaError | None], lock_ms: int, call: Call) -
     )
 
 
-def _refused(error: KafkaError, call: Call) -> Struct:
+def _refused(error: KafkaError, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=error.code)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=code)

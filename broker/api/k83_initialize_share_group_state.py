@@ -4,16 +4,18 @@ What was there is replaced, unless its state epoch is newer. Between brokers; an
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_state_rows import answered, refused
 from barnabas.wire import Struct
 
 KEY = 83
 VERSIONS = (0, 0)
+CONTEXT = ShareContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
+    share = call.context.share()
     share.check_enabled()
     return answered(
         request,
@@ -22,5 +24,5 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return refused(request, code, call)

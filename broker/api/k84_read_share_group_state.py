@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_state_rows import Done, answered, refused
 from barnabas.wire import Struct
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 KEY = 84
 VERSIONS = (0, 0)
+CONTEXT = ShareContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
+    share = call.context.share()
     share.check_enabled()
     batch_of = call.struct("results.partitions.stateBatches")
 
@@ -45,5 +47,5 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return answered(request, call, read, at_once=True, of_topics=False)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return refused(request, code, call)

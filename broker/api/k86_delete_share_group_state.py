@@ -4,19 +4,21 @@ Where there is none, nothing is to be done. Between brokers; answered when durab
 """
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_state_rows import answered, refused
 from barnabas.wire import Struct
 
 KEY = 86
 VERSIONS = (0, 0)
+CONTEXT = ShareContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
+    share = call.context.share()
     share.check_enabled()
     return answered(request, call, lambda key, row, done: share.state.delete([key], done))
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return refused(request, code, call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_state_rows import Done, answered, refused
 from barnabas.wire import Struct
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
 KEY = 87
 VERSIONS = (0, 1)
+CONTEXT = ShareContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
 
-    share = call.rooms.share()
+    share = call.context.share()
     share.check_enabled()
 
     def read(key: ShareKey, row: Struct, _done: Done) -> dict[str, object]:
@@ -40,5 +42,5 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return answered(request, call, read, at_once=True)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return refused(request, code, call)

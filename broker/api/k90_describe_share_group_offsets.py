@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.share_rows import told
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
 
 KEY = 90
 VERSIONS = (0, 1)
+CONTEXT = ShareContext
 
 
-def handle(request: Struct, call: Call) -> Struct:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct:
+    share = call.context.share()
     share.check_enabled()
     return call.answer()(groups=[_group(row, share, call) for row in request.groups])
 
 
-def _group(asked: Struct, share: ShareService, call: Call) -> Struct:
+def _group(asked: Struct, share: ShareService, call: Call[ShareContext]) -> Struct:
     row = call.struct("groups")
     wanted = None
     if asked.topics is not None:
@@ -38,7 +40,7 @@ def _group(asked: Struct, share: ShareService, call: Call) -> Struct:
     return row(groupId=asked.groupId, topics=[_topic(topic, call) for topic in topics])
 
 
-def _topic(topic: TopicRow, call: Call) -> Struct:
+def _topic(topic: TopicRow, call: Call[ShareContext]) -> Struct:
     row_of = call.struct("groups.topics.partitions")
     rows = []
     for row in topic.rows:
@@ -58,7 +60,7 @@ def _topic(topic: TopicRow, call: Call) -> Struct:
     )
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     row = call.struct("groups")
     return call.answer()(
         groups=[row(groupId=group.groupId, errorCode=code) for group in request.groups]

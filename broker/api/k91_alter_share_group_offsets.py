@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_rows import told_in_words
 from barnabas.errors import KafkaError
@@ -16,11 +17,12 @@ from barnabas.wire.uuids import uuid_bytes
 
 KEY = 91
 VERSIONS = (0, 0)
+CONTEXT = ShareContext
 NO_ID = bytes(16)
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
+    share = call.context.share()
     share.check_enabled()
     share.ensure_state_topic()
     later = Later()
@@ -40,10 +42,10 @@ def handle(request: Struct, call: Call) -> Struct | Later:
 
 
 def _answer(
-    request: Struct, outcomes: Mapping[tuple[str, int], KafkaError | None], call: Call
+    request: Struct, outcomes: Mapping[tuple[str, int], KafkaError | None], call: Call[ShareContext]
 ) -> Struct:
     topic_of, row_of = call.struct("responses"), call.struct("responses.partitions")
-    cluster = call.rooms.cluster()
+    cluster = call.context.cluster()
     topics = []
     for asked in request.topics:
         found = cluster.topic(asked.topicName)
@@ -59,5 +61,5 @@ def _answer(
     return call.answer()(responses=topics)
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_rows import told_in_words
 from barnabas.errors import KafkaError
@@ -15,10 +16,11 @@ from barnabas.wire import Struct
 
 KEY = 92
 VERSIONS = (0, 0)
+CONTEXT = ShareContext
 
 
-def handle(request: Struct, call: Call) -> Struct | Later:
-    share = call.rooms.share()
+def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
+    share = call.context.share()
     share.check_enabled()
     later = Later()
     row_of = call.struct("responses")
@@ -40,5 +42,5 @@ def handle(request: Struct, call: Call) -> Struct | Later:
     return later
 
 
-def refuse(request: Struct, code: int, call: Call) -> Struct:
+def refuse(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     return call.answer()(errorCode=code)

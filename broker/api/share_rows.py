@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
@@ -83,7 +84,7 @@ def unknown_members(request: Struct) -> str:
 class Leaders:
     """Tells who leads instead, beside the partitions that are answered so."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call[ShareContext]) -> None:
         self._call = call
         self._nodes: set[int] = set()
 
@@ -91,7 +92,7 @@ class Leaders:
         leader = self._call.struct("responses.partitions.currentLeader")()
         if not isinstance(error, LEADER_MOVED):
             return leader
-        topic = self._call.rooms.cluster().topic_by_id(uuid_text(place[0]))
+        topic = self._call.context.cluster().topic_by_id(uuid_text(place[0]))
         found = topic.partitions.get(place[1]) if topic is not None else None
         if found is not None and found.state is not None:
             leader.leaderId, leader.leaderEpoch = found.state.leader, found.state.leader_epoch
@@ -99,7 +100,7 @@ class Leaders:
         return leader
 
     def endpoints(self) -> list[Struct]:
-        brokers = self._call.rooms.cluster().brokers
+        brokers = self._call.context.cluster().brokers
         row = self._call.struct("nodeEndpoints")
         return [
             row(nodeId=node, host=endpoint.host, port=endpoint.port, rack=broker.registration.rack)
@@ -110,7 +111,7 @@ class Leaders:
         ]
 
 
-def by_topic(rows: Iterable[tuple[bytes, Struct]], call: Call) -> list[Struct]:
+def by_topic(rows: Iterable[tuple[bytes, Struct]], call: Call[ShareContext]) -> list[Struct]:
     """Rows of partitions, in their order, under their topics."""
     topics: dict[bytes, list[Struct]] = {}
     for topic_id, row in rows:

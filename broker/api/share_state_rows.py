@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
+from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from barnabas.wire import Struct
@@ -24,7 +25,7 @@ NO_ID = bytes(16)
 
 def answered(
     request: Struct,
-    call: Call,
+    call: Call[ShareContext],
     part: Part,
     *,
     at_once: bool = False,
@@ -86,14 +87,14 @@ def _check(key: ShareKey, row: Struct) -> None:
             raise InvalidRequest(f"The {words} epoch cannot be a negative number.")
 
 
-def _check_topic(key: ShareKey, call: Call) -> None:
-    topic = call.rooms.cluster().topic_by_id(uuid_text(key.topic_id))
+def _check_topic(key: ShareKey, call: Call[ShareContext]) -> None:
+    topic = call.context.cluster().topic_by_id(uuid_text(key.topic_id))
     if topic is None or key.partition not in topic.partitions:
         raise UnknownTopicOrPartition()
 
 
 def _answer(
-    rows: list[tuple[Struct, Struct]], fields: list[dict[str, object]], call: Call
+    rows: list[tuple[Struct, Struct]], fields: list[dict[str, object]], call: Call[ShareContext]
 ) -> Struct:
     topic_of, row_of = call.struct("results"), call.struct("results.partitions")
     topics: dict[bytes, list[Struct]] = {}
@@ -105,6 +106,6 @@ def _answer(
     )
 
 
-def refused(request: Struct, code: int, call: Call) -> Struct:
+def refused(request: Struct, code: int, call: Call[ShareContext]) -> Struct:
     rows = list(_rows(request))
     return _answer(rows, [{"errorCode": code} for _ in rows], call)

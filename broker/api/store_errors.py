@@ -30,7 +30,7 @@ RETRIED = (StoreUnreachable, SessionLost, OutcomeUnknown)
 ANSWERED = (KafkaError, MetadataError, OSError)  # what `kafka_error_of` takes
 
 
-def kafka_error_of(failure: Exception, call: Call) -> KafkaError:
+def kafka_error_of(failure: Exception, call: Call[object]) -> KafkaError:
     """The error that the client gets for one of ANSWERED; a failure of the store is logged. Raises
     `failure` itself when it means that the broker used the store wrongly (a node that is absent, a
     version that changed)."""

@@ -1,9 +1,10 @@
 """Which API keys and versions are served. ApiVersions is made from this table.
 
-A handler's module declares `KEY`, `VERSIONS` (first and last) and `handle(request, call)`, which
-returns the response, or a Later when it is not there yet. What a handler raises as a KafkaError
-becomes `refuse(request, code, call)`, the response that says so for the whole request. Produce and
-Fetch have no `handle`: their lanes answer on the network threads.
+A handler's module declares `KEY`, `VERSIONS` (first and last), `CONTEXT` (contexts.py: what its
+handler may use) and `handle(request, call)`, which returns the response, or a Later when it is not
+there yet. What a handler raises as a KafkaError becomes `refuse(request, code, call)`, the response
+that says so for the whole request. Produce and Fetch have no `handle`: native handlers answer them
+on the network threads.
 
 `lasting(answer)`, where a module has it, says how many error codes an answer has when it may be
 given again to the same question until cluster state changes or a log goes offline, and 0 when it
@@ -27,32 +28,31 @@ from barnabas.api import (
     k12_heartbeat,
     k13_leave_group,
     k14_sync_group,
-    k15_describe_groups,
-    k16_list_groups,
     k18_api_versions,
     k19_create_topics,
     k20_delete_topics,
-    k21_delete_records,
     k22_init_producer_id,
     k23_offset_for_leader_epoch,
     k24_add_partitions_to_txn,
     k25_add_offsets_to_txn,
     k26_end_txn,
-    k27_write_txn_markers,
     k28_txn_offset_commit,
     k32_describe_configs,
-    k33_alter_configs,
-    k35_describe_log_dirs,
-    k37_create_partitions,
-    k42_delete_groups,
-    k44_incremental_alter_configs,
-    k47_offset_delete,
     k60_describe_cluster,
     k68_consumer_group_heartbeat,
-    k69_consumer_group_describe,
     k75_describe_topic_partitions,
 )
 from barnabas.api.call import Call
+from barnabas.api.contexts import (
+    ConfigContext,
+    GroupContext,
+    NoContext,
+    PartitionContext,
+    ShareContext,
+    TopicContext,
+    TransactionContext,
+    VersionContext,
+)
 from barnabas.api.later import Later
 from barnabas.wire import Struct
 from barnabas.wire.api_keys import api_key
@@ -69,52 +69,52 @@ MODULES: tuple[ModuleType, ...] = (
     k12_heartbeat,
     k13_leave_group,
     k14_sync_group,
-    k15_describe_groups,
-    k16_list_groups,
     k18_api_versions,
     k19_create_topics,
     k20_delete_topics,
-    k21_delete_records,
     k22_init_producer_id,
     k23_offset_for_leader_epoch,
     k24_add_partitions_to_txn,
     k25_add_offsets_to_txn,
     k26_end_txn,
-    k27_write_txn_markers,
     k28_txn_offset_commit,
     k32_describe_configs,
-    k33_alter_configs,
-    k35_describe_log_dirs,
-    k37_create_partitions,
-    k42_delete_groups,
-    k44_incremental_alter_configs,
-    k47_offset_delete,
     k60_describe_cluster,
     k68_consumer_group_heartbeat,
-    k69_consumer_group_describe,
     k75_describe_topic_partitions,
 )
 
 # Served by modules that are imported with the first request of their key, since most brokers never
-# get one: file and versions, which are the module's own.
-LATE: dict[int, tuple[str, tuple[int, int]]] = {
-    57: ("k57_update_features", (0, 2)),
-    61: ("k61_describe_producers", (0, 0)),
-    65: ("k65_describe_transactions", (0, 0)),
-    66: ("k66_list_transactions", (0, 2)),
-    74: ("k74_list_config_resources", (0, 1)),
-    76: ("k76_share_group_heartbeat", (1, 1)),
-    77: ("k77_share_group_describe", (1, 1)),
-    78: ("k78_share_fetch", (1, 2)),
-    79: ("k79_share_acknowledge", (1, 2)),
-    83: ("k83_initialize_share_group_state", (0, 0)),
-    84: ("k84_read_share_group_state", (0, 0)),
-    85: ("k85_write_share_group_state", (0, 1)),
-    86: ("k86_delete_share_group_state", (0, 0)),
-    87: ("k87_read_share_group_state_summary", (0, 1)),
-    90: ("k90_describe_share_group_offsets", (0, 1)),
-    91: ("k91_alter_share_group_offsets", (0, 0)),
-    92: ("k92_delete_share_group_offsets", (0, 0)),
+# get one: file, versions and context, which are the module's own.
+LATE: dict[int, tuple[str, tuple[int, int], type]] = {
+    15: ("k15_describe_groups", (0, 6), GroupContext),
+    16: ("k16_list_groups", (0, 5), GroupContext),
+    21: ("k21_delete_records", (0, 2), PartitionContext),
+    27: ("k27_write_txn_markers", (0, 2), TransactionContext),
+    33: ("k33_alter_configs", (0, 2), ConfigContext),
+    35: ("k35_describe_log_dirs", (0, 5), PartitionContext),
+    37: ("k37_create_partitions", (0, 3), TopicContext),
+    42: ("k42_delete_groups", (0, 3), GroupContext),
+    44: ("k44_incremental_alter_configs", (0, 1), ConfigContext),
+    47: ("k47_offset_delete", (0, 0), GroupContext),
+    57: ("k57_update_features", (0, 2), VersionContext),
+    61: ("k61_describe_producers", (0, 0), PartitionContext),
+    65: ("k65_describe_transactions", (0, 0), TransactionContext),
+    66: ("k66_list_transactions", (0, 2), TransactionContext),
+    69: ("k69_consumer_group_describe", (0, 1), GroupContext),
+    74: ("k74_list_config_resources", (0, 1), ConfigContext),
+    76: ("k76_share_group_heartbeat", (1, 1), ShareContext),
+    77: ("k77_share_group_describe", (1, 1), ShareContext),
+    78: ("k78_share_fetch", (1, 2), ShareContext),
+    79: ("k79_share_acknowledge", (1, 2), ShareContext),
+    83: ("k83_initialize_share_group_state", (0, 0), ShareContext),
+    84: ("k84_read_share_group_state", (0, 0), ShareContext),
+    85: ("k85_write_share_group_state", (0, 1), ShareContext),
+    86: ("k86_delete_share_group_state", (0, 0), ShareContext),
+    87: ("k87_read_share_group_state_summary", (0, 1), ShareContext),
+    90: ("k90_describe_share_group_offsets", (0, 1), ShareContext),
+    91: ("k91_alter_share_group_offsets", (0, 0), ShareContext),
+    92: ("k92_delete_share_group_offsets", (0, 0), ShareContext),
 }
 
 
@@ -125,8 +125,10 @@ class Api(NamedTuple):
     name: str
     version_min: int
     version_max: int
-    handle: Callable[[Struct, Call], Struct | Later] | None  # None: answered on the network threads
-    refuse: Callable[[Struct, int, Call], Struct] | None
+    # None: answered on the network threads
+    handle: Callable[[Struct, Call[Any]], Struct | Later] | None
+    refuse: Callable[[Struct, int, Call[Any]], Struct] | None
+    context: type
     lasting: Callable[[Struct], int] | None = None
 
     def serves(self, version: int) -> bool:
@@ -143,12 +145,13 @@ def api_table() -> dict[int, Api]:
         handle = getattr(module, "handle", None)
         refuse = getattr(module, "refuse", None)
         lasting = getattr(module, "lasting", None)
-        rows[module.KEY] = Api(module.KEY, row.name, low, high, handle, refuse, lasting)
-    for key, (file, (low, high)) in LATE.items():
+        context = getattr(module, "CONTEXT", NoContext)
+        rows[module.KEY] = Api(module.KEY, row.name, low, high, handle, refuse, context, lasting)
+    for key, (file, (low, high), context) in LATE.items():
         row = api_key(key)
         assert row.version_min <= low <= high <= row.version_max, file
         handle, refuse = _late(file, "handle"), _late(file, "refuse")
-        rows[key] = Api(key, row.name, low, high, handle, refuse)
+        rows[key] = Api(key, row.name, low, high, handle, refuse, context)
     return dict(sorted(rows.items()))
 
 

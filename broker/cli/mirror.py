@@ -216,12 +216,12 @@ def _watch(
 def _page(figures: "MirrorFigures", port: int) -> "Endpoint":
     from barnabas.telemetry.endpoint import Endpoint
     from barnabas.telemetry.exposition import CONTENT_TYPE, write_page
-    from barnabas.telemetry.process_metrics import ProcessFigures
+    from barnabas.telemetry.process_metrics import ProcessCollector
     from barnabas.telemetry.registry import Page, Registry
 
     registry = Registry()
     registry.add(figures.collect)
-    registry.add(ProcessFigures(__version__))
+    registry.add(ProcessCollector(__version__))
 
     def page() -> tuple[str, Any]:
         told = Page("jmx", time.monotonic_ns())

@@ -1,6 +1,6 @@
-"""The coordinators of one node, wired: groups, transactions, share groups, each with its journal.
+"""Makes the coordinators of one node: groups, transactions and share groups, each with its journal.
 
-The order of their start and stop is `node`'s; what each is, is in its room.
+Node.start and Node.stop call them in order; each coordinator's own package says what it does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
 from barnabas.cext.coordinator.offset_commit import OffsetCommitLane
@@ -22,10 +22,12 @@ from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
 from barnabas.controller.internal_topics import dead_letters_topic, internal_topic
 from barnabas.controller.topics import TopicController
+from barnabas.coordinator.groups.administration import GroupAdministration
 from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
 from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.coordinator.share.door import ShareDoor
 from barnabas.coordinator.timers import Timers
+from barnabas.coordinator.transactions.administration import TransactionAdministration
 from barnabas.coordinator.transactions.coordinator import (
     TransactionCoordinator,
     TransactionSettings,
@@ -35,92 +37,104 @@ from barnabas.coordinator.transactions.verification import Verifier
 from barnabas.coordinator.txn_markers import TransactionMarkers
 from barnabas.errors import TopicAlreadyExists
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
-from barnabas.server.plugins import Plugins
 from barnabas.server.replica_manager import ReplicaManager
 from barnabas.wire.compression import NONE
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.surroundings import NodeSurroundings
+    from barnabas.coordinator.groups.target_assignment import Assign
     from barnabas.coordinator.share.service import ShareService
 
 RANDOM_TOGETHER = 64
 
 
-def coordinator_lanes(
-    config: BrokerConfig, table: PartitionTable
-) -> tuple[TransactionLane, OffsetCommitLane | None]:
-    """None where commits are compressed: then all of them, and ends of transactions, go through
-    Python."""
-    if config.integer("offsets.topic.compression.codec") != NONE:
-        return TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, None), None
-    ended = EndedTransactions()
+class CoordinatorHandlers(NamedTuple):
+    """What answers requests of coordinators on the network threads, and the queues by which network
+    threads ask Python."""
+
+    transactions: TransactionLane
+    commits: OffsetCommitLane | None  # None where commits are compressed: Python takes them all
+    verify: VerifyQueue
+
+    @property
+    def in_order(self) -> list[Any]:
+        """As the reactor asks them."""
+        commits = [] if self.commits is None else [self.commits]
+        return [self.transactions, *commits]
+
+
+def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> CoordinatorHandlers:
+    commits, ended = None, None
+    if config.integer("offsets.topic.compression.codec") == NONE:
+        ended = EndedTransactions()
     transactions = TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, ended)
-    commits = OffsetCommitLane(
-        table,
-        CONSUMER_OFFSETS,
-        ended,
-        metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
-        timeout_ms=config.integer("offsets.commit.timeout.ms"),
-        transactions=transactions,
-    )
-    return transactions, commits
+    if ended is not None:
+        commits = OffsetCommitLane(
+            table,
+            CONSUMER_OFFSETS,
+            ended,
+            metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
+            timeout_ms=config.integer("offsets.commit.timeout.ms"),
+            transactions=transactions,
+        )
+    return CoordinatorHandlers(transactions, commits, VerifyQueue())
+
+
+class Dependencies(NamedTuple):
+    """What coordinators use of their node."""
+
+    node_id: int
+    config: BrokerConfig
+    dynamic: DynamicConfig
+    system: SystemCalls
+    timers: Timers
+    table: PartitionTable
+    reader: ClusterStateReader
+    replicas: ReplicaManager
+    topics: TopicController
+    features: Features
+    entities: EntityConfigs
+    producer_ids: ProducerIds
+    assign: Assign
+    native: CoordinatorHandlers
+    next_closed: Callable[[], int | None]  # waits for the id of a marked connection that closed
 
 
 class Coordinators:
     """Made when logs and topics are there; `follow` when requests may come; `stop` once."""
 
-    def __init__(
-        self,
-        *,
-        node_id: int,
-        config: BrokerConfig,
-        dynamic: DynamicConfig,
-        system: SystemCalls,
-        timers: Timers,
-        table: PartitionTable,
-        reader: ClusterStateReader,
-        replicas: ReplicaManager,
-        topics: TopicController,
-        features: Features,
-        producer_ids: ProducerIds,
-        entities: EntityConfigs,
-        plugins: Plugins,
-        lane: OffsetCommitLane | None,
-        transaction_lane: TransactionLane,
-        verify: VerifyQueue,
-        next_closed: Callable[[], int | None],
-    ) -> None:
-        self._node_id, self._config, self._dynamic = node_id, config, dynamic
-        self._system, self._timers, self._table = system, timers, table
-        self._reader, self._replicas, self._topics = reader, replicas, topics
-        self._features, self._entities, self._plugins = features, entities, plugins
-        self._next_closed = next_closed
+    def __init__(self, given: Dependencies) -> None:
+        self._given = given
+        native, system = given.native, given.system
         self._journals: list[CoordinatorLog] = []
         self.group_log = self._journal(
             CONSUMER_OFFSETS,
-            codec=config.integer("offsets.topic.compression.codec"),
-            load_bytes=config.integer("offsets.load.buffer.size"),
+            codec=given.config.integer("offsets.topic.compression.codec"),
+            load_bytes=given.config.integer("offsets.load.buffer.size"),
         )
-        self.groups = self._made_groups(lane)
+        self.groups = self._made_groups()
+        self.group_administration = GroupAdministration(self.groups)
         self.transaction_log = self._journal(TRANSACTION_STATE)
         self.markers = TransactionMarkers(
-            replicas, system.wall_ms, self.groups.marker_written, may_wait=self._may_wait
+            given.replicas, system.wall_ms, self.groups.marker_written, may_wait=self._may_wait
         )
         self.transactions = TransactionCoordinator(
             journal=self.transaction_log,
-            timers=timers,
+            timers=given.timers,
             wall_ms=system.wall_ms,
-            new_producer_id=producer_ids.next,
+            new_producer_id=given.producer_ids.next,
             write_markers=self.markers.write,
-            expect=partial(verify.expect, table),
-            version_level=lambda: features.level("transaction.version"),
-            settings=TransactionSettings.of(config.integer),
-            lane=transaction_lane,
+            expect=partial(native.verify.expect, given.table),
+            version_level=lambda: given.features.level("transaction.version"),
+            settings=TransactionSettings.of(given.config.integer),
+            lane=native.transactions,
         )
-        self._transaction_lane = transaction_lane
         self.transaction_log.attach(self.transactions)
-        self._verifier = Verifier(verify, self.transactions).threads
+        self.transaction_administration = TransactionAdministration(
+            self.transactions, self.transaction_log.led_partitions
+        )
+        self._verifier = Verifier(native.verify, self.transactions).threads
         self._verifier.start()
         self.share_log = self._journal(SHARE_GROUP_STATE)
         self.share = ShareDoor(self._made_share)
@@ -130,16 +144,20 @@ class Coordinators:
     def follow(self) -> None:
         """From now on with the partitions that this node leads."""
         for journal in self._journals:
-            self._replicas.on_applied.append(journal.apply)
-            self._replicas.on_returned.append(journal.load_again)
-            journal.apply(self._reader.state)
-        self._tell_lane(self._reader.state)
-        self._replicas.on_applied.append(self._tell_lane)
-        self._replicas.on_applied.append(self.share.apply)
+            self._apply_from_now(journal.apply)
+            self._given.replicas.on_returned.append(journal.load_again)
+        self._apply_from_now(self._offsets_partitions_changed)
+        self._given.replicas.on_applied.append(self.share.apply)
+        self._apply_from_now(self.group_administration.apply)
 
-    def _tell_lane(self, state: ClusterState) -> None:
-        """Offsets of a group become part of a transaction there too."""
-        self._transaction_lane.offsets_partitions = self.group_log.partition_count
+    def _apply_from_now(self, apply: Callable[[ClusterState], object]) -> None:
+        """`apply` gets the state of now, and each later one after this node has carried it out."""
+        self._given.replicas.on_applied.append(apply)
+        apply(self._given.reader.state)
+
+    def _offsets_partitions_changed(self, state: ClusterState) -> None:
+        """The native handler adds offsets of a group to a transaction too."""
+        self._given.native.transactions.offsets_partitions = self.group_log.partition_count
 
     def stop(self) -> None:
         self.share.stop()
@@ -150,38 +168,38 @@ class Coordinators:
 
     def _may_wait(self) -> bool:
         """Whether an append is durable only after a flush."""
-        return self._table.durability != "os"
+        return self._given.table.durability != "os"
 
     def _journal(self, name: str, **options: int) -> CoordinatorLog:
         """It follows the partitions once it is told who replays."""
 
         def create() -> None:
-            asked = internal_topic(name, self._dynamic, len(self._reader.state.brokers))
+            asked = internal_topic(name, self._given.dynamic, len(self._given.reader.state.brokers))
             assert asked is not None, name
             with contextlib.suppress(TopicAlreadyExists):
-                self._topics.create(asked, is_own=True)
+                self._given.topics.create(asked, is_own=True)
 
         journal = CoordinatorLog(
             name,
-            node_id=self._node_id,
-            replicas=self._replicas,
+            node_id=self._given.node_id,
+            replicas=self._given.replicas,
             create=create,
-            wall_ms=self._system.wall_ms,
-            commit_timeout_ms=lambda: self._dynamic.integer("offsets.commit.timeout.ms"),
+            wall_ms=self._given.system.wall_ms,
+            commit_timeout_ms=lambda: self._given.dynamic.integer("offsets.commit.timeout.ms"),
             may_wait=self._may_wait,
             **options,
         )
         self._journals.append(journal)
         return journal
 
-    def _made_groups(self, lane: OffsetCommitLane | None) -> GroupCoordinator:
+    def _made_groups(self) -> GroupCoordinator:
         groups = GroupCoordinator(
             journal=self.group_log,
-            timers=self._timers,
-            wall_ms=self._system.wall_ms,
+            timers=self._given.timers,
+            wall_ms=self._given.system.wall_ms,
             new_id=RandomUuids(),
-            settings=GroupSettings.of(self._config.integer),
-            lane=lane,
+            settings=GroupSettings.of(self._given.config.integer),
+            lane=self._given.native.commits,
             around=self._around,
         )
         self.group_log.attach(groups)
@@ -192,11 +210,11 @@ class Coordinators:
         from barnabas.coordinator.groups.surroundings import NodeSurroundings
 
         return NodeSurroundings(
-            config=self._config,
-            dynamic=self._dynamic,
-            cluster=lambda: self._reader.state,
-            group_config=self._entities.group,
-            assign=self._plugins.assign,
+            config=self._given.config,
+            dynamic=self._given.dynamic,
+            cluster=lambda: self._given.reader.state,
+            group_config=self._given.entities.group,
+            assign=self._given.assign,
         )
 
     def _made_share(self) -> ShareService:
@@ -205,24 +223,24 @@ class Coordinators:
         from barnabas.coordinator.share.service import ShareService
 
         return ShareService(
-            table=self._table,
-            replicas=self._replicas,
-            cluster=lambda: self._reader.state,
-            config=self._dynamic,
+            table=self._given.table,
+            replicas=self._given.replicas,
+            cluster=lambda: self._given.reader.state,
+            config=self._given.dynamic,
             coordinator=self.groups,
             journal=self.share_log,
-            timers=self._timers,
-            wall_ms=self._system.wall_ms,
-            monotonic_ns=self._system.monotonic_ns,
+            timers=self._given.timers,
+            wall_ms=self._given.system.wall_ms,
+            monotonic_ns=self._given.system.monotonic_ns,
             make_topic=self._make_dead_letters,
-            assign=self._plugins.assign,
-            level=lambda: self._features.level("share.version"),
-            closings=Closings(self._next_closed),
+            assign=self._given.assign,
+            level=lambda: self._given.features.level("share.version"),
+            closings=Closings(self._given.next_closed),
         )
 
     def _make_dead_letters(self, name: str) -> None:
         with contextlib.suppress(TopicAlreadyExists):
-            self._topics.create(dead_letters_topic(name))
+            self._given.topics.create(dead_letters_topic(name))
 
 
 class RandomUuids:

@@ -1,8 +1,16 @@
-"""What a client is told to connect to: the advertised listeners with the ports that were bound."""
+"""Listeners of one broker: where it listens, and which addresses clients get."""
 
 from collections.abc import Sequence
 
 from barnabas.config.listeners import Listener
+
+
+class Listeners:
+    """Both change together when `listeners` is altered; they are empty before the start."""
+
+    def __init__(self) -> None:
+        self.bound: tuple[Listener, ...] = ()
+        self.advertised: tuple[Listener, ...] = ()
 
 
 def advertised(configured: Sequence[Listener], bound: Sequence[Listener]) -> tuple[Listener, ...]:

@@ -63,19 +63,17 @@ class UnusablePlugins(Exception):
 
 
 class Plugins:
-    """`services` is made when the first plugin wants it, and so is the task that reports figures,
-    by `add_task`, which is that of Background."""
+    """The task that reports metrics is made when the first plugin wants it, by `add_task`, which is
+    that of Background."""
 
     def __init__(
         self,
         config: DynamicConfig,
-        services: Callable[[], Services],
         add_task: Callable[[str, Callable[[], object], Callable[[], float]], object],
         figures: Callable[[], Mapping[str, float]],
         wall_ms: Callable[[], int],
     ) -> None:
         self._config = config
-        self._services = services
         self._lock = threading.Lock()
         self._registry: Registry | None = None
         self._interceptors: Interceptors | None = None
@@ -91,7 +89,7 @@ class Plugins:
         self._named_by_topics: set[str] = set()
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self._teller: threading.Thread | None = None
-        self._serves = False
+        self._services: Callable[[], Services] | None = None  # since clients are served
         self._stopped = False
         config.on_change.append(self._changed)
         config.checks.append(self._check)
@@ -158,9 +156,10 @@ class Plugins:
         self._fetches = fetches
         self._node_id = node_id
 
-    def serving(self) -> None:
-        """Clients are served."""
-        self._serves = True
+    def serving(self, services: Callable[[], Services]) -> None:
+        """Clients are served. `services` makes what plugins may do with the broker, when the first
+        plugin wants it."""
+        self._services = services
         registry = self._registry
         for plugin in registry.plugins() if registry is not None else []:
             self._begin(plugin)
@@ -178,7 +177,7 @@ class Plugins:
             self._registry.close()
 
     def _begin(self, plugin: Plugin) -> None:
-        if not self._serves or self._registry is None:
+        if self._services is None or self._registry is None:
             return
         if "report_metrics" in plugin.hooks and not self._reports:
             self._reports = True
@@ -369,7 +368,7 @@ class Plugins:
         """After the replica manager carried a state out."""
         self._state = state
         registry = self._registry
-        if registry is None or not self._serves or self._stopped:
+        if registry is None or self._services is None or self._stopped:
             return
         if not registry.implements("partition_led") and not registry.implements("partition_lost"):
             return

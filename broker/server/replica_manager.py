@@ -40,7 +40,7 @@ class ReplicaManager:
         config: DynamicConfig,
         more_policy: Callable[[TopicConfig], dict[str, bool]] | None = None,
     ) -> None:
-        """`more_policy`: flags of the partition table's policy that another room decides."""
+        """`more_policy`: flags of the partition table's policy that others decide."""
         self._node_id = node_id
         self._table = table
         self._logs = logs
@@ -52,6 +52,7 @@ class ReplicaManager:
         self.unclean_elections = 0  # nobody is elected outside the ISR: see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
+        self.has_led = False  # since when high watermarks are known
         # Told of each state after it was carried out, on the thread that did.
         self.on_applied: list[Callable[[ClusterState], object]] = []
         # Called with topic and partition of a log that was offline and can be used again.
@@ -79,6 +80,7 @@ class ReplicaManager:
             reader.refresh_topics(topics)
         self.apply(reader.state)
         reader.on_change(self.apply)
+        self.has_led = True
 
     def _elected(
         self, partition: Partition, state: ClusterState, unclean: bool

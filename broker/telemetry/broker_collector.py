@@ -50,7 +50,7 @@ ALL_TOPICS = {
 REJECTED = tuple(name for name in COUNT_NAMES if name.startswith("rejected_"))
 
 
-class Rooms(NamedTuple):
+class BrokerParts(NamedTuple):
     """What is looked at."""
 
     node_id: int
@@ -66,12 +66,12 @@ class Rooms(NamedTuple):
     began_ns: int
 
 
-class BrokerFigures:
+class BrokerCollector:
     """The collector of one broker."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-        self._flushes = RecentTimes(rooms.began_ns)
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._flushes = RecentTimes(parts.began_ns)
 
     def __call__(self, page: Page) -> Iterator[Family]:
         yield from self._topics(page)
@@ -85,7 +85,7 @@ class BrokerFigures:
     def _counts(self) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
         """(by topic, of all topics, those that are gone included). A sum must never shrink, so it
         is made again when a topic went meanwhile."""
-        table = self._rooms.table
+        table = self._parts.table
         for _ in range(TRIES):
             removals, gone = table.removed_counts()
             found = {}
@@ -126,16 +126,16 @@ class BrokerFigures:
 
     def _rows(self) -> Iterator[tuple[str, PartitionFigures]]:
         """Every partition on this node, a few at a time."""
-        state = self._rooms.cluster()
+        state = self._parts.cluster()
         for name in sorted(state.topics):
             count = 1 + max(state.topics[name].partitions, default=-1)
             for first in range(0, count, PARTITIONS_A_LOOK):
-                for row in partition_figures(self._rooms.table, name, first, PARTITIONS_A_LOOK):
+                for row in partition_figures(self._parts.table, name, first, PARTITIONS_A_LOOK):
                     yield name, row
 
     def _partitions(self, page: Page) -> Iterator[Family]:
         rows = list(self._rows())
-        led = [(name, row) for name, row in rows if row.leader_id == self._rooms.node_id]
+        led = [(name, row) for name, row in rows if row.leader_id == self._parts.node_id]
         yield m.PARTITION_COUNT, [("", len(rows))]
         yield m.LEADER_COUNT, [("", len(led))]
         yield m.UNDER_REPLICATED, [("", sum(is_under_replicated(row) for _, row in led))]
@@ -143,7 +143,7 @@ class BrokerFigures:
         yield m.AT_MIN_ISR, [("", sum(is_at_min_isr(row) for _, row in led))]
         yield m.OFFLINE_REPLICAS, [("", sum(row.offline for _, row in rows))]
         yield m.PRODUCER_IDS, [("", sum(row.producer_count for _, row in rows))]
-        is_told = len(rows) <= self._rooms.partitions_max()
+        is_told = len(rows) <= self._parts.partitions_max()
         yield m.PARTITION_FIGURES, [("", is_told)]
         if is_told:
             yield from self._each_partition(page, rows)
@@ -153,7 +153,7 @@ class BrokerFigures:
         self, page: Page, rows: list[tuple[str, PartitionFigures]]
     ) -> Iterator[Family]:
         labelled = [(page.labels(topic=name, partition=row.partition), row) for name, row in rows]
-        led = [(label, row) for label, row in labelled if row.leader_id == self._rooms.node_id]
+        led = [(label, row) for label, row in labelled if row.leader_id == self._parts.node_id]
         for metric, value in m.OF_LOG.items():
             yield metric, ((label, value(row)) for label, row in labelled)
         for metric, value in OF_LEADER.items():
@@ -161,7 +161,7 @@ class BrokerFigures:
         yield m.EXPORTER_LEADER, ((label, row.leader_id) for label, row in labelled)
 
     def _preferred(self, page: Page) -> Iterator[Sample]:
-        for topic in self._rooms.cluster().topics.values():
+        for topic in self._parts.cluster().topics.values():
             for index, row in topic.partitions.items():
                 if row.replicas and row.state is not None and not topic.deleting:
                     label = page.labels(topic=topic.name, partition=index)
@@ -170,7 +170,7 @@ class BrokerFigures:
     # -- the cluster's state ----------------------------------------------------------------------
 
     def _cluster(self, page: Page) -> Iterator[Family]:
-        state, replicas = self._rooms.cluster(), self._rooms.replicas
+        state, replicas = self._parts.cluster(), self._parts.replicas
         topics = [topic for topic in state.topics.values() if not topic.deleting]
         partitions = [
             (topic.name, index, row) for topic in topics for index, row in topic.partitions.items()
@@ -183,13 +183,13 @@ class BrokerFigures:
         here = {
             place
             for place, leader in leaders.items()
-            if leader == self._rooms.node_id and replicas.is_offline(*place)
+            if leader == self._parts.node_id and replicas.is_offline(*place)
         }
         moving = sum(
             len(topic.assignment.adding_replicas.keys() | topic.assignment.removing_replicas.keys())
             for topic in topics
         )
-        is_controller = state.controller_id == self._rooms.node_id
+        is_controller = state.controller_id == self._parts.node_id
         yield m.ACTIVE_CONTROLLER, [("", is_controller)]
         yield m.ACTIVE_BROKERS, [("", len(state.brokers))]
         yield m.TOPICS, [("", len(topics))]
@@ -231,26 +231,26 @@ class BrokerFigures:
 
     def _logs(self, page: Page) -> Iterator[Family]:
         offline = {
-            str(row.directory.parent) for row in self._rooms.logs.logs() if row.handle.offline
+            str(row.directory.parent) for row in self._parts.logs.logs() if row.handle.offline
         }
-        failed = [str(path) for path in self._rooms.logs.failed_directories]
+        failed = [str(path) for path in self._parts.logs.failed_directories]
         offline.update(failed)
-        everywhere = [str(directory.path) for directory in self._rooms.logs.directories()] + failed
+        everywhere = [str(directory.path) for directory in self._parts.logs.directories()] + failed
         yield m.OFFLINE_DIRECTORIES, [("", len(offline))]
-        yield m.FAILED_DISK_CALLS, [("", self._rooms.logs.failures_total)]
+        yield m.FAILED_DISK_CALLS, [("", self._parts.logs.failures_total)]
         yield (
             m.DIRECTORY_OFFLINE,
             [(page.labels(logDirectory=path), path in offline) for path in everywhere],
         )
-        sum_ns, buckets = self._rooms.flush_times()
-        for commit in self._rooms.commits:
+        sum_ns, buckets = self._parts.flush_times()
+        for commit in self._parts.commits:
             more_ns, more = commit.flush_times()
             sum_ns += more_ns
             buckets = {key: buckets.get(key, 0) + more.get(key, 0) for key in buckets | more}
         yield m.FLUSHES, [("", self._flushes.summary(page.now_ns, sum_ns, buckets))]
 
     def _sessions(self) -> Iterator[Family]:
-        sessions, fetch = self._rooms.sessions.counters, self._rooms.fetch.counters
+        sessions, fetch = self._parts.sessions.counters, self._parts.fetch.counters
         yield m.SESSIONS, [("", sessions["sessions"])]
         yield m.SESSION_EVICTIONS, [("", sessions["evicted"])]
         yield m.FETCHES_EXPIRED, [('{fetcherType="consumer"}', fetch["expired"])]

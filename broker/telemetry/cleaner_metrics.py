@@ -50,7 +50,7 @@ METRICS = (
 )
 
 
-class CleanerFigures:
+class CleanerCollector:
     """The collector of one cleaner."""
 
     def __init__(self, cleaner: LogCleaner, monotonic_ns: Callable[[], int]) -> None:

@@ -52,7 +52,7 @@ METRICS = (
 Row = tuple[str, str, int, int]  # group, topic, partition, committed offset
 
 
-class GroupFigures:
+class GroupCollector:
     """The collector of one coordinator."""
 
     def __init__(

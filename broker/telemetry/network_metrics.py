@@ -166,7 +166,7 @@ NOTHING: Figures = {
 }
 
 
-class NetworkFigures:
+class NetworkCollector:
     """The collector of one broker's network."""
 
     def __init__(

@@ -39,7 +39,7 @@ FIGURE = Metric(
 METRICS = (CALLS, FAILURES, SECONDS, OVERRUNS, ABANDONED, RUNS, FIGURE)
 
 
-class PluginFigures:
+class PluginCollector:
     """The collector."""
 
     def __init__(self, plugins: Plugins) -> None:

@@ -69,7 +69,7 @@ def _disk() -> dict[str, int]:
     return {name: int(rows[name]) for name in ("read_bytes", "write_bytes") if name in rows}
 
 
-class ProcessFigures:
+class ProcessCollector:
     """The collector. One a process would do; one a broker is simpler."""
 
     def __init__(self, version: str) -> None:

@@ -99,7 +99,7 @@ METRICS = (
 EMPTY, STABLE = "Empty", "Stable"
 
 
-class ShareFigures:
+class ShareCollector:
     """The collector of one broker."""
 
     def __init__(

@@ -36,7 +36,6 @@ from barnabas.testing.scratch_dir import make_scratch_dir, remove_tree
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from barnabas.api.rooms import Rooms
     from barnabas.cext.memory.sys import Call
     from barnabas.metadata.tree import MetadataTree
 
@@ -92,8 +91,7 @@ class _Run:
         return EmbeddedTree(directory, clock_ms=wall_ms, store=store)
 
     def topic_of_id(self, topic_id: bytes) -> str | None:
-        assert self.node.rooms is not None
-        found = self.node.rooms.cluster().topic_by_id(uuid_text(topic_id))
+        found = self.node.cluster().topic_by_id(uuid_text(topic_id))
         return found.name if found is not None else None
 
     def serve(self) -> None:
@@ -214,17 +212,11 @@ class Broker:
             raise BrokerNotRunning("this broker has not started, or it has stopped")
         return self._run
 
-    @property
-    def _rooms(self) -> Rooms:
-        rooms = self._running_here().node.rooms
-        assert rooms is not None
-        return rooms
-
     # -- what a test asks of it -----------------------------------------------------------------
 
     @property
     def node(self) -> Node:
-        """The rooms of the broker."""
+        """The broker's own parts. They may change with any release."""
         self._check_process()
         return self._run.node
 
@@ -248,7 +240,7 @@ class Broker:
     @property
     def topics(self) -> list[str]:
         """The names of all topics, Kafka's internal ones left out."""
-        state = self._rooms.cluster()
+        state = self._running_here().node.cluster()
         return sorted(
             name
             for name, row in state.topics.items()
@@ -261,27 +253,29 @@ class Broker:
         """Makes a topic, which can be written to at once, and gives its name. Raises
         TopicAlreadyExists and the other errors of Kafka."""
         texts = {key: _text(value) for key, value in (configs or {}).items()}
-        self._rooms.topics.create(NewTopic(name, partition_count=partitions, configs=texts))
+        topics = self._running_here().node.serving.administration.topics
+        topics.create(NewTopic(name, partition_count=partitions, configs=texts))
         return name
 
     def delete_topic(self, name: str) -> None:
         """Takes a topic and its records away. Raises UnknownTopicOrPartition."""
-        for error in self._rooms.deletion.delete([name]).values():
+        deletion = self._running_here().node.serving.administration.deletion
+        for error in deletion.delete([name]).values():
             raise error
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
         """All records that a reader of everything would get, partition by partition. A topic that
         is not there has none. It is read past the protocol: no fault touches it."""
-        rooms = self._rooms
+        node = self._running_here().node
         found: list[Record] = []
-        known = rooms.cluster().topic(topic)
+        known = node.cluster().topic(topic)
         indexes = sorted(known.partitions) if known is not None and not known.deleting else []
-        size_max = rooms.config.integer("max.decompressed.bytes")
+        size_max = node.config.integer("max.decompressed.bytes")
         for index in indexes:
             if partition not in (None, index):
                 continue
-            row = rooms.replicas.partition(topic, index)
-            log = rooms.replicas.log(topic, index)
+            row = node.loaded.replicas.partition(topic, index)
+            log = node.loaded.replicas.log(topic, index)
             if row.high_watermark < log.end_offset:
                 row.commit(COMMIT_TIMEOUT_MS)
             found += read_records(log, index, row.high_watermark, size_max=size_max)

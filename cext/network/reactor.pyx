@@ -587,6 +587,10 @@ cdef class Reactor:
                 pthread_mutex_unlock(&t.inbox.lock)
                 _close_both(&t.epoll_fd, &t.event_fd)
             _close_both(&n.acceptor_epoll_fd, &n.acceptor_event_fd)
+            for i in range(<int>n.listener_count):  # of a reactor that never ran
+                if n.listeners[i].fd >= 0:
+                    close(n.listeners[i].fd)
+                    n.listeners[i].fd = -1
 
     def next_request(self, int64_t timeout_ms=-1):
         """The next request for Python; None after timeout_ms (-1: never), when let go or stopped."""

@@ -200,7 +200,7 @@ def test_a_group_is_kept_and_described_with_what_it_follows(tmp_path):
             GROUP_SOURCE,
             [(name, "by_duration:PT1H", GROUP_SOURCE), (name, "latest", DEFAULT)],
         )
-        assert a.broker.node.rooms.entities.group("g").integer(SESSION) == 50000
+        assert a.broker.node.serving.administration.entities.group("g").integer(SESSION) == 50000
         assert a.alter(GROUP, "g", (SESSION, DELETE, None), (name, DELETE, None)) == (0, None)
         assert listed(a, GROUP) == []
         assert replace(a, GROUP, "h", share_session_timeout_ms="50000") == (0, None)

@@ -71,7 +71,7 @@ def test_a_socket_limit_takes_effect_and_stays(tmp_path):
 
 def test_request_handlers_grow_and_shrink(tmp_path):
     with admin_on(tmp_path, **{"num.io.threads": "4"}) as a:
-        handlers = a.broker.node._handlers
+        handlers = a.broker.node.handlers
         assert handlers.thread_count == 4
         assert a.alter(BROKER, "", ("num.io.threads", SET, "9"))[0] == INVALID_CONFIG
         assert a.alter(BROKER, "", ("num.io.threads", SET, "1"))[0] == INVALID_CONFIG
@@ -84,7 +84,7 @@ def test_request_handlers_grow_and_shrink(tmp_path):
             time.sleep(0.05)
         assert handlers.thread_count == 5
     with admin_on(tmp_path, **{"num.io.threads": "4"}) as a:
-        assert a.broker.node._handlers.thread_count == 5
+        assert a.broker.node.handlers.thread_count == 5
 
 
 def test_lists_are_appended_to_and_subtracted_from(tmp_path):

@@ -47,10 +47,10 @@ def test_directories_go_after_log_segment_delete_delay_ms(tmp_path):
     with admin_on(tmp_path) as a:
         a.create("t", 2)
         a.delete("t")
-        a.broker.node._retention()
+        a.broker.node.running.retention.run()
         assert len(a.directories("t")) == 2
         assert a.alter(BROKER, "", ("log.segment.delete.delay.ms", SET, "0")) == (0, None)
-        a.broker.node._retention()
+        a.broker.node.running.retention.run()
         assert a.directories("t") == []
 
 
@@ -122,12 +122,12 @@ def test_a_crash_after_the_marker_ends_in_deleted(tmp_path):
 def test_a_crash_after_the_logs_left_ends_in_deleted(tmp_path, monkeypatch):
     with admin_on(tmp_path, auto_create_topics_enable="false") as a:
         a.create("t", 2)
-        rooms_multi = EmbeddedTree.multi
+        whole_multi = EmbeddedTree.multi
 
         def multi(tree, operations):
             if any(getattr(op, "path", "") == "/brokers/topics/t" for op in operations):
                 raise StoreUnavailable("the disk is full")
-            return rooms_multi(tree, operations)
+            return whole_multi(tree, operations)
 
         monkeypatch.setattr(EmbeddedTree, "multi", multi)
         assert a.delete("t") == [STORAGE]

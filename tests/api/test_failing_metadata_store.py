@@ -14,7 +14,7 @@ TIMED_OUT, STORAGE = 7, 56
 @contextlib.contextmanager
 def full_store(admin):
     """SQLite itself refuses more pages, as it does on a full disk."""
-    connection = admin.broker.node._tree._database._connection
+    connection = admin.broker.node.opened.tree._database._connection
     [pages] = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count={pages}")
     filler = 0
@@ -59,7 +59,7 @@ def test_create_topics_whose_commit_fails_is_a_timeout_that_clients_retry(
     tmp_path, monkeypatch, caplog
 ):
     with admin_on(tmp_path) as a:
-        database = a.broker.node._tree._database
+        database = a.broker.node.opened.tree._database
         real = database.commit
 
         def failing(table, changes):

@@ -28,7 +28,7 @@ def admin(tmp_path):
 
 
 def kept(admin):
-    return admin.broker.node.kept_answers
+    return admin.broker.node.bound.native.response_cache
 
 
 def ask(admin, *names, version=9):
@@ -106,13 +106,13 @@ def test_a_leader_change_that_another_wrote(admin):
     """As a controller tells it: the partition's state, then a note of the change."""
     assert ask_twice(admin, "two").topics[0].partitions[1].leaderEpoch == 0
     node = admin.broker.node
-    state = node.rooms.cluster().partition("two", 1).state
+    state = node.cluster().partition("two", 1).state
     path = znodes.partition_state_path("two", 1)
-    node._tree.set(path, replace(state, leader_epoch=7).encode())
+    node.opened.tree.set(path, replace(state, leader_epoch=7).encode())
     note = znodes.encode_partitions([("two", 1)])
-    node._tree.create(znodes.ISR_CHANGE_PREFIX + "0", note)
+    node.opened.tree.create(znodes.ISR_CHANGE_PREFIX + "0", note)
     for _ in range(500):
-        if node.rooms.cluster().partition("two", 1).state.leader_epoch == 7:
+        if node.cluster().partition("two", 1).state.leader_epoch == 7:
             break
         threading.Event().wait(0.01)
     assert [row.leaderEpoch for row in ask_twice(admin, "two").topics[0].partitions] == [0, 7, 0]
@@ -125,7 +125,7 @@ def test_a_log_that_goes_offline_has_no_leader(admin, damage):
         admin.broker.fail_disk("fdatasync")
         assert admin.produce("one") != 0
     else:
-        admin.broker.node.rooms.replicas._table.set_offline("one", 0)
+        admin.broker.node.loaded.replicas._table.set_offline("one", 0)
     for _ in range(2):
         row = ask(admin, "one").topics[0].partitions[0]
         assert (row.leaderId, row.errorCode) == (-1, LEADER_NOT_AVAILABLE)
@@ -164,7 +164,7 @@ def test_error_codes_are_counted_alike(tmp_path):
         def counted():
             """By Python, and on the network threads."""
             figures = node.reactor.request_figures().get(METADATA, {"errors": {}})
-            return node._errors.counts().get((METADATA, 0), 0), figures["errors"].get(0, 0)
+            return node.serving.errors.counts().get((METADATA, 0), 0), figures["errors"].get(0, 0)
 
         for asked in itertools.count(1):  # what the new topic changed is forgotten at its end
             served, before = kept(a).served, counted()

@@ -165,9 +165,9 @@ def wait_for(what, timeout_s=20):
 
 
 def test_each_partition_is_counted(broker, wire):
-    begin = broker.node._errors.counts().get((KEY, 0), 0)
+    begin = broker.node.serving.errors.counts().get((KEY, 0), 0)
     wire.call_raw(question([(TOPIC, index, LATEST) for index in range(STATES)], 7))
-    assert broker.node._errors.counts()[KEY, 0] == begin + STATES
+    assert broker.node.serving.errors.counts()[KEY, 0] == begin + STATES
 
 
 def test_damage_ends_a_connection_and_nothing_else(broker):

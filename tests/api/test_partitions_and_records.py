@@ -231,7 +231,7 @@ def test_epochs_end_where_the_next_begins(tmp_path):
         assert end_of_epoch(a, 0) == (0, 0, 3)
     raise_epoch(tmp_path, 5)
     with admin_on(tmp_path, node_id="1") as a:
-        current = a.broker.node._replicas.partition("t", 0).leader_epoch
+        current = a.broker.node.loaded.replicas.partition("t", 0).leader_epoch
         assert current >= 5
         a.produce("t", 2)
         assert end_of_epoch(a, 0) == end_of_epoch(a, 4) == (0, 0, 3)

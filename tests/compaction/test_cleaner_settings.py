@@ -57,9 +57,9 @@ def wait_for(what, timeout_s=15):
 
 
 def is_clean(broker, topic="t"):
-    row = broker.node.logs.get(topic, 0)
-    with broker.node.cleaner._lock:  # a pass that is being noted is over when it is counted
-        _, offset = broker.node.cleaner._clean_to.get((topic, 0), (b"", -1))
+    row = broker.node.loaded.logs.get(topic, 0)
+    with broker.node.running.cleaner._lock:  # a pass that is being noted is over when it is counted
+        _, offset = broker.node.running.cleaner._clean_to.get((topic, 0), (b"", -1))
     return offset == row.handle.segments()[-1].base_offset
 
 
@@ -73,7 +73,7 @@ def test_log_cleaner_backoff_ms(tmp_path):
         broker.create_topic("t", configs=TOPIC)
         fill(broker)
         time.sleep(0.4)
-        assert broker.node.cleaner.passes == 0
+        assert broker.node.running.cleaner.passes == 0
         broker.clock.advance(hours=1)
         wait_for(lambda: is_clean(broker))
 
@@ -104,7 +104,7 @@ def test_log_cleaner_max_compaction_lag_ms(tmp_path):
     with running(tmp_path, **lag) as broker:
         broker.create_topic("t", configs=TOPIC)
         fill(broker)
-        wait_for(lambda: broker.node.cleaner.passes == 1)
+        wait_for(lambda: broker.node.running.cleaner.passes == 1)
         fill(broker, count=300)
         before = len(keys(broker))
         time.sleep(0.4)
@@ -118,10 +118,10 @@ def test_log_cleaner_min_cleanable_ratio(tmp_path):
     with running(tmp_path, **{"log.cleaner.min.cleanable.ratio": 1.0}) as broker:
         broker.create_topic("t", configs=TOPIC)
         fill(broker, distinct=KEYS)
-        wait_for(lambda: broker.node.cleaner.passes == 1)
+        wait_for(lambda: broker.node.running.cleaner.passes == 1)
         fill(broker, count=300, distinct=300)
         time.sleep(0.4)
-        assert broker.node.cleaner.passes == 1  # a third is dirty, all is asked for
+        assert broker.node.running.cleaner.passes == 1  # a third is dirty, all is asked for
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_how_many_keys_a_pass_holds(tmp_path, settings, passes):
     filled(tmp_path, distinct=KEYS)
     with running(tmp_path, **settings) as broker:
         wait_for(lambda: is_clean(broker))
-        assert broker.node.cleaner.passes == passes
+        assert broker.node.running.cleaner.passes == passes
         assert len(keys(broker)) == KEYS
 
 
@@ -148,7 +148,7 @@ def test_log_cleaner_threads(tmp_path, threads):
         most = 0
         until = time.monotonic() + 1
         while time.monotonic() < until:
-            most = max(most, len(broker.node.cleaner._busy))
+            most = max(most, len(broker.node.running.cleaner._busy))
             time.sleep(0.01)
         assert most == threads
 
@@ -160,8 +160,8 @@ def test_log_cleaner_io_max_bytes_per_second(tmp_path):
     with running(tmp_path, **{"log.cleaner.io.max.bytes.per.second": rate}) as broker:
         wait_for(lambda: is_clean(broker))
         took_s = time.monotonic() - began
-        assert broker.node.cleaner.bytes_read > rate
-        assert took_s > broker.node.cleaner.bytes_read / rate * 0.8
+        assert broker.node.running.cleaner.bytes_read > rate
+        assert took_s > broker.node.running.cleaner.bytes_read / rate * 0.8
 
 
 def test_log_cleaner_io_buffer_size(tmp_path):
@@ -176,7 +176,7 @@ def test_log_cleaner_io_buffer_size(tmp_path):
             rule = system.fault(
                 "pwritev", "delay", delay_ms=1, count=1 << 30, path_contains=".log.cleaned"
             )
-            broker.node.cleaner.run()
+            broker.node.running.cleaner.run()
             writes.append(system.fired(rule))
     assert writes[1] >= 1 and writes[0] > 5 * writes[1]
 
@@ -187,7 +187,7 @@ def test_figures_of_the_cleaner(tmp_path):
     with open(path, "r+b") as file:
         os.pwrite(file.fileno(), b"\xff\xff", 3000)
     with running(tmp_path) as broker:
-        cleaner = broker.node.cleaner
+        cleaner = broker.node.running.cleaner
         wait_for(lambda: is_clean(broker) and cleaner.uncleanable_count == 1)
         page = page_of(broker)
         here = {"logDirectory": str(tmp_path)}

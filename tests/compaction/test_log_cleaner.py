@@ -52,8 +52,8 @@ def wait_for(what, timeout_s=10):
 
 def is_clean(broker, topic):
     """Whether the last pass came as far as it may: to the active segment."""
-    row = broker.node.logs.get(topic, 0)
-    _, offset = broker.node.cleaner._clean_to.get((topic, 0), (b"", -1))
+    row = broker.node.loaded.logs.get(topic, 0)
+    _, offset = broker.node.running.cleaner._clean_to.get((topic, 0), (b"", -1))
     return offset == row.handle.segments()[-1].base_offset
 
 
@@ -76,8 +76,8 @@ def test_the_latest_value_of_each_key_is_left_and_is_read_by_clients(broker):
         found[record.key] = record.value
     assert set(found) == {b"k%d" % i for i in range(10)} | {b"last"}
     assert found[b"k3"] is None and found[b"k9"].startswith(b"599")
-    wait_for(lambda: broker.node.cleaner.passes)  # counted when the pass is over
-    assert broker.node.cleaner.bytes_read > 0
+    wait_for(lambda: broker.node.running.cleaner.passes)  # counted when the pass is over
+    assert broker.node.running.cleaner.bytes_read > 0
 
 
 def test_offsets_by_time_on_a_compacted_topic(broker):
@@ -131,9 +131,9 @@ def test_where_the_next_pass_begins_survives_a_restart(tmp_path):
     assert 300 < offsets["t", 0] <= 600
     with Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker:
         time.sleep(0.3)
-        assert broker.node.cleaner.passes == 0  # nothing is dirty
+        assert broker.node.running.cleaner.passes == 0  # nothing is dirty
         fill(broker, "t", 300)
-        wait_for(lambda: broker.node.cleaner.passes >= 1)
+        wait_for(lambda: broker.node.running.cleaner.passes >= 1)
         assert checkpoints.read_offsets(tmp_path / checkpoints.CLEANER)["t", 0] > offsets["t", 0]
 
 
@@ -150,7 +150,7 @@ def test_max_compaction_lag_ms_cleans_what_is_below_the_ratio(broker):
     lag = {"max.compaction.lag.ms": "60000", "min.cleanable.dirty.ratio": "1.0"}
     topic = broker.create_topic("t", configs={**TOPIC, **lag})
     fill(broker, topic)
-    wait_for(lambda: broker.node.cleaner.passes == 1)  # all of it is dirty at first
+    wait_for(lambda: broker.node.running.cleaner.passes == 1)  # all of it is dirty at first
     fill(broker, topic, 300)
     before = len(broker.records(topic))
     time.sleep(0.4)
@@ -163,15 +163,15 @@ def test_max_compaction_lag_ms_cleans_what_is_below_the_ratio(broker):
 def test_min_cleanable_dirty_ratio(broker):
     topic = broker.create_topic("t", configs=TOPIC)
     fill(broker, topic)
-    wait_for(lambda: broker.node.cleaner.passes >= 1)
+    wait_for(lambda: broker.node.running.cleaner.passes >= 1)
     other = broker.create_topic("u", configs={**TOPIC, "min.cleanable.dirty.ratio": "1.0"})
     send(broker, other, [(b"%d" % i, bytes(100)) for i in range(600)])
-    wait_for(lambda: broker.node.cleaner._clean_to.get((other, 0)) is not None)
-    cleaned = broker.node.cleaner._clean_to[other, 0]
+    wait_for(lambda: broker.node.running.cleaner._clean_to.get((other, 0)) is not None)
+    cleaned = broker.node.running.cleaner._clean_to[other, 0]
     send(broker, other, [(b"%d" % i, bytes(100)) for i in range(300)])
     time.sleep(0.4)
     # A third is dirty, all is asked for.
-    assert broker.node.cleaner._clean_to[other, 0] == cleaned
+    assert broker.node.running.cleaner._clean_to[other, 0] == cleaned
 
 
 def test_delete_retention_ms_lets_deleted_keys_go(broker):
@@ -206,7 +206,7 @@ def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path, caplog):
         caplog.at_level(logging.ERROR, "barnabas.cleaner"),
         Broker({"log.dirs": str(tmp_path), **SETTINGS}) as broker,
     ):
-        wait_for(lambda: broker.node.cleaner.uncleanable_count == 1)
+        wait_for(lambda: broker.node.running.cleaner.uncleanable_count == 1)
         time.sleep(0.2)
     assert path.read_bytes() == before
     lines = [row.message for row in caplog.records]

@@ -67,23 +67,23 @@ def journal(broker):
 
 def log_of(broker, replayed=None, topic="__test_state"):
     """A journal in `topic`, made in the likeness of __transaction_state."""
-    rooms = broker.node.rooms
+    node = broker.node
 
     def create():
-        asked = internal_topic(TRANSACTION_STATE, rooms.dynamic, 1)
-        rooms.topics.create(type(asked)(**{**_fields(asked), "name": topic}))
+        asked = internal_topic(TRANSACTION_STATE, node.dynamic, 1)
+        node.serving.administration.topics.create(type(asked)(**{**_fields(asked), "name": topic}))
 
     log = CoordinatorLog(
         topic,
-        node_id=rooms.node_id,
-        replicas=rooms.replicas,
+        node_id=node.node_id,
+        replicas=node.loaded.replicas,
         create=create,
-        wall_ms=rooms.wall_ms,
+        wall_ms=node.system.wall_ms,
         commit_timeout_ms=lambda: 5000,
     )
     log.attach(replayed or Replayed())
-    rooms.replicas.on_applied.append(log.apply)
-    log.apply(rooms.cluster())
+    node.loaded.replicas.on_applied.append(log.apply)
+    log.apply(node.cluster())
     return log
 
 
@@ -100,7 +100,7 @@ def append(log, partition, *entries, **more):
 
 
 def batches_in(broker, partition, topic="__test_state"):
-    handle = broker.node.rooms.replicas.log(topic, partition)
+    handle = broker.node.loaded.replicas.log(topic, partition)
     data = handle.read(0, 1 << 24)
     return list(decode_batches(data, size_max=1 << 24))
 
@@ -129,14 +129,14 @@ def test_the_topic_is_made_on_first_use_and_compacted(broker, journal):
     assert journal.partition_count == 50
     assert journal.partition_of("g") == id_hash("g") % 50
     assert journal.led_partitions() == dict.fromkeys(range(50), True)
-    config = broker.node.rooms.replicas.topic_config("__test_state")
+    config = broker.node.loaded.replicas.topic_config("__test_state")
     assert config.names("cleanup.policy") == ("compact",)
     assert config.integer("min.insync.replicas") == 1
 
 
 def test_an_append_is_told_when_it_is_durable(broker, journal):
     journal.ensure()
-    handle = broker.node.rooms.replicas.log("__test_state", 3)
+    handle = broker.node.loaded.replicas.log("__test_state", 3)
     told = []
     finished = threading.Event()
 
@@ -230,7 +230,7 @@ def test_what_comes_to_a_partition_while_it_is_loaded_is_replayed_too(tmp_path):
         replayed = Replayed()
         replayed.gate.clear()
         log = log_of(broker, replayed)
-        handle = broker.node.rooms.replicas.partition("__test_state", 4)
+        handle = broker.node.loaded.replicas.partition("__test_state", 4)
         deadline = time.monotonic() + PATIENCE_S
         while not replayed.began:
             assert time.monotonic() < deadline
@@ -260,7 +260,7 @@ def test_a_flipped_bit_costs_its_batch_and_the_rest_is_loaded(tmp_path, caplog, 
     with Broker(settings) as broker:
         log = log_of(broker)
         log.ensure()
-        handle = broker.node.rooms.replicas.log("__test_state", 4)
+        handle = broker.node.loaded.replicas.log("__test_state", 4)
         for at in range(6):  # three in a sealed segment, three in the active one
             assert append(log, 4, (b"k%d" % at, b"value")) is None
             if at == 2:
@@ -296,7 +296,7 @@ def test_a_partition_that_goes_is_forgotten_and_its_appends_refused(broker):
     log = log_of(broker, replayed)
     log.ensure()
     assert append(log, 1, (b"k", b"v")) is None
-    broker.node.rooms.deletion.delete(["__test_state"])
+    broker.node.serving.administration.deletion.delete(["__test_state"])
     assert sorted(replayed.gone) == list(range(50))
     with pytest.raises(NotCoordinator):
         append(log, 1, (b"k", b"v"))
@@ -344,7 +344,7 @@ def test_after_the_stop_nothing_is_taken_and_what_waited_was_written(broker):
 
 
 def test_consumer_offsets_has_its_own_settings(broker):
-    dynamic = broker.node.rooms.dynamic
+    dynamic = broker.node.dynamic
     asked = internal_topic(CONSUMER_OFFSETS, dynamic, live_brokers=1)
     assert (asked.partition_count, asked.replication_factor) == (50, 1)
     assert asked.configs["segment.bytes"] == "104857600"

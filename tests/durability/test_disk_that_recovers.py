@@ -37,7 +37,7 @@ def test_a_partition_returns_whose_failed_write_could_not_be_cut_off(tmp_path, c
         system = a.broker.node.system
         assert a.produce("t", size=100_000) == STORAGE_ERROR
         assert all(system.fired(rule) for rule in rules)
-        assert a.broker.node.rooms.replicas.is_offline("t", 0)
+        assert a.broker.node.loaded.replicas.is_offline("t", 0)
         time.sleep(4)  # a try meanwhile does not succeed
         assert a.produce("t") == STORAGE_ERROR
         system.clear_faults()

@@ -8,7 +8,7 @@ OS = {"log.durability": "os"}
 
 
 def flushed(broker, topic="t") -> int:
-    return broker.node.logs.get(topic, 0).handle.flushed_offset
+    return broker.node.loaded.logs.get(topic, 0).handle.flushed_offset
 
 
 def reaches(broker, offset, within_s=5.0, topic="t") -> bool:

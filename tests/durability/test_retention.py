@@ -15,16 +15,16 @@ def filled(wire, configs, count=10):
 
 
 def start_offset(broker) -> int:
-    return broker.node.logs.get("t", 0).handle.start_offset
+    return broker.node.loaded.logs.get("t", 0).handle.start_offset
 
 
 def test_retention_ms(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire, {"retention.ms": HOUR_MS})
-        b.node._retention()
+        b.node.running.retention.run()
         assert len(files(b, "t")) == 10
         b.node.system.move_wall_clock(2 * HOUR_MS)
-        b.node._retention()
+        b.node.running.retention.run()
         assert start_offset(b) == 10
         assert [path.name for path in files(b, "t")] == ["00000000000000000010.log"]
         assert len(files(b, "t", ".log.deleted")) == 10
@@ -34,7 +34,7 @@ def test_retention_bytes(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire, {"retention.bytes": 3000})
         size = files(b, "t")[0].stat().st_size
-        b.node._retention()
+        b.node.running.retention.run()
         assert len(files(b, "t")) == -(-3000 // size), "as much as retention.bytes still holds"
         assert start_offset(b) == 10 - len(files(b, "t"))
 
@@ -42,29 +42,29 @@ def test_retention_bytes(tmp_path):
 def test_deleted_files_go_after_file_delete_delay_ms(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire, {"retention.bytes": 3000, "file.delete.delay.ms": 60_000})
-        b.node._retention()
+        b.node.running.retention.run()
         marked = files(b, "t", ".deleted")
         assert marked
         b.node.system.move_wall_clock(59_000)
-        b.node._cleanup.unlink()
+        b.node.running.retention.cleanup.unlink()
         assert files(b, "t", ".deleted") == marked
         b.node.system.move_wall_clock(61_000)
-        b.node._cleanup.unlink()
+        b.node.running.retention.cleanup.unlink()
         assert files(b, "t", ".deleted") == []
 
 
 def test_truncated_segments_go_after_file_delete_delay_ms(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire, {"file.delete.delay.ms": 60_000})
-        b.node.logs.get("t", 0).handle.truncate_to(3)
+        b.node.loaded.logs.get("t", 0).handle.truncate_to(3)
         marked = files(b, "t", ".deleted")
         assert marked
-        b.node._retention()
+        b.node.running.retention.run()
         b.node.system.move_wall_clock(59_000)
-        b.node._retention()
+        b.node.running.retention.run()
         assert files(b, "t", ".deleted") == marked
         b.node.system.move_wall_clock(2_000)
-        b.node._retention()
+        b.node.running.retention.run()
         assert files(b, "t", ".deleted") == []
 
 
@@ -85,9 +85,11 @@ def test_a_round_reads_the_segments_of_a_log_once(tmp_path):
 
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire, {"retention.bytes": 3000})
-        b.node._retention()
-        row = Row(b.node.logs.get("t", 0))
-        b.node._cleanup._clean(row, b.node._cleanup._topic_config("t"))
+        b.node.running.retention.run()
+        row = Row(b.node.loaded.logs.get("t", 0))
+        b.node.running.retention.cleanup._clean(
+            row, b.node.running.retention.cleanup._topic_config("t")
+        )
         assert row.asked == 1
 
 
@@ -97,7 +99,7 @@ def test_cleanup_policy_compact_deletes_nothing(tmp_path):
         for _ in range(5):
             assert produce(wire, "t", b"x" * 700, key=b"k").errorCode == 0
         b.node.system.move_wall_clock(10_000 * HOUR_MS)
-        b.node._retention()
+        b.node.running.retention.run()
         assert start_offset(b) == 0
 
 
@@ -112,6 +114,6 @@ def test_a_failing_plugin_deletes_nothing(tmp_path):
         names = {"retention.policy": "failing"}
         filled(wire, {"retention.ms": 1, "retention.bytes": 1} | names)
         b.node.system.move_wall_clock(HOUR_MS)
-        b.node._retention()
+        b.node.running.retention.run()
         assert start_offset(b) == 0 and len(files(b, "t")) == 10
         assert b.node.plugins.registry.failures["failing"] == 1

@@ -36,7 +36,7 @@ def flip(path: Path, at: int) -> None:
 def scrubbed(broker) -> int:
     """Bytes of a whole round, without the waits between its turns."""
     total = 0
-    while found := broker.node._scrub.run():
+    while found := broker.node.running.scrub.run():
         total += found
     return total
 
@@ -46,13 +46,13 @@ def test_log_scrub_bytes_per_second(tmp_path):
         filled(wire)
         size = files(b, "t")[0].stat().st_size
         turns = []
-        while found := b.node._scrub.run():
+        while found := b.node.running.scrub.run():
             turns.append(found)
         assert all(2000 <= turn < 2000 + size for turn in turns[:-1]), turns
         assert sum(turns) == 9 * size, "every sealed segment, and not the active one"
     with broker_with(tmp_path / "off", {RATE: 0}) as b, wire_to(b) as wire:
         filled(wire)
-        assert b.node._scrub.run() == 0
+        assert b.node.running.scrub.run() == 0
 
 
 def test_damage_in_bytes_of_our_own_is_told_counted_and_not_served(tmp_path, caplog):
@@ -68,7 +68,7 @@ def test_damage_in_bytes_of_our_own_is_told_counted_and_not_served(tmp_path, cap
             give_up = time.monotonic() + 5
             while not caplog.messages and time.monotonic() < give_up:
                 time.sleep(0.05)
-        assert b.node.logs.corrupt_ranges == 1
+        assert b.node.loaded.logs.corrupt_ranges == 1
         [line] = caplog.messages
         assert line.startswith(f"t-0: bytes 0 to {size} of {path} hold no valid batch")
         assert read_from(wire, 3)[0] == 2
@@ -76,7 +76,7 @@ def test_damage_in_bytes_of_our_own_is_told_counted_and_not_served(tmp_path, cap
             assert read_from(wire, offset)[1][offset] == VALUE
         b.node.system.move_monotonic(ROUND_MS)
         assert scrubbed(b) > 0
-        assert b.node.logs.corrupt_ranges == 1, "the same damage counts once"
+        assert b.node.loaded.logs.corrupt_ranges == 1, "the same damage counts once"
 
 
 def test_frames_that_are_lost_reach_to_the_end_of_the_segment(tmp_path):
@@ -88,18 +88,18 @@ def test_frames_that_are_lost_reach_to_the_end_of_the_segment(tmp_path):
         one = size // 5
         flip(files(b, "t")[0], 2 * one + 8)
         scrubbed(b)
-        [found] = b.node.logs.take_damage()
+        [found] = b.node.loaded.logs.take_damage()
         assert (found.base_offset, found.first, found.end) == (0, 2 * one, size)
-        assert b.node.logs.take_damage() == []
+        assert b.node.loaded.logs.take_damage() == []
 
 
 def test_a_round_comes_once_a_day(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire)
         whole = scrubbed(b)
-        assert whole > 0 and b.node._scrub.run() == 0
+        assert whole > 0 and b.node.running.scrub.run() == 0
         b.node.system.move_monotonic(ROUND_MS - 60_000)
-        assert b.node._scrub.run() == 0
+        assert b.node.running.scrub.run() == 0
         b.node.system.move_monotonic(120_000)
         assert scrubbed(b) == whole
 
@@ -107,19 +107,19 @@ def test_a_round_comes_once_a_day(tmp_path):
 def test_the_scrub_goes_no_further_once_the_broker_stops(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire)
-        b.node._scrub._stopping = lambda: b.node._scrub.bytes_read > 0
+        b.node.running.scrub._stopping = lambda: b.node.running.scrub.bytes_read > 0
         size = files(b, "t")[0].stat().st_size
-        assert b.node._scrub.run() == size
+        assert b.node.running.scrub.run() == size
 
 
 def test_a_topic_deleted_during_a_round_is_passed_over(tmp_path):
     with broker_with(tmp_path, {RATE: 1000}) as b, wire_to(b) as wire:
         filled(wire, name="a")
         filled(wire, name="b")
-        assert b.node._scrub.run() > 0
-        b.node.logs.delete_topic("a")
+        assert b.node.running.scrub.run() > 0
+        b.node.loaded.logs.delete_topic("a")
         assert scrubbed(b) >= 9 * VALUE.__len__()
-        assert b.node.logs.corrupt_ranges == 0
+        assert b.node.loaded.logs.corrupt_ranges == 0
 
 
 def resident_pages(path: Path) -> int:

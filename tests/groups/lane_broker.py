@@ -25,7 +25,7 @@ def started(path, settings=()):
 
 
 def lane_of(broker):
-    lane = broker.node.rooms.groups._lane
+    lane = broker.node.serving.coordinators.groups._lane
     assert lane is not None
     return lane
 
@@ -77,8 +77,8 @@ def fetched(broker, group="g"):
 
 def journal_of(broker, group="g"):
     """The log of the group's partition of __consumer_offsets."""
-    partition = broker.node.rooms.groups.journal.partition_of(group)
-    return broker.node.rooms.replicas.log(CONSUMER_OFFSETS, partition)
+    partition = broker.node.serving.coordinators.groups.journal.partition_of(group)
+    return broker.node.loaded.replicas.log(CONSUMER_OFFSETS, partition)
 
 
 def batches(broker, group="g"):

@@ -27,7 +27,7 @@ def started(path, settings=(), *, group=GROUP):
 
 
 def group_of(broker, name=GROUP):
-    return broker.node.rooms.groups.groups[name]
+    return broker.node.serving.coordinators.groups.groups[name]
 
 
 def join_body(member="", *, group=GROUP, instance=None, protocols=(("range", b"m"),), **more):

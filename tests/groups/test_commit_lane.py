@@ -43,7 +43,7 @@ ROWS = [(0, 5, "", -1), (2, 7, "note", 3)]
 @pytest.mark.parametrize("version", range(2, 11))
 def test_answers_and_records_are_those_of_python(broker, version):
     lane = lane_of(broker)
-    by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+    by_id = broker.node.loaded.replicas.partition("t", 0).topic_id
     asked = body(ROWS if version >= 6 else [(*row[:3], -1) for row in ROWS], by_id=by_id)
     frame = encode_request(8, version, 77, "compat", asked)
     with closing(Wire(broker.bootstrap_servers)) as wire:
@@ -144,7 +144,7 @@ def test_more_keys_than_the_lane_keeps_are_taken_over(broker):
                 assert told.topics[0].partitions[0].errorCode == 0
                 assert lane.waiting <= ENTRIES_MAX
     assert 3 * ENTRIES_MAX - 10 < lane.served < 3 * ENTRIES_MAX + 2
-    known = broker.node.rooms.groups.offsets.of("g")
+    known = broker.node.serving.coordinators.groups.offsets.of("g")
     assert {index: row.offset for index, row in known["u"].items()} == {
         index: index for index in range(ENTRIES_MAX)
     }
@@ -165,7 +165,7 @@ def test_a_member_is_admitted_in_its_generation_alone(broker, instance):
     joining = threading.Thread(target=other.join)
     joining.start()  # a rebalance: everybody commits through Python until it is over
     deadline = time.monotonic() + PATIENCE_S
-    while broker.node.rooms.groups.groups["g"].state != "PreparingRebalance":
+    while broker.node.serving.coordinators.groups.groups["g"].state != "PreparingRebalance":
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert member.commit(4) == 0 and lane.served == 1 and lane.admitted == 0
@@ -186,7 +186,7 @@ def test_commits_alone_keep_a_member_alive(tmp_path):
             assert member.commit(offset) == 0
             broker.clock.advance(seconds=15)
         assert lane_of(broker).served == 5
-        group = broker.node.rooms.groups.groups["g"]
+        group = broker.node.serving.coordinators.groups.groups["g"]
         assert list(group.members) == [member.id]
         broker.clock.advance(seconds=21)
         deadline = time.monotonic() + PATIENCE_S
@@ -201,9 +201,9 @@ def test_what_is_heard_before_a_rebalance_counts_in_it(tmp_path):
         assert member.commit(0) == 0
         broker.clock.advance(seconds=15)
         assert member.commit(1) == 0 and lane_of(broker).served == 1
-        group = broker.node.rooms.groups.groups["g"]
+        group = broker.node.serving.coordinators.groups.groups["g"]
         before_ms = group.members[member.id].deadline_ms
-        with broker.node.rooms.groups.lock:
+        with broker.node.serving.coordinators.groups.lock:
             group.dismiss()
         assert group.members[member.id].deadline_ms > before_ms + 10_000
 
@@ -246,10 +246,13 @@ def test_offsets_do_not_expire_while_a_commit_is_being_written(tmp_path):
             while not lane.has_waiting("g") and time.monotonic() < deadline:
                 time.sleep(0.001)
             assert not lane.has_waiting("h")
-            assert broker.node.rooms.group_administration.expire() == 0 and not new.done()
+            assert (
+                broker.node.serving.coordinators.group_administration.expire() == 0
+                and not new.done()
+            )
             assert new.result(PATIENCE_S) == [0]
         assert system.fired(rule) == 1 and lane.served == 1
-        assert broker.node.rooms.group_administration.expire() == 0
+        assert broker.node.serving.coordinators.group_administration.expire() == 0
         assert fetched(broker)[0][0] == 2 and not lane.has_waiting("g")
         broker.restart()
         deadline = time.monotonic() + PATIENCE_S
@@ -269,7 +272,7 @@ def test_a_log_that_fails_is_told_as_such(tmp_path):
 
 def test_compressed_journals_have_no_lane(tmp_path):
     with started(tmp_path, {"offsets.topic.compression.codec": "1"}) as broker:
-        assert broker.node.rooms.groups._lane is None
+        assert broker.node.serving.coordinators.groups._lane is None
         with closing(Wire(broker.bootstrap_servers)) as wire:
             assert commit(wire, [(0, 1, "", -1)]) == [0] and commit(wire, [(0, 2, "", -1)]) == [0]
         assert [batch.codec for batch in batches(broker)] == [1, 1]
@@ -302,7 +305,7 @@ def test_forgotten_partitions_leave_nothing(broker):
     with closing(Wire(broker.bootstrap_servers)) as wire:
         for offset in range(5):
             assert commit(wire, [(0, offset, "", -1)]) == [0]
-    partition = broker.node.rooms.groups.journal.partition_of("g")
+    partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
     assert (lane.admitted, lane.waiting) == (1, 4)
     lane.forget((partition + 1) % 50)
     assert (lane.admitted, lane.waiting) == (1, 4)
@@ -316,7 +319,7 @@ ROUNDS = 400
 def test_memory_and_log_agree_on_who_came_last(broker):
     """Two clients commit the same partition at about the same time, one of them through Python."""
     log = journal_of(broker)
-    coordinator = broker.node.rooms.groups
+    coordinator = broker.node.serving.coordinators.groups
     rng = random.Random(7)
     together, told = threading.Barrier(2), []
 

@@ -69,7 +69,7 @@ def described(address, group="g"):
 
 
 def members(broker, group="g"):
-    return broker.node.rooms.groups.groups[group].members
+    return broker.node.serving.coordinators.groups.groups[group].members
 
 
 def test_a_group_outlives_kill_9(tmp_path):
@@ -249,7 +249,7 @@ def test_group_version_is_offered_and_may_be_switched_off(tmp_path):
         ] == [(0, 1)]
         assert beat(address).errorCode == 0
         update = FeatureUpdate("group.version", 0, SAFE_DOWNGRADE)
-        broker.node.rooms.features.update([update])
+        broker.node.serving.administration.features.update([update])
         assert beat(address, epoch=1).errorCode == 35
 
 

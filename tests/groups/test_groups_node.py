@@ -123,7 +123,7 @@ def test_version_0_keeps_offsets_in_the_metadata_tree(tmp_path):
         create_topic(address, "t")
         assert commit(address, "old", 12, version=0) == 0
         assert commit(address, "old", 13, version=0) == 0
-        assert broker.node._tree.get("/consumers/old/offsets/t/0")[0] == b"13"
+        assert broker.node.opened.tree.get("/consumers/old/offsets/t/0")[0] == b"13"
         assert fetched(address, "old", version=0) == 13
         ready(address, "old")
         assert fetched(address, "old") == -1  # another place altogether
@@ -187,7 +187,7 @@ def test_group_initial_rebalance_delay_ms(tmp_path):
         thread = threading.Thread(target=lambda: told.append(join(address)))
         thread.start()
         deadline = time.monotonic() + PATIENCE_S
-        groups = broker.node.rooms.groups.groups
+        groups = broker.node.serving.coordinators.groups.groups
         while time.monotonic() < deadline:
             if "g" in groups and groups["g"].join_timer is not None:
                 break
@@ -209,7 +209,7 @@ def test_group_initial_rebalance_delay_ms(tmp_path):
 def test_settings_of_the_coordinators_topic(tmp_path, name, value, seen):
     with broker_on(tmp_path, {name: value}) as broker:
         ready(broker.bootstrap_servers, "g")
-        state = broker.node.rooms.cluster()
+        state = broker.node.cluster()
         topic = state.topic("__consumer_offsets")
         assert seen(topic, state.config("topics", "__consumer_offsets"))
 
@@ -221,7 +221,7 @@ def test_metadata_makes_the_coordinators_topic_as_it_must_be(tmp_path):
         with closing(Wire(broker.bootstrap_servers)) as wire:
             told = wire.call(3, 8, ask.cls(topics=topics, allowAutoTopicCreation=True))
         assert len(told.topics[0].partitions) == 50
-        config = broker.node.rooms.replicas.topic_config("__consumer_offsets")
+        config = broker.node.loaded.replicas.topic_config("__consumer_offsets")
         assert config.names("cleanup.policy") == ("compact",)
 
 
@@ -265,7 +265,7 @@ def test_offsets_go_with_their_topic(tmp_path):
         create_topic(address, "t")
         ready(address, "g")
         assert commit(address, "g", 9) == 0
-        broker.node.rooms.deletion.delete(["t"])
+        broker.node.serving.administration.deletion.delete(["t"])
         create_topic(address, "t")
         deadline = time.monotonic() + PATIENCE_S
         while fetched(address, "g") != -1 and time.monotonic() < deadline:
@@ -280,7 +280,7 @@ def test_what_kafka_wrote_is_read_and_a_group_without_the_topic_is_not_ours(tmp_
         create_topic(address, "t")
         assert commit(address, "g", 1) == 16
         ready(address, "g")
-        partition = broker.node.rooms.groups.journal.partition_of("g")
+        partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
         batch = encode_batch(
             [
                 Record(
@@ -290,7 +290,7 @@ def test_what_kafka_wrote_is_read_and_a_group_without_the_topic_is_not_ours(tmp_
                 )
             ]
         )
-        handle = broker.node.rooms.replicas.log("__consumer_offsets", partition)
+        handle = broker.node.loaded.replicas.log("__consumer_offsets", partition)
         handle.append(bytearray(batch))
     with broker_on(tmp_path) as broker:
         assert fetched(broker.bootstrap_servers, "g") == 77
@@ -304,7 +304,7 @@ def test_clients_do_not_write_to_the_coordinators_topic(tmp_path, codec):
         ready(address, "g")
         assert commit(address, "g", 5) == 0
         entry = offset_value(Committed(99, -1, "", 1)), offset_key("g", "t", 0)
-        partition = broker.node.rooms.groups.journal.partition_of("g")
+        partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
         ask = request(0)
         row = ask.struct("topicData.partitionData")(
             index=partition, records=encode_batch([Record(*entry, timestamp=1)], codec=codec)
@@ -313,4 +313,4 @@ def test_clients_do_not_write_to_the_coordinators_topic(tmp_path, codec):
         with closing(Wire(address)) as wire:
             told = wire.call(0, 9, ask.cls(acks=-1, timeoutMs=9000, topicData=topics))
         assert told.responses[0].partitionResponses[0].errorCode == 17
-        assert broker.node.rooms.replicas.log("__consumer_offsets", partition).end_offset == 1
+        assert broker.node.loaded.replicas.log("__consumer_offsets", partition).end_offset == 1

@@ -131,7 +131,7 @@ def replayed(broker, group="g"):
 
 def known(broker, group="g"):
     """The same, as the coordinator says it."""
-    groups = broker.node.rooms.groups
+    groups = broker.node.serving.coordinators.groups
     with groups.lock:
         rows = groups.offsets.of(group)
         counted = {(topic, at): row.offset for topic in rows for at, row in rows[topic].items()}
@@ -142,7 +142,7 @@ def known(broker, group="g"):
 @pytest.mark.parametrize("version", range(7))
 def test_answers_and_batches_are_those_of_python(broker, version):
     lane = lane_of(broker)
-    by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+    by_id = broker.node.loaded.replicas.partition("t", 0).topic_id
     with Writer(broker) as writer:
         assert writer.add_offsets(writer.producer) == 0
         asked = writer.asked(ROWS, version, by_id=by_id)
@@ -207,7 +207,7 @@ def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
     with started(tmp_path) as broker, Writer(broker) as writer:
         admit(broker)
         assert writer.add_offsets(writer.producer) == 0
-        by_id = broker.node.rooms.replicas.partition("t", 0).topic_id
+        by_id = broker.node.loaded.replicas.partition("t", 0).topic_id
         whole = encode_request(28, version, 1, "c", writer.asked(ROWS, version, by_id=by_id))[4:]
         before = journal_of(broker).end_offset
         for at in range(len(whole) - 1, 16, -3):
@@ -268,7 +268,7 @@ def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
 
 
 def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker, writer):
-    groups = broker.node.rooms.groups
+    groups = broker.node.serving.coordinators.groups
     for asked in (
         lambda: groups.offsets.is_pending("g", "t", 0),
         lambda: groups.offsets.has_pending("g"),
@@ -486,7 +486,7 @@ def test_forgotten_partitions_leave_nothing(broker, writer):
     lane = lane_of(broker)
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit(ROWS) == [0, 0]
-    partition = broker.node.rooms.groups.journal.partition_of("g")
+    partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
     assert (lane.admitted, lane.waiting) == (1, 2)
     lane.forget(partition)
     assert (lane.admitted, lane.waiting, lane.take()) == (0, 0, [])
@@ -512,7 +512,7 @@ def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_pat
         assert writer.add_offsets(writer.producer) == 0
         system = broker.node.system
         rule = system.fault("fdatasync", "delay", delay_ms=300, path_contains=CONSUMER_OFFSETS)
-        assert broker.node.rooms.group_administration.expire() == 0
+        assert broker.node.serving.coordinators.group_administration.expire() == 0
         assert lane.admitted == 0 and writer.commit([(0, 2, "", -1)]) == [0]
         assert system.fired(rule) == 1 and lane.served == 0
         writer.ends()

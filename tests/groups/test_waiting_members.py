@@ -140,7 +140,7 @@ def test_a_group_that_moves_to_another_broker_leaves_no_sync_waiting(broker):
     leader, follower = joined(broker, 2)
     follower.sync()
     assert follower.waits()
-    groups = broker.node.rooms.groups
+    groups = broker.node.serving.coordinators.groups
     groups.unloaded(groups.journal.partition_of("g"))
     assert follower.synced() == (NOT_COORDINATOR, b"")
 

@@ -73,12 +73,12 @@ def test_segments_go_when_the_groups_have_committed_behind_them():
         topic = broker.create_topic("t", configs=configs)
         for _ in range(5):
             sender.send(topic, [b"x" * 150])
-        log = broker.node.logs.get(topic, 0).handle
+        log = broker.node.loaded.logs.get(topic, 0).handle
         for group, offset, start in (("a", 4, 0), ("b", 2, 2), ("b", 4, 4), ("a", 5, 4)):
             consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
             consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
             consumer.close()
-            broker.node._retention()
+            broker.node.running.retention.run()
             assert log.start_offset == start
 
 
@@ -150,7 +150,7 @@ def test_dead_letters_that_cannot_be_written_cost_no_record(schema):
     with Broker(settings) as broker, Sender(broker.bootstrap_servers) as sender:
         topic = broker.create_topic("orders", configs={"produce.interceptors": "dead-letter"})
         broker.create_topic("orders.dead")
-        broker.node.logs.get("orders.dead", 0).handle.close()
+        broker.node.loaded.logs.get("orders.dead", 0).handle.close()
         with pytest.raises(KafkaError):
             sender.send(topic, [b'{"id": 1}', b"bad"])
         assert values(broker, topic) == []
@@ -223,7 +223,7 @@ def test_a_delayed_record_is_appended_when_it_is_due_and_looks_as_it_was_sent():
         assert [row.value for row in found[2:]] == [b"in half an hour", b"in an hour"]
         assert [row.offset for row in found] == [0, 2, 4, 5]
         assert [(row.key, tuple(row.headers)) for row in found[2:]] == [(b"k", (("h", b"1"),))] * 2
-        wait_for(lambda: broker.node.logs.get("__delayed", 0).handle.start_offset >= 2)
+        wait_for(lambda: broker.node.loaded.logs.get("__delayed", 0).handle.start_offset >= 2)
 
 
 def test_delayed_records_and_ones_without_a_number_of_ms(produce, broker):

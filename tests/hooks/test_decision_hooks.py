@@ -65,14 +65,14 @@ def broker():
 
 def alter(broker, topic, **settings):
     changes = [Change(name.replace("_", "."), 0, value) for name, value in settings.items()]
-    broker.node.rooms.configs.change_topic(topic, changes)
+    broker.node.serving.administration.configs.change_topic(topic, changes)
 
 
 # -- retention, roll ------------------------------------------------------------------------------
 
 
 def segments(broker, topic):
-    return broker.node.logs.get(topic, 0).handle.segments()
+    return broker.node.loaded.logs.get(topic, 0).handle.segments()
 
 
 @pytest.mark.parametrize(("policy", "left"), [("probe", 3), ("none", 5), ("none,probe", 3)])
@@ -82,7 +82,7 @@ def test_the_policies_that_a_topic_names_decide_what_goes(broker, produce, polic
     topic = broker.create_topic("t", configs=settings)
     for _ in range(5):
         produce(topic, [b"x" * 150])
-    broker.node._retention()
+    broker.node.running.retention.run()
     assert len(segments(broker, topic)) == left
     assert len(calls) == ("probe" in policy)
 
@@ -90,10 +90,10 @@ def test_the_policies_that_a_topic_names_decide_what_goes(broker, produce, polic
 @pytest.mark.parametrize("answer", [True, False, 1, "yes", RuntimeError("no")])
 def test_should_roll(broker, produce, topic, answer):
     plugin, calls = registered(broker, "should_roll", answer)
-    broker.node._retention()
+    broker.node.running.retention.run()
     assert not [row for row in calls if row["log"].topic == topic]  # it has no records
     produce(topic, [b"a"])
-    broker.node._retention()
+    broker.node.running.retention.run()
     assert len(segments(broker, topic)) == (2 if answer is True else 1)
     assert [row["log"].segments[0].next_offset for row in calls] == [1]
     assert bool(sum(plugin.failures.values())) == (type(answer) is not bool)
@@ -112,7 +112,7 @@ def test_should_flush(answer):
             sender.send(topic, [b"a"])
         _, calls = registered(plain, "should_flush", answer)
         wait_for(lambda: len(calls) >= 1)
-        handle = plain.node.logs.get(topic, 0).handle
+        handle = plain.node.loaded.logs.get(topic, 0).handle
         if answer is True:
             wait_for(lambda: handle.flushed_offset == 1)
         else:
@@ -129,7 +129,7 @@ def test_may_compact(produce, broker, answer):
     topic = broker.create_topic("t", configs=settings)
     for _ in range(4):
         produce(topic, [Record(b"x" * 60, b"k")])
-    cleaner = broker.node.cleaner
+    cleaner = broker.node.running.cleaner
     assert (cleaner.run() > 0) == (answer is True)
     assert calls[0]["log"].topic == topic and calls[0]["log"].dirty_bytes > 0
     plugin.common["on.failure"] = "open"
@@ -143,7 +143,7 @@ def test_may_compact(produce, broker, answer):
 def test_a_placement_that_cannot_be_is_left_to_the_broker(broker, answer):
     plugin, calls = registered(broker, "place_partitions", answer)
     topic = broker.create_topic("t", partitions=1)
-    assert broker.node.rooms.cluster().topics[topic].partitions[0].replicas
+    assert broker.node.cluster().topics[topic].partitions[0].replicas
     assert calls[0]["partition_count"] == 1 and calls[0]["first"] == 0
     assert bool(sum(plugin.failures.values())) == (answer is not None)
 
@@ -156,7 +156,7 @@ def test_a_placement_of_a_plugin_counts_for_new_and_for_more_partitions(broker):
         lambda brokers, partition_count, replication_factor, first: [[node_id]] * partition_count,
     )
     topic = broker.create_topic("t", partitions=2)
-    broker.node.rooms.growth.grow(topic, 5)
+    broker.node.serving.administration.growth.grow(topic, 5)
     assert [(row["partition_count"], row["first"]) for row in calls] == [(2, 0), (3, 2)]
 
 
@@ -167,7 +167,7 @@ def test_choose_log_directory(tmp_path, chooses):
     with Broker({"log.dirs": ",".join(paths)}) as broker:
         plugin, calls = registered(broker, "choose_log_directory", answer)
         broker.create_topic("t", partitions=4)
-        where = [str(broker.node.logs.get("t", i).directory.parent) for i in range(4)]
+        where = [str(broker.node.loaded.logs.get("t", i).directory.parent) for i in range(4)]
         assert len(calls) == 4 and calls[0]["directories"][0].free_bytes > 0
         if chooses is None:
             assert sorted(where) == sorted(paths * 2) and sum(plugin.failures.values()) == 4
@@ -206,7 +206,7 @@ def test_topics_of_the_broker_itself_are_not_asked_about(broker, produce):
     consumer.subscribe(["none"])
     consumer.poll(2)
     consumer.close()
-    wait_for(lambda: "__consumer_offsets" in broker.node.rooms.cluster().topics)
+    wait_for(lambda: "__consumer_offsets" in broker.node.cluster().topics)
 
 
 def test_check_config_change(broker, topic):
@@ -217,8 +217,10 @@ def test_check_config_change(broker, topic):
     alter(broker, topic, retention_bytes="5")
     with pytest.raises(PolicyViolation, match="not here"):
         alter(broker, topic, retention_ms="5")
-    assert broker.node.rooms.cluster().config("topics", topic) == {"retention.bytes": "5"}
-    broker.node.rooms.configs.change_broker(None, [Change("message.max.bytes", 0, "5000")])
+    assert broker.node.cluster().config("topics", topic) == {"retention.bytes": "5"}
+    broker.node.serving.administration.configs.change_broker(
+        None, [Change("message.max.bytes", 0, "5000")]
+    )
     last = calls[-1]["change"]
     assert (last.resource_type, last.resource_name) == ("broker", "")
     assert last.configs == {"message.max.bytes": "5000"}
@@ -317,7 +319,9 @@ def test_a_reload_over_the_wire_takes_over_the_set_and_refuses_a_broken_one(
 def test_plugins_reloads_counted_up_loads_them_anew(recorder):
     with Broker({"plugins": "recorder"}) as broker:
         before = broker.node.plugins.registry.plugin("recorder")
-        broker.node.rooms.configs.change_broker(None, [Change("plugins.reloads", 0, "1")])
+        broker.node.serving.administration.configs.change_broker(
+            None, [Change("plugins.reloads", 0, "1")]
+        )
         assert broker.node.plugins.registry.plugin("recorder") is not before
         assert recorder == [("started", True), ("stopping",)]
 
@@ -328,12 +332,14 @@ def test_a_set_altered_at_run_time_does_not_stop_a_later_start(tmp_path, monkeyp
         install(tmp_path / "site", patch, "test-recorder", RECORDER, recorder="Recorder")
         with Broker(data) as broker:
             changes = [Change("plugins", 0, "none,recorder,size")]
-            broker.node.rooms.configs.change_broker(None, changes)
+            broker.node.serving.administration.configs.change_broker(None, changes)
             assert broker.node.plugins.registry.names() == ["none", "recorder", "size"]
     with Broker(data) as broker:
         assert broker.node.plugins.registry.names() == ["none", "size"]
         assert "no plugin 'recorder' is installed here" in caplog.text
-        broker.node.rooms.configs.change_broker(None, [Change("plugins", 0, "size")])
+        broker.node.serving.administration.configs.change_broker(
+            None, [Change("plugins", 0, "size")]
+        )
         assert broker.node.plugins.registry.names() == ["size"]
 
 

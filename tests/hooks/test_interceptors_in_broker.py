@@ -245,7 +245,9 @@ def test_a_fetch_interceptor_that_fails_closed_shows_nothing_and_open_shows_all(
 
 def test_interceptors_come_and_go_with_the_topics_setting(broker, produce, topic):
     def alter(value):
-        broker.node.rooms.configs.change_topic(topic, [Change("produce.interceptors", 0, value)])
+        broker.node.serving.administration.configs.change_topic(
+            topic, [Change("produce.interceptors", 0, value)]
+        )
 
     produce(topic, [b"upper a"])
     alter("judge")
@@ -258,11 +260,11 @@ def test_interceptors_come_and_go_with_the_topics_setting(broker, produce, topic
 
 def test_a_topic_without_interceptors_makes_no_job(broker, judged, produce, topic):
     produce(topic, [b"a"])
-    done = broker.node._produce.decodes.counters()["done"]
+    done = broker.node.bound.native.produce.decodes.counters()["done"]
     produce(topic, [b"b"] * 10)
-    assert broker.node._produce.decodes.counters()["done"] == done
+    assert broker.node.bound.native.produce.decodes.counters()["done"] == done
     produce(judged, [b"b"])
-    assert broker.node._produce.decodes.counters()["done"] == done + 1
+    assert broker.node.bound.native.produce.decodes.counters()["done"] == done + 1
 
 
 class SlowOnce:
@@ -442,7 +444,7 @@ def test_a_client_that_goes_while_a_plugin_looks_is_forgotten(broker, produce, k
     produce(topic, [b"x" * 1000])
     settings = {f"{kind}.interceptors": "slow"}
     changes = [Change(name, 0, value) for name, value in settings.items()]
-    broker.node.rooms.configs.change_topic(topic, changes)
+    broker.node.serving.administration.configs.change_topic(topic, changes)
     frames = [asked(broker, topic, kind) for _ in range(20)]
     connections = []
     for frame in frames:
@@ -454,7 +456,11 @@ def test_a_client_that_goes_while_a_plugin_looks_is_forgotten(broker, produce, k
         connection.close()
     time.sleep(0.2)
     slow.go_on.set()
-    queue = broker.node._produce.decodes if kind == "produce" else broker.node._fetch.rewrites
+    queue = (
+        broker.node.bound.native.produce.decodes
+        if kind == "produce"
+        else broker.node.bound.native.fetch.rewrites
+    )
     end = time.monotonic() + 20
     while time.monotonic() < end and (queue.counters()["depth"] or queue.counters()["done"] < 2):
         time.sleep(0.01)

@@ -52,7 +52,8 @@ LAYERS["coordinator.share"] = JOURNAL | {"coordinator", "coordinator.groups"}
 LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | COORDINATORS
 LAYERS["telemetry"] = JOURNAL | {"coordinator"} | COORDINATORS
 LAYERS["api"] = JOURNAL | {"controller", "coordinator", "telemetry"} | COORDINATORS
-LAYERS["node"] = LAYERS["api"] | {"api", "coordinator.coordinators", "plugins"}
+LAYERS["stages"] = LAYERS["api"] | {"api", "coordinator.coordinators", "public"}
+LAYERS["node"] = LAYERS["stages"] | {"stages"}
 LAYERS["cli"] = LAYERS["testing"] = LAYERS["node"] | {"node", "scan", "spark"}
 # These see the client, the wire, the hooks, the codec and the public API only.
 LAYERS |= {

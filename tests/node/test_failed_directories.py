@@ -183,7 +183,7 @@ def test_a_coordinators_partition_is_loaded_when_it_comes_back(tmp_path, caplog,
     (dirs[0] / ".kafka_cleanshutdown").unlink()
     immutable(dirs[0] / "__consumer_offsets-0")
     with caplog.at_level(logging.WARNING), broker_on(tmp_path, dirs, **settings) as a:
-        assert a.broker.node.rooms.replicas.is_offline("__consumer_offsets", 0)
+        assert a.broker.node.loaded.replicas.is_offline("__consumer_offsets", 0)
         consumer = group_on(a)
         with pytest.raises(KafkaException):
             consumer.committed([place], timeout=2)

@@ -110,5 +110,5 @@ def test_a_quiet_producer_is_forgotten_after_producer_id_expiration_ms(tmp_path)
         assert send(broker, 9, 0) == (0, 0)
         assert send(broker, 9, 5)[0] == OUT_OF_ORDER
         time.sleep(0.4)
-        assert broker.node.logs.expire_producers() == 1  # comes by itself every ten minutes
+        assert broker.node.loaded.logs.expire_producers() == 1  # comes by itself every ten minutes
         assert send(broker, 9, 5) == (0, 1)  # nothing is known that it could be out of order with

@@ -51,7 +51,7 @@ def count(admin, topic):
 
 
 def start_offset(admin, topic):
-    return admin.broker.node.logs.get(topic, 0).handle.start_offset
+    return admin.broker.node.loaded.logs.get(topic, 0).handle.start_offset
 
 
 def test_compression_type_live(shared):
@@ -158,7 +158,7 @@ def test_roll_jitter_spreads_the_rolls(shared):
             for late_ms in (50_000, 0):
                 when = now_ms() - late_ms
                 assert code(shared, topic, timestamp=when, partition=partition) == OK
-        found = [shared.broker.node.logs.get(topic, n).handle for n in range(40)]
+        found = [shared.broker.node.loaded.logs.get(topic, n).handle for n in range(40)]
         return sum(len(handle.segments()) - 1 for handle in found)
 
     create(wire_of(shared), "even", {"segment.ms": 100_000}, partitions=40)
@@ -177,7 +177,7 @@ def test_roll_jitter_hours(tmp_path):
         for partition in range(40):
             for late_ms in (500 * HOUR_MS, 0):
                 assert code(a, "t", timestamp=now_ms() - late_ms, partition=partition) == OK
-        found = [a.broker.node.logs.get("t", n).handle for n in range(40)]
+        found = [a.broker.node.loaded.logs.get("t", n).handle for n in range(40)]
         rolled = sum(len(handle.segments()) - 1 for handle in found)
     assert 0 < rolled < 40, "log.roll.jitter.hours"
 
@@ -199,13 +199,13 @@ def three_old_segments(admin, topic, late_ms=2 * HOUR_MS):
 
 def test_retention_live(shared):
     three_old_segments(shared, "kept")
-    shared.broker.node._retention()
+    shared.broker.node.running.retention.run()
     assert start_offset(shared, "kept") == 0
     with altered(shared, log_retention_bytes=1000):
-        shared.broker.node._retention()
+        shared.broker.node.running.retention.run()
         assert start_offset(shared, "kept") == 1, "log.retention.bytes"
     with altered(shared, log_retention_ms=HOUR_MS):
-        shared.broker.node._retention()
+        shared.broker.node.running.retention.run()
         assert start_offset(shared, "kept") == 3, "log.retention.ms"
 
 
@@ -222,7 +222,7 @@ def test_retention_live(shared):
 def test_retention_by_time_and_which_unit_goes_before(tmp_path, settings, start):
     with admin_on(tmp_path, **settings) as a:
         three_old_segments(a, "t")
-        a.broker.node._retention()
+        a.broker.node.running.retention.run()
         assert start_offset(a, "t") == start
 
 
@@ -230,14 +230,14 @@ def test_segment_delete_delay_live(shared):
     three_old_segments(shared, "doomed")
     shared.alter(TOPIC, "doomed", ("retention.ms", SET, "1000"))
     with altered(shared, log_segment_delete_delay_ms=10_000_000):
-        shared.broker.node._retention()
+        shared.broker.node.running.retention.run()
         assert len(files(shared.broker, "doomed", ".deleted")) > 0
     create(wire_of(shared), "doomed-soon", {"segment.bytes": 1024, "retention.ms": 1000})
     with altered(shared, log_segment_delete_delay_ms=0):
         for _ in range(3):
             stamp = now_ms() - HOUR_MS
             assert code(shared, "doomed-soon", bytes(700), timestamp=stamp) == OK
-        shared.broker.node._retention()
+        shared.broker.node.running.retention.run()
         assert start_offset(shared, "doomed-soon") == 3
         assert files(shared.broker, "doomed-soon", ".deleted") == [], "log.segment.delete.delay.ms"
     assert len(files(shared.broker, "doomed", ".deleted")) > 0
@@ -247,7 +247,7 @@ def test_flush_settings_live(shared):
     create(wire_of(shared), "flushed")
     for _ in range(3):
         assert code(shared, "flushed") == OK
-    assert shared.broker.node.logs.get("flushed", 0).handle.flushed_offset == 0
+    assert shared.broker.node.loaded.logs.get("flushed", 0).handle.flushed_offset == 0
     with altered(shared, log_flush_interval_messages=2):
         assert code(shared, "flushed") == OK
         assert reaches(shared.broker, 4, topic="flushed"), "log.flush.interval.messages"
@@ -346,7 +346,7 @@ def test_producer_id_expiration_check_interval(tmp_path):
     from node.test_idempotence import create_topic, send
 
     def known(admin):
-        return len(admin.broker.node.logs.get("t", 0).handle.producers())
+        return len(admin.broker.node.loaded.logs.get("t", 0).handle.producers())
 
     settings = {"producer.id.expiration.ms": "50"}
     name = "producer.id.expiration.check.interval.ms"
@@ -365,7 +365,7 @@ def test_producer_id_expiration_ms_live(tmp_path):
     with admin_on(tmp_path, **settings) as a:
         create_topic(a.broker.bootstrap_servers, "t")
         assert send(a.broker, 9, 0) == (0, 0)
-        handle = a.broker.node.logs.get("t", 0).handle
+        handle = a.broker.node.loaded.logs.get("t", 0).handle
         time.sleep(0.2)
         assert len(handle.producers()) == 1
         with altered(a, producer_id_expiration_ms=50):

@@ -49,7 +49,7 @@ def test_one_of_several_nodes_of_the_metadata_may_be_named(tmp_path):
     with admin_on(tmp_path, node_id="4") as a:
         a.create("t")
         a.create("u")
-        tree, path = a.broker.node._tree, topic_path("u")
+        tree, path = a.broker.node.opened.tree, topic_path("u")
         found = TopicAssignment.decode(tree.get(path)[0])
         tree.set(path, replace(found, partitions={0: (9,)}).encode())
         meta = a.data / META

@@ -84,7 +84,7 @@ def test_num_network_threads_live(shared):
         assert network_threads() == before + 2
         connections = [connect(shared.broker) for _ in range(8)]
         assert all(serves(c) for c in connections)
-        held = [row["connections"] for row in shared.broker.node._reactor.counters()["threads"]]
+        held = [row["connections"] for row in shared.broker.node.reactor.counters()["threads"]]
         assert len(held) == 4 and min(held) >= 2
         for c in connections:
             c.close()
@@ -101,7 +101,7 @@ def test_num_network_threads_outlives_a_restart(tmp_path):
 
 
 def test_max_connections_live(shared):
-    held = shared.broker.node._reactor.counters()["connection_count"]
+    held = shared.broker.node.reactor.counters()["connection_count"]
     name = "max.connections"
     with connect(shared.broker) as first:
         assert serves(first)
@@ -260,7 +260,7 @@ def test_response_send_timeout_ms(tmp_path):
             began = time.monotonic()
             sender = threading.Thread(target=_reads_nothing, args=(lazy,))
             sender.start()
-            closed = b.node._reactor.counters
+            closed = b.node.reactor.counters
             while not closed()["closed"]["send-timeout"]:
                 assert time.monotonic() - began < 5
                 time.sleep(0.02)
@@ -282,11 +282,11 @@ def test_queued_max_request_bytes(tmp_path):
         assert serves(small)
         large.sendall((99_990).to_bytes(4, "big") + bytes(60_000))
         time.sleep(0.2)
-        held = b.node._reactor.counters()["held_bytes"]
+        held = b.node.reactor.counters()["held_bytes"]
         assert 60_000 <= held <= 100_000
         large.sendall(bytes(39_000))
         time.sleep(0.2)
-        assert b.node._reactor.counters()["held_bytes"] <= 100_000, "queued.max.request.bytes"
+        assert b.node.reactor.counters()["held_bytes"] <= 100_000, "queued.max.request.bytes"
         large.close()
         assert serves(small)
     with pytest.raises(ConfigError, match="queued.max.request.bytes"):
@@ -298,14 +298,14 @@ def test_queued_max_requests(tmp_path):
     settings = {"queued.max.requests": "2", "num.io.threads": "1"}
     with broker_with(tmp_path, settings) as b:
         gate = threading.Event()
-        handlers = b.node._handlers
+        handlers = b.node.handlers
         plain = handlers.answer
         handlers.answer = lambda pending: gate.wait(10) and plain(pending)
         connections = [connect(b) for _ in range(12)]
         for c in connections:
             c.sendall(API_VERSIONS)
         time.sleep(0.3)
-        queued = b.node._reactor.counters()["python_queue"]
+        queued = b.node.reactor.counters()["python_queue"]
         # Network threads look at the queue before they read: each may be one too far.
         assert 2 <= queued <= 2 + b.node.config.integer("num.network.threads") - 1
         gate.set()
@@ -342,4 +342,4 @@ def test_threads_nobody_asked_for_are_no_more_than_cores(tmp_path, monkeypatch):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
         settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **given}
         with Broker(settings) as broker:
-            assert len(broker.node._reactor.counters()["threads"]) == wanted
+            assert len(broker.node.reactor.counters()["threads"]) == wanted

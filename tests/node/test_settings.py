@@ -344,7 +344,7 @@ def test_durability_decides_who_moves_the_high_watermark(tmp_path):
         ):
             create(wire, "t")
             assert produce(wire, "t", b"v", acks=-1).errorCode == 0
-            opened = b.node.logs.get("t", 0)
+            opened = b.node.loaded.logs.get("t", 0)
             assert (opened.handle.flushed_offset == 1) == flushes, "log.durability"
             assert batches(wire, "t")[0].records[0].value == b"v"
 

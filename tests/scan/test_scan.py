@@ -159,7 +159,7 @@ def test_a_compacted_topic(broker):
     rows = [(b"k%d" % (i % 9), None if i % 50 == 8 else b"%d" % i + noise(90)) for i in range(900)]
     for codec in ("none", "snappy", "zstd"):
         produce(broker, topic, [(*row, [("h", b"x")]) for row in rows], codec=codec)
-    clean(broker.node.cleaner)
+    clean(broker.node.running.cleaner)
     found = all_three(broker, topic)
     assert found == consumed(broker, topic)
     assert 9 <= len(found) <= 900

@@ -270,7 +270,7 @@ def test_a_fetch_waits_without_a_thread_and_sees_what_comes(tmp_path):
         began = time.monotonic()
         frame = one.wire._frame()
         assert time.monotonic() - began < 5 and b"a" in frame
-        assert until(lambda: len(broker.node.rooms.share().waiting) == 0)
+        assert until(lambda: len(broker.node.serving.coordinators.share().waiting) == 0)
 
 
 def test_readers_of_committed_records(tmp_path):
@@ -314,7 +314,7 @@ def test_dead_letters(tmp_path):
         def reject(offset):
             member.fetch()
             assert member.acknowledge(offset, offset, REJECT) == 0
-            service = broker.node.rooms.share()
+            service = broker.node.serving.coordinators.share()
             assert until(lambda: not service.letters._waiting)
 
         member.fetch()
@@ -333,8 +333,8 @@ def test_dead_letters(tmp_path):
         reject(3)
         assert until(lambda: len(letters(broker, "dlq.t")) == 2)
         assert letters(broker, "dlq.t")[1][0] == b"3"
-        assert until(lambda: broker.node.rooms.share().state.summary(
-            next(iter(broker.node.rooms.share().state.keys()))
+        assert until(lambda: broker.node.serving.coordinators.share().state.summary(
+            next(iter(broker.node.serving.coordinators.share().state.keys()))
         ).batches[-1].state == 4)  # fmt: skip
 
 
@@ -350,7 +350,7 @@ def test_the_topic_of_dead_letters_is_made_when_its_name_may_be(tmp_path, prefix
         member = member_of(broker)
         assert member.fetch() == [(0, 0, 0, 1)]
         assert member.acknowledge(0, 0, REJECT) == 0
-        service = broker.node.rooms.share()
+        service = broker.node.serving.coordinators.share()
         (key,) = service.state.keys()
         assert until(lambda: service.state.summary(key).batches[-1].state == 4)
         assert ("letters-t" in broker.topics) is made
@@ -368,7 +368,7 @@ def test_settings_of_the_state_topic(tmp_path):
         filled(broker, records=20)
         from_earliest(broker)
         member = member_of(broker)
-        state = broker.node.rooms.cluster()
+        state = broker.node.cluster()
         assert len(state.topic("__share_group_state").partitions) == 5
         assert len(state.topic("__share_group_state").partitions[0].replicas) == 1
         configs = state.config("topics", "__share_group_state")
@@ -408,7 +408,7 @@ def test_the_state_of_a_deleted_topic_goes_and_a_group_can_be_deleted(tmp_path):
         filled(broker, "other")
         member = ShareMember(broker.address, "g").join("t", "other")
         assert member.fetch() is not None
-        state = broker.node.rooms.share().state
+        state = broker.node.serving.coordinators.share().state
         assert len(state.keys()) == 2
         broker.delete_topic("other")
         assert until(lambda: len(state.keys()) == 1)

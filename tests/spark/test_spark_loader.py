@@ -28,7 +28,7 @@ def filled(broker):
     with Sender(broker.bootstrap_servers) as sender:
         for _ in range(RECORDS):
             sender.send(topic, [Record(b"x" * 250, timestamp=an_hour_ago)])
-    return topic, broker.node.logs.get(topic, 0).handle
+    return topic, broker.node.loaded.logs.get(topic, 0).handle
 
 
 def figure(broker, name):
@@ -44,7 +44,7 @@ def test_segments_wait_for_the_group_of_the_load():
     settings = {"plugins": "spark-loader", "plugin.spark-loader.group": "nightly"}
     with Broker(settings) as broker:
         topic, log = filled(broker)
-        broker.node._retention()
+        broker.node.running.retention.run()
         assert log.start_offset == 0
         assert figure(broker, "lag_records") == {RECORDS}
         (overdue,) = figure(broker, "overdue_bytes")
@@ -58,12 +58,12 @@ def test_segments_wait_for_the_group_of_the_load():
         }
         stream = Stream(parse_options(given, stream=True))
         end = stream.latest(stream.initial())
-        broker.node._retention()
+        broker.node.running.retention.run()
         assert log.start_offset == 0  # it reads, and is not done
         stream.latest(end)
         stream.close()
         assert figure(broker, "lag_records") == {RECORDS - 4}
-        broker.node._retention()
+        broker.node.running.retention.run()
         assert log.start_offset == 4
 
 
@@ -72,7 +72,7 @@ def test_segments_wait_for_the_batches_of_a_checkpoint(tmp_path):
     settings = {"plugins": "spark-loader", "plugin.spark-loader.checkpoint": str(place)}
     with Broker(settings) as broker:
         topic, log = filled(broker)
-        broker.node._retention()
+        broker.node.running.retention.run()
         assert log.start_offset == 0  # there is no checkpoint
     checkpoint = Checkpoint(LocalFiles(place))
     checkpoint.create()
@@ -81,7 +81,7 @@ def test_segments_wait_for_the_batches_of_a_checkpoint(tmp_path):
     checkpoint.plan(1, [offsets_json({"news": {0: 5}})], now_ms=2)
     with Broker(settings) as broker:
         topic, log = filled(broker)
-        broker.node._retention()
+        broker.node.running.retention.run()
         assert log.start_offset == 2
         assert figure(broker, "lag_records") == {RECORDS - 2}
 

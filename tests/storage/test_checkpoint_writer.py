@@ -26,7 +26,7 @@ def produce(broker, topic):
 
 def test_a_checkpoint_that_says_the_same_is_not_written_again(broker, tmp_path):
     topic = broker.create_topic("t", partitions=3)
-    writer, path = broker.node.rooms.checkpoints, tmp_path / files.HIGH_WATERMARK
+    writer, path = broker.node.loaded.checkpoints, tmp_path / files.HIGH_WATERMARK
     produce(broker, topic)
     assert writer.write_high_watermarks()
     first = path.stat().st_ino
@@ -38,7 +38,7 @@ def test_a_checkpoint_that_says_the_same_is_not_written_again(broker, tmp_path):
 
 def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time(broker, tmp_path):
     topic = broker.create_topic("t")
-    writer, path = broker.node.rooms.checkpoints, tmp_path / files.HIGH_WATERMARK
+    writer, path = broker.node.loaded.checkpoints, tmp_path / files.HIGH_WATERMARK
     assert writer.write_high_watermarks()
     produce(broker, topic)
     hidden = tmp_path / "hidden"

@@ -37,7 +37,7 @@ def test_a_topic_of_many_partitions_is_synced_at_once(tmp_path, monkeypatch):
         assert b.node.system.calls("fsync_directory") == 0
         for index in (0, COUNT - 1):
             assert produce(wire, "t", b"v", partition=index).baseOffset == 0
-            directory = b.node.logs.get("t", index).directory
+            directory = b.node.loaded.logs.get("t", index).directory
             assert (directory / "partition.metadata").read_text().startswith("version: 0\n")
             assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
         assert b.node.system.calls("fsync_directory") == 2, (
@@ -106,7 +106,7 @@ def test_an_index_that_kept_its_full_size_is_cut_at_the_next_start(tmp_path):
 def test_a_torn_topic_id_of_a_new_partition_is_written_again(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         create(wire, "t")
-        directory = b.node.logs.get("t", 0).directory
+        directory = b.node.loaded.logs.get("t", 0).directory
     for torn in (b"", b"version: 0\ntop"):
         path = directory / "partition.metadata"
         whole = path.read_bytes()

@@ -253,7 +253,7 @@ def test_offline_logs_and_replicas_out_of_sync_are_seen(broker):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic("t", 4, 1)]).values():
         future.result(20)
-    table, node = broker.node.rooms.replicas._table, broker.node.node_id
+    table, node = broker.node.loaded.replicas._table, broker.node.node_id
     table.remove_partition("t", 1)
     table.add_partition("t", 1, None, leader_epoch=0, isr_count=1, replica_count=3)
     table.remove_partition("t", 2)

@@ -16,6 +16,7 @@ from durability.broker_process import BrokerProcess, free_port
 from oracle.exposition import read_page, rows_of, value_of
 from telemetry.conftest import watched
 
+import barnabas.node
 from barnabas import Broker
 from barnabas.config import BrokerConfig
 from barnabas.controller.topics import NewTopic as NewLocalTopic
@@ -111,18 +112,18 @@ def test_a_probe_sees_why_a_broker_is_not_ready(tmp_path):
 def test_recovery_is_told_while_it_runs(tmp_path, monkeypatch):
     """After an unclean stop, on the way through the logs, the page is there and says so."""
     with Broker(settings(tmp_path)) as broker:
-        broker.node.rooms.topics.create(NewLocalTopic("t"))
+        broker.node.serving.administration.topics.create(NewLocalTopic("t"))
     (tmp_path / ".kafka_cleanshutdown").unlink()
     node = Node(BrokerConfig(settings(tmp_path) | {"metrics.port": "0"}))
     seen = []
-    whole = Node._serve
+    whole = barnabas.node.bind_listeners
 
-    def serve(self, reader):
-        seen.append(fetched(self.metrics.address, "/health/ready"))
-        seen.append(fetched(self.metrics.address, "/metrics"))
-        whole(self, reader)
+    def bind_listeners(loaded):
+        seen.append(fetched(node.metrics.address, "/health/ready"))
+        seen.append(fetched(node.metrics.address, "/metrics"))
+        return whole(loaded)
 
-    monkeypatch.setattr(Node, "_serve", serve)
+    monkeypatch.setattr(barnabas.node, "bind_listeners", bind_listeners)
     node.start()
     try:
         assert seen[0][0] == 503 and "recovering" in seen[0][1]

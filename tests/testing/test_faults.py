@@ -407,7 +407,7 @@ def test_offsets_of_transactions_are_struck_where_network_threads_take_them(brok
     producer.init_transactions(30)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": topic})
     member = consumer.consumer_group_metadata()
-    lane = broker.node.rooms.groups._lane
+    lane = broker.node.serving.coordinators.groups._lane
     for offset in range(3):
         producer.begin_transaction()
         served = lane.served

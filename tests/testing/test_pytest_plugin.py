@@ -65,7 +65,7 @@ def test_markers(broker, topic):
     assert broker.node.config.integer("num.partitions") == 7
     assert broker.node.config.integer("message.max.bytes") == 5000
     assert not str(broker.directory).startswith("/dev/shm")
-    assert len(broker.node.rooms.cluster().topic(topic).partitions) == 3
+    assert len(broker.node.cluster().topic(topic).partitions) == 3
 
 def test_the_ini_file(session_broker):
     assert session_broker.node.config.integer("message.max.bytes") == 5000

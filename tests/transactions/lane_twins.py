@@ -38,12 +38,12 @@ def started(place, durability, more=None):
 
 
 def lane_of(broker) -> TransactionLane:
-    return broker.node.rooms.transactions._lane
+    return broker.node.serving.coordinators.transactions._lane
 
 
 def known(broker, name):
     """The id as Python has it, which is not asked to look at what was lent."""
-    return broker.node.rooms.transactions.ids[name]
+    return broker.node.serving.coordinators.transactions.ids[name]
 
 
 class Writer(Talk):
@@ -60,7 +60,7 @@ class Writer(Talk):
         self.producer = self._has()
 
     def _has(self):
-        row = self.broker.node.rooms.transactions.ids.get(self.txn)
+        row = self.broker.node.serving.coordinators.transactions.ids.get(self.txn)
         return (row._now.producer_id, row._now.producer_epoch) if row is not None else (-1, -1)
 
     def add_frame(self, rows, version, producer=None):
@@ -172,8 +172,8 @@ def side_by_side(produce, over):
 
 def records_of(broker, name):
     """What the log says of an id, without the times; each value is what Python would write."""
-    journal = broker.node.rooms.transactions.journal
-    log = broker.node.rooms.replicas.log(TRANSACTION_STATE, id_hash(name) % 4)
+    journal = broker.node.serving.coordinators.transactions.journal
+    log = broker.node.loaded.replicas.log(TRANSACTION_STATE, id_hash(name) % 4)
     assert journal.partition_of(name) == id_hash(name) % 4
     found = []
     for batch in decode_batches(log.read(0, 1 << 24), size_max=1 << 24):
@@ -191,7 +191,7 @@ def records_of(broker, name):
 
 def log_of(broker, topic, index):
     """What stands in a partition, without the times."""
-    log = broker.node.rooms.replicas.log(topic, index)
+    log = broker.node.loaded.replicas.log(topic, index)
     return [
         (
             (batch.base_offset, batch.last_offset, batch.magic, batch.codec, batch.leader_epoch),

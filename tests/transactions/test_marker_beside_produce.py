@@ -79,17 +79,17 @@ def test_partitions_that_a_client_adds_itself_are_not_asked_for(tmp_path):
             assert talk.add(producer, 0, 1) == [0, 0]
             assert talk.produce(producer, turn)[0] == 0
             assert talk.end(producer, turn != 1) == 0 and talk.state().startswith("Complete")
-        assert broker.node._verify.counters()["done"] == 0
+        assert broker.node.bound.native.coordinators.verify.counters()["done"] == 0
         # An ended transaction is expected no more, also where nothing of it was written.
         assert talk.produce(producer, 0, partition=1)[0] == 48
-        assert broker.node._verify.counters()["done"] == 1
+        assert broker.node.bound.native.coordinators.verify.counters()["done"] == 1
         assert talk.add(producer, 0, 1) == [0, 0]
         talk.wire.close()
         broker.restart()
         talk = Talk(broker.bootstrap_servers, "told", again=True)
-        assert broker.node._verify.counters()["done"] == 0
+        assert broker.node.bound.native.coordinators.verify.counters()["done"] == 0
         assert talk.produce(producer, 0, partition=1)[0] == 0
-        assert broker.node._verify.counters()["done"] >= 1
+        assert broker.node.bound.native.coordinators.verify.counters()["done"] >= 1
         assert talk.end(producer, True) == 0 and talk.state() == "CompleteCommit"
         talk.wire.close()
 

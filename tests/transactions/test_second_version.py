@@ -38,7 +38,7 @@ def writer_of(broker, name, *, init=True):
 
 def asked(broker):
     """How often Python was asked to add a partition for a batch."""
-    return broker.node._verify.counters()["done"]
+    return broker.node.bound.native.coordinators.verify.counters()["done"]
 
 
 def finish(writer, committed):
@@ -57,8 +57,8 @@ def test_answers_and_records_are_those_of_python(twins, produce_version, commit_
     told, counts = [], []
     for broker in twins:
         writer = writer_of(broker, name)
-        ids = broker.node.rooms.cluster()
-        lane, commits = lane_of(broker), broker.node.rooms.groups._lane
+        ids = broker.node.cluster()
+        lane, commits = lane_of(broker), broker.node.serving.coordinators.groups._lane
         before = lane.served, commits.served, asked(broker)
         answers = []
         for turn, committed in enumerate((True, False, True, True)):
@@ -326,7 +326,7 @@ def test_a_refused_commit_leaves_no_verification(broker):
     assert writer.commit_offsets((producer_id, epoch + 1), 1, COMMIT) == [47]
     index = id_hash(writer.group) % 4
     assert known(broker, "refused").now.partitions == {(CONSUMER_OFFSETS, index)}
-    log = broker.node.rooms.replicas.log(CONSUMER_OFFSETS, index)
+    log = broker.node.loaded.replicas.log(CONSUMER_OFFSETS, index)
     newest = log.begin_verification(writer.producer[0])
     assert newest > 1
     for number in range(1, newest):

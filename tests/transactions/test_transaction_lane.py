@@ -193,7 +193,7 @@ def test_batches_of_partitions_that_were_added_here_are_not_asked_for(broker):
     writer.topic = "a"
     assert writer.ask(writer.add_frame([("a", [0])], 3)) and lane_of(broker).served == 1
     assert writer.produce(writer.producer, 0, settle=False)[0] == 0
-    assert broker.node._verify.counters()["done"] == 0
+    assert broker.node.bound.native.coordinators.verify.counters()["done"] == 0
     assert writer.produce(writer.producer, 0, partition=1, settle=False)[0] == 48
     assert writer.end(writer.producer, True) == 0
     writer.settle()
@@ -207,7 +207,7 @@ def test_a_transaction_that_runs_too_long_is_aborted(broker):
     assert writer.init(timeout_ms=5000)[0] == 0
     writer.producer = writer._has()
     assert writer.ask(writer.add_frame([("a", [0])], 3)) and lane_of(broker).served == 1
-    transactions = broker.node.rooms.transactions
+    transactions = broker.node.serving.coordinators.transactions
     assert transactions.abort_timed_out() == 0
     broker.clock.advance(ms=5001)
     assert transactions.abort_timed_out() == 1
@@ -236,7 +236,7 @@ def test_nobody_needs_to_look_at_offsets_meanwhile(broker):
     writer = Writer(broker, "unseen")
     writer.topic = "a"
     assert writer.commit_plainly(1) == [0]
-    lane, commits = lane_of(broker), broker.node.rooms.groups._lane
+    lane, commits = lane_of(broker), broker.node.serving.coordinators.groups._lane
     count = 3 * ENTRIES_MAX
     for offset in range(count):
         for _ in range(20):  # Python's own ends take a while
@@ -330,7 +330,7 @@ def test_offsets_of_many_producers_while_others_look(broker):
 
 def test_an_id_whose_partition_goes_is_not_served_here(broker):
     writer = Writer(broker, "gone")
-    transactions = broker.node.rooms.transactions
+    transactions = broker.node.serving.coordinators.transactions
     assert lane_of(broker).lent == 1
     transactions.unloaded(transactions.journal.partition_of("gone"))
     assert lane_of(broker).lent == 0
@@ -390,7 +390,7 @@ def test_nothing_is_lost_between_lending_and_looking(broker):
 
 
 def test_lending_has_its_limits(broker):
-    lane = TransactionLane(broker.node._table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
+    lane = TransactionLane(broker.node.loaded.table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
     given, last = (0, 0, 1, 3, 2, 0, 1000, 1), (5, 6, -1, 1, range(9), [7])
     key = b"\0\0\0\1x"
     assert lane.recall(key) is None

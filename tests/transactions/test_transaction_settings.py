@@ -81,11 +81,11 @@ def test_transaction_state_log_num_partitions_and_segment_bytes(tmp_path):
     with broker_with(tmp_path, **settings) as broker:
         talk = Talk(broker.bootstrap_servers, "state")
         assert talk.init()[0] == 0
-        found = broker.node.rooms.cluster().topic("__transaction_state")
+        found = broker.node.cluster().topic("__transaction_state")
         assert len(found.partitions) == 7
         # One broker is enough for a cluster of one.
         assert all(len(row.replicas) == 1 for row in found.partitions.values())
-        configs = broker.node.rooms.cluster().config("topics", "__transaction_state")
+        configs = broker.node.cluster().config("topics", "__transaction_state")
         assert configs["segment.bytes"] == "2097152"
         assert configs["min.insync.replicas"] == "1"
         talk.wire.close()

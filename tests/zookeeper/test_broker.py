@@ -50,9 +50,9 @@ def test_administration_and_a_restart(brokers, connect):
     assert producer.send("kept", b"value", partition=2).get(30).offset == 0
     producer.close()
     admin.close()
-    topic_id = broker.node.rooms.cluster().topic("kept").topic_id
+    topic_id = broker.node.cluster().topic("kept").topic_id
     broker.restart()
-    state = broker.node.rooms.cluster()
+    state = broker.node.cluster()
     assert broker.topics == ["kept"] and state.topic("kept").topic_id == topic_id
     assert len(state.topic("kept").partitions) == 3
     assert dict(state.config("topics", "kept"))["retention.bytes"] == "4096"
@@ -90,7 +90,7 @@ def test_groups_producer_ids_and_transactions(brokers, connect):
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, group_id="g")
     assert consumer.committed(TopicPartition("t", 0)) == 1
     consumer.close()
-    state = broker.node.rooms.cluster()
+    state = broker.node.cluster()
     assert {"__consumer_offsets", "__transaction_state"} <= state.topics.keys()
 
 
@@ -107,11 +107,11 @@ def test_the_embedded_store_stays_the_default(tmp_path, zookeeper_server, zk):
 def test_a_topic_larger_than_one_multi(brokers, connect):
     """ZooKeeper takes 1 MB at once; Kafka makes such topics in several steps too."""
     broker = brokers.start(connect)
-    tree = broker.node._tree
+    tree = broker.node.opened.tree
     tree.limits = replace(tree.limits, multi_operations_max=20)
     broker.create_topic("large", 40)
-    broker.node.rooms.growth.grow("large", 60)
-    state = broker.node.rooms.cluster()
+    broker.node.serving.administration.growth.grow("large", 60)
+    state = broker.node.cluster()
     assert len(state.topic("large").partitions) == 60
     assert all(row.state is not None for row in state.topic("large").partitions.values())
     broker.delete_topic("large")

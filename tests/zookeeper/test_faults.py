@@ -88,8 +88,8 @@ def all_kept(broker, writer):
 
 def test_an_expired_session(own_server, served, zk):
     broker, writer = served
-    tree = broker.node._tree
-    state = broker.node.rooms.cluster
+    tree = broker.node.opened.tree
+    state = broker.node.cluster
     client = zk(own_server)
     for round_number in range(2, 5):
         session_id = tree.session_id
@@ -115,11 +115,11 @@ def test_metadata_always_names_the_broker(own_server, served):
     broker, writer = served
     writer.wait_for_more(200)  # until nothing else goes on
     seen = []
-    broker.node._replicas.on_applied.append(lambda state: seen.append(list(state.brokers)))
-    tree = broker.node._tree
+    broker.node.loaded.replicas.on_applied.append(lambda state: seen.append(list(state.brokers)))
+    tree = broker.node.opened.tree
     before = tree.session_id
     gone = WatchEvent(EventType.DELETED, "/brokers/ids/1")
-    refresh = broker.node._controller._reader.refresh_brokers
+    refresh = broker.node.serving.controller._reader.refresh_brokers
 
     def late(_event):
         soon(lambda: tree.session_id != before)
@@ -128,7 +128,7 @@ def test_metadata_always_names_the_broker(own_server, served):
     tree._calls.put(tree._call, (late, gone, before))
     own_server.expire(before)
     soon(lambda: tree.session_id != before and tree.state is SessionState.CONNECTED)
-    soon(lambda: broker.node.rooms.cluster().controller_epoch == 2)
+    soon(lambda: broker.node.cluster().controller_epoch == 2)
     assert seen and all(row == [1] for row in seen)
     all_kept(broker, writer)
 
@@ -139,9 +139,9 @@ def test_a_paused_server(own_server, served):
     asked = threading.Thread(target=admin.create_topics, args=([NewTopic("asked", 1, 1)],))
     with own_server.paused():
         asked.start()
-        soon(lambda: broker.node._tree.state is SessionState.SUSPENDED, "it was not noticed")
+        soon(lambda: broker.node.opened.tree.state is SessionState.SUSPENDED, "it was not noticed")
         writer.wait_for_more()
-    soon(lambda: broker.node._tree.state is SessionState.CONNECTED)
+    soon(lambda: broker.node.opened.tree.state is SessionState.CONNECTED)
     asked.join(60)
     soon(lambda: "asked" in broker.topics)
     admin.close()
@@ -152,14 +152,14 @@ def test_a_paused_server(own_server, served):
 @pytest.mark.parametrize("served", ["120000"], indirect=True)
 def test_a_killed_server(own_server, served):
     broker, writer = served
-    session_id = broker.node._tree.session_id
+    session_id = broker.node.opened.tree.session_id
     own_server.kill()
-    soon(lambda: broker.node._tree.state is SessionState.SUSPENDED)
+    soon(lambda: broker.node.opened.tree.state is SessionState.SUSPENDED)
     writer.wait_for_more()
     own_server.start()
     # A server that is just starting may take a connection and never answer: a third of the session.
-    soon(lambda: broker.node._tree.state is SessionState.CONNECTED, patience_s=100)
-    assert broker.node._tree.session_id == session_id
+    soon(lambda: broker.node.opened.tree.state is SessionState.CONNECTED, patience_s=100)
+    assert broker.node.opened.tree.session_id == session_id
     broker.create_topic("after")
     broker.restart()
     assert broker.topics == ["after", "t"]
@@ -172,7 +172,7 @@ def test_a_change_while_there_is_no_server(own_server, brokers):
         own_server.connect(CHROOT), zookeeper_session_timeout_ms="1000", num_io_threads="2"
     )
     own_server.kill()
-    soon(lambda: broker.node._tree.state is SessionState.SUSPENDED)
+    soon(lambda: broker.node.opened.tree.state is SessionState.SUSPENDED)
     row = request(19).struct("topics")(name="t", numPartitions=1, replicationFactor=1)
     with Wire(broker.bootstrap_servers) as wire:
         (answered,) = wire.call(19, 5, request(19).cls(topics=[row], timeoutMs=1000)).topics
@@ -229,10 +229,10 @@ def test_a_killed_broker_starts_again_at_once(own_server, brokers, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
     assert [len(paths) for paths in own_server.sessions().values()] == [2], "not left behind"
     broker = brokers.start(own_server.connect(CHROOT))
-    state = broker.node.rooms.cluster()
+    state = broker.node.cluster()
     assert list(state.brokers) == [1] and state.controller_id == 1
     owners = {owner for owner, paths in own_server.sessions().items() if paths}
-    assert owners == {broker.node._tree.session_id}
+    assert owners == {broker.node.opened.tree.session_id}
 
 
 def test_a_second_broker_of_the_same_id(own_server, brokers, tmp_path):

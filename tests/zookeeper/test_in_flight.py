@@ -13,7 +13,7 @@ def test_requests_under_way_are_bounded(brokers, zookeeper_server, most):
         zookeeper_server.connect(zookeeper_server.new_chroot()),
         **{"zookeeper.max.in.flight.requests": str(most)},
     )
-    tree = broker.node._tree
+    tree = broker.node.opened.tree
     tree.create("/many")
     tree.multi([CreateNode(f"/many/n{n}", b"x") for n in range(200)])
     client, seen, lock = tree._client, [], threading.Lock()

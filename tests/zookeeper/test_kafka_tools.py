@@ -57,7 +57,7 @@ def test_topics_of_kafka_topics(brokers, connect, tool):
         return tool("kafka.admin.TopicCommand", "--zookeeper", connect, *arguments)
 
     broker = brokers.start(connect)
-    state = broker.node.rooms.cluster
+    state = broker.node.cluster
     config = ("--config", "retention.ms=1000")
     two = ("--partitions", "2", "--replication-factor", "1")
     assert "Created topic t." in topics("--create", "--topic", "t", *two, *config)
@@ -92,7 +92,7 @@ def test_configs_of_kafka_configs(brokers, connect, tool):
 
     broker = brokers.start(connect)
     broker.create_topic("t")
-    log_config = broker.node._replicas.topic_config
+    log_config = broker.node.loaded.replicas.topic_config
     of = ("--entity-type", "topics", "--entity-name", "t")
     configs("--alter", *of, "--add-config", "retention.ms=7777")
     soon(lambda: log_config("t").integer("retention.ms") == 7777)
@@ -143,7 +143,7 @@ def test_a_tree_and_logs_of_kafka_2_7_2(zookeeper_server, brokers, connect, tmp_
         consumer.close()
         admin.close()
     broker = brokers.start(connect, log_dirs=str(kafka.log_dir))
-    state = broker.node.rooms.cluster()
+    state = broker.node.cluster()
     assert dict(state.config("topics", "kept")) == {"max.message.bytes": "5000"}
     assert broker.node.dynamic.integer("log.cleaner.threads") == 2
     found = sorted(int(row.value) for row in broker.records("kept"))
@@ -154,5 +154,5 @@ def test_a_tree_and_logs_of_kafka_2_7_2(zookeeper_server, brokers, connect, tmp_
         assert consumer.committed(TopicPartition("kept", 0)) == committed
     before = state.topic("kept").topic_id
     broker.restart()
-    assert broker.node.rooms.cluster().topic("kept").topic_id == before
+    assert broker.node.cluster().topic("kept").topic_id == before
     assert len(broker.records("kept")) == 101

@@ -37,7 +37,7 @@ def soon(condition, why="it never came"):
 def test_the_controllers_seat_is_taken_over(brokers, connect):
     first = brokers.start(connect, node_id=1)
     second = brokers.start(connect, node_id=2)
-    states = [broker.node.rooms.cluster for broker in (first, second)]
+    states = [broker.node.cluster for broker in (first, second)]
     assert [state().controller_id for state in states] == [1, 1]
     for state in states:
         soon(lambda state=state: sorted(state().brokers) == [1, 2])
@@ -49,8 +49,8 @@ def test_the_controllers_seat_is_taken_over(brokers, connect):
 def test_a_second_replica_is_refused_until_there_is_replication(brokers, connect):
     first = brokers.start(connect, node_id=1)
     brokers.start(connect, node_id=2)
-    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
-    create = first.node.rooms.topics.create
+    soon(lambda: len(first.node.cluster().brokers) == 2)
+    create = first.node.serving.administration.topics.create
     with pytest.raises(InvalidReplicationFactor, match="does not replicate"):
         create(NewTopic("t", partition_count=1, replication_factor=2))
     with pytest.raises(InvalidReplicaAssignment, match="does not replicate"):
@@ -59,7 +59,7 @@ def test_a_second_replica_is_refused_until_there_is_replication(brokers, connect
     consumer = Consumer({"bootstrap.servers": first.bootstrap_servers, "group.id": "g"})
     consumer.commit(offsets=[TopicPartition("u", 0, 0)], asynchronous=False)
     consumer.close()
-    offsets = first.node.rooms.cluster().topic("__consumer_offsets")
+    offsets = first.node.cluster().topic("__consumer_offsets")
     assert {row.replicas for row in offsets.partitions.values()} <= {(1,), (2,)}
 
 
@@ -74,7 +74,7 @@ def test_a_broker_outside_the_isr_does_not_elect_itself(
     state = json.loads(client.get(path)[0]) | {"leader": 9, "isr": [9]}
     client.set(path, json.dumps(state).encode())
     again = brokers.start(connect, node_id=1)
-    found = again.node.rooms.cluster().topic("t").partitions[0].state
+    found = again.node.cluster().topic("t").partitions[0].state
     assert (found.leader, found.isr) == (9, (9,))
 
 
@@ -84,15 +84,17 @@ def test_a_leader_epoch_that_a_restart_raised_is_exposed_by_the_other_broker(
     """F4: it exposed the old leader epoch for ever, as nothing told it of the new state."""
     first = brokers.start(connect, node_id=1)
     second = brokers.start(connect, node_id=2)
-    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
+    soon(lambda: len(first.node.cluster().brokers) == 2)
     for name in ("t", "u"):
-        first.node.rooms.topics.create(NewTopic(name, assignments={0: (1,), 1: (2,)}))
+        first.node.serving.administration.topics.create(
+            NewTopic(name, assignments={0: (1,), 1: (2,)})
+        )
     first.stop()
     (first.directory / ".kafka_cleanshutdown").unlink()
     again = brokers.start(connect, node_id=1)
 
     def epochs(broker):
-        topics = broker.node.rooms.cluster().topics
+        topics = broker.node.cluster().topics
         return {
             (name, index): partition.state.leader_epoch
             for name in ("t", "u")
@@ -109,11 +111,11 @@ def test_a_leader_epoch_that_a_restart_raised_is_exposed_by_the_other_broker(
 def test_added_partitions_go_on_from_the_first_replica_of_partition_0(brokers, connect):
     first = brokers.start(connect, node_id=1)
     brokers.start(connect, node_id=2)
-    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
+    soon(lambda: len(first.node.cluster().brokers) == 2)
     for name, begin in (("t", 1), ("u", 2)):
-        first.node.rooms.topics.create(NewTopic(name, assignments={0: (begin,)}))
-        first.node.rooms.growth.grow(name, 6)
-        placed = first.node.rooms.cluster().topic(name).partitions
+        first.node.serving.administration.topics.create(NewTopic(name, assignments={0: (begin,)}))
+        first.node.serving.administration.growth.grow(name, 6)
+        placed = first.node.cluster().topic(name).partitions
         other = 3 - begin
         assert [placed[index].replicas[0] for index in range(6)] == [begin, other] * 3
 
@@ -121,10 +123,10 @@ def test_added_partitions_go_on_from_the_first_replica_of_partition_0(brokers, c
 def test_two_brokers_see_each_others_topics(brokers, connect):
     first = brokers.start(connect, node_id=1)
     second = brokers.start(connect, node_id=2)
-    soon(lambda: len(first.node.rooms.cluster().brokers) == 2)
+    soon(lambda: len(first.node.cluster().brokers) == 2)
     placed = {0: (1,), 1: (2,)}
-    first.node.rooms.topics.create(NewTopic("t", assignments=placed))
-    soon(lambda: second.node.rooms.cluster().topic("t"))
+    first.node.serving.administration.topics.create(NewTopic("t", assignments=placed))
+    soon(lambda: second.node.cluster().topic("t"))
     producer = Producer({"bootstrap.servers": first.bootstrap_servers})
     for partition in placed:
         producer.produce("t", b"%d" % partition, partition=partition)
@@ -141,8 +143,11 @@ def test_a_deletion_that_another_broker_carries_out_meanwhile(brokers, connect, 
     first = brokers.start(connect, node_id=1)
     second = brokers.start(connect, node_id=2)
     first.create_topic("t", partitions=3)
-    soon(lambda: second.node.rooms.cluster().topic("t"))
-    deletion, other = second.node.rooms.deletion, first.node.rooms.deletion
+    soon(lambda: second.node.cluster().topic("t"))
+    deletion, other = (
+        second.node.serving.administration.deletion,
+        first.node.serving.administration.deletion,
+    )
     operations = deletion._operations
 
     def late(name):
@@ -160,7 +165,7 @@ def test_an_id_that_was_taken_while_the_session_was_gone(
     brokers, connect, chroot, zk, zookeeper_server, monkeypatch, caplog
 ):
     broker = brokers.start(connect)
-    tree = broker.node._tree
+    tree = broker.node.opened.tree
     squatter = zk(zookeeper_server)
     path = f"{chroot}/brokers/ids/1"
     register, tried = membership.register, []
@@ -180,7 +185,7 @@ def test_an_id_that_was_taken_while_the_session_was_gone(
     squatter.delete(path)
     soon(lambda: (row := squatter.exists(path)) and row.ephemeralOwner == tree.session_id)
     # The row of the squatter, which nobody can read, is known until the tree's watch has fired.
-    soon(lambda: 1 in broker._rooms.cluster().brokers)
+    soon(lambda: 1 in broker.node.cluster().brokers)
     broker.create_topic("after")
 
 
@@ -223,7 +228,7 @@ def test_damaged_nodes(brokers, connect, chroot, zk, zookeeper_server):
         client.create(f"{chroot}/brokers/topics/{name}", data)
     client.create(f"{chroot}/config/changes/config_change_", b"{", sequence=True)
     client.create(f"{chroot}/admin/delete_topics/bad name")
-    state = broker.node.rooms.cluster
+    state = broker.node.cluster
     soon(lambda: (topic := state().topic("good")) and topic.partitions[0].state)
     broker.create_topic("ours")
     assert set(broker.topics) == {"good", "nobody", "ours"}
@@ -236,7 +241,7 @@ def test_a_controller_that_was_replaced_changes_nothing(
     brokers, connect, chroot, zk, zookeeper_server
 ):
     broker = brokers.start(connect)
-    controller, tree = broker.node._controller, broker.node._tree
+    controller, tree = broker.node.serving.controller, broker.node.opened.tree
     client = zk(zookeeper_server)
     stale = controller._fence()
     assert stale is not None

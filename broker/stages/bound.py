@@ -1,0 +1,162 @@
+"""Loaded -> Bound: listeners are bound, and this node is registered with their addresses."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, NamedTuple
+
+from barnabas.api import k03_metadata
+from barnabas.cext.fetch.fetch import FetchLane
+from barnabas.cext.fetch.sessions import FetchSessions
+from barnabas.cext.network.reactor import LIMITS, Reactor
+from barnabas.cext.network.response_cache import KeptAnswers
+from barnabas.cext.produce.produce import ProduceLane
+from barnabas.config import BrokerConfig
+from barnabas.config.listeners import Listener
+from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_handlers
+from barnabas.server.listener_changes import ListenerChanges
+from barnabas.server.listeners import advertised
+from barnabas.server.membership import Membership
+from barnabas.server.network_settings import THREADS, NetworkSettings, network_threads
+from barnabas.server.registration import register_again
+from barnabas.stages.configured import CannotStart
+from barnabas.stages.loaded import Loaded
+from barnabas.wire.api_keys import api_keys
+
+VERIFICATION = "transaction.partition.verification.enable"
+
+
+class NativeHandlers(NamedTuple):
+    """What answers requests on the network threads, in the order in which the reactor asks."""
+
+    produce: ProduceLane
+    fetch: FetchLane
+    response_cache: KeptAnswers
+    coordinators: CoordinatorHandlers
+
+    @property
+    def in_order(self) -> list[Any]:
+        return [self.produce, self.fetch, self.response_cache, *self.coordinators.in_order]
+
+
+class Bound(NamedTuple):
+    """Clients can connect; nothing is read from their connections yet."""
+
+    before: Loaded
+    sessions: FetchSessions
+    native: NativeHandlers
+    reactor: Reactor
+    membership: Membership
+
+
+def bind_listeners(before: Loaded) -> Bound:
+    """Raises CannotStart, UnusableDirectory, MetadataError."""
+    opened, start = before.before, before.before.before
+    config, dynamic, listeners = start.config, opened.dynamic, start.listeners
+    sessions = FetchSessions(
+        config.integer("max.incremental.fetch.session.cache.slots"),
+        seed=int.from_bytes(os.urandom(8), "big"),
+    )
+    native = _native_handlers(before, sessions)
+    reactor = _new_reactor(before, native)
+    settings = NetworkSettings(reactor, dynamic)
+    dynamic.on_change.append(settings.changed)
+    start.clock.on_move.append(reactor.look_at_timers)
+    start.undo.callback(start.clock.on_move.clear)
+    asked, bind = dynamic.listeners, partial(_bind, reactor, config)
+    listeners.bound = tuple(
+        Listener(row.name, row.host, bind(row), row.protocol) for row in asked.bound
+    )
+    _begin_limits(settings, listeners.bound)
+    listeners.advertised = advertised(asked.advertised, listeners.bound)
+    membership = Membership(
+        opened.tree, opened.node_id, config, lambda: listeners.advertised, start.system.wall_ms
+    )
+    membership.begin()
+    opened.reader.refresh_brokers()
+    opened.reader.refresh_controller()
+    bound = Bound(before, sessions, native, reactor, membership)
+    _follow_listeners(bound, settings)
+    return bound
+
+
+def _native_handlers(loaded: Loaded, sessions: FetchSessions) -> NativeHandlers:
+    opened, start = loaded.before, loaded.before.before
+    config, dynamic = start.config, opened.dynamic
+    coordinators = coordinator_handlers(config, loaded.table)
+    produce = ProduceLane(loaded.table, coordinators.verify, coordinators.transactions)
+    produce.verifies = dynamic.boolean(VERIFICATION)
+
+    def verification_changed(names: frozenset[str]) -> None:
+        if VERIFICATION in names:
+            produce.verifies = dynamic.boolean(VERIFICATION)
+
+    dynamic.on_change.append(verification_changed)
+    fetch = FetchLane(loaded.table, sessions, fetch_bytes_max=config.integer("fetch.max.bytes"))
+    return NativeHandlers(produce, fetch, KeptAnswers(k03_metadata.KEY), coordinators)
+
+
+def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
+    opened, start = loaded.before, loaded.before.before
+    dynamic = opened.dynamic
+    rows = api_keys()
+    flexible_from = [-1] * (max(rows) + 1)
+    for row in rows.values():
+        if row.request_flexible_from is not None:
+            flexible_from[row.key] = row.request_flexible_from
+    reactor = Reactor(
+        start.system,
+        native.in_order,
+        network_threads=network_threads(dynamic, start.config.is_set(THREADS)),
+        flexible_from=flexible_from,
+        limits={name: dynamic.integer(name) for name in LIMITS},
+    )
+    start.undo.callback(reactor.close)
+    start.undo.callback(reactor.stop)
+    return reactor
+
+
+def _bind(reactor: Reactor, config: BrokerConfig, listener: Listener) -> int:
+    """The port."""
+    backlog = config.integer("socket.listen.backlog.size")
+    try:
+        return int(reactor.listen(listener.name, listener.host, listener.port, backlog))
+    except OSError as error:
+        raise CannotStart(
+            f"cannot listen on {listener.host}:{listener.port}:"
+            f" {os.strerror(error.errno or 0)}. Stop what uses that port, or take another one:"
+            f" --set listeners={listener.name}://{listener.host}:PORT"
+        ) from error
+
+
+def _begin_limits(settings: NetworkSettings, bound: tuple[Listener, ...]) -> None:
+    try:
+        settings.begin(listener.name for listener in bound)
+    except OSError as error:
+        raise CannotStart(
+            f"max.connections.per.ip.overrides: a host is not known: {error.strerror}."
+            " Use its address, or correct the name."
+        ) from error
+
+
+def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
+    """From now on `listeners` may be altered."""
+    opened, start = node.before.before, node.before.before.before
+    config, listeners, dynamic = start.config, start.listeners, opened.dynamic
+
+    def announce(bound: tuple[Listener, ...], told: tuple[Listener, ...]) -> None:
+        listeners.bound, listeners.advertised = bound, told
+        settings.listen(listener.name for listener in bound)
+        register_again(opened.tree, opened.node_id, told, config, start.system.wall_ms())
+        opened.reader.refresh_brokers()
+
+    changes = ListenerChanges(
+        dynamic,
+        listeners.bound,
+        partial(_bind, node.reactor, config),
+        node.reactor.unlisten,
+        announce,
+    )
+    dynamic.checks.append(changes.check)
+    dynamic.on_change.append(changes.changed)

@@ -1,0 +1,55 @@
+"""The collectors of a running broker's metrics, imported when somebody reads them."""
+
+from __future__ import annotations
+
+from barnabas import __version__
+from barnabas.stages.running import Running
+from barnabas.telemetry.broker_collector import BrokerCollector, BrokerParts
+from barnabas.telemetry.cleaner_metrics import CleanerCollector
+from barnabas.telemetry.group_metrics import GroupCollector
+from barnabas.telemetry.network_metrics import NetworkCollector
+from barnabas.telemetry.plugin_metrics import PluginCollector
+from barnabas.telemetry.process_metrics import ProcessCollector
+from barnabas.telemetry.registry import Collector
+from barnabas.telemetry.share_metrics import ShareCollector
+
+
+def collectors(node: Running) -> list[Collector]:
+    serving, bound, loaded = node.before, node.before.before, node.before.before.before
+    opened, start = loaded.before, loaded.before.before
+    coordinators = serving.coordinators
+
+    def partitions_max() -> int:
+        return start.config.integer("metrics.max.partitions")
+
+    broker = BrokerParts(
+        node_id=opened.node_id,
+        table=loaded.table,
+        cluster=lambda: opened.reader.state,
+        replicas=loaded.replicas,
+        logs=loaded.logs,
+        fetch=bound.native.fetch,
+        sessions=bound.sessions,
+        commits=loaded.group_commits,
+        flush_times=node.flush_times.read,
+        partitions_max=partitions_max,
+        began_ns=start.began_ns,
+    )
+    network = NetworkCollector(
+        bound.reactor,
+        serving.errors,
+        lambda: serving.handlers.thread_count,
+        lambda: opened.dynamic.integer("queued.max.request.bytes"),
+        start.began_ns,
+    )
+    groups = GroupCollector(coordinators.groups, loaded.replicas.high_watermark, partitions_max)
+    share_log = coordinators.share_log
+    return [
+        BrokerCollector(broker),
+        groups,
+        CleanerCollector(node.cleaner, start.system.monotonic_ns),
+        network,
+        PluginCollector(loaded.plugins),
+        ProcessCollector(__version__),
+        ShareCollector(coordinators.share, share_log.led_partitions, start.began_ns),
+    ]

@@ -1,0 +1,102 @@
+"""Configured -> Opened: log directories are locked, the metadata store is open, and the directories
+are checked against it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.config import BrokerConfig, DynamicConfig
+from barnabas.controller import config_changes, unkept_settings
+from barnabas.controller.new_partitions import give_ids
+from barnabas.metadata.cluster_state import ClusterStateReader, Topic
+from barnabas.metadata.tree import MetadataTree
+from barnabas.server.registration import choose_node_id, claim_cluster
+from barnabas.stages.configured import Configured, Undo
+from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
+from barnabas.storage.log_manager import topic_id_on_disk
+from barnabas.wire.uuids import uuid_text
+
+log = logging.getLogger("barnabas.node")
+
+METADATA_DIRECTORY = "metadata"
+
+
+class Opened(NamedTuple):
+    """The node knows who it is and what the cluster holds."""
+
+    before: Configured
+    directories: tuple[LogDir, ...]
+    failed_directories: tuple[Path, ...]
+    tree: MetadataTree
+    reader: ClusterStateReader
+    cluster_id: str
+    node_id: int
+    dynamic: DynamicConfig
+
+    @property
+    def was_clean(self) -> bool:
+        return all(row.was_clean for row in self.directories)
+
+    @property
+    def needs_no_recovery(self) -> bool:
+        return all(row.was_clean or row.is_new for row in self.directories)
+
+    def topic_id_on_disk(self, topic: Topic) -> str | None:
+        return _topic_id(self.directories, topic)
+
+
+def open_stores(before: Configured) -> Opened:
+    """Raises UnusableDirectory, MetadataError."""
+    config, system, undo = before.config, before.system, before.undo
+    keeps_metadata = config.metadata_store != "zookeeper"
+    opened, failed = open_directories(config.log_dirs, keeps_metadata)
+    for directory in opened:
+        undo.callback(_close_directory, directory, undo)
+    first = opened[0].path
+    if not keeps_metadata:
+        tree = _open_zookeeper(config, first)
+    else:
+        tree = before.open_tree(first / METADATA_DIRECTORY, system.wall_ms)
+    undo.callback(tree.close)
+    identities = [row.identity() for row in opened]
+    known = {found for row in identities if (found := row.get("cluster.id"))}
+    cluster_id = claim_cluster(tree, known, os.urandom)
+    node_id = choose_node_id(tree, config, identities)
+    dynamic = DynamicConfig(config, node_id, on_error=_setting_failed)
+    undo.callback(dynamic.on_change.clear)
+    usable, unclaimed = keep_usable(
+        opened, lambda row: row.claim(node_id, cluster_id), keeps_metadata
+    )
+    directories, failed = tuple(usable), failed + unclaimed
+    reader = ClusterStateReader(tree, may_delete=lambda: dynamic.boolean("delete.topic.enable"))
+    config_changes.load(dynamic, reader.state)
+    unkept_settings.warn(dynamic, reader.state)
+    if reader.state.without_id:  # a tree of Kafka before 2.8
+        give_ids(tree, reader, lambda topic: _topic_id(directories, topic), os.urandom)
+    return Opened(before, directories, tuple(failed), tree, reader, cluster_id, node_id, dynamic)
+
+
+def _close_directory(directory: LogDir, undo: Undo) -> None:
+    directory.close(clean=undo.is_clean)
+
+
+def _open_zookeeper(config: BrokerConfig, directory: Path) -> MetadataTree:
+    """The store of nodes that share one. `directory` keeps the number of the session."""
+    from barnabas.config.zookeeper import zookeeper_settings
+    from barnabas.metadata.former_session import FormerSession
+    from barnabas.metadata.zookeeper import ZooKeeperTree  # and kazoo: 60 ms
+
+    return ZooKeeperTree(zookeeper_settings(config.get), FormerSession(directory))
+
+
+def _topic_id(directories: tuple[LogDir, ...], topic: Topic) -> str | None:
+    paths = [row.path for row in directories]
+    found = topic_id_on_disk(paths, topic.name, topic.partitions)
+    return None if found is None else uuid_text(found)
+
+
+def _setting_failed(error: Exception) -> None:
+    log.error("a changed setting did not take effect everywhere: %s", error, exc_info=error)

@@ -1,0 +1,179 @@
+"""Serving -> Running: the repeating tasks of a broker, which must not delay the first answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.cext.memory.histogram import Times
+from barnabas.coordinator.coordinators import Coordinators
+from barnabas.server.background import Background
+from barnabas.server.replica_manager import RETRY_MS
+from barnabas.stages.loaded import Loaded
+from barnabas.stages.serving import Serving
+from barnabas.storage.damage_log import PERIOD_MS as DAMAGE_PERIOD_MS
+from barnabas.storage.damage_log import write_damage
+from barnabas.storage.failure_log import PERIOD_MS as FAILURES_PERIOD_MS
+from barnabas.storage.failure_log import FailureLog
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.log_cleaner import LogCleaner
+from barnabas.storage.log_manager import PartitionLog
+from barnabas.storage.scrub import FIRST_MS as SCRUB_FIRST_MS
+from barnabas.storage.scrub import Scrub
+from barnabas.telemetry.network_events import PERIOD_MS as EVENTS_PERIOD_MS
+from barnabas.telemetry.network_events import write_events
+
+if TYPE_CHECKING:
+    from barnabas.storage.cleanup import Cleanup
+
+FLUSH_TIMEOUT_MS = 30_000
+
+
+class Running(NamedTuple):
+    """The start is over."""
+
+    before: Serving
+    cleaner: LogCleaner
+    scrub: Scrub
+    retention: Retention
+    flush_times: Times  # of flushes past the group commit
+
+
+class Retention:
+    """Deletes what topics no longer retain. The first run imports the module that does it."""
+
+    def __init__(self, make: Callable[[], Cleanup]) -> None:
+        self._make = make
+
+    @cached_property
+    def cleanup(self) -> Cleanup:
+        return self._make()
+
+    def run(self) -> None:
+        self.cleanup.run()
+
+
+def run_tasks(before: Serving) -> Running:
+    bound, loaded = before.before, before.before.before
+    opened, start = loaded.before, loaded.before.before
+    background, system, undo = start.background, start.system, start.undo
+    background.add("events", lambda: write_events(bound.reactor), lambda: EVENTS_PERIOD_MS)
+    background.add("offline-logs", loaded.replicas.try_offline, lambda: RETRY_MS)
+    start.metrics.offline_partitions = loaded.replicas.offline_count
+    failures = FailureLog(loaded.logs, system.monotonic_ns)
+    background.add("failures", failures.write, lambda: FAILURES_PERIOD_MS)
+    background.add("damage", lambda: write_damage(loaded.logs), lambda: DAMAGE_PERIOD_MS)
+    scrub = Scrub(
+        loaded.logs,
+        lambda: opened.dynamic.integer("log.scrub.bytes.per.second"),
+        system.monotonic_ns,
+        lambda: undo.has_begun,
+    )
+    background.add("scrub", scrub.run, scrub.period_ms, first_ms=SCRUB_FIRST_MS)
+    cleaner = LogCleaner(
+        loaded.logs,
+        opened.dynamic,
+        system,
+        topic_config=loaded.replicas.topic_config,
+        high_watermark=loaded.replicas.high_watermark,
+        stopping=lambda: undo.has_begun,
+        allowed=loaded.plugins.may_compact,
+    )
+    cleaner.begin(background.add)
+    flush_times = Times()
+    retention = Retention(lambda: _cleanup(before))
+    flusher = Flusher(
+        loaded.logs,
+        loaded.replicas.topic_config,
+        lambda row: _flush(loaded, row, flush_times),
+        system.monotonic_ns,
+        loaded.plugins.should_flush,
+    )
+    _add_tasks(loaded, before.coordinators, flusher, retention, background)
+    return Running(before, cleaner, scrub, retention, flush_times)
+
+
+def _add_tasks(
+    loaded: Loaded,
+    coordinators: Coordinators,
+    flusher: Flusher,
+    retention: Retention,
+    background: Background,
+) -> None:
+    """Those whose periods are settings of Kafka."""
+    integer, checkpoints = loaded.before.before.config.integer, loaded.checkpoints
+    transactions = coordinators.transactions
+
+    def add(
+        name: str, task: Callable[[], object], setting: str, first_ms: float | None = None
+    ) -> None:
+        background.add(name, task, lambda: integer(setting), first_ms)
+
+    add(
+        "high-watermarks",
+        checkpoints.write_high_watermarks,
+        "replica.high.watermark.checkpoint.interval.ms",
+    )
+    add(
+        "recovery-points",
+        checkpoints.write_recovery_points,
+        "log.flush.offset.checkpoint.interval.ms",
+    )
+    add(
+        "log-starts",
+        checkpoints.write_log_starts,
+        "log.flush.start.offset.checkpoint.interval.ms",
+    )
+    add("flush", flusher.run, "log.flush.scheduler.interval.ms")
+    add(
+        "offset-expiry",
+        coordinators.group_administration.expire,
+        "offsets.retention.check.interval.ms",
+    )
+    add(
+        "transaction-timeouts",
+        transactions.abort_timed_out,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    )
+    add(
+        "transactional-id-expiry",
+        transactions.expire_ids,
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+    )
+    add(
+        "producer-expiry",
+        loaded.logs.expire_producers,
+        "producer.id.expiration.check.interval.ms",
+    )
+    first_ms = integer("log.initial.task.delay.ms")
+    add("retention", retention.run, "log.retention.check.interval.ms", first_ms)
+
+
+def _cleanup(node: Serving) -> Cleanup:
+    from barnabas.storage.cleanup import Cleanup
+
+    loaded = node.before.before
+    opened = loaded.before
+    return Cleanup(
+        loaded.logs,
+        loaded.plugins.deletable_segments,
+        loaded.replicas.topic_config,
+        loaded.replicas.high_watermark,
+        opened.before.system.wall_ms,
+        lambda: opened.dynamic.integer("log.segment.delete.delay.ms"),
+        loaded.plugins.should_roll,
+        node.coordinators.groups.committed_of_partition,
+    )
+
+
+def _flush(loaded: Loaded, row: PartitionLog, times: Times) -> None:
+    """By the group commit where the high watermark waits for it."""
+    start = loaded.before.before
+    found = loaded.table.partition(row.topic, row.partition)
+    if start.config.log_durability == "fsync" and found is not None:
+        found.commit(FLUSH_TIMEOUT_MS)
+    else:
+        began_ns = start.system.monotonic_ns()
+        row.handle.flush()
+        times.add(start.system.monotonic_ns() - began_ns)

@@ -1,0 +1,316 @@
+"""Bound -> Serving: this node leads its partitions, has coordinators, and answers requests."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.api import contexts, k10_find_coordinator
+from barnabas.api.dispatch import CloseConnection, Dispatcher
+from barnabas.api.kept import forgetting, keeper
+from barnabas.api.table import advertised_versions, api_table
+from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.cext.network.response_cache import KeptAnswers
+from barnabas.config import TopicConfig
+from barnabas.controller import config_changes
+from barnabas.controller.auto_creation import AutoTopicCreation
+from barnabas.controller.config_changes import ConfigChanges
+from barnabas.controller.entity_configs import EntityConfigs
+from barnabas.controller.features import Features
+from barnabas.controller.partition_growth import PartitionGrowth
+from barnabas.controller.topic_deletion import TopicDeletion
+from barnabas.controller.topics import TopicController
+from barnabas.coordinator.coordinators import Coordinators, Dependencies
+from barnabas.coordinator.groups.tree_offsets import TreeOffsets
+from barnabas.coordinator.rounds import lending
+from barnabas.coordinator.timers import Timers
+from barnabas.coordinator.transactions.producer_ids import ProducerIds
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.server.decode_pool import decode_threads
+from barnabas.server.request_handlers import ANSWERED_LATER, Answer, RequestHandlers
+from barnabas.stages.bound import Bound
+from barnabas.stages.loaded import Loaded
+from barnabas.telemetry.request_errors import RequestErrors
+
+if TYPE_CHECKING:
+    from barnabas.controller.controller import Controller
+    from barnabas.hooks.services import Services
+
+log = logging.getLogger("barnabas.node")
+
+DECODE_THREADS = 2
+HANDLER_THREADS = "num.io.threads"
+HANDLERS_END_S = 5
+
+
+class Administration(NamedTuple):
+    """What changes the cluster's metadata."""
+
+    topics: TopicController
+    deletion: TopicDeletion
+    growth: PartitionGrowth
+    configs: ConfigChanges
+    entities: EntityConfigs
+    features: Features
+    producer_ids: ProducerIds
+    auto_creation: AutoTopicCreation
+
+
+class Serving(NamedTuple):
+    """Clients are served."""
+
+    before: Bound
+    administration: Administration
+    coordinators: Coordinators
+    controller: Controller | None  # only where nodes share the tree
+    handlers: RequestHandlers
+    errors: RequestErrors
+
+
+def serve(before: Bound) -> Serving:
+    """Raises UnusablePlugins, MetadataError."""
+    loaded, opened, start = before.before, before.before.before, before.before.before.before
+    plugins, native, undo = loaded.plugins, before.native, start.undo
+    plugins.load()
+    loaded.logs.choose_directory = plugins.choose_directory
+    plugins.attach(loaded.replicas.topic_config, native.fetch.rewrites, opened.node_id)
+    _lead_partitions(before)
+    administration = _administration(before)
+    coordinators = _coordinators(before, administration)
+    loaded.replicas.on_applied.append(plugins.apply)
+    plugins.apply(opened.reader.state)
+    controller = _controller(before, administration) if opened.tree.is_shared else None
+    undo.callback(start.background.stop)
+    undo.callback(start.metrics.close)  # its readers look at logs, which are open until now
+    decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
+    undo.callback(decoders.stop)
+    decoders.start()
+    errors = RequestErrors()
+    handlers = _request_handlers(before, administration, coordinators, errors)
+    plugins.serving(lambda: _plugin_services(loaded, administration, coordinators))
+    undo.callback(native.fetch.stop)
+    undo.callback(handlers.join, HANDLERS_END_S)
+    undo.callback(before.reactor.stop)
+    undo.callback(coordinators.groups.stop)  # the reactor answers what it has taken
+    handlers.start()
+    native.fetch.start()
+    before.reactor.start()
+    return Serving(before, administration, coordinators, controller, handlers, errors)
+
+
+def _lead_partitions(node: Bound) -> None:
+    loaded, opened = node.before, node.before.before
+    loaded.replicas.lead(opened.tree, opened.reader, unclean=not opened.was_clean)
+    opened.reader.on_change(forgetting(node.native.response_cache, loaded.replicas.apply))
+
+
+def _administration(node: Bound) -> Administration:
+    loaded, opened = node.before, node.before.before
+    tree, reader, dynamic, plugins = opened.tree, opened.reader, opened.dynamic, loaded.plugins
+    deletion = TopicDeletion(tree, reader, loaded.checkpoints.write_all)
+    deletion.finish()
+    topics = TopicController(
+        tree, reader, dynamic, _random_below, os.urandom, plugins.place, plugins.check_topic
+    )
+    return Administration(
+        topics=topics,
+        deletion=deletion,
+        growth=PartitionGrowth(tree, reader, _random_below, plugins.place),
+        configs=ConfigChanges(tree, reader, dynamic, plugins.check_config_change),
+        entities=EntityConfigs(tree, reader, dynamic),
+        features=Features(tree, opened.node_id),
+        producer_ids=ProducerIds(tree, opened.node_id),
+        auto_creation=AutoTopicCreation(topics, dynamic, lambda: reader.state),
+    )
+
+
+def _coordinators(node: Bound, administration: Administration) -> Coordinators:
+    loaded, opened, start = node.before, node.before.before, node.before.before.before
+    timers = Timers(start.clock)
+    given = Dependencies(
+        node_id=opened.node_id,
+        config=start.config,
+        dynamic=opened.dynamic,
+        system=start.system,
+        timers=timers,
+        table=loaded.table,
+        reader=opened.reader,
+        replicas=loaded.replicas,
+        topics=administration.topics,
+        features=administration.features,
+        entities=administration.entities,
+        producer_ids=administration.producer_ids,
+        assign=loaded.plugins.assign,
+        native=node.native.coordinators,
+        next_closed=node.reactor.next_closed,
+    )
+    coordinators = Coordinators(given)
+    start.undo.callback(coordinators.stop)
+    start.undo.callback(administration.auto_creation.stop)
+    start.undo.callback(timers.stop)
+    coordinators.follow()
+    return coordinators
+
+
+def _controller(node: Bound, administration: Administration) -> Controller:
+    """What others write to a shared tree is carried out from now on."""
+    from barnabas.controller.controller import Controller
+
+    loaded, opened, start = node.before, node.before.before, node.before.before.before
+    controller = Controller(
+        opened.tree,
+        opened.reader,
+        node.membership,
+        administration.deletion,
+        opened.node_id,
+        lambda: opened.dynamic.boolean("delete.topic.enable"),
+        opened.topic_id_on_disk,
+        os.urandom,
+        start.system.wall_ms,
+    )
+    follower = config_changes.follower(opened.dynamic, opened.reader.state)
+    loaded.replicas.on_applied.append(follower)
+    loaded.replicas.on_applied.append(controller.apply)
+    start.undo.callback(controller.stop)
+    controller.start()
+    return controller
+
+
+def _request_handlers(
+    node: Bound, administration: Administration, coordinators: Coordinators, errors: RequestErrors
+) -> RequestHandlers:
+    opened, start = node.before.before, node.before.before.before
+    table = api_table()
+    made = _contexts(node, administration, coordinators, advertised_versions(table))
+    count = errors.count if start.metrics.is_open else None
+    dispatcher = Dispatcher({type(context): context for context in made}, table, count)
+    dynamic = opened.dynamic
+    handlers = RequestHandlers(
+        node.reactor,
+        _answering(dispatcher, node.native.response_cache),
+        dynamic.integer(HANDLER_THREADS),
+        start.gate,
+        lending,
+    )
+
+    def threads_changed(names: frozenset[str]) -> None:
+        if HANDLER_THREADS in names:
+            handlers.resize(dynamic.integer(HANDLER_THREADS))
+
+    dynamic.on_change.append(threads_changed)
+    return handlers
+
+
+def _contexts(
+    node: Bound,
+    administration: Administration,
+    coordinators: Coordinators,
+    api_versions: tuple[tuple[int, int, int], ...],
+) -> tuple[object, ...]:
+    """What each family of handlers may use."""
+    loaded, opened, start = node.before, node.before.before, node.before.before.before
+    config, dynamic, reader = start.config, opened.dynamic, opened.reader
+    replicas, groups, wall_ms = loaded.replicas, coordinators.groups, start.system.wall_ms
+    topics, features = administration.topics, administration.features
+
+    def cluster() -> ClusterState:
+        return reader.state
+
+    def config_of_topic(overrides: Mapping[str, str]) -> TopicConfig:
+        return TopicConfig(overrides, dynamic)
+
+    return (
+        contexts.NoContext(),
+        contexts.VersionContext(api_versions, features),
+        contexts.MetadataContext(
+            opened.node_id,
+            opened.cluster_id,
+            cluster,
+            config,
+            dynamic,
+            administration.auto_creation,
+            replicas,
+        ),
+        contexts.FindContext(
+            cluster,
+            {
+                k10_find_coordinator.GROUP: coordinators.group_log,
+                k10_find_coordinator.TRANSACTION: coordinators.transaction_log,
+                k10_find_coordinator.SHARE: coordinators.share_log,
+            },
+        ),
+        contexts.TopicContext(
+            cluster,
+            dynamic,
+            topics,
+            administration.deletion,
+            administration.growth,
+            config_of_topic,
+        ),
+        contexts.ConfigContext(
+            opened.node_id,
+            cluster,
+            dynamic,
+            administration.configs,
+            administration.entities,
+            config_of_topic,
+        ),
+        contexts.PartitionContext(
+            cluster, config, replicas, loaded.logs, loaded.checkpoints, config_of_topic
+        ),
+        contexts.GroupContext(
+            cluster,
+            config,
+            features,
+            groups,
+            coordinators.group_administration,
+            TreeOffsets(opened.tree),
+            wall_ms,
+        ),
+        contexts.TransactionContext(
+            cluster,
+            replicas,
+            groups,
+            administration.producer_ids,
+            coordinators.transactions,
+            coordinators.transaction_administration,
+            coordinators.markers,
+            wall_ms,
+        ),
+        contexts.ShareContext(cluster, coordinators.share),
+    )
+
+
+def _plugin_services(
+    loaded: Loaded, administration: Administration, coordinators: Coordinators
+) -> Services:
+    from barnabas.controller.plugin_services import PluginServices
+
+    reader = loaded.before.reader
+    return PluginServices(
+        loaded.replicas,
+        administration.topics,
+        lambda: reader.state,
+        loaded.checkpoints.write_log_starts,
+        loaded.before.before.system.wall_ms,
+        coordinators.groups.committed_of_partition,
+    )
+
+
+def _random_below(limit: int) -> int:
+    """Evenly enough for the choice of a broker, without the import of `secrets` and OpenSSL."""
+    return int.from_bytes(os.urandom(8), "big") % limit
+
+
+def _answering(dispatcher: Dispatcher, kept: KeptAnswers) -> Answer:
+    def answer(pending: PendingRequest) -> bytes | None:
+        try:
+            frame = dispatcher.answer(pending, keeper(kept, pending))
+            return ANSWERED_LATER if frame is None else frame
+        except CloseConnection as error:
+            log.info("connection of %s:%d closed: %s", *pending.peer, error)
+            return None
+
+    return answer
