@@ -1,4 +1,4 @@
-"""Build: maps the rooms to import names and compiles every .pyx. Metadata is in pyproject.toml.
+"""Build: maps directories to import names and compiles every .pyx. Metadata is in pyproject.toml.
 
 `broker/` is the package `barnabas` itself, `cext/` is `barnabas.cext`, and so on. Cython finds
 .pxd files by directory, not by package_dir, so every .pxd is copied into build/names/barnabas/...
@@ -18,7 +18,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
-ROOMS = {
+DIRECTORIES = {
     "barnabas": "broker",
     "barnabas.cext": "cext",
     "barnabas.plugins": "plugins",
@@ -42,16 +42,16 @@ if os.environ.get("BARNABAS_SANITIZE"):
     LINK = ["-pthread", f"-fsanitize={sanitizers}"]
 
 
-def packages(name: str, room: str) -> list[str]:
-    return [name] + [f"{name}.{sub}" for sub in find_packages(room)]
+def packages(name: str, directory: str) -> list[str]:
+    return [name] + [f"{name}.{sub}" for sub in find_packages(directory)]
 
 
 def names_tree(into: Path) -> str:
     shutil.rmtree(into, ignore_errors=True)
-    for name, room in ROOMS.items():
+    for name, directory in DIRECTORIES.items():
         for pattern in ("*.pxd", "*.h", "__init__.py"):
-            for src in Path(room).rglob(pattern):
-                dst = into.joinpath(*name.split("."), src.relative_to(room))
+            for src in Path(directory).rglob(pattern):
+                dst = into.joinpath(*name.split("."), src.relative_to(directory))
                 dst.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(src, dst)  # keeps mtime: no needless rebuild
     return str(into)
@@ -66,17 +66,17 @@ def links_tree(into: Path) -> None:
     top.mkdir(parents=True)
     for entry in Path("broker").iterdir():
         (top / entry.name).symlink_to(entry.resolve())
-    for name, room in ROOMS.items():
+    for name, directory in DIRECTORIES.items():
         if name != "barnabas":
-            (top / name.removeprefix("barnabas.")).symlink_to(Path(room).resolve())
+            (top / name.removeprefix("barnabas.")).symlink_to(Path(directory).resolve())
 
 
 def extensions() -> list[Extension]:
     found = []
     headers = sorted(Path("cext").rglob("*.h"))
-    for name, room in ROOMS.items():
-        for src in sorted(Path(room).rglob("*.pyx")):
-            module = ".".join([name, *src.relative_to(room).with_suffix("").parts])
+    for name, directory in DIRECTORIES.items():
+        for src in sorted(Path(directory).rglob("*.pyx")):
+            module = ".".join([name, *src.relative_to(directory).with_suffix("").parts])
             found.append(
                 Extension(
                     module,
@@ -112,14 +112,14 @@ class BuildExt(build_ext):
         super().run()
         if self.inplace or self.editable_mode:
             links_tree(Path("build/links"))
-            for room in ROOMS.values():
-                compileall.compile_dir(room, quiet=1)
+            for directory in DIRECTORIES.values():
+                compileall.compile_dir(directory, quiet=1)
 
 
 if __name__ == "__main__":
     setup(
-        packages=[p for name, room in ROOMS.items() for p in packages(name, room)],
-        package_dir=dict(ROOMS),
+        packages=[p for name, directory in DIRECTORIES.items() for p in packages(name, directory)],
+        package_dir=dict(DIRECTORIES),
         package_data={"": ["py.typed", "*.pyi", "*.pxd", "*.h", "*.tsv", "*.txt"]},
         exclude_package_data={"": ["*.c", "*.pyx"]},
         include_package_data=False,

@@ -5,7 +5,7 @@
     with Broker() as broker:  # on a free port, with its data in memory
         client(bootstrap_servers=broker.bootstrap_servers)
 
-The rooms below this package are described in ARCHITECTURE.md. The data path reads, in order:
+The packages below this one are described in ARCHITECTURE.md. The data path reads, in order:
 cext/network/reactor, broker/api/k00_produce, cext/produce/produce, cext/partition/partitions,
 cext/log/log, cext/log/segment, cext/log/index, cext/record/records.
 """

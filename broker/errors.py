@@ -1,6 +1,6 @@
 """Every error code of the protocol as a named exception.
 
-Rooms raise these; barnabas.api puts the code into the answer, and cext speaks in codes alone.
+Packages raise these; barnabas.api puts the code into the answer, and cext speaks in codes alone.
 A retriable error may go away by itself: clients try again after refreshing what they know.
 """
 

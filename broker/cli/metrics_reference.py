@@ -14,7 +14,7 @@ from barnabas.telemetry import (
 )
 from barnabas.telemetry.registry import Metric
 
-# Modules whose METRICS a running broker tells; a room that adds a collector adds its module.
+# Modules whose METRICS a running broker tells; a package that adds a collector adds its module.
 MODULES = (
     metrics_page,
     broker_metrics,

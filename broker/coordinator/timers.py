@@ -1,4 +1,4 @@
-"""Timers of the Python rooms: one thread, one heap, the monotonic clock of the broker.
+"""Timers of the coordinators: one thread, one heap, the monotonic clock of the broker.
 
 A callable runs on the timers' thread at or soon after its time and must not wait. `cancel` is
 certain: after it returned the callable does not begin. A clock that is moved is looked at anew.

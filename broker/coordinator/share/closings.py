@@ -36,7 +36,7 @@ class Closings:
         self._thread: threading.Thread | None = None
 
     def watch(self, connection: Connection, told: Told) -> None:
-        """`told` is called once, on this room's thread, after the connection has closed; it may
+        """`told` is called once, on a thread of its own, after the connection has closed; it may
         have closed already. Asking again for the same changes nothing."""
         with self._lock:
             known = self._told.setdefault(connection.connection_id, [])
