@@ -1,11 +1,12 @@
 """The OffsetCommit lane: commits that need no thought are journalled on the network thread.
 
-Who may commit to a group is Python's to say (barnabas.coordinator.groups.coordinator). After it has taken a
-commit the hard way it admits that member, in that generation, here; the member's next commits are
-then read, appended to __consumer_offsets and answered without the GIL, until the group changes in
-any way and Python dismisses its admissions. Whatever is not plain goes to Python, which has not
-been told anything so far: a request that is damaged, a member that is not admitted, a retention
-time, metadata that is not ASCII or too long, a partition that is not there, a log that is offline.
+Python decides who may commit to a group (barnabas.coordinator.groups.coordinator). After it has
+taken a commit it grants that member a lease here (lease.pyx), in its generation, or its member epoch
+where the group is one of KIP-848. The member's next commits are then read, appended to
+__consumer_offsets and answered without the GIL, until Python revokes the lease, before it changes
+the member or the group. Python answers every other request: one that is damaged, of a member without
+a lease, with a retention time, with metadata that is not ASCII or too long, for a partition that is
+not there, or while the log is offline.
 
     OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
                           [name | topic id from 10, [index, offset, leader epoch (6+), metadata]]
@@ -24,20 +25,20 @@ Durability: a commit is answered when the high watermark has passed its record; 
 fsync the request is parked on a watch of the partition until then. One request is one batch.
 
 What was committed waits here for Python, as entries with the offset of their record, and `take`
-gives those that are durable, in the order of the log. Admissions, appends and entries of a group
-are under the lock of one shard, so that what `dismiss` has returned from, no later commit passes.
+gives those that are durable, in the order of the log. Leases, appends and entries of a group are
+under the lock of one shard: no commit that comes after `revoke` has returned passes.
 A commit that goes through Python `hold`s its keys meanwhile: nobody overtakes it in the log. Who
 has seen a marker become durable finds all that its transaction committed: entries are counted
 before their batch is in the log.
 
-Limits: ADMISSIONS_MAX; ENTRIES_MAX a shard (commit_entries.pyx): where those of keys that were not
+Limits: LEASES_MAX; ENTRIES_MAX a shard (commit_entries.pyx): where those of keys that were not
 committed again are more, commits go to Python, which takes them. A crash loses nothing that was
 answered: entries are only a copy of what is in the log.
 Next on the data path: cext/partition/partitions.pyx; broker/coordinator/groups/coordinator.py is the other way.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
@@ -54,6 +55,11 @@ from barnabas.cext.coordinator.coordinator_batch cimport (
     own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
 )
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
+from barnabas.cext.coordinator.lease cimport (
+    Lease, lease_find, lease_free, lease_group, lease_instance, lease_member, lease_new, Leases,
+    leases_free, leases_grant, leases_init, leases_revoke_group, leases_revoke_member,
+    leases_revoke_partition,
+)
 from barnabas.cext.coordinator.offset_commit_request cimport (
     commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
     KEY_TXN_OFFSET_COMMIT, TXN_VERSION_ADDS, Walk,
@@ -67,9 +73,6 @@ from barnabas.cext.log.log_transactions cimport (
 )
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
-from barnabas.cext.memory.int64_map cimport (
-    Int64Map, int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
-)
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
     pthread_mutex_unlock,
@@ -96,27 +99,15 @@ cdef enum:
     ERROR_COORDINATOR_NOT_AVAILABLE = 15
     ERROR_NOT_COORDINATOR = 16
     SHARDS = 64                     # a power of two
-    ADMISSIONS_MAX = 65536          # members; each takes some 200 bytes
+    LEASES_MAX = 65536              # each takes some 200 bytes
     HOLDS = 256                     # counters that keys of commits in Python's hands fall upon
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
     OFFSET_VALUE_VERSION = 3
 
-cdef struct Admission:              # the bytes of group, member and instance follow
-    Admission* next_in_group
-    int64_t hashed                  # of group and member
-    int64_t group_hash
-    int32_t partition               # of __consumer_offsets
-    int32_t generation
-    int32_t group_bytes
-    int32_t member_bytes
-    int32_t instance_bytes          # -1: none
-    int64_t heard_ns
-
 cdef struct Shard:
     pthread_mutex_t lock
-    Int64Map members                # hash of group and member: Admission*
-    Int64Map groups                 # hash of group: the first Admission*
+    Leases leases
     Entries entries
     Buffer batch                    # the memory of the last one, used again
     uint32_t held[HOLDS]
@@ -128,7 +119,7 @@ cdef struct Core:
     TransactionCore* transactions
     Ended* ended
     Shard shards[SHARDS]
-    int64_t admission_count         # atomic
+    int64_t lease_count             # atomic: of all shards
     int64_t entry_count             # atomic: of all shards
     int64_t timeout_ns
     int32_t metadata_bytes_max
@@ -141,7 +132,7 @@ cdef struct State:                  # a parked request
     int64_t required                # the high watermark that answers it
 
 
-# -------------------------------------------------------------------------------- admissions
+# -------------------------------------------------------------------------------- leases
 
 cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
     return secret_hash(&core.secret, p, n)
@@ -149,61 +140,18 @@ cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcep
 cdef inline Shard* _shard(Core* core, int64_t group_hash) noexcept nogil:
     return &core.shards[group_hash & (SHARDS - 1)]
 
-cdef inline const uint8_t* _group_of(const Admission* a) noexcept nogil:
-    return <const uint8_t*>(a + 1)
-
-cdef inline bint _is_of(const Admission* a, const uint8_t* group, int32_t group_bytes, const uint8_t* member, int32_t member_bytes) noexcept nogil:
-    return a.group_bytes == group_bytes and a.member_bytes == member_bytes and (
-        memcmp(_group_of(a), group, group_bytes) == 0) and (
-        memcmp(_group_of(a) + group_bytes, member, member_bytes) == 0)
-
-cdef Admission* _admitted(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
-    """Under the shard's lock."""
+cdef Lease* _lease(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
+    """Under the shard's lock: the lease that lets this request through; NULL: Python looks."""
     cdef int64_t hashed = secret_hash_within(
         &core.secret, group_hash, w.member, w.member_bytes)
-    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.members, hashed, 0)
-    if a == NULL or a.generation != w.generation or a.instance_bytes != w.instance_bytes:
-        return NULL
-    if not _is_of(a, w.group, w.group_bytes, w.member, w.member_bytes):
+    cdef Lease* lease = lease_find(
+        &shard.leases, hashed, w.group, w.group_bytes, w.member, w.member_bytes)
+    if lease == NULL or lease.epoch != w.generation or lease.instance_bytes != w.instance_bytes:
         return NULL
     if w.instance_bytes > 0 and memcmp(
-            _group_of(a) + a.group_bytes + a.member_bytes, w.instance, w.instance_bytes) != 0:
+            lease_instance(lease), w.instance, w.instance_bytes) != 0:
         return NULL
-    return a
-
-cdef void _drop_group(Core* core, Shard* shard, int64_t group_hash) noexcept nogil:
-    """Under the shard's lock."""
-    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.groups, group_hash, 0)
-    cdef Admission* following
-    int64_map_remove(&shard.groups, group_hash)
-    while a != NULL:
-        following = a.next_in_group
-        int64_map_remove(&shard.members, a.hashed)
-        free(a)
-        atomic_add_i64(&core.admission_count, -1)
-        a = following
-
-cdef bint _admit(Core* core, Shard* shard, Admission* made) noexcept nogil:
-    """Under the shard's lock; takes over `made` when it gives True."""
-    cdef Admission* a = <Admission*><intptr_t>int64_map_get(&shard.members, made.hashed, 0)
-    cdef const uint8_t* group = _group_of(made)
-    if a != NULL and (a.instance_bytes != made.instance_bytes or not _is_of(
-            a, group, made.group_bytes, group + made.group_bytes, made.member_bytes)):
-        _drop_group(core, shard, a.group_hash)
-        a = NULL
-    if a != NULL:
-        a.generation, a.partition, a.heard_ns = made.generation, made.partition, made.heard_ns
-        return False
-    if atomic_load_i64(&core.admission_count) >= ADMISSIONS_MAX:
-        return False
-    if not int64_map_put(&shard.members, made.hashed, <int64_t><intptr_t>made):
-        return False
-    made.next_in_group = <Admission*><intptr_t>int64_map_get(&shard.groups, made.group_hash, 0)
-    if not int64_map_put(&shard.groups, made.group_hash, <int64_t><intptr_t>made):
-        int64_map_remove(&shard.members, made.hashed)
-        return False
-    atomic_add_i64(&core.admission_count, 1)
-    return True
+    return lease if w.transactional or w.version >= lease.version_min else NULL
 
 
 # -------------------------------------------------------------------------------- keys in Python's hands
@@ -287,16 +235,16 @@ cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nog
     atomic_add_i64(&core.entry_count, count)
     entries_announce(&shard.entries, count)
 
-cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
+cdef Partition* _append(Core* core, Shard* shard, Lease* lease, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
     """Under the shard's lock and inside an epoch. NULL: nothing was appended."""
     cdef BatchHeader header
     cdef Entry* entry
     cdef Entry* at
-    cdef Partition* p = partition_find(core.table, core.topic, core.topic_bytes, a.partition)
+    cdef Partition* p = partition_find(core.table, core.topic, core.topic_bytes, lease.partition)
     cdef int64_t count = 0
     if p == NULL or partition_error(core.table, p) != ERROR_NONE:
         return NULL
-    entry = _build(core, shard, r, w, a.partition)
+    entry = _build(core, shard, r, w, lease.partition)
     if entry == NULL:
         return NULL
     _announce(core, shard, w.rows)
@@ -315,7 +263,7 @@ cdef Partition* _append(Core* core, Shard* shard, Admission* a, const Request* r
         at = at.next
     entries_add(&shard.entries, entry, at)
     shard.served += 1
-    a.heard_ns = r.received_ns
+    lease.heard_ns = r.received_ns
     if shard.batch.capacity > SCRATCH_KEEP_BYTES:
         buffer_free(&shard.batch)
     return p
@@ -451,23 +399,23 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef Walk w
     cdef Appended appended
     cdef Shard* shard
-    cdef Admission* a
+    cdef Lease* lease
     cdef State* state = NULL
     cdef Partition* p = NULL
     cdef Partition* joined
     cdef int64_t group_hash, verification
     cdef bint visible = False
     cdef int slot
-    if atomic_load_i64(&core.admission_count) == 0 or not commit_is_plain(&w, r, core.metadata_bytes_max):
+    if atomic_load_i64(&core.lease_count) == 0 or not commit_is_plain(&w, r, core.metadata_bytes_max):
         return LANE_PYTHON
     group_hash = _hash(core, w.group, w.group_bytes)
     shard = _shard(core, group_hash)
     slot = epoch_enter(table_epochs(core.table))
     joined = _joins(core, r, &w, &verification)
     pthread_mutex_lock(&shard.lock)
-    a = _admitted(core, shard, group_hash, &w)
-    if a != NULL and _has_room(core, shard, w.rows):
-        p = _append(core, shard, a, r, &w, verification, &appended)
+    lease = _lease(core, shard, group_hash, &w)
+    if lease != NULL and _has_room(core, shard, w.rows):
+        p = _append(core, shard, lease, r, &w, verification, &appended)
     pthread_mutex_unlock(&shard.lock)
     if joined != NULL:
         log_end_verification(joined.log, verification)
@@ -498,17 +446,9 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 # -------------------------------------------------------------------------------- Python's side
 
 cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
-    """Under the shard's lock: what was admitted and committed in one partition."""
-    cdef int64_t i = 0
-    cdef Admission* a
+    """Under the shard's lock: the leases and the entries of one partition."""
     atomic_add_i64(&core.entry_count, -entries_forget(&shard.entries, partition))
-    while i < shard.groups.capacity:
-        a = <Admission*><intptr_t>shard.groups.values[i] if shard.groups.used[i] else NULL
-        if a != NULL and a.partition == partition:
-            _drop_group(core, shard, a.group_hash)
-            i = 0                       # what follows in its run has moved up
-        else:
-            i += 1
+    atomic_add_i64(&core.lease_count, -leases_revoke_partition(&shard.leases, partition))
 
 
 cdef void _lock_all(Core* core) noexcept nogil:
@@ -586,8 +526,7 @@ cdef class OffsetCommitLane(LaneHandle):
         secret_init(&self.core.secret)
         for i in range(SHARDS):
             pthread_mutex_init(&self.core.shards[i].lock, NULL)
-            int64_map_init(&self.core.shards[i].members)
-            int64_map_init(&self.core.shards[i].groups)
+            leases_init(&self.core.shards[i].leases)
             buffer_init(&self.core.shards[i].batch)
         self.core.lane = lane_of(self.core, _takes, _handle, _resume, _abandon)
         self.lane = &self.core.lane
@@ -599,95 +538,94 @@ cdef class OffsetCommitLane(LaneHandle):
     def __dealloc__(self):
         cdef Shard* shard
         cdef int i
-        cdef int64_t k
         if self.core == NULL:
             return
         for i in range(SHARDS):
             shard = &self.core.shards[i]
-            for k in range(shard.members.capacity):
-                if shard.members.used[k]:
-                    free(<void*><intptr_t>shard.members.values[k])
-            int64_map_free(&shard.members)
-            int64_map_free(&shard.groups)
+            leases_free(&shard.leases)
             entry_free(shard.entries.first)
             buffer_free(&shard.batch)
             pthread_mutex_destroy(&shard.lock)
         free(self.core)
 
-    def admit(self, str group_id not None, int32_t partition, str member_id not None, instance_id,
-              int32_t generation) -> None:
-        """From now on this member's commits in this generation are taken here, if there is room.
-        Only while nothing that it depends on can change: under the coordinator's lock."""
-        cdef bytes group = group_id.encode(), member = member_id.encode()
-        cdef bytes instance = b"" if instance_id is None else instance_id.encode()
-        cdef int64_t size = len(group) + len(member) + len(instance)
+    def grant(self, str group_id not None, int32_t partition, str member_id not None, instance_id,
+              int32_t epoch, int16_t version_min=0) -> None:
+        """From now on this member's commits in this generation or member epoch are taken here, if
+        there is room: those of OffsetCommit from `version_min` on, and of TxnOffsetCommit. Only
+        while nothing that it depends on can change: under the coordinator's lock."""
         cdef System* system = table_system(self.core.table)
         cdef Shard* shard
-        cdef uint8_t* at
-        cdef bint taken
-        cdef Admission* a = <Admission*>calloc(1, sizeof(Admission) + size)
-        if a == NULL:
-            raise MemoryError
-        a.partition, a.generation = partition, generation
-        a.group_bytes, a.member_bytes = <int32_t>len(group), <int32_t>len(member)
-        a.instance_bytes = -1 if instance_id is None else <int32_t>len(instance)
-        a.heard_ns = system.monotonic_ns(system)
-        at = <uint8_t*>(a + 1)
-        memcpy(at, <const char*>group, len(group))
-        memcpy(at + len(group), <const char*>member, len(member))
-        memcpy(at + len(group) + len(member), <const char*>instance, len(instance))
-        a.group_hash = _hash(self.core, at, a.group_bytes)
-        a.hashed = secret_hash_within(
-            &self.core.secret, a.group_hash, at + a.group_bytes, a.member_bytes)
-        shard = _shard(self.core, a.group_hash)
+        cdef Lease* lease = lease_new(
+            group_id.encode(), member_id.encode(),
+            None if instance_id is None else instance_id.encode())
+        lease.partition, lease.epoch, lease.version_min = partition, epoch, version_min
+        lease.heard_ns = system.monotonic_ns(system)
+        lease.group_hash = _hash(self.core, lease_group(lease), lease.group_bytes)
+        lease.hashed = secret_hash_within(
+            &self.core.secret, lease.group_hash, lease_member(lease), lease.member_bytes)
+        shard = _shard(self.core, lease.group_hash)
         with nogil:
             pthread_mutex_lock(&shard.lock)
-            taken = _admit(self.core, shard, a)
+            atomic_add_i64(&self.core.lease_count, leases_grant(
+                &shard.leases, lease, atomic_load_i64(&self.core.lease_count) < LEASES_MAX))
             pthread_mutex_unlock(&shard.lock)
-            if not taken:               # one that was there says the same now, or there is no room
-                free(a)
 
-    def dismiss(self, str group_id not None) -> list:
+    def revoke(self, str group_id not None) -> list:
         """The group's commits go to Python from now on. (member id, monotonic ms of its last
-        commit) of those that were admitted."""
+        commit) of those that had a lease."""
         cdef bytes group = group_id.encode()
         cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
         cdef Shard* shard = _shard(self.core, group_hash)
-        cdef Admission* a
-        cdef Admission* first
+        cdef Lease* first
+        cdef Lease* lease
         found = []
         with nogil:
             pthread_mutex_lock(&shard.lock)
-            first = a = <Admission*><intptr_t>int64_map_get(&shard.groups, group_hash, 0)
-            int64_map_remove(&shard.groups, group_hash)
-            while a != NULL:
-                int64_map_remove(&shard.members, a.hashed)
-                atomic_add_i64(&self.core.admission_count, -1)
-                a = a.next_in_group
+            atomic_add_i64(
+                &self.core.lease_count, -leases_revoke_group(&shard.leases, group_hash, &first))
             pthread_mutex_unlock(&shard.lock)
-        while first != NULL:
-            a = first
-            first = first.next_in_group
-            found.append((_text(_group_of(a) + a.group_bytes, a.member_bytes), a.heard_ns // 1000000))
-            free(a)
+        try:
+            lease = first
+            while lease != NULL:
+                found.append((
+                    _text(lease_member(lease), lease.member_bytes), lease.heard_ns // 1000000))
+                lease = lease.next_in_group
+        finally:
+            lease_free(first)
         return found
 
-    def heard_ms(self, str group_id not None, str member_id not None) -> int:
-        """The monotonic time of an admitted member's last commit; -1: it is not admitted."""
+    def revoke_member(self, str group_id not None, str member_id not None) -> None:
+        """This member's commits go to Python from now on."""
         cdef bytes group = group_id.encode(), member = member_id.encode()
         cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
-        cdef int64_t hashed = secret_hash_within(
-            &self.core.secret, group_hash, <const uint8_t*><const char*>member, len(member))
         cdef Shard* shard = _shard(self.core, group_hash)
-        cdef Admission* a
-        cdef int64_t heard_ns = -1
-        with nogil:
-            pthread_mutex_lock(&shard.lock)
-            a = <Admission*><intptr_t>int64_map_get(&shard.members, hashed, 0)
-            if a != NULL:
-                heard_ns = a.heard_ns
-            pthread_mutex_unlock(&shard.lock)
+        cdef Lease* lease
+        pthread_mutex_lock(&shard.lock)     # with the GIL: whoever holds it never wants the GIL
+        lease = self._find(shard, group_hash, group, member)
+        if lease != NULL:
+            atomic_add_i64(&self.core.lease_count, -leases_revoke_member(&shard.leases, lease))
+        pthread_mutex_unlock(&shard.lock)
+
+    def heard_ms(self, str group_id not None, str member_id not None) -> int:
+        """The monotonic time of the last commit by a member's lease; -1: it has none."""
+        cdef bytes group = group_id.encode(), member = member_id.encode()
+        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
+        cdef Shard* shard = _shard(self.core, group_hash)
+        cdef Lease* lease
+        cdef int64_t heard_ns
+        pthread_mutex_lock(&shard.lock)
+        lease = self._find(shard, group_hash, group, member)
+        heard_ns = lease.heard_ns if lease != NULL else -1
+        pthread_mutex_unlock(&shard.lock)
         return heard_ns // 1000000 if heard_ns >= 0 else -1
+
+    cdef Lease* _find(self, Shard* shard, int64_t group_hash, bytes group, bytes member) noexcept:
+        """Under the shard's lock."""
+        cdef const uint8_t* name = <const uint8_t*><const char*>member
+        return lease_find(
+            &shard.leases,
+            secret_hash_within(&self.core.secret, group_hash, name, <int32_t>len(member)),
+            <const uint8_t*><const char*>group, <int32_t>len(group), name, <int32_t>len(member))
 
     def hold(self, str group_id not None, keys not None) -> None:
         """Commits of these (topic, partition) go to Python until `release` of the same."""
@@ -719,8 +657,9 @@ cdef class OffsetCommitLane(LaneHandle):
             &self.core.ended.entries.count)
 
     @property
-    def admitted(self) -> int:
-        return atomic_load_i64(&self.core.admission_count)
+    def leases(self) -> int:
+        """How many are granted."""
+        return atomic_load_i64(&self.core.lease_count)
 
     @property
     def served(self) -> int:

@@ -168,7 +168,7 @@ def test_a_member_is_admitted_in_its_generation_alone(broker, instance):
     while broker.node.serving.coordinators.groups.groups["g"].state != "PreparingRebalance":
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert member.commit(4) == 0 and lane.served == 1 and lane.admitted == 0
+    assert member.commit(4) == 0 and lane.served == 1 and lane.leases == 0
     old = member.generation
     member.join()
     joining.join(PATIENCE_S)
@@ -204,7 +204,7 @@ def test_what_is_heard_before_a_rebalance_counts_in_it(tmp_path):
         group = broker.node.serving.coordinators.groups.groups["g"]
         before_ms = group.members[member.id].deadline_ms
         with broker.node.serving.coordinators.groups.lock:
-            group.dismiss()
+            group.revoke_leases()
         assert group.members[member.id].deadline_ms > before_ms + 10_000
 
 
@@ -213,7 +213,7 @@ def test_a_group_that_is_deleted_takes_its_commits_along(broker):
         for offset in range(5):
             assert commit(wire, [(0, offset, "", -1)]) == [0]
         assert wire.call(42, 1, request(42).cls(groupsNames=["g"])).results[0].errorCode == 0
-        assert lane_of(broker).admitted == 0 and fetched(broker)[0][0] == -1
+        assert lane_of(broker).leases == 0 and fetched(broker)[0][0] == -1
         assert commit(wire, [(0, 9, "", -1)]) == [0]
         assert lane_of(broker).served == 4 and fetched(broker)[0][0] == 9
 
@@ -306,11 +306,11 @@ def test_forgotten_partitions_leave_nothing(broker):
         for offset in range(5):
             assert commit(wire, [(0, offset, "", -1)]) == [0]
     partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
-    assert (lane.admitted, lane.waiting) == (1, 4)
+    assert (lane.leases, lane.waiting) == (1, 4)
     lane.forget((partition + 1) % 50)
-    assert (lane.admitted, lane.waiting) == (1, 4)
+    assert (lane.leases, lane.waiting) == (1, 4)
     lane.forget(partition)
-    assert (lane.admitted, lane.waiting, lane.take()) == (0, 0, [])
+    assert (lane.leases, lane.waiting, lane.take()) == (0, 0, [])
 
 
 ROUNDS = 400

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from compat.support import Wire, create_topic, produce_batch
 from durability.broker_process import BrokerProcess, free_port
+from groups import lane_broker
 
 from barnabas import Broker
 from barnabas.controller.features import SAFE_DOWNGRADE, FeatureUpdate
@@ -311,3 +312,37 @@ def test_what_the_command_shows_of_a_consumer_group(tmp_path):
         assert member["assignment"] == member["target"] == {"t": [0, 1]}
         shown = command("describe", "g")
         assert "consumer" in shown and "epoch 2" in shown
+
+
+def test_commits_of_a_member_by_its_epoch_need_no_python_until_the_epoch_changes(tmp_path):
+    """A member of KIP-848 has a lease in its epoch, from version 9 of OffsetCommit on."""
+    with broker_on(tmp_path, AT_ONCE) as broker:
+        address = broker.bootstrap_servers
+        create_topic(address, "t", 2)
+        ready(address)
+        epoch = beat(address).memberEpoch
+        lane = broker.node.rooms.groups._lane
+
+        def commit(offset, at, version=9):
+            with closing(Wire(address)) as wire:
+                rows = [(0, offset, "", -1)]
+                return lane_broker.commit(
+                    wire, rows, version=version, generation=at, member="m"
+                ), lane.served
+
+        assert commit(1, epoch) == ([0], 0) and lane.leases == 1
+        assert commit(2, epoch) == ([0], 1)
+        assert commit(3, epoch, version=8) == ([35], 1)
+        assert commit(3, epoch + 1) == ([113], 1)
+        assert beat(address, epoch=epoch).errorCode == 0 and lane.leases == 1
+        assert commit(3, epoch) == ([0], 2)
+        assert beat(address, "other").memberEpoch == epoch + 1
+        told = beat(address, epoch=epoch, owned=())
+        while told.memberEpoch == epoch:
+            told = beat(address, epoch=epoch, owned=())
+        assert lane.leases == 0
+        assert commit(4, told.memberEpoch) == ([0], 2)
+        assert commit(5, told.memberEpoch) == ([0], 3)
+        assert beat(address, epoch=-1).errorCode == 0 and lane.leases == 0
+        assert commit(6, told.memberEpoch) == ([25], 3)
+        assert lane_broker.fetched(broker)[0][0] == 5

@@ -80,7 +80,7 @@ def writer(broker):
 def admit(broker):
     with closing(Wire(broker.bootstrap_servers)) as wire:
         assert commit(wire, [(1, 1, "", -1)]) == [0]
-    assert lane_of(broker).admitted == 1 and lane_of(broker).served == 0
+    assert lane_of(broker).leases == 1 and lane_of(broker).served == 0
 
 
 def stored(broker):
@@ -148,7 +148,7 @@ def test_answers_and_batches_are_those_of_python(broker, version):
         asked = writer.asked(ROWS, version, by_id=by_id)
         frame = encode_request(28, version, 77, "compat", asked)
         by_python = writer.wire.call_raw(frame)
-        assert (lane.served, lane.admitted) == (0, 1)
+        assert (lane.served, lane.leases) == (0, 1)
         assert writer.wire.call_raw(frame) == by_python
         assert lane.served == 1
         first, second = stored(broker)
@@ -477,7 +477,7 @@ def test_a_group_that_is_deleted_takes_its_pending_offsets_along(broker, writer)
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit([(0, 3, "", -1)]) == [0] and lane_of(broker).served == 1
     assert writer.call(42, 1, groupsNames=["g"]).results[0].errorCode == 0
-    assert lane_of(broker).admitted == 0 and known(broker) == ({}, set())
+    assert lane_of(broker).leases == 0 and known(broker) == ({}, set())
     writer.ends()
     assert writer.committed() == (0, [(0, -1)])
 
@@ -487,9 +487,9 @@ def test_forgotten_partitions_leave_nothing(broker, writer):
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit(ROWS) == [0, 0]
     partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
-    assert (lane.admitted, lane.waiting) == (1, 2)
+    assert (lane.leases, lane.waiting) == (1, 2)
     lane.forget(partition)
-    assert (lane.admitted, lane.waiting, lane.take()) == (0, 0, [])
+    assert (lane.leases, lane.waiting, lane.take()) == (0, 0, [])
     assert writer.commit(ROWS) == [0, 0] and lane.served == 1
 
 
@@ -507,13 +507,13 @@ def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_pat
     with started(tmp_path) as broker, Writer(broker) as writer:
         lane = lane_of(broker)
         assert writer.add_offsets(writer.producer) == 0
-        assert writer.commit([(0, 1, "", -1)]) == [0] and lane.admitted == 1
+        assert writer.commit([(0, 1, "", -1)]) == [0] and lane.leases == 1
         writer.ends(False)
         assert writer.add_offsets(writer.producer) == 0
         system = broker.node.system
         rule = system.fault("fdatasync", "delay", delay_ms=300, path_contains=CONSUMER_OFFSETS)
         assert broker.node.serving.coordinators.group_administration.expire() == 0
-        assert lane.admitted == 0 and writer.commit([(0, 2, "", -1)]) == [0]
+        assert lane.leases == 0 and writer.commit([(0, 2, "", -1)]) == [0]
         assert system.fired(rule) == 1 and lane.served == 0
         writer.ends()
         assert known(broker) == ({("t", 0): 2}, set())
@@ -535,7 +535,7 @@ def test_members_commit_in_their_generation(broker, instance):
         # Without a name a producer commits for a group with members; Python alone takes it.
         for version in (0, 2, 3):
             assert writer.commit(ROWS, version) == [0, 0]
-        assert (lane.served, lane.admitted) == (2, 1)
+        assert (lane.served, lane.leases) == (2, 1)
         writer.ends()
         assert known(broker) == replayed(broker)
         assert known(broker)[0] == {("t", 0): 5, ("t", 2): 7}

@@ -159,7 +159,7 @@ class GroupAdministration:
                     raise GroupIdNotFound()
                 if group.state != EMPTY:
                     raise NonEmptyGroup()
-                group.dismiss()  # no commit overtakes the tombstones
+                group.revoke_leases()  # no commit overtakes the tombstones
                 rows = _all(coordinator, group_id)
                 entries = self._tombstones(group_id, rows)
                 entries += coordinator.tombstones_of(group)
@@ -196,7 +196,7 @@ class GroupAdministration:
                 raise GroupIdNotFound()
             if group.state != EMPTY and group.protocol_type != "consumer":
                 raise NonEmptyGroup()
-            group.dismiss()
+            group.revoke_leases()
             outcomes: list[KafkaError | None] = []
             forgotten: list[TopicPartition] = []
             for topic, index in wanted:
@@ -234,7 +234,7 @@ class GroupAdministration:
                 return 0
             gone = self._expired(group_id, group)
             if gone:
-                group.dismiss()  # and again: what was committed meanwhile is not old
+                group.revoke_leases()  # and again: what was committed meanwhile is not old
                 gone = self._expired(group_id, group)
                 if coordinator.is_committing(group_id):
                     gone = []  # or tombstones would come behind what is answered; the next look
@@ -256,7 +256,7 @@ class GroupAdministration:
         left = sum(len(row) for row in rows.values()) - len(gone)
         whole = left == 0 and _is_deserted(coordinator, group)
         if whole:
-            group.dismiss()  # what a transaction commits from now on comes after the tombstone
+            group.revoke_leases()  # what a transaction commits then is behind the tombstone
         entries = self._tombstones(group_id, gone)
         if whole:
             entries += coordinator.tombstones_of(group)
@@ -287,7 +287,7 @@ class GroupAdministration:
                 rows = coordinator.offsets.of(group_id)
                 if not any(name in rows for name in names):
                     continue
-                group.dismiss()
+                group.revoke_leases()
                 gone = [(name, index) for name in names if name in rows for index in rows[name]]
                 if gone:
                     partition = coordinator.journal.partition_of(group_id)

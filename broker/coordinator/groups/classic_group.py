@@ -40,11 +40,12 @@ KEPT = 1024  # values that many members have in common
 KEPT_BYTES_MAX = 4096  # of each
 
 
-class CommitLane(Protocol):
-    """What of cext.coordinator.offset_commit is used here: members whose commits do not come
-    through Python."""
+class Leases(Protocol):
+    """What of cext.coordinator.offset_commit groups use: leases of members, whose commits do not
+    come through Python."""
 
-    def dismiss(self, group_id: str) -> Sequence[tuple[str, int]]: ...
+    def revoke(self, group_id: str) -> Sequence[tuple[str, int]]: ...
+    def revoke_member(self, group_id: str, member_id: str) -> None: ...
     def heard_ms(self, group_id: str, member_id: str) -> int: ...
 
 
@@ -182,8 +183,8 @@ class ClassicGroup:
         "instances",
         "join_timer",
         "joined_count",
-        "lane",
         "leader",
+        "leases",
         "members",
         "new_member_added",
         "pending",
@@ -220,22 +221,22 @@ class ClassicGroup:
         self.join_timer: Any = None
         self.session_timer: Any = None
         self.sync_timer: Any = None
-        self.lane: CommitLane | None = None  # where members were admitted
+        self.leases: Leases | None = None  # where members may have some
 
     # -- requests that do not come through here -------------------------------------------------
 
-    def dismiss(self) -> None:
-        """Commits, syncs and heartbeats come through Python again: before anything changes that
-        they depend on. What the lanes heard of members counts for their sessions."""
-        if self.lane is not None:
-            lane, self.lane = self.lane, None
-            for member_id, heard_ms in lane.dismiss(self.group_id):
+    def revoke_leases(self) -> None:
+        """Commits come through Python again: before anything changes that they depend on. What
+        members committed by a lease counts for their sessions."""
+        if self.leases is not None:
+            leases, self.leases = self.leases, None
+            for member_id, heard_ms in leases.revoke(self.group_id):
                 self._heard(member_id, heard_ms)
 
     def listen(self, member: Member) -> None:
-        """Moves a member's deadline on by what the lanes heard of it."""
-        if self.lane is not None:
-            self._heard(member.member_id, self.lane.heard_ms(self.group_id, member.member_id))
+        """Moves a member's deadline on by what it committed by a lease."""
+        if self.leases is not None:
+            self._heard(member.member_id, self.leases.heard_ms(self.group_id, member.member_id))
 
     def _heard(self, member_id: str, heard_ms: int) -> None:
         """-1: it was not heard."""
@@ -248,7 +249,7 @@ class ClassicGroup:
     def move_to(self, state: str, wall_ms: int) -> None:
         assert self.state in BEFORE[state], f"{self.group_id}: {self.state} to {state}"
         if state != STABLE:  # which is how a generation goes on that has begun
-            self.dismiss()
+            self.revoke_leases()
         self.previous_state, self.state = self.state, state
         self.empty_since_ms = wall_ms
 
@@ -258,7 +259,7 @@ class ClassicGroup:
 
     def begin_generation(self, wall_ms: int) -> None:
         """All have joined (or nobody is left): the next generation, with its protocol."""
-        self.dismiss()
+        self.revoke_leases()
         self.generation += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -274,7 +275,7 @@ class ClassicGroup:
 
     def add(self, member: Member) -> None:
         assert member.member_id not in self.members, member.member_id
-        self.dismiss()
+        self.revoke_leases()
         if not self.members:
             self.leader = None
         if member.instance_id is not None:
@@ -292,7 +293,7 @@ class ClassicGroup:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        self.dismiss()
+        self.revoke_leases()
         member = self.members.pop(member_id, None)
         self.has_synced(member_id)
         if member is None:
@@ -362,7 +363,7 @@ class ClassicGroup:
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
         """The static member gets a new id; gives the member, who keeps all else."""
-        self.dismiss()
+        self.revoke_leases()
         old_id = self.instances[instance_id]
         member = self.members.pop(old_id)
         self.has_synced(old_id)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE
+from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE, Leases
 from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
 from barnabas.coordinator.groups.topic_views import NO_TOPICS_HASH, TopicViews
@@ -49,6 +49,7 @@ class ConsumerGroup:
         "held",
         "in_flight",
         "instances",
+        "leases",
         "members",
         "metadata_hash",
         "names",
@@ -89,6 +90,7 @@ class ConsumerGroup:
         self.protocol_counts: dict[str, int] = {}  # of members of the classic protocol
         self.classic_count = 0
         # Not kept: timers, and what waits for the journal.
+        self.leases: Leases | None = None  # where members may have some
         self.views: TopicViews | None = None  # the topics as of the last look
         self.resolving = False
         self.resolved_for: TopicViews | None = None
@@ -103,8 +105,15 @@ class ConsumerGroup:
 
     # -- state ----------------------------------------------------------------------------------
 
-    def dismiss(self) -> None:
-        """As of a classic group; commits of these members always come through Python."""
+    def revoke_leases(self) -> None:
+        """Commits come through Python again: before the group goes, or its offsets."""
+        if self.leases is not None:
+            leases, self.leases = self.leases, None
+            leases.revoke(self.group_id)
+
+    def _revoke_lease(self, member_id: str) -> None:
+        if self.leases is not None:
+            self.leases.revoke_member(self.group_id, member_id)
 
     @property
     def state(self) -> str:
@@ -217,6 +226,8 @@ class ConsumerGroup:
         """A new member, or a new version of one."""
         before = self.members.get(member.member_id)
         if before is not None:
+            if (before.epoch, before.classic) != (member.epoch, member.classic):
+                self._revoke_lease(member.member_id)
             self._count(before, -1)
             self._release(before)
         self.members[member.member_id] = member
@@ -234,6 +245,7 @@ class ConsumerGroup:
 
     def remove(self, member_id: str) -> ConsumerMember | None:
         """With its target."""
+        self._revoke_lease(member_id)
         self.target.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:

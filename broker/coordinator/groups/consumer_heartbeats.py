@@ -645,6 +645,7 @@ class ConsumerHeartbeats:
 
     def forget(self, group: ConsumerGroup) -> None:
         """The group is no longer ours. Who waits for the journal is told by it."""
+        group.revoke_leases()
         group.dead = True
         if group.assigns_later is not None:
             group.assigns_later.cancel()

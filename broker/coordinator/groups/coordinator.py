@@ -6,8 +6,8 @@ waits. Answers go out through callables, at once or later, on whichever thread h
 
 A change is journalled first and counts when it is durable: a commit is answered and seen by
 OffsetFetch then, an assignment is handed out then. Clock, timers, journal and random ids are
-passed in. A member whose commit was taken here, in a transaction or not, is admitted to the commit
-lane, where network threads take its next ones of both sorts, until its group changes in any way
+passed in. A member whose commit was taken here, in a transaction or not, is granted a lease, by
+which network threads take its next ones of both sorts, until its group changes in any way
 (cext/coordinator/offset_commit.pyx).
 Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
 Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
@@ -32,8 +32,8 @@ from barnabas.coordinator.groups.classic_group import (
     AnswerJoin,
     AnswerSync,
     ClassicGroup,
-    CommitLane,
     JoinResult,
+    Leases,
     SyncResult,
 )
 from barnabas.coordinator.groups.group_records import (
@@ -126,17 +126,18 @@ class OtherGroups(Protocol):
     def unloaded(self, partition: int) -> None: ...
 
 
-class Lane(CommitLane, Fresh, Protocol):
+class Lane(Leases, Fresh, Protocol):
     """What of cext.coordinator.offset_commit is used here; None where every commit comes through
     Python."""
 
-    def admit(
+    def grant(
         self,
         group_id: str,
         partition: int,
         member_id: str,
         instance_id: str | None,
-        generation: int,
+        epoch: int,
+        version_min: int = 0,
     ) -> None: ...
     def hold(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
     def release(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
@@ -486,7 +487,7 @@ class GroupCoordinator:
                 if self._lane is not None:
                     self._lane.release(group_id, keys)
                     if error is None:
-                        self._admit(group_id, partition, member_id, instance_id, generation)
+                        self._grant(group_id, partition, member_id, instance_id, generation)
                 if error is None:
                     done(outcomes)
                 else:
@@ -511,12 +512,12 @@ class GroupCoordinator:
 
     def is_committing(self, group_id: str) -> bool:
         """Whether commits of the group are being written, or are in the log and not known here.
-        Under the lock, and after dismiss(): else the answer holds for now only."""
+        Under the lock, and after revoke_leases(): else the answer holds for now only."""
         return group_id in self._committing or (
             self._lane is not None and self._lane.has_waiting(group_id)
         )
 
-    def _admit(
+    def _grant(
         self,
         group_id: str,
         partition: int,
@@ -524,11 +525,18 @@ class GroupCoordinator:
         instance_id: str | None,
         generation: int,
     ) -> None:
-        """Whoever commits again, as it just did, needs no Python for it until the group changes."""
+        """A lease for a member that would be let through again as it was just now, until its group
+        changes, or itself where the group is one of the consumer protocol."""
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup) or self._lane is None:
+        if group is None or self._lane is None:
             return
-        if generation < 0:
+        version_min = 0
+        if group.group_type == "consumer":
+            known = group.members.get(member_id)
+            if group.dead or known is None or generation != known.epoch or generation < 0:
+                return
+            version_min = MEMBER_EPOCHS_FROM if known.classic is None else 0
+        elif generation < 0:
             if group.state != EMPTY:
                 return
         elif group.state != STABLE or generation != group.generation:
@@ -537,8 +545,8 @@ class GroupCoordinator:
             instance_id is not None and group.instances.get(instance_id) != member_id
         ):
             return
-        self._lane.admit(group_id, partition, member_id, instance_id, generation)
-        group.lane = self._lane
+        self._lane.grant(group_id, partition, member_id, instance_id, generation, version_min)
+        group.leases = self._lane
 
     def _take(
         self, group_id: str, partition: int, taken: list[Commit], producer: Producer | None

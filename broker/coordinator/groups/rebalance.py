@@ -559,7 +559,7 @@ class Rebalances:
                 join(JoinResult(error, member.member_id))
             if sync is not None:
                 sync(SyncResult(error))
-        group.dismiss()
+        group.revoke_leases()
         group.state = DEAD
 
     def _extend_session(
