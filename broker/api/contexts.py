@@ -58,6 +58,8 @@ class MetadataContext(NamedTuple):
     dynamic: DynamicConfig
     auto_creation: AutoTopicCreation
     replicas: ReplicaManager
+    last_commit: Callable[[], int]  # number of the metadata store's last commit
+    wall_ms: Callable[[], int]
 
 
 class FindContext(NamedTuple):

@@ -46,6 +46,7 @@ from barnabas.api.call import Call
 from barnabas.api.contexts import (
     ConfigContext,
     GroupContext,
+    MetadataContext,
     NoContext,
     PartitionContext,
     ShareContext,
@@ -91,17 +92,27 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     16: ("k16_list_groups", (0, 5), GroupContext),
     21: ("k21_delete_records", (0, 2), PartitionContext),
     27: ("k27_write_txn_markers", (0, 2), TransactionContext),
+    29: ("k29_describe_acls", (0, 3), MetadataContext),
+    30: ("k30_create_acls", (0, 3), MetadataContext),
+    31: ("k31_delete_acls", (0, 3), MetadataContext),
     33: ("k33_alter_configs", (0, 2), ConfigContext),
+    34: ("k34_alter_replica_log_dirs", (0, 2), PartitionContext),
     35: ("k35_describe_log_dirs", (0, 5), PartitionContext),
     37: ("k37_create_partitions", (0, 3), TopicContext),
     42: ("k42_delete_groups", (0, 3), GroupContext),
+    43: ("k43_elect_leaders", (0, 2), MetadataContext),
     44: ("k44_incremental_alter_configs", (0, 1), ConfigContext),
+    45: ("k45_alter_partition_reassignments", (0, 1), MetadataContext),
+    46: ("k46_list_partition_reassignments", (0, 0), MetadataContext),
     47: ("k47_offset_delete", (0, 0), GroupContext),
+    55: ("k55_describe_quorum", (0, 2), MetadataContext),
     57: ("k57_update_features", (0, 2), VersionContext),
     61: ("k61_describe_producers", (0, 0), PartitionContext),
     65: ("k65_describe_transactions", (0, 0), TransactionContext),
     66: ("k66_list_transactions", (0, 2), TransactionContext),
     69: ("k69_consumer_group_describe", (0, 1), GroupContext),
+    71: ("k71_get_telemetry_subscriptions", (0, 0), MetadataContext),
+    72: ("k72_push_telemetry", (0, 0), MetadataContext),
     74: ("k74_list_config_resources", (0, 1), ConfigContext),
     76: ("k76_share_group_heartbeat", (1, 1), ShareContext),
     77: ("k77_share_group_describe", (1, 1), ShareContext),
@@ -116,6 +127,9 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     91: ("k91_alter_share_group_offsets", (0, 0), ShareContext),
     92: ("k92_delete_share_group_offsets", (0, 0), ShareContext),
 }
+
+# Served and left out of ApiVersions, as by Kafka while nothing receives clients' metrics.
+UNANNOUNCED = frozenset({71, 72})
 
 
 class Api(NamedTuple):
@@ -163,8 +177,11 @@ def _late(file: str, function: str) -> Callable[..., Any]:
 
 
 def advertised_versions(table: Mapping[int, Api]) -> tuple[tuple[int, int, int], ...]:
-    """(key, first, last) for ApiVersions. Produce's first is a lie that 4.x tells as well."""
+    """(key, first, last) for ApiVersions, without UNANNOUNCED. Produce's first is lower than what
+    is served, as in Kafka 4.x."""
     lowest = {k00_produce.KEY: k00_produce.ADVERTISED_MIN}
     return tuple(
-        (row.key, lowest.get(row.key, row.version_min), row.version_max) for row in table.values()
+        (row.key, lowest.get(row.key, row.version_min), row.version_max)
+        for row in table.values()
+        if row.key not in UNANNOUNCED
     )

@@ -232,6 +232,8 @@ def _contexts(
             dynamic,
             administration.auto_creation,
             replicas,
+            lambda: opened.tree.last_commit,
+            wall_ms,
         ),
         contexts.FindContext(
             cluster,

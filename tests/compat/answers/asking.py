@@ -38,6 +38,16 @@ IDS = {
 }
 TEXTS = {"host", "clusterId", "logDir", "errorMessage", "batchIndexErrorMessage"}
 NUMBERS = {"port", "totalBytes", "usableBytes", "logAppendTimeMs", "lastTimestamp"}
+# Of the metadata quorum: offsets and epochs of the log that Kafka keeps it in, and who votes.
+OF_THE_QUORUM = {
+    "highWatermark",
+    "lastCaughtUpTimestamp",
+    "lastFetchTimestamp",
+    "leaderEpoch",
+    "logEndOffset",
+    "replicaId",
+}
+DESCRIBE_QUORUM = 55
 NOT_COMPARED = {
     "apiKeys",
     "finalizedFeaturesEpoch",
@@ -123,7 +133,8 @@ class Asker:
         if isinstance(value, list):
             inner = [self._masked(name, one) for one in value if self._is_ours(name, one)]
             return sorted(inner, key=lambda one: json.dumps(one, sort_keys=True))
-        if name in IDS or name in NUMBERS:
+        of_quorum = self.key == DESCRIBE_QUORUM and name in OF_THE_QUORUM
+        if name in IDS or name in NUMBERS or of_quorum:
             return "*" if value is not None and value >= 0 else value
         if name in MEMBERS:
             return "*" if value else value

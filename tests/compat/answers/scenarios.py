@@ -185,6 +185,116 @@ def api_versions(asker: Asker) -> None:
         asker.ask("a software name that is not allowed", **SOFTWARE | {"clientSoftwareName": "%"})
 
 
+def acls(asker: Asker) -> None:
+    """Without an authorizer."""
+    rule = {
+        "resourceType": TOPIC,
+        "resourceName": "t",
+        "principal": "User:a",
+        "host": "*",
+        "operation": 3,
+        "permissionType": 3,
+    }
+    wanted = {
+        "resourceTypeFilter": TOPIC,
+        "resourceNameFilter": "t",
+        "principalFilter": None,
+        "hostFilter": None,
+        "operation": 1,
+        "permissionType": 1,
+    }
+    if asker.key == 29:
+        asker.ask("one resource's", **wanted)
+        return
+    name, row = ("creations", rule) if asker.key == 30 else ("filters", wanted)
+    for case, count in (("none", 0), ("one", 1), ("two", 2)):
+        asker.ask(case, **{name: [row] * count})
+
+
+def alter_replica_log_dirs(asker: Asker) -> None:
+    create_topic(asker.address, asker.topic)
+    current = asker.call(35, 1, topics=None).results[0].logDir
+
+    def ask(case: str, path: str, topic: str = asker.topic, partition: int = 0) -> None:
+        asker.ask(
+            case, dirs=[{"path": path, "topics": [{"name": topic, "partitions": [partition]}]}]
+        )
+
+    ask("the directory that it is in", current)
+    ask("no directory of the broker's", "/no-such-directory")
+    ask("a relative path", "data")
+    ask("unknown topic", current, topic=UNKNOWN)
+    ask("unknown topic and directory", "/no-such-directory", topic=UNKNOWN)
+    ask("unknown partition", current, partition=9)
+    asker.ask("none", dirs=[])
+
+
+def elect_leaders(asker: Asker) -> None:
+    create_topic(asker.address, asker.topic, 2)
+
+    def ask(case: str, partitions: list[int], topic: str = asker.topic, kind: int = 0) -> None:
+        rows = [{"topic": topic, "partitions": partitions}]
+        asker.ask(case, electionType=kind, topicPartitions=rows, timeoutMs=30_000)
+
+    ask("preferred", [0, 1])
+    ask("a partition twice", [0, 0])
+    ask("unknown topic", [0], topic=UNKNOWN)
+    ask("unknown partition", [9])
+    asker.ask("none", electionType=0, topicPartitions=[], timeoutMs=30_000)
+    if asker.version >= 1:
+        ask("unclean", [0], kind=1)
+        ask("a kind that does not exist", [0], kind=7)
+
+
+def alter_reassignments(asker: Asker) -> None:
+    create_topic(asker.address, asker.topic)
+    broker = asker.call(3, 9, topics=[]).brokers[0].nodeId
+
+    def ask(
+        case: str,
+        replicas: list[int] | None,
+        topic: str = asker.topic,
+        partition: int = 0,
+        **more: Any,
+    ) -> None:
+        row = {"partitionIndex": partition, "replicas": replicas}
+        topics = [{"name": topic, "partitions": [row]}]
+        asker.ask(case, timeoutMs=30_000, topics=topics, **more)
+
+    ask("the replicas that it has", [broker])
+    ask("without a change of their number", [broker], allowReplicationFactorChange=False)
+    ask("an unknown broker", [broker + 1])
+    ask("an unknown broker beside", [broker, broker + 1])
+    ask("a negative broker", [-1])
+    ask("a broker twice", [broker, broker])
+    ask("no replicas", [])
+    ask("cancelled", None)
+    ask("cancelled of an unknown topic", None, topic=UNKNOWN)
+    ask("unknown topic", [broker], topic=UNKNOWN)
+    ask("unknown partition", [broker], partition=9)
+    asker.ask("none", timeoutMs=30_000, topics=[])
+
+
+def list_reassignments(asker: Asker) -> None:
+    create_topic(asker.address, asker.topic)
+    asker.ask("all", timeoutMs=30_000, topics=None)
+    for case, topic in (("a topic", asker.topic), ("unknown topic", UNKNOWN)):
+        rows = [{"name": topic, "partitionIndexes": [0]}]
+        asker.ask(case, timeoutMs=30_000, topics=rows)
+
+
+def describe_quorum(asker: Asker) -> None:
+    def row(topic: str, partition: int = 0) -> dict[str, Any]:
+        return {"topicName": topic, "partitions": [{"partitionIndex": partition}]}
+
+    metadata_log = "__cluster_metadata"
+    asker.ask("the metadata", topics=[row(metadata_log)])
+    asker.ask("unknown partition", topics=[row(metadata_log, 9)])
+    asker.ask("another topic", topics=[row(UNKNOWN)])
+    asker.ask("the metadata and another topic", topics=[row(metadata_log), row(UNKNOWN)])
+    asker.ask("none", topics=[])
+
+
 def create_topics(asker: Asker) -> None:
     def ask(case: str, suffix: str, only: bool = False, **more: Any) -> None:
         topic = {"name": asker.topic + suffix, "numPartitions": 2, "replicationFactor": 1, **more}
@@ -472,11 +582,19 @@ SCENARIOS: dict[int, Callable[[Asker], None]] = {
     21: delete_records,
     22: init_producer_id,
     23: offset_for_leader_epoch,
+    29: acls,
+    30: acls,
+    31: acls,
     32: describe_configs,
     33: alter_configs,
+    34: alter_replica_log_dirs,
     35: describe_log_dirs,
     37: create_partitions,
+    43: elect_leaders,
     44: incremental_alter_configs,
+    45: alter_reassignments,
+    46: list_reassignments,
+    55: describe_quorum,
     57: update_features,
     60: describe_cluster,
     61: describe_producers,
