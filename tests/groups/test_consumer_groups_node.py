@@ -321,7 +321,7 @@ def test_commits_of_a_member_by_its_epoch_need_no_python_until_the_epoch_changes
         create_topic(address, "t", 2)
         ready(address)
         epoch = beat(address).memberEpoch
-        lane = broker.node.rooms.groups._lane
+        lane = lane_broker.lane_of(broker)
 
         def commit(offset, at, version=9):
             with closing(Wire(address)) as wire:
