@@ -1,14 +1,20 @@
-"""What peers did wrong, as log lines: at most one a peer and second, however many frames it sends.
+"""Logs why the network threads closed connections: at most one line for each peer and second.
 
 The network threads put events into a bounded ring; a repeating task writes them down.
 """
 
 import logging
 
-from barnabas.cext.network.reactor import Reactor
+from barnabas.cext.network.reactor import NetworkEvent, Reactor
 
 log = logging.getLogger("barnabas.network")
 PERIOD_MS = 1000
+
+# Reasons whose name says too little. %d is the event's number.
+EXPLANATIONS = {
+    "slow-request": "the client sent less than 64 KiB in a second of a request of which the broker"
+    " holds %d bytes, while other requests waited for memory (queued.max.request.bytes)",
+}
 
 
 def write_events(reactor: Reactor) -> int:
@@ -17,12 +23,17 @@ def write_events(reactor: Reactor) -> int:
     for event in events:
         more = f", and {event.suppressed} more like it" if event.suppressed else ""
         log.warning(
-            "connection of %s:%d on %s closed: %s (%d)%s",
+            "connection of %s:%d on %s closed: %s%s",
             event.host,
             event.port,
             event.listener,
-            event.reason,
-            event.detail,
+            _why(event),
             more,
         )
     return len(events)
+
+
+def _why(event: NetworkEvent) -> str:
+    if event.reason in EXPLANATIONS:
+        return f"{event.reason}: {EXPLANATIONS[event.reason] % event.detail}"
+    return f"{event.reason} ({event.detail})"

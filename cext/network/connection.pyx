@@ -23,7 +23,7 @@ from barnabas.cext.codec.cursor cimport (
 )
 from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.log.segment cimport segment_fd, segment_release
-from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_cas_i64, atomic_load_i64
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
 from barnabas.cext.memory.sys cimport System, iovec
 from barnabas.cext.network.closings cimport closings_put
 from barnabas.cext.network.connection_metrics cimport (
@@ -59,6 +59,12 @@ cdef enum:
     CONTROLLED_SHUTDOWN = 7
     RETRY_NS = 1000000
     _FILE_ERROR = -100000           # beyond every errno
+    # While others wait for memory, a partial request that holds PACED_BYTES or more must go on
+    # arriving at this pace, or its connection closes: a large one after one slow second.
+    PACED_BYTES = 16384
+    PACE_BYTES_MIN = 65536          # a second
+    PACE_NS = 1000000000
+    SLOW_SMALL_COUNT = 2            # slow seconds of a request in a small buffer
 
 
 # ------------------------------------------------------------------ opening and closing
@@ -71,6 +77,7 @@ cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t conne
         c.fd = fd
         c.listener_index = listener_index
         c.peer = peer[0]
+        c.address = address_find(t.network, peer)
         c.active_ns = t.now_ns
         c.timer_ns = INT64_MAX
         c.armed = EPOLLIN | EPOLLRDHUP
@@ -140,7 +147,7 @@ cdef void _release_block(NetThread* t, Connection* c) noexcept nogil:
 cdef void _release_input(NetThread* t, Connection* c) noexcept nogil:
     if c.input == NULL:
         return
-    budget_give(t.network, c.input_capacity)
+    budget_give_input(t.network, c)
     if c.input_capacity == SCRATCH_BYTES and t.spare_scratch_count < SPARE_SCRATCH_MAX:
         t.spare_scratch[t.spare_scratch_count] = c.input
         t.spare_scratch_count += 1
@@ -151,9 +158,8 @@ cdef void _release_input(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _give_overdraft_back(NetThread* t, Connection* c) noexcept nogil:
-    if atomic_load_i64(&t.network.overdraft_id) == <int64_t>c.id:
-        atomic_cas_i64(&t.network.overdraft_id, <int64_t>c.id, 0)
-        room_came_free(t.network)
+    if c.overdrawn:
+        budget_end_overdraft(t.network, c)
 
 
 # ------------------------------------------------------------------ what happens to a connection
@@ -229,7 +235,8 @@ cdef int64_t _deadline_ns(NetThread* t, Connection* c) noexcept nogil:
     if not _ready(c) or c.paused:
         return due
     if c.frame_began_ns:
-        return _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS)
+        due = _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS)
+        return min(due, c.pace_began_ns + PACE_NS) if c.input_capacity >= PACED_BYTES else due
     return _after(t, c.active_ns, LIMIT_IDLE_MS)
 
 
@@ -239,12 +246,40 @@ cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil:
             conn_close(t, c, WHY_SEND_TIMEOUT, c.out.bytes.size + c.out.slice_bytes)
         elif c.work == WORK_PARKED:
             conn_resume(t, c, True)
-        elif c.frame_began_ns:
+        elif c.frame_began_ns and _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS) <= t.now_ns:
             conn_close(t, c, WHY_RECEIVE_TIMEOUT, c.input_end - c.input_at)
+        elif c.frame_began_ns:
+            _end_second(t, c)
         else:
             conn_close(t, c, WHY_IDLE, 0)
     if c.fd >= 0:
         timer_move(t, c, _deadline_ns(t, c))
+
+
+cdef void _begin_second(NetThread* t, Connection* c) noexcept nogil:
+    c.pace_began_ns = t.now_ns
+    c.pace_bytes = 0
+
+
+cdef void _end_second(NetThread* t, Connection* c) noexcept nogil:
+    """A second of a partial request is over: closes its connection if it was too slow and if others
+    wait for memory. Slow requests in small buffers go only if those in large ones did not suffice."""
+    cdef bint large = c.input_capacity > LARGE_BUFFER_BYTES
+    if c.pace_bytes >= PACE_BYTES_MIN:
+        c.pace_slow_count = 0
+    else:
+        c.pace_slow_count += 1
+    if atomic_load_i64(&t.network.starved_count) and c.pace_slow_count >= (
+            1 if large else SLOW_SMALL_COUNT):
+        conn_close(t, c, WHY_SLOW_REQUEST, c.input_end - c.input_at)
+    _begin_second(t, c)
+
+
+cdef void _begin_frame(NetThread* t, Connection* c) noexcept nogil:
+    """A frame is partial, or its time runs again after nothing was read."""
+    c.frame_began_ns = t.now_ns
+    c.pace_slow_count = 0
+    _begin_second(t, c)
 
 
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
@@ -309,7 +344,7 @@ cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
     work_begins(t)
     for turn in range(RECEIVE_TURNS):
         if queue_is_full(t.network):
-            paused_add(t, c, 1)
+            paused_add(t, c, 0, False)
             return
         if c.input != NULL:
             room = _room(t, c)
@@ -317,8 +352,8 @@ cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
                 return
             got = net_recv(c.fd, c.input + c.input_end, room)
         else:
-            if atomic_load_i64(&t.network.held_bytes) >= atomic_load_i64(&t.network.limits[LIMIT_QUEUED_BYTES]):
-                paused_add(t, c, 1)
+            if not budget_allows(t.network, c, 1):
+                paused_add(t, c, 1, True)
                 return
             room = SCRATCH_BYTES
             got = net_recv(c.fd, t.scratch, SCRATCH_BYTES)
@@ -328,6 +363,7 @@ cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
             return
         t.counters.bytes_in += got
         c.active_ns = t.now_ns
+        c.pace_bytes += got
         if c.input != NULL:
             c.input_end += got
             _serve_input(t, c)
@@ -354,16 +390,15 @@ cdef int64_t _room(NetThread* t, Connection* c) noexcept nogil:
         capacity = c.input_capacity * 2
         if capacity > total:
             capacity = total
-        if not budget_take(t.network, c.id, capacity - c.input_capacity):
-            paused_add(t, c, capacity - c.input_capacity)
+        if not budget_grow(t.network, c, capacity):
+            paused_add(t, c, capacity - c.input_capacity, True)
             return 0
+        c.input_capacity = capacity         # also when realloc fails: conn_close gives it back
         grown = <uint8_t*>realloc(c.input, capacity)
         if grown == NULL:
-            budget_give(t.network, capacity - c.input_capacity)
             conn_close(t, c, WHY_MEMORY, capacity)
             return 0
         c.input = grown
-        c.input_capacity = capacity
     if total > c.input_capacity:
         total = c.input_capacity
     return total - c.input_end
@@ -381,7 +416,7 @@ cdef void _serve_input(NetThread* t, Connection* c) noexcept nogil:
         if c.work != WORK_PARKED:
             _release_input(t, c)
     elif after != before or c.frame_began_ns == 0:
-        c.frame_began_ns = t.now_ns
+        _begin_frame(t, c)
 
 
 cdef void _serve_scratch(NetThread* t, Connection* c, int64_t got) noexcept nogil:
@@ -401,7 +436,7 @@ cdef void _serve_scratch(NetThread* t, Connection* c, int64_t got) noexcept nogi
     memcpy(c.input, t.scratch + after, left)
     c.input_at = 0
     c.input_end = left
-    c.frame_began_ns = t.now_ns
+    _begin_frame(t, c)
 
 
 cdef void _go_on(NetThread* t, Connection* c) noexcept nogil:
@@ -409,7 +444,7 @@ cdef void _go_on(NetThread* t, Connection* c) noexcept nogil:
     if _ready(c) and c.input != NULL:
         _serve_input(t, c)
         if _ready(c) and c.input != NULL:
-            c.frame_began_ns = t.now_ns     # its time did not run while nothing was read
+            _begin_frame(t, c)
 
 
 cdef int64_t _serve(NetThread* t, Connection* c, uint8_t* base, int64_t at, int64_t end,
@@ -462,7 +497,7 @@ cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil:
     paused_remove(t, c)
     c.active_ns = t.now_ns
     if c.frame_began_ns:
-        c.frame_began_ns = t.now_ns
+        _begin_frame(t, c)
     conn_settle(t, c)
 
 

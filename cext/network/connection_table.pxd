@@ -14,6 +14,8 @@ cdef inline void timer_not_after(NetThread* t, Connection* c, int64_t deadline_n
     """A later deadline is found when the timer fires, so that a request costs the heap nothing."""
     if deadline_ns < c.timer_ns:
         timer_move(t, c, deadline_ns)
-# `wanted_bytes` of the budget must be free before the connection reads on.
-cdef void paused_add(NetThread* thread, Connection* connection, int64_t wanted_bytes) noexcept nogil
+# The connection reads on when `wanted_bytes` more of the budget and a place in the queue to Python
+# are free. `starved`: it lacks the memory.
+cdef void paused_add(NetThread* thread, Connection* connection, int64_t wanted_bytes,
+                     bint starved) noexcept nogil
 cdef void paused_remove(NetThread* thread, Connection* connection) noexcept nogil

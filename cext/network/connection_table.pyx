@@ -6,6 +6,8 @@ Only the owning thread comes here. Next on the data path: cext/network/connectio
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
+from barnabas.cext.memory.atomics cimport atomic_add_i64
+
 
 cdef inline int64_t _home(NetThread* t, uint64_t connection_id) noexcept nogil:
     return <int64_t>((connection_id * <uint64_t>0x9E3779B97F4A7C15) >> 20) & (t.by_id_capacity - 1)
@@ -133,8 +135,11 @@ cdef void _down(NetThread* t, Connection* c) noexcept nogil:
     c.heap_index = i
 
 
-cdef void paused_add(NetThread* t, Connection* c, int64_t wanted_bytes) noexcept nogil:
+cdef void paused_add(NetThread* t, Connection* c, int64_t wanted_bytes, bint starved) noexcept nogil:
     c.paused = True
+    c.starved = starved
+    if starved:
+        atomic_add_i64(&t.network.starved_count, 1)
     c.wanted_bytes = wanted_bytes
     c.next_paused = NULL
     if t.paused == NULL:
@@ -154,3 +159,6 @@ cdef void paused_remove(NetThread* t, Connection* c) noexcept nogil:
     if t.paused_last == c:
         t.paused_last = before
     c.paused = False
+    if c.starved:
+        c.starved = False
+        atomic_add_i64(&t.network.starved_count, -1)

@@ -25,6 +25,7 @@ cdef enum:
     EVENT_PEERS_MAX = 1024      # peers remembered for "one line a second"
     ADDRESS_BUCKETS = 1024
     GATE_KEYS = 128             # API keys that fit into Network.gate
+    LARGE_BUFFER_BYTES = 1048576    # request buffers above this leave a reserve for smaller ones
 
 cdef enum:                      # index into Network.limits
     LIMIT_REQUEST_BYTES
@@ -51,6 +52,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_IDLE
     WHY_RECEIVE_TIMEOUT
     WHY_SEND_TIMEOUT
+    WHY_SLOW_REQUEST            # a slow partial request, while others waited for its memory
     WHY_FILE                    # a slice could not be read, or its file was cut
     WHY_MEMORY
     WHY_MAX_CONNECTIONS_PER_IP
@@ -93,8 +95,11 @@ cdef struct Connection:
     bint in_fired               # EPOLLIN came while we may not read: disarm it
     bint half_closed            # the peer will send no more, but what it sent is not read yet
     bint muffled                # closes where the answer to the request in work would be sent
-    bint paused                 # waits for room: for its bytes, or in the queue to Python
+    bint paused                 # reads nothing: waits for memory, or for the queue to Python
+    bint starved                # paused for memory: counted in Network.starved_count
+    bint overdrawn              # may hold overdraft_id of the network or of its address
     int64_t wanted_bytes        # of the budget, while paused
+    AddressCount* address       # of its peer
     Lane* lane                  # who parked the request
     Request request             # the request in work
     Parked parked
@@ -114,6 +119,9 @@ cdef struct Connection:
     int64_t out_slice_sent
     int64_t active_ns
     int64_t frame_began_ns      # first byte of a partial frame; 0: none
+    int64_t pace_began_ns       # the present second of a partial frame: its start,
+    int64_t pace_bytes          # the bytes received in it,
+    int64_t pace_slow_count     # and the slow seconds before it
     int64_t progress_ns         # of the output
     int32_t narrow_stalls       # how often the socket was full for want of the peer's window
     int64_t timer_ns            # the time its heap entry stands for
@@ -229,6 +237,8 @@ cdef struct EventRing:
 cdef struct AddressCount:
     uint8_t address[16]
     int64_t count
+    int64_t large_bytes         # atomic: large buffers of partial and parked requests
+    int64_t overdraft_id        # atomic: the one connection that may exceed the address's share
     AddressCount* next
 
 cdef struct AddressLimit:       # max.connections.per.ip.overrides
@@ -260,7 +270,10 @@ cdef struct Network:
     int64_t last_connection_id              # atomic
     int64_t connection_count                # atomic
     int64_t held_bytes                      # atomic: request bytes partial, parked or in Python
-    int64_t overdraft_id                    # atomic: the one connection that may go beyond the budget
+    int64_t large_bytes                     # atomic: the part of held_bytes in large buffers
+    int64_t starved_count                   # atomic: connections that wait for memory
+    int64_t overdraft_id                    # atomic: the one connection that may exceed the budget
+    pthread_mutex_t budget_lock             # a growing buffer compares and takes under it
     int64_t refused[WHY_COUNT]              # atomic: by the acceptor
     Lane* lanes[LANES_MAX]
     int32_t lane_count
@@ -303,10 +316,18 @@ cdef void queue_close(Network* network) noexcept nogil
 # So many takers are given NULL when there is no request for them: they look whether they are needed.
 cdef void queue_let_go(Network* network, int64_t count) noexcept nogil
 
-# Whether `wanted` more bytes may be held; a connection over the budget gets them when nobody else is over it.
-cdef bint budget_take(Network* network, uint64_t connection_id, int64_t wanted) noexcept nogil
-cdef void budget_force(Network* network, int64_t held_bytes) noexcept nogil
-cdef void budget_give(Network* network, int64_t held_bytes) noexcept nogil
+# Whether the connection's input buffer may grow to `capacity` bytes (NULL: may be made).
+cdef bint budget_allows(Network* network, Connection* connection, int64_t capacity) noexcept nogil
+# Reserves the overdraft that the growth needs; False when another connection has it.
+cdef bint budget_reserve(Network* network, Connection* connection, int64_t capacity) noexcept nogil
+# Takes the bytes by which the input buffer grows. False: it may not grow.
+cdef bint budget_grow(Network* network, Connection* connection, int64_t capacity) noexcept nogil
+# One block of `block_bytes` is held whatever the budget says, or is held no more.
+cdef void budget_force(Network* network, int64_t block_bytes) noexcept nogil
+cdef void budget_give(Network* network, int64_t block_bytes) noexcept nogil
+# The connection's input buffer of c.input_capacity bytes, of which the budget has heard, is freed.
+cdef void budget_give_input(Network* network, Connection* connection) noexcept nogil
+cdef void budget_end_overdraft(Network* network, Connection* connection) noexcept nogil
 # Rings the threads that sleep while connections of theirs wait for room.
 cdef void room_came_free(Network* network) noexcept nogil
 cdef bint queue_is_full(Network* network) noexcept nogil
@@ -320,3 +341,5 @@ cdef bint ring_take(Network* network, NetEvent* out) noexcept nogil
 # False when the address has `most` connections already, or as many as its own limit says.
 cdef bint address_enter(Network* network, const net_peer* peer, int64_t most) noexcept nogil
 cdef void address_leave(Network* network, const net_peer* peer) noexcept nogil
+# The entry of a peer that entered; it stays where it is until the peer's last connection leaves.
+cdef AddressCount* address_find(Network* network, const net_peer* peer) noexcept nogil

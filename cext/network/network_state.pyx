@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memcpy, memset
 from barnabas.cext.codec.buffer cimport buffer_free
 from barnabas.cext.memory.atomics cimport (
     atomic_add_i64, atomic_cas_i64, atomic_fence, atomic_load_i32, atomic_load_i64,
-    atomic_store_i32,
+    atomic_store_i32, atomic_store_i64,
 )
 from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
@@ -46,6 +46,7 @@ cdef Network* network_new(System* system) noexcept nogil:
     pthread_mutex_init(&n.ring.lock, NULL)
     pthread_mutex_init(&n.addresses_lock, NULL)
     pthread_mutex_init(&n.accept_lock, NULL)
+    pthread_mutex_init(&n.budget_lock, NULL)
     n.waker.context = n
     n.waker.wake = network_wake
     if n.acceptor_epoll_fd < 0 or n.acceptor_event_fd < 0 or n.ring.events == NULL \
@@ -85,6 +86,7 @@ cdef void network_free(Network* n) noexcept nogil:
     pthread_mutex_destroy(&n.ring.lock)
     pthread_mutex_destroy(&n.addresses_lock)
     pthread_mutex_destroy(&n.accept_lock)
+    pthread_mutex_destroy(&n.budget_lock)
     free(n.address_limits)
     free(n.ring.events)
     free(n.ring.peers)
@@ -358,24 +360,109 @@ cdef void queue_close(Network* n) noexcept nogil:
 
 # ------------------------------------------------------------------ the budget of request bytes
 
-cdef bint budget_take(Network* n, uint64_t connection_id, int64_t wanted) noexcept nogil:
-    if atomic_add_i64(&n.held_bytes, wanted) <= atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]):
+# Let Q be queued.max.request.bytes. A buffer of more than LARGE_BUFFER_BYTES is large. Large buffers
+# grow while no more than 3/4 Q is held, and those of one address while they hold no more than Q/4.
+# Smaller ones are given memory while less than Q is held, or while all small ones hold less than Q/4:
+# large requests never stop them. A request may be larger than its share, so one connection of each
+# address may exceed the share, and one of all may exceed the budget (the overdrafts), or connections
+# with half a request each could wait for each other for ever.
+
+cdef inline bint _fits(Network* n, Connection* c, int64_t capacity) noexcept nogil:
+    cdef int64_t limit = atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES])
+    cdef int64_t held = atomic_load_i64(&n.held_bytes) + capacity - c.input_capacity
+    if capacity > LARGE_BUFFER_BYTES:
+        return held <= limit - (limit >> 2)
+    return held <= limit or held - atomic_load_i64(&n.large_bytes) <= limit >> 2
+
+
+cdef inline bint _within_share(Network* n, Connection* c, int64_t capacity) noexcept nogil:
+    cdef int64_t held
+    if capacity <= LARGE_BUFFER_BYTES:
         return True
-    # Over the budget: one connection at a time may finish its frame, or all could wait for ever.
-    if atomic_load_i64(&n.overdraft_id) == <int64_t>connection_id or \
-            atomic_cas_i64(&n.overdraft_id, 0, <int64_t>connection_id):
+    held = atomic_load_i64(&c.address.large_bytes) + capacity
+    if c.input_capacity > LARGE_BUFFER_BYTES:
+        held -= c.input_capacity
+    return held <= atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) >> 2
+
+
+cdef inline bint _free_for(int64_t* overdraft_id, Connection* c) noexcept nogil:
+    cdef int64_t owner = atomic_load_i64(overdraft_id)
+    return c.input != NULL and (owner == 0 or owner == <int64_t>c.id)
+
+
+cdef bint budget_allows(Network* n, Connection* c, int64_t capacity) noexcept nogil:
+    if capacity == c.input_capacity:
         return True
-    budget_give(n, wanted)      # who saw these bytes held, and went to sleep, is rung
-    return False
+    return (_fits(n, c, capacity) or _free_for(&n.overdraft_id, c)) and (
+        _within_share(n, c, capacity) or _free_for(&c.address.overdraft_id, c))
 
 
-cdef void budget_force(Network* n, int64_t held_bytes) noexcept nogil:
-    atomic_add_i64(&n.held_bytes, held_bytes)
+cdef bint _reserve(Network* n, Connection* c, int64_t capacity) noexcept nogil:
+    """Under budget_lock."""
+    if not budget_allows(n, c, capacity):
+        return False
+    if not _fits(n, c, capacity):
+        c.overdrawn = True
+        atomic_store_i64(&n.overdraft_id, <int64_t>c.id)
+    if not _within_share(n, c, capacity):
+        c.overdrawn = True
+        atomic_store_i64(&c.address.overdraft_id, <int64_t>c.id)
+    return True
 
 
-cdef void budget_give(Network* n, int64_t held_bytes) noexcept nogil:
-    if atomic_add_i64(&n.held_bytes, -held_bytes) < atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]):
-        room_came_free(n)
+cdef bint budget_reserve(Network* n, Connection* c, int64_t capacity) noexcept nogil:
+    cdef bint reserved
+    pthread_mutex_lock(&n.budget_lock)
+    reserved = _reserve(n, c, capacity)
+    pthread_mutex_unlock(&n.budget_lock)
+    return reserved
+
+
+cdef bint budget_grow(Network* n, Connection* c, int64_t capacity) noexcept nogil:
+    cdef int64_t large_bytes = 0
+    cdef bint reserved
+    pthread_mutex_lock(&n.budget_lock)
+    reserved = _reserve(n, c, capacity)
+    if reserved:
+        atomic_add_i64(&n.held_bytes, capacity - c.input_capacity)
+        if capacity > LARGE_BUFFER_BYTES:
+            large_bytes = capacity
+        if c.input_capacity > LARGE_BUFFER_BYTES:
+            large_bytes -= c.input_capacity
+        atomic_add_i64(&n.large_bytes, large_bytes)
+        atomic_add_i64(&c.address.large_bytes, large_bytes)
+    pthread_mutex_unlock(&n.budget_lock)
+    return reserved
+
+
+cdef void budget_force(Network* n, int64_t block_bytes) noexcept nogil:
+    atomic_add_i64(&n.held_bytes, block_bytes)
+    if block_bytes > LARGE_BUFFER_BYTES:
+        atomic_add_i64(&n.large_bytes, block_bytes)
+
+
+cdef void budget_give(Network* n, int64_t block_bytes) noexcept nogil:
+    atomic_add_i64(&n.held_bytes, -block_bytes)
+    if block_bytes > LARGE_BUFFER_BYTES:
+        atomic_add_i64(&n.large_bytes, -block_bytes)
+    room_came_free(n)
+
+
+cdef void budget_give_input(Network* n, Connection* c) noexcept nogil:
+    if c.input_capacity > LARGE_BUFFER_BYTES:
+        atomic_add_i64(&c.address.large_bytes, -c.input_capacity)
+    budget_give(n, c.input_capacity)
+
+
+cdef void budget_end_overdraft(Network* n, Connection* c) noexcept nogil:
+    c.overdrawn = False
+    pthread_mutex_lock(&n.budget_lock)
+    if atomic_load_i64(&n.overdraft_id) == <int64_t>c.id:
+        atomic_store_i64(&n.overdraft_id, 0)
+    if atomic_load_i64(&c.address.overdraft_id) == <int64_t>c.id:
+        atomic_store_i64(&c.address.overdraft_id, 0)
+    pthread_mutex_unlock(&n.budget_lock)
+    room_came_free(n)
 
 
 cdef void room_came_free(Network* n) noexcept nogil:
@@ -496,3 +583,15 @@ cdef void address_leave(Network* n, const net_peer* peer) noexcept nogil:
             link[0] = a.next
             free(a)
     pthread_mutex_unlock(&n.addresses_lock)
+
+
+cdef AddressCount* address_find(Network* n, const net_peer* peer) noexcept nogil:
+    cdef uint8_t address[16]
+    cdef AddressCount* a
+    net_address(peer, address)
+    pthread_mutex_lock(&n.addresses_lock)
+    a = n.addresses[_address_hash(address) % ADDRESS_BUCKETS]
+    while a != NULL and memcmp(a.address, address, 16) != 0:
+        a = a.next
+    pthread_mutex_unlock(&n.addresses_lock)
+    return a

@@ -57,7 +57,7 @@ LIMITS = {
 
 cdef list REASONS = [
     "peer", "negative-frame", "short-frame", "large-frame", "bad-header", "malformed-request",
-    "handler", "idle", "receive-timeout", "send-timeout", "file", "memory",
+    "handler", "idle", "receive-timeout", "send-timeout", "slow-request", "file", "memory",
     "max-connections-per-ip", "accept-failed", "stop",
 ]
 
@@ -220,33 +220,25 @@ cdef void _mark(NetThread* t, Connection* c, Farewell* farewell) noexcept nogil:
 
 
 cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
-    """The first paused connection from `c` on that may read: what it wants fits, or it has part of
-    a frame and nobody is beyond the budget yet."""
-    cdef Network* n = t.network
-    cdef int64_t room = atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) - atomic_load_i64(&n.held_bytes)
-    cdef int64_t overdraft_id = atomic_load_i64(&n.overdraft_id)
-    if queue_is_full(n):
+    """The first paused connection from `c` on that may read now."""
+    if queue_is_full(t.network):
         return NULL
     while c != NULL:
-        if c.wanted_bytes <= room:
-            return c
-        if c.input != NULL and (overdraft_id == 0 or overdraft_id == <int64_t>c.id):
+        if budget_allows(t.network, c, c.input_capacity + c.wanted_bytes):
             return c
         c = c.next_paused
     return NULL
 
 
 cdef void _resume_paused(NetThread* t) noexcept nogil:
-    """Lets connections read again for which there is room, those first that wait longest."""
-    cdef Network* n = t.network
+    """Lets connections read again for which memory is free, those first that wait longest."""
     cdef Connection* c = _next_with_room(t, t.paused)
     cdef Connection* following
     cdef int turn = 0
     while c != NULL and turn < PAUSED_TURN:
         following = c.next_paused
-        if c.wanted_bytes > atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) - atomic_load_i64(&n.held_bytes):
-            atomic_cas_i64(&n.overdraft_id, 0, <int64_t>c.id)
-        conn_unpause(t, c)
+        if budget_reserve(t.network, c, c.input_capacity + c.wanted_bytes):
+            conn_unpause(t, c)
         turn += 1
         c = _next_with_room(t, following)
 
