@@ -48,6 +48,13 @@ class VersionContext(NamedTuple):
     features: Features
 
 
+class FeatureContext(NamedTuple):
+    """Features, and the coordinator whose records follow their levels."""
+
+    features: Features
+    transactions: TransactionCoordinator
+
+
 class MetadataContext(NamedTuple):
     """Brokers, topics and their leaders."""
 

@@ -4,17 +4,17 @@ v1 the kind of upgrade, checking only; v2 one error for all instead of a row for
 """
 
 from barnabas.api.call import Call
-from barnabas.api.contexts import VersionContext
+from barnabas.api.contexts import FeatureContext
 from barnabas.controller.features import FeatureUpdate
 from barnabas.errors import InvalidUpdateVersion
 from barnabas.wire import Struct
 
 KEY = 57
 VERSIONS = (0, 2)
-CONTEXT = VersionContext
+CONTEXT = FeatureContext
 
 
-def handle(request: Struct, call: Call[VersionContext]) -> Struct:
+def handle(request: Struct, call: Call[FeatureContext]) -> Struct:
     updates = [
         FeatureUpdate(row.feature, row.maxVersionLevel, row.upgradeType)
         for row in request.featureUpdates
@@ -23,10 +23,11 @@ def handle(request: Struct, call: Call[VersionContext]) -> Struct:
         call.context.features.update(updates, request.validateOnly)
     except InvalidUpdateVersion as error:
         return call.answer()(errorCode=error.code, errorMessage=error.message)
+    call.context.transactions.follow_version()
     row_of = call.struct("results")
     rows = [row_of(feature=update.name, errorMessage="NONE") for update in updates]
     return call.answer()(errorMessage=None, results=rows if call.version < 2 else [])
 
 
-def refuse(request: Struct, code: int, call: Call[VersionContext]) -> Struct:
+def refuse(request: Struct, code: int, call: Call[FeatureContext]) -> Struct:
     return call.answer()(errorCode=code, errorMessage=None)

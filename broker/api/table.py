@@ -45,6 +45,7 @@ from barnabas.api import (
 from barnabas.api.call import Call
 from barnabas.api.contexts import (
     ConfigContext,
+    FeatureContext,
     GroupContext,
     MetadataContext,
     NoContext,
@@ -52,7 +53,6 @@ from barnabas.api.contexts import (
     ShareContext,
     TopicContext,
     TransactionContext,
-    VersionContext,
 )
 from barnabas.api.later import Later
 from barnabas.wire import Struct
@@ -106,7 +106,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     46: ("k46_list_partition_reassignments", (0, 0), MetadataContext),
     47: ("k47_offset_delete", (0, 0), GroupContext),
     55: ("k55_describe_quorum", (0, 2), MetadataContext),
-    57: ("k57_update_features", (0, 2), VersionContext),
+    57: ("k57_update_features", (0, 2), FeatureContext),
     61: ("k61_describe_producers", (0, 0), PartitionContext),
     65: ("k65_describe_transactions", (0, 0), TransactionContext),
     66: ("k66_list_transactions", (0, 2), TransactionContext),

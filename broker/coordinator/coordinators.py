@@ -128,7 +128,7 @@ class Coordinators:
             expect=partial(native.verify.expect, given.table),
             version_level=lambda: given.features.level("transaction.version"),
             settings=TransactionSettings.of(given.config.integer),
-            lane=native.transactions,
+            ids=native.transactions,
         )
         self.transaction_log.attach(self.transactions)
         self.transaction_administration = TransactionAdministration(
@@ -158,6 +158,7 @@ class Coordinators:
     def _offsets_partitions_changed(self, state: ClusterState) -> None:
         """The native handler adds offsets of a group to a transaction too."""
         self._given.native.transactions.offsets_partitions = self.group_log.partition_count
+        self.transactions.follow_version()
 
     def stop(self) -> None:
         self.share.stop()

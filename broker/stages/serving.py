@@ -224,6 +224,7 @@ def _contexts(
     return (
         contexts.NoContext(),
         contexts.VersionContext(api_versions, features),
+        contexts.FeatureContext(features, coordinators.transactions),
         contexts.MetadataContext(
             opened.node_id,
             opened.cluster_id,

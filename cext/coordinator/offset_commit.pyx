@@ -19,7 +19,7 @@ not there, or while the log is offline.
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
 the log takes it, under its lock, when the producer's transaction is open there or expected
 (log_transactions.pyx), so that a marker comes after it. From version 5 on they become part of it
-here, where Python has lent the transaction (transactions.pyx). Else Python asks the coordinator.
+here where an append counts at once (transactions.pyx). Else Python asks the coordinator.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
 fsync the request is parked on a watch of the partition until then. One request is one batch.

@@ -1,4 +1,4 @@
-"""Rows and record of a lent transactional id: see transaction_state.pxd.
+"""Rows and record of a transactional id: see transaction_state.pxd.
 
 What is written here is what broker/coordinator/transactions/transaction_records.py writes, byte for byte.
 Next on the data path: cext/coordinator/transactions.pyx, whose locks these are under.
@@ -16,26 +16,27 @@ from barnabas.cext.codec.fields cimport write_count, write_no_tags, write_string
 cdef enum:
     FLEXIBLE_FROM = 1               # of the value
     TAG_PREVIOUS_PRODUCER_ID = 0
+    TAG_NEXT_PRODUCER_ID = 1
     TAG_CLIENT_VERSION = 2
     NONE = -1
 
 
-cdef Lent* lent_new(const uint8_t* key, int32_t key_bytes) noexcept nogil:
-    cdef Lent* lent = <Lent*>calloc(1, sizeof(Lent) + key_bytes)
-    if lent != NULL:
-        lent.key_bytes = key_bytes
-        memcpy(lent + 1, key, key_bytes)
-    return lent
+cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil:
+    cdef Txn* txn = <Txn*>calloc(1, sizeof(Txn) + key_bytes)
+    if txn != NULL:
+        txn.key_bytes = key_bytes
+        memcpy(txn + 1, key, key_bytes)
+    return txn
 
 
-cdef void lent_free(Lent* lent) noexcept nogil:
-    if lent != NULL:
-        rows_free(&lent.rows)
-        free(lent)
+cdef void txn_free(Txn* txn) noexcept nogil:
+    if txn != NULL:
+        rows_free(&txn.rows)
+        free(txn)
 
 
-cdef const uint8_t* lent_key(const Lent* lent) noexcept nogil:
-    return <const uint8_t*>(lent + 1)
+cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil:
+    return <const uint8_t*>(txn + 1)
 
 
 # -------------------------------------------------------------------------------- partitions
@@ -124,7 +125,7 @@ cdef bint rows_add(TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int
     cdef int64_t name_at
     if _is_at(rows, place, topic, topic_bytes, index):
         return True
-    if rows.count >= PARTITIONS_MAX or not _reserve(rows, rows.count + 1):
+    if not _reserve(rows, rows.count + 1):
         return False
     name_at = _name_at(rows, place, topic, topic_bytes)
     if name_at < 0:
@@ -161,24 +162,24 @@ cdef void _connections_remove(Connections* connections, uint64_t connection_id) 
         memmove(connections.at + at, connections.at + at + 1, (connections.count - at) * sizeof(uint64_t))
 
 
-cdef void lent_takes_part(Lent* lent, uint64_t connection_id) noexcept nogil:
-    cdef Connections before = lent.begun_by
+cdef void txn_takes_part(Txn* txn, uint64_t connection_id) noexcept nogil:
+    cdef Connections before = txn.begun_by
     cdef uint64_t other
     cdef int32_t i
-    if lent.state != STATE_ONGOING:
-        for i in range(lent.connections.count):
-            other = lent.connections.at[i]
+    if txn.state != STATE_ONGOING:
+        for i in range(txn.connections.count):
+            other = txn.connections.at[i]
             if other != connection_id and _connection_at(&before, other) == NONE:
-                connections_add(&lent.begun_by, other)
-        lent.connections.count = 0
-        _connections_remove(&lent.begun_by, connection_id)
-    if connection_id != 0 and _connection_at(&lent.connections, connection_id) == NONE:
-        connections_add(&lent.connections, connection_id)
+                connections_add(&txn.begun_by, other)
+        txn.connections.count = 0
+        _connections_remove(&txn.begun_by, connection_id)
+    if connection_id != 0 and _connection_at(&txn.connections, connection_id) == NONE:
+        connections_add(&txn.connections, connection_id)
 
 
-cdef bint lent_was_left_on(const Lent* lent, uint64_t connection_id) noexcept nogil:
-    return _connection_at(&lent.begun_by, connection_id) != NONE and (
-        _connection_at(&lent.connections, connection_id) == NONE)
+cdef bint txn_was_left_on(const Txn* txn, uint64_t connection_id) noexcept nogil:
+    return _connection_at(&txn.begun_by, connection_id) != NONE and (
+        _connection_at(&txn.connections, connection_id) == NONE)
 
 
 # -------------------------------------------------------------------------------- the record
@@ -205,24 +206,29 @@ cdef void _write_rows(Buffer* b, const TxnRows* rows, bint flexible) noexcept no
         first = end
 
 
-cdef void lent_value(Buffer* b, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil:
-    cdef bint flexible = lent.value_version >= FLEXIBLE_FROM
-    buffer_i16(b, lent.value_version)
-    buffer_i64(b, lent.producer_id)
-    buffer_i16(b, lent.producer_epoch)
-    buffer_i32(b, lent.timeout_ms)
+cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil:
+    cdef bint flexible = value_version >= FLEXIBLE_FROM
+    buffer_i16(b, value_version)
+    buffer_i64(b, txn.producer_id)
+    buffer_i16(b, txn.producer_epoch)
+    buffer_i32(b, txn.timeout_ms)
     buffer_i8(b, state)
     _write_rows(b, rows, flexible)
     buffer_i64(b, update_ms)
     buffer_i64(b, start_ms)
     if not flexible:
         return
-    buffer_uvarint(b, (lent.previous_producer_id != NONE) + (lent.client_version != 0))
-    if lent.previous_producer_id != NONE:
+    buffer_uvarint(b, (txn.previous_producer_id != NONE) + (txn.next_producer_id != NONE)
+                   + (txn.client_version != 0))
+    if txn.previous_producer_id != NONE:
         buffer_uvarint(b, TAG_PREVIOUS_PRODUCER_ID)
         buffer_uvarint(b, sizeof(int64_t))
-        buffer_i64(b, lent.previous_producer_id)
-    if lent.client_version != 0:
+        buffer_i64(b, txn.previous_producer_id)
+    if txn.next_producer_id != NONE:
+        buffer_uvarint(b, TAG_NEXT_PRODUCER_ID)
+        buffer_uvarint(b, sizeof(int64_t))
+        buffer_i64(b, txn.next_producer_id)
+    if txn.client_version != 0:
         buffer_uvarint(b, TAG_CLIENT_VERSION)
         buffer_uvarint(b, sizeof(int16_t))
-        buffer_i16(b, lent.client_version)
+        buffer_i16(b, txn.client_version)

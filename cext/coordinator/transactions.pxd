@@ -1,4 +1,4 @@
-"""Transactional ids that Python has lent to the network threads, for the lanes that add to them.
+"""The transactional ids of one broker, for the native handlers that add partitions to transactions.
 
 From the second version of transactions on (KIP-890) clients add no partitions: the first batch of a
 transaction does so in each partition that it is for (produce.pyx), and its offsets in theirs
@@ -8,7 +8,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
-from barnabas.cext.coordinator.transaction_state cimport TxnRows
+from barnabas.cext.coordinator.transaction_state cimport Txn, TxnRows
 from barnabas.cext.memory.int64_map cimport Int64Map
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.secret_hash cimport Secret
@@ -17,11 +17,12 @@ from barnabas.cext.partition.partitions cimport Partition, Table
 
 cdef enum:
     SHARDS = 16                     # a power of two
+    PARTITIONS_MAX = 128            # of a transaction; Python takes the steps of larger ones
     ADDED_MAX = 32                  # partitions in one request
 
 cdef struct Shard:
     pthread_mutex_t lock
-    Int64Map ids                    # hash of the id: Lent*
+    Int64Map ids                    # hash of the id: Txn*
     TxnRows rows                    # as they will be: swapped for the id's own after the append
     Buffer value                    # the memory of the last ones, used again
     Buffer batch
@@ -31,7 +32,9 @@ cdef struct TransactionCore:
     Table* table
     Ended* ended
     Shard shards[SHARDS]
-    int64_t lent_count              # atomic
+    int64_t id_count                # atomic
+    int64_t step                    # atomic: the number of the newest step
+    int32_t value_version           # atomic: of the records
     int64_t served                  # atomic
     int32_t offsets_partitions      # atomic; of the topic that AddOffsetsToTxn adds
     const uint8_t* topic
@@ -52,3 +55,5 @@ cdef class TransactionLane(LaneHandle):
     cdef TransactionCore* core
     cdef bytes topic, offsets_topic
     cdef EndedTransactions ended
+    cdef Txn* made(self, str name, transaction) except NULL
+    cdef list names_of(self, int which, int64_t argument, int32_t leader_epoch)

@@ -1,13 +1,16 @@
-from collections.abc import Iterable, Sequence
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
 from barnabas.cext.network.handler import LaneHandle
 from barnabas.cext.partition.partitions import PartitionTable
 
+# The fields of barnabas.coordinator.transactions.transaction.Transaction.
+_Fields = tuple[int, int, int, int, frozenset[tuple[str, int]], int, int, int, int, int, int]
+
 @final
 class TransactionLane(LaneHandle):
     offsets_partitions: int
+    value_version: int
     def __init__(
         self,
         table: PartitionTable,
@@ -15,40 +18,21 @@ class TransactionLane(LaneHandle):
         offsets_topic: str,
         ended: EndedTransactions | None,
     ) -> None: ...
-    def lend(
-        self,
-        key: bytes,
-        partition: int,
-        leader_epoch: int,
-        producer_id: int,
-        producer_epoch: int,
-        last_epoch: int,
-        client_version: int,
-        timeout_ms: int,
-        state: int,
-        partitions: Sequence[tuple[str, int]],
-        start_ms: int,
-        update_ms: int,
-        previous_producer_id: int,
-        value_version: int,
-        connections: Iterable[int],
-        begun_by: Iterable[int],
-    ) -> bool: ...
-    def recall(
-        self, key: bytes
-    ) -> (
-        tuple[
-            int,
-            list[tuple[str, int]] | None,
-            int,
-            int,
-            tuple[int, int, int],
-            list[int],
-            list[int],
-        ]
-        | None
-    ): ...
+    def put(self, name: str, partition: int, leader_epoch: int, transaction: _Fields) -> None: ...
+    def get(self, name: str) -> tuple[int, int, bool, _Fields] | None: ...
+    def begin(self, name: str, step: int, connection_id: int | None = None) -> int: ...
+    def finish(self, name: str, token: int, transaction: _Fields | None = None) -> None: ...
+    def remove(self, name: str, token: int | None = None) -> None: ...
+    def order(self, name: str, step: int) -> bool: ...
+    def takes_part(self, name: str, step: int, connection_id: int) -> bool: ...
+    def was_left_on(self, name: str, connection_id: int) -> bool: ...
+    def forget_connections(self, name: str) -> None: ...
+    def names(self) -> list[str]: ...
+    def late(self, now_ms: int) -> list[str]: ...
+    def unused(self, oldest_ms: int) -> list[str]: ...
+    def open(self, partition: int, leader_epoch: int) -> list[str]: ...
+    def forget(self, partition: int) -> list[str]: ...
     @property
-    def lent(self) -> int: ...
+    def count(self) -> int: ...
     @property
     def served(self) -> int: ...

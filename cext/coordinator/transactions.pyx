@@ -1,17 +1,19 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn and EndTxn of transactional ids that Python has lent to this lane.
+"""The transactional ids of a broker, and native AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
 
-Who has a transactional id, and everything that is an error, is Python's to say
-(barnabas.coordinator.transactions.coordinator). Between two steps of its own it lends the id here; then
-transactions are begun, grow and end on the network thread: records of __transaction_state, the logs
-that are told to expect the transaction, the markers, the answer. Whoever in Python wants to know or
-change anything of the id recalls it first, and gets what has become of it.
+Every id that this node coordinates is in one table, in shards with a lock each. The native handlers
+take a step of an id (begin a transaction, let it grow, end it) under the lock of its shard: records
+of __transaction_state, the logs that are to expect the transaction, the markers, the answer. Python
+(barnabas.coordinator.transactions.coordinator) takes all other steps: InitProducerId, fencing,
+expiry, errors, and everything where an append does not count at once. It reads an id with `get`,
+writes the step with `begin`, its journal, and `finish`. `begin` fails when the id has changed since
+`get`; between `begin` and `finish` no native handler touches the id.
 
-A request is answered here when the id is lent, producer id and epoch are its own, every partition
-is led here and online, and what is appended counts at once (not with log.durability=fsync, nor when
-another leader epoch has begun). All else goes to Python whole, with nothing changed; but for an end
-that was decided and whose markers or Complete record could not be written: Python carries it out.
-A transaction that ends here is complete when its end is answered. What producers of the second
-version leave out, other lanes ask for with their batches (`transaction_adds`).
+A native handler answers when producer id and epoch are those of the id, every partition is led here
+and online, and what is appended counts at once (not with log.durability=fsync, nor when another
+leader epoch has begun). Every other request goes to Python whole, with nothing changed; except that
+an end may be decided and its markers or Complete record could not be written: `late` names such
+ids, and Python writes the markers. A transaction that ends here is complete when its end is
+answered. Produce and TxnOffsetCommit of the second version add partitions by `transaction_adds`.
 
     AddPartitionsToTxnRequest   transactional id, producer id, epoch, [name, [index]]    0 to 3
     AddOffsetsToTxnRequest      transactional id, producer id, epoch, group              0 to 4
@@ -21,23 +23,24 @@ version leave out, other lanes ask for with their batches (`transaction_adds`).
     marker                      key int16 0, int16 0 abort or 1 commit; value int16 0, int32
                                 coordinator epoch
 
-From 4 on brokers ask to add partitions, in another form; EndTxn 5 bumps the epoch. Steps of an id are
-under the lock of one shard, and so are lending and recalling: what `recall` gives, no later step
-passes. A crash loses nothing that was answered: what is here is only a copy of what is in the log; one
-between the decision and the Complete record leaves what Python finds when it loads. Limit: LENT_MAX ids.
-Next on the data path: cext/coordinator/transaction_state.pyx; broker/coordinator/transactions/transactional_id.py lends.
+From 4 on brokers ask to add partitions, in another form; EndTxn 5 bumps the epoch. A crash loses
+nothing that was answered, because the table is a copy of the log; one between the decision and the
+Complete record leaves what Python finds when it loads. An id takes some 400 bytes and leaves the
+table after transactional.id.expiration.ms.
+Next on the data path: cext/coordinator/transaction_state.pyx; for Python's steps
+broker/coordinator/transactions/coordinator.py.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memset
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
 )
 from barnabas.cext.codec.cursor cimport (
-    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of,
+    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_i8, cursor_left, cursor_of, cursor_take,
 )
 from barnabas.cext.codec.error_codes cimport ERROR_NONE
 from barnabas.cext.codec.fields cimport (
@@ -52,10 +55,9 @@ from barnabas.cext.coordinator.ended_transactions cimport (
     ended_append, ended_has_room, EndedTransactions,
 )
 from barnabas.cext.coordinator.transaction_state cimport (
-    Connections, connections_add, Lent, lent_free, lent_key, lent_new, lent_takes_part, lent_value,
-    lent_was_left_on, PARTITIONS_MAX, rows_add, rows_copy, rows_free, rows_have,
-    STATE_COMPLETE_ABORT, STATE_COMPLETE_COMMIT, STATE_ONGOING, STATE_PREPARE_ABORT,
-    STATE_PREPARE_COMMIT, TxnRow, TxnRows,
+    LOADING, rows_add, rows_copy, rows_free, rows_have, STATE_COMPLETE_ABORT,
+    STATE_COMPLETE_COMMIT, STATE_ONGOING, STATE_PREPARE_ABORT, STATE_PREPARE_COMMIT, Txn, txn_free,
+    txn_key, txn_new, txn_takes_part, txn_value, txn_was_left_on, TxnRow, TxnRows,
 )
 from barnabas.cext.log.log cimport BUMPING_MARKER, TRUSTED
 from barnabas.cext.log.log_transactions cimport log_expect_transaction, log_renew_verification
@@ -93,10 +95,14 @@ cdef enum:
     EPOCH_MAX = 32767               # Python takes a producer to its next id below it
     VERSION_FLEXIBLE = 3
     KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
-    LENT_MAX = 65536                # ids; each takes some 300 bytes
     RENEWED_MAX = 3                 # times that a marker may come in between, before Python is asked
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
+    # Which ids Python asks for; see _matches.
+    EVERY = 0
+    PREPARED_IN = 1
+    LATE = 2
+    UNUSED = 3
 
 cdef struct AskedRow:
     const uint8_t* topic
@@ -128,13 +134,16 @@ cdef inline int64_t _hash(const TransactionCore* core, const uint8_t* p, int64_t
 cdef inline Shard* _shard(TransactionCore* core, int64_t hashed) noexcept nogil:
     return &core.shards[hashed & (SHARDS - 1)]
 
-cdef Lent* _find(Shard* shard, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+cdef inline int64_t _next_step(TransactionCore* core) noexcept nogil:
+    return atomic_add_i64(&core.step, 1)
+
+cdef Txn* _find(Shard* shard, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
     """Under the shard's lock."""
-    cdef Lent* lent = <Lent*><intptr_t>int64_map_get(&shard.ids, hashed, 0)
-    if lent == NULL or lent.key_bytes - KEY_HEAD_BYTES != name_bytes or (
-            memcmp(lent_key(lent) + KEY_HEAD_BYTES, name, name_bytes) != 0):
+    cdef Txn* txn = <Txn*><intptr_t>int64_map_get(&shard.ids, hashed, 0)
+    if txn == NULL or txn.key_bytes - KEY_HEAD_BYTES != name_bytes or (
+            memcmp(txn_key(txn) + KEY_HEAD_BYTES, name, name_bytes) != 0):
         return NULL
-    return lent
+    return txn
 
 
 # -------------------------------------------------------------------------------- the request
@@ -227,28 +236,36 @@ cdef bint _is_led_here(TransactionCore* core, Asked* asked) noexcept nogil:
 
 # -------------------------------------------------------------------------------- what grows
 
-cdef inline bint _is_prepared(const Lent* lent) noexcept nogil:
+cdef inline bint _is_prepared(const Txn* txn) noexcept nogil:
     """An end that could not be carried out."""
-    return lent.state in (STATE_PREPARE_COMMIT, STATE_PREPARE_ABORT)
+    return txn.state in (STATE_PREPARE_COMMIT, STATE_PREPARE_ABORT)
 
-cdef bint _has_all(const Lent* lent, const Asked* asked) noexcept nogil:
+cdef inline bint _takes_steps(const Txn* txn) noexcept nogil:
+    """Whether a native handler may take one: the partition is loaded, Python writes none, and no end
+    waits for its markers."""
+    return txn.leader_epoch != LOADING and txn.token == 0 and txn.producer_epoch >= 0 and (
+        not _is_prepared(txn))
+
+cdef bint _has_all(const Txn* txn, const Asked* asked) noexcept nogil:
     cdef const AskedRow* row
     cdef int32_t i
-    if lent.state != STATE_ONGOING:
+    if txn.state != STATE_ONGOING:
         return False
     for i in range(asked.count):
         row = &asked.rows[i]
-        if not rows_have(&lent.rows, row.topic, row.topic_bytes, row.index):
+        if not rows_have(&txn.rows, row.topic, row.topic_bytes, row.index):
             return False
     return True
 
-cdef bint _merge(Shard* shard, const Lent* lent, const Asked* asked) noexcept nogil:
+cdef bint _merge(Shard* shard, const Txn* txn, const Asked* asked) noexcept nogil:
     """The rows as they will be."""
     cdef const AskedRow* row
     cdef int32_t i
     shard.rows.count = 0
     shard.rows.names.size = 0
-    if lent.state == STATE_ONGOING and not rows_copy(&shard.rows, &lent.rows):
+    if txn.state == STATE_ONGOING and not rows_copy(&shard.rows, &txn.rows):
+        return False
+    if shard.rows.count + asked.count > PARTITIONS_MAX:
         return False
     for i in range(asked.count):
         row = &asked.rows[i]
@@ -256,18 +273,20 @@ cdef bint _merge(Shard* shard, const Lent* lent, const Asked* asked) noexcept no
             return False
     return True
 
-cdef bint _append(TransactionCore* core, Shard* shard, const Lent* lent, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
+cdef bint _append(TransactionCore* core, Shard* shard, const Txn* txn, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
     """Whether the record is in the log, and counts."""
     cdef int64_t offset
     cdef Buffer* b = &shard.batch
-    cdef Partition* p = _led(core, core.topic, core.topic_bytes, lent.partition)
-    if p == NULL or atomic_load_i32(&p.leader_epoch) != lent.leader_epoch:
+    cdef Partition* p = _led(core, core.topic, core.topic_bytes, txn.partition)
+    if p == NULL or atomic_load_i32(&p.leader_epoch) != txn.leader_epoch:
         return False
     shard.value.size = 0
-    lent_value(&shard.value, lent, state, rows, start_ms, now_ms)
+    txn_value(
+        &shard.value, txn, <int16_t>atomic_load_i32(&core.value_version), state, rows, start_ms,
+        now_ms)
     own_batch_begin(b)
-    own_record_begin(b, 0, lent.key_bytes, <int32_t>shard.value.size)
-    buffer_bytes(b, lent_key(lent), lent.key_bytes)
+    own_record_begin(b, 0, txn.key_bytes, <int32_t>shard.value.size)
+    buffer_bytes(b, txn_key(txn), txn.key_bytes)
     own_record_value(b, <int32_t>shard.value.size)
     buffer_bytes(b, shard.value.data, shard.value.size)
     own_record_end(b)
@@ -276,51 +295,51 @@ cdef bint _append(TransactionCore* core, Shard* shard, const Lent* lent, int8_t 
         buffer_free(b)
         return False
     own_batch_end(b, 1, now_ms)
-    if own_batch_append(core.table, p, b, lent.leader_epoch, &offset) != ERROR_NONE:
+    if own_batch_append(core.table, p, b, txn.leader_epoch, &offset) != ERROR_NONE:
         return False
     return partition_high_watermark(p) > offset
 
-cdef bint _grow(TransactionCore* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
+cdef bint _grow(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
     """Under the shard's lock and inside an epoch. False: Python is to do it. Who leaves the adding
     to us has begun a verification, and needs no other."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
-    cdef int64_t start_ms = lent.start_ms if lent.state == STATE_ONGOING else now_ms
-    cdef TxnRows before = lent.rows
-    cdef int16_t version_before = lent.client_version
+    cdef int64_t start_ms = txn.start_ms if txn.state == STATE_ONGOING else now_ms
+    cdef TxnRows before = txn.rows
+    cdef int16_t version_before = txn.client_version
     cdef int32_t i
-    lent.client_version = asked.client_version
-    if not _merge(shard, lent, asked) or not _append(
-            core, shard, lent, STATE_ONGOING, &shard.rows, start_ms, now_ms):
-        lent.client_version = version_before
+    txn.client_version = asked.client_version
+    if not _merge(shard, txn, asked) or not _append(
+            core, shard, txn, STATE_ONGOING, &shard.rows, start_ms, now_ms):
+        txn.client_version = version_before
         return False
-    lent.rows, shard.rows = shard.rows, before
-    lent_takes_part(lent, asked.connection_id)
-    lent.state, lent.changed = STATE_ONGOING, True
-    lent.start_ms, lent.update_ms = start_ms, now_ms
+    txn.rows, shard.rows = shard.rows, before
+    txn_takes_part(txn, asked.connection_id)
+    txn.state, txn.step = STATE_ONGOING, _next_step(core)
+    txn.start_ms, txn.update_ms = start_ms, now_ms
     for i in range(asked.count if asked.client_version < BUMPS_EPOCH else 0):
         log_expect_transaction(asked.rows[i].p.log, asked.producer_id, asked.producer_epoch)
     return True
 
-cdef bint _add(TransactionCore* core, Shard* shard, Lent* lent, const Asked* asked) noexcept nogil:
-    if not _has_all(lent, asked):
-        return _grow(core, shard, lent, asked)
-    lent_takes_part(lent, asked.connection_id)
+cdef bint _add(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
+    if not _has_all(txn, asked):
+        return _grow(core, shard, txn, asked)
+    txn_takes_part(txn, asked.connection_id)
     return True
 
 
 # -------------------------------------------------------------------------------- the end
 
-cdef bint _find_endings(TransactionCore* core, const Lent* lent, bint committed, Ending* endings, int32_t* found) noexcept nogil:
+cdef bint _find_endings(TransactionCore* core, const Txn* txn, bint committed, Ending* endings, int32_t* found) noexcept nogil:
     """Every partition, and a note for each that groups' offsets are in. `found` of them are there
     also when it gives False."""
     cdef const TxnRow* row
     cdef const uint8_t* topic
     cdef Ending* at
     cdef int32_t i
-    for i in range(lent.rows.count):
-        row = &lent.rows.at[i]
-        topic = lent.rows.names.data + row.name_at
+    for i in range(txn.rows.count):
+        row = &txn.rows.at[i]
+        topic = txn.rows.names.data + row.name_at
         at = &endings[i]
         at.note = NULL
         at.p = _led(core, topic, row.name_bytes, row.index)
@@ -328,17 +347,17 @@ cdef bint _find_endings(TransactionCore* core, const Lent* lent, bint committed,
             return False
         if row.name_bytes == core.offsets_topic_bytes and (
                 memcmp(topic, core.offsets_topic, row.name_bytes) == 0):
-            at.note = entry_marker(row.index, lent.producer_id, committed)
+            at.note = entry_marker(row.index, txn.producer_id, committed)
             if at.note == NULL:
                 return False
         found[0] = i + 1
     return True
 
-cdef bint _write_markers(TransactionCore* core, Shard* shard, const Lent* lent, bint committed, Ending* endings, int64_t now_ms) noexcept nogil:
+cdef bint _write_markers(TransactionCore* core, Shard* shard, const Txn* txn, bint committed, Ending* endings, int64_t now_ms) noexcept nogil:
     """Takes over the notes. Whether all are written."""
     cdef Buffer* b = &shard.batch
     cdef bint all_written = True
-    cdef int64_t verification = BUMPING_MARKER if lent.client_version >= BUMPS_EPOCH else TRUSTED
+    cdef int64_t verification = BUMPING_MARKER if txn.client_version >= BUMPS_EPOCH else TRUSTED
     cdef int64_t offset
     cdef int32_t epoch, i
     own_batch_begin(b)
@@ -347,17 +366,17 @@ cdef bint _write_markers(TransactionCore* core, Shard* shard, const Lent* lent, 
     buffer_i16(b, MARKER_COMMIT if committed else MARKER_ABORT)
     own_record_value(b, 6)
     buffer_i16(b, 0)
-    buffer_i32(b, lent.leader_epoch)
+    buffer_i32(b, txn.leader_epoch)
     own_record_end(b)
     if b.failed:
         buffer_free(b)
         all_written = False
-    for i in range(lent.rows.count):
+    for i in range(txn.rows.count):
         if not all_written:
             entry_free(endings[i].note)
             continue
         own_batch_end(
-            b, 1, now_ms, ATTR_TRANSACTIONAL | ATTR_CONTROL, lent.producer_id, lent.producer_epoch)
+            b, 1, now_ms, ATTR_TRANSACTIONAL | ATTR_CONTROL, txn.producer_id, txn.producer_epoch)
         if endings[i].note != NULL:
             all_written = ended_append(
                 core.ended, core.table, endings[i].p, b, endings[i].note, verification) == 0
@@ -367,28 +386,29 @@ cdef bint _write_markers(TransactionCore* core, Shard* shard, const Lent* lent, 
                 core.table, endings[i].p, b, epoch, &offset, verification) == 0
     return all_written
 
-cdef bint _decide(TransactionCore* core, Shard* shard, Lent* lent, const Asked* asked, int64_t now_ms) noexcept nogil:
+cdef bint _decide(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked, int64_t now_ms) noexcept nogil:
     """The Prepare record. False: it is as it was."""
-    cdef Lent before = lent[0]
+    cdef Txn before = txn[0]
     if asked.client_version >= BUMPS_EPOCH:
-        lent.last_epoch = lent.producer_epoch
-        lent.producer_epoch += 1
-    lent.client_version = asked.client_version
-    lent.state = STATE_PREPARE_COMMIT if asked.committed else STATE_PREPARE_ABORT
-    if not _append(core, shard, lent, lent.state, &lent.rows, lent.start_ms, now_ms):
-        lent[0] = before
+        txn.last_epoch = txn.producer_epoch
+        txn.producer_epoch += 1
+    txn.client_version = asked.client_version
+    txn.state = STATE_PREPARE_COMMIT if asked.committed else STATE_PREPARE_ABORT
+    if not _append(core, shard, txn, txn.state, &txn.rows, txn.start_ms, now_ms):
+        txn[0] = before
         return False
-    lent.update_ms, lent.changed = now_ms, True
+    txn.update_ms, txn.step, txn.ordered = now_ms, _next_step(core), False
     return True
 
-cdef inline bint _may_end(TransactionCore* core, const Lent* lent, const Asked* asked) noexcept nogil:
-    if lent.state != STATE_ONGOING or core.ended == NULL or not ended_has_room(core.ended):
+cdef inline bint _may_end(TransactionCore* core, const Txn* txn, const Asked* asked) noexcept nogil:
+    if txn.state != STATE_ONGOING or core.ended == NULL or not ended_has_room(core.ended) or (
+            txn.rows.count > PARTITIONS_MAX):
         return False
     if asked.client_version >= BUMPS_EPOCH:
-        return lent.producer_epoch < EPOCH_MAX - 1
-    return not lent_was_left_on(lent, asked.connection_id)
+        return txn.producer_epoch < EPOCH_MAX - 1
+    return not txn_was_left_on(txn, asked.connection_id)
 
-cdef bint _end(TransactionCore* core, Shard* shard, Lent* lent, Asked* asked) noexcept nogil:
+cdef bint _end(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
     """Under the shard's lock and inside an epoch; the epoch to go on with is in `asked`. False: Python
     is to do it, or to carry it out when the id is prepared."""
     cdef System* system = table_system(core.table)
@@ -396,41 +416,41 @@ cdef bint _end(TransactionCore* core, Shard* shard, Lent* lent, Asked* asked) no
     cdef bint committed = asked.committed
     cdef Ending endings[PARTITIONS_MAX]
     cdef int32_t found = 0, i
-    if not _may_end(core, lent, asked):
+    if not _may_end(core, txn, asked):
         return False
-    if not _find_endings(core, lent, committed, endings, &found) or not _decide(
-            core, shard, lent, asked, now_ms):
+    if not _find_endings(core, txn, committed, endings, &found) or not _decide(
+            core, shard, txn, asked, now_ms):
         for i in range(found):
             entry_free(endings[i].note)
         return False
-    if not _write_markers(core, shard, lent, committed, endings, now_ms):
+    if not _write_markers(core, shard, txn, committed, endings, now_ms):
         return False
     shard.rows.count = 0
     now_ms = system.wall_ms(system)
     if not _append(
-            core, shard, lent, STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT,
-            &shard.rows, lent.start_ms, now_ms):
+            core, shard, txn, STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT,
+            &shard.rows, txn.start_ms, now_ms):
         return False
-    lent.state = STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT
-    lent.rows.count, lent.rows.names.size = 0, 0
-    lent.update_ms = now_ms
-    asked.producer_epoch = lent.producer_epoch
+    txn.state = STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT
+    txn.rows.count, txn.rows.names.size = 0, 0
+    txn.update_ms, txn.step = now_ms, _next_step(core)
+    asked.producer_epoch = txn.producer_epoch
     return True
 
 cdef bint _carry_out(TransactionCore* core, Asked* asked, bint ends) noexcept nogil:
     """Inside an epoch. False: Python is to do it."""
     cdef int64_t hashed = _hash(core, asked.name, asked.name_bytes)
     cdef Shard* shard = _shard(core, hashed)
-    cdef Lent* lent
+    cdef Txn* txn
     cdef bint done = False
     pthread_mutex_lock(&shard.lock)
-    lent = _find(shard, hashed, asked.name, asked.name_bytes)
-    if lent != NULL and lent.producer_id == asked.producer_id and (
-            lent.producer_epoch == asked.producer_epoch) and not _is_prepared(lent):
+    txn = _find(shard, hashed, asked.name, asked.name_bytes)
+    if txn != NULL and txn.producer_id == asked.producer_id and (
+            txn.producer_epoch == asked.producer_epoch) and _takes_steps(txn):
         if ends:
-            done = _end(core, shard, lent, asked)
+            done = _end(core, shard, txn, asked)
         else:
-            done = _add(core, shard, lent, asked)
+            done = _add(core, shard, txn, asked)
     pthread_mutex_unlock(&shard.lock)
     return done
 
@@ -449,7 +469,7 @@ cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t n
     cdef Asked asked
     cdef AskedRow* row
     cdef int32_t i
-    if atomic_load_i64(&core.lent_count) == 0 or table_is_fsync(core.table) or (
+    if atomic_load_i64(&core.id_count) == 0 or table_is_fsync(core.table) or (
             count > ADDED_MAX or name_bytes <= 0):
         return False
     asked.name, asked.name_bytes = name, name_bytes
@@ -532,7 +552,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef Asked asked
     cdef bint done
     cdef int slot
-    if atomic_load_i64(&core.lent_count) == 0 or table_is_fsync(core.table):
+    if atomic_load_i64(&core.id_count) == 0 or table_is_fsync(core.table):
         return LANE_PYTHON
     if not _read(core, r, &asked):
         return LANE_PYTHON
@@ -547,7 +567,85 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
 
 # -------------------------------------------------------------------------------- Python's side
 
-cdef list _partitions(const TxnRows* rows):
+cdef bint _matches(const Txn* txn, int which, int64_t argument) noexcept nogil:
+    if which == EVERY:
+        return True
+    if which == PREPARED_IN:
+        return txn.partition == argument and _is_prepared(txn)
+    if txn.leader_epoch == LOADING or txn.token != 0:
+        return False
+    if which == UNUSED:
+        return txn.state != STATE_ONGOING and not _is_prepared(txn) and txn.update_ms <= argument
+    if txn.state == STATE_ONGOING:
+        return txn.start_ms + txn.timeout_ms < argument
+    return _is_prepared(txn) and not txn.ordered
+
+cdef void _add_name(Buffer* b, const Txn* txn) noexcept nogil:
+    buffer_i32(b, txn.key_bytes - KEY_HEAD_BYTES)
+    buffer_bytes(b, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
+
+cdef void _collect(TransactionCore* core, Buffer* b, int which, int64_t argument, int32_t leader_epoch) noexcept nogil:
+    """The names of the ids that match. PREPARED_IN opens every id of the partition."""
+    cdef Shard* shard
+    cdef Txn* txn
+    cdef int64_t k
+    cdef int i
+    for i in range(SHARDS):
+        shard = &core.shards[i]
+        pthread_mutex_lock(&shard.lock)
+        for k in range(shard.ids.capacity):
+            if not shard.ids.used[k]:
+                continue
+            txn = <Txn*><intptr_t>shard.ids.values[k]
+            if which == PREPARED_IN and txn.partition == argument:
+                txn.leader_epoch = leader_epoch
+            if _matches(txn, which, argument):
+                _add_name(b, txn)
+        pthread_mutex_unlock(&shard.lock)
+
+cdef void _forget(TransactionCore* core, Buffer* b, int32_t partition) noexcept nogil:
+    cdef Shard* shard
+    cdef Txn* txn
+    cdef int64_t k
+    cdef int i
+    for i in range(SHARDS):
+        shard = &core.shards[i]
+        pthread_mutex_lock(&shard.lock)
+        k = 0
+        while k < shard.ids.capacity:
+            txn = <Txn*><intptr_t>shard.ids.values[k] if shard.ids.used[k] else NULL
+            if txn == NULL or txn.partition != partition:
+                k += 1
+                continue
+            _add_name(b, txn)
+            int64_map_remove(&shard.ids, txn.hashed)    # another one may move to this place
+            atomic_add_i64(&core.id_count, -1)
+            txn_free(txn)
+        pthread_mutex_unlock(&shard.lock)
+
+cdef void _replace(TransactionCore* core, Txn* txn, Txn* after) noexcept nogil:
+    """Under the shard's lock: what `after` says of the transaction; it keeps the old partitions."""
+    cdef TxnRows before = txn.rows
+    txn.rows, after.rows = after.rows, before
+    txn.producer_id, txn.producer_epoch = after.producer_id, after.producer_epoch
+    txn.previous_producer_id = after.previous_producer_id
+    txn.next_producer_id = after.next_producer_id
+    txn.timeout_ms, txn.state = after.timeout_ms, after.state
+    txn.start_ms, txn.update_ms = after.start_ms, after.update_ms
+    txn.last_epoch, txn.client_version = after.last_epoch, after.client_version
+    txn.ordered = False
+    txn.step = _next_step(core)
+
+cdef list _names(Buffer* b):
+    cdef Cursor c = cursor_of(b.data, b.size)
+    cdef int32_t size_bytes
+    found = []
+    while cursor_left(&c) > 0:
+        size_bytes = cursor_i32(&c)
+        found.append(PyUnicode_DecodeUTF8(<char*>cursor_take(&c, size_bytes), size_bytes, NULL))
+    return found
+
+cdef frozenset _partitions(const TxnRows* rows):
     cdef const TxnRow* row
     cdef int32_t i
     found = []
@@ -557,17 +655,40 @@ cdef list _partitions(const TxnRows* rows):
             PyUnicode_DecodeUTF8(<char*>rows.names.data + row.name_at, row.name_bytes, NULL),
             row.index,
         ))
-    return found
+    return frozenset(found)
 
-cdef list _ids(const Connections* connections):
-    cdef int32_t i
-    return [connections.at[i] for i in range(connections.count)]
+
+cdef struct Named:                  # the id of a name
+    Shard* shard
+    int64_t hashed
+    const uint8_t* at
+    int32_t size_bytes
+
+cdef Named _named(TransactionCore* core, bytes name):
+    """Good as long as the caller holds `name`."""
+    cdef Named named
+    named.at = <const uint8_t*><const char*>name
+    named.size_bytes = <int32_t>len(name)
+    named.hashed = _hash(core, named.at, named.size_bytes)
+    named.shard = _shard(core, named.hashed)
+    return named
+
+cdef inline Txn* _locked(const Named* named) noexcept nogil:
+    """With the shard's lock, which the caller gives back; NULL: there is no such id."""
+    pthread_mutex_lock(&named.shard.lock)
+    return _find(named.shard, named.hashed, named.at, named.size_bytes)
+
+cdef inline void _unlock(const Named* named) noexcept nogil:
+    pthread_mutex_unlock(&named.shard.lock)
 
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class TransactionLane(LaneHandle):
-    """The lane of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups', whose
-    coordinator hears of transactions by `ended`; None: ends are Python's."""
+    """The ids of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups', whose
+    coordinator hears of transactions by `ended`; None: Python takes every end.
+
+    A transaction is a sequence of the fields of barnabas.coordinator.transactions.transaction.
+    Transaction, in their order. Every call locks one shard at a time and never waits for a disk."""
 
     def __cinit__(
         self, table, str topic not None, str offsets_topic not None, EndedTransactions ended,
@@ -611,7 +732,7 @@ cdef class TransactionLane(LaneHandle):
             shard = &self.core.shards[i]
             for k in range(shard.ids.capacity):
                 if shard.ids.used[k]:
-                    lent_free(<Lent*><intptr_t>shard.ids.values[k])
+                    txn_free(<Txn*><intptr_t>shard.ids.values[k])
             int64_map_free(&shard.ids)
             rows_free(&shard.rows)
             buffer_free(&shard.value)
@@ -619,80 +740,234 @@ cdef class TransactionLane(LaneHandle):
             pthread_mutex_destroy(&shard.lock)
         free(self.core)
 
-    def lend(
-        self, bytes key not None, int32_t partition, int32_t leader_epoch, int64_t producer_id,
-        int16_t producer_epoch, int16_t last_epoch, int16_t client_version, int32_t timeout_ms,
-        int8_t state, partitions, int64_t start_ms, int64_t update_ms, int64_t previous_producer_id,
-        int16_t value_version, connections, begun_by,
-    ) -> bool:
-        """From now on steps of this id are taken here, until `recall`. `key`: of its records.
-        `state`: Kafka's number of an idle one, or of Ongoing. False: there is no room, or it has too
-        many partitions; then it stays with Python."""
-        cdef Lent* lent = lent_new(<const uint8_t*><const char*>key, <int32_t>len(key))
-        cdef bytes name
-        cdef Shard* shard
-        cdef bint taken
-        if lent == NULL:
+    cdef Txn* made(self, str name, transaction) except NULL:
+        """An id that is not in the table yet. Raises MemoryError, ValueError."""
+        cdef bytes raw = name.encode(), topic_name
+        cdef bytes key = b"\0\0" + len(raw).to_bytes(2, "big") + raw
+        cdef int32_t index
+        cdef Txn* txn = txn_new(<const uint8_t*><const char*>key, <int32_t>len(key))
+        if txn == NULL:
             raise MemoryError
-        for topic, index in partitions:
-            name = topic.encode()
-            if not rows_add(
-                    &lent.rows, <const uint8_t*><const char*>name, <int32_t>len(name), index):
-                lent_free(lent)
-                return False
-        for connection_id in connections:
-            connections_add(&lent.connections, connection_id)
-        for connection_id in begun_by:
-            connections_add(&lent.begun_by, connection_id)
-        lent.partition, lent.leader_epoch = partition, leader_epoch
-        lent.producer_id, lent.producer_epoch = producer_id, producer_epoch
-        lent.last_epoch, lent.client_version = last_epoch, client_version
-        lent.previous_producer_id = previous_producer_id
-        lent.timeout_ms, lent.value_version = timeout_ms, value_version
-        lent.state, lent.start_ms, lent.update_ms = state, start_ms, update_ms
-        lent.hashed = _hash(
-            self.core, lent_key(lent) + KEY_HEAD_BYTES, lent.key_bytes - KEY_HEAD_BYTES)
-        shard = _shard(self.core, lent.hashed)
-        with nogil:
-            pthread_mutex_lock(&shard.lock)
-            taken = atomic_load_i64(&self.core.lent_count) < LENT_MAX and (
-                int64_map_get(&shard.ids, lent.hashed, 0) == 0) and (
-                int64_map_put(&shard.ids, lent.hashed, <int64_t><intptr_t>lent))
-            if taken:
-                atomic_add_i64(&self.core.lent_count, 1)
-            pthread_mutex_unlock(&shard.lock)
-            if not taken:
-                lent_free(lent)
-        return taken
+        try:
+            (
+                txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.state, partitions,
+                txn.start_ms, txn.update_ms, txn.previous_producer_id, txn.next_producer_id,
+                txn.last_epoch, txn.client_version,
+            ) = transaction
+            for topic, index in partitions:
+                topic_name = topic.encode()
+                if not rows_add(
+                        &txn.rows, <const uint8_t*><const char*>topic_name,
+                        <int32_t>len(topic_name), index):
+                    raise MemoryError
+        except BaseException:
+            txn_free(txn)
+            raise
+        txn.hashed = _hash(
+            self.core, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
+        return txn
 
-    def recall(self, bytes key not None):
-        """The id is Python's again. None: it was not lent. Else (its state, partitions, start ms,
-        update ms, (producer epoch, epoch before, client's transaction.version), connections with a
-        part in the newest transaction, those that began earlier ones); partitions None: nothing has
-        changed but the connections."""
-        cdef const uint8_t* name = <const uint8_t*><const char*>key + KEY_HEAD_BYTES
-        cdef int32_t name_bytes = <int32_t>len(key) - KEY_HEAD_BYTES
-        cdef int64_t hashed = _hash(self.core, name, name_bytes)
-        cdef Shard* shard = _shard(self.core, hashed)
-        cdef Lent* lent
+    def put(self, str name not None, int32_t partition, int32_t leader_epoch, transaction) -> None:
+        """Stores an id, in place of the one of that name. `leader_epoch`: of its partition of
+        __transaction_state, LOADING (-1) while that one is replayed."""
+        cdef Txn* txn = self.made(name, transaction)
+        cdef Txn* before
+        cdef Shard* shard = _shard(self.core, txn.hashed)
+        cdef bint stored
+        txn.partition, txn.leader_epoch = partition, leader_epoch
+        txn.step = _next_step(self.core)
         with nogil:
             pthread_mutex_lock(&shard.lock)
-            lent = _find(shard, hashed, name, name_bytes)
-            if lent != NULL:
-                int64_map_remove(&shard.ids, hashed)
-                atomic_add_i64(&self.core.lent_count, -1)
+            before = <Txn*><intptr_t>int64_map_get(&shard.ids, txn.hashed, 0)
+            stored = int64_map_put(&shard.ids, txn.hashed, <int64_t><intptr_t>txn)
+            if stored and before == NULL:
+                atomic_add_i64(&self.core.id_count, 1)
             pthread_mutex_unlock(&shard.lock)
-        if lent == NULL:
+            txn_free(before if stored else txn)
+        if not stored:
+            raise MemoryError
+
+    def get(self, str name not None):
+        """(partition of __transaction_state, step, whether Python writes a step, transaction);
+        None: there is no such id."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef Txn copy
+        cdef Txn* txn
+        cdef TxnRows rows
+        cdef bint copied = True
+        memset(&rows, 0, sizeof(TxnRows))
+        with nogil:
+            txn = _locked(&named)
+            if txn != NULL:
+                copy = txn[0]
+                copied = rows_copy(&rows, &txn.rows)
+            _unlock(&named)
+        if txn == NULL:
             return None
         try:
-            partitions = _partitions(&lent.rows) if lent.changed else None
-            return (
-                lent.state, partitions, lent.start_ms, lent.update_ms,
-                (lent.producer_epoch, lent.last_epoch, lent.client_version),
-                _ids(&lent.connections), _ids(&lent.begun_by),
+            if not copied:
+                raise MemoryError
+            return copy.partition, copy.step, copy.token != 0, (
+                copy.producer_id, copy.producer_epoch, copy.timeout_ms, copy.state,
+                _partitions(&rows), copy.start_ms, copy.update_ms, copy.previous_producer_id,
+                copy.next_producer_id, copy.last_epoch, copy.client_version,
             )
         finally:
-            lent_free(lent)
+            rows_free(&rows)
+
+    def begin(self, str name not None, int64_t step, connection_id=None) -> int:
+        """A token for `finish`: Python writes the next step of the id, which is as it was at `step`.
+        `connection_id`: takes part in the transaction. 0: it has changed since, or is being
+        written; then nothing was done."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef bint takes_part = connection_id is not None
+        cdef uint64_t connection = connection_id if takes_part else 0
+        cdef int64_t token = 0
+        cdef Txn* txn
+        with nogil:
+            txn = _locked(&named)
+            if txn != NULL and txn.step == step and txn.token == 0:
+                token = txn.token = _next_step(self.core)
+                if takes_part:
+                    txn_takes_part(txn, connection)
+            _unlock(&named)
+        return token
+
+    def finish(self, str name not None, int64_t token, transaction=None) -> None:
+        """The step of `begin` is durable. None: it was not taken. Without effect when the id has
+        left the table meanwhile."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef Txn* after = NULL
+        cdef Txn* txn
+        if transaction is not None:
+            after = self.made(name, transaction)
+        with nogil:
+            txn = _locked(&named)
+            if txn != NULL and txn.token == token:
+                txn.token = 0
+                if after != NULL:
+                    _replace(self.core, txn, after)
+            _unlock(&named)
+            txn_free(after)
+
+    def remove(self, str name not None, token=None) -> None:
+        """`token`: only if this step is being written."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef bint any_step = token is None
+        cdef int64_t wanted = 0 if any_step else token
+        cdef Txn* txn
+        with nogil:
+            txn = _locked(&named)
+            if txn != NULL and (any_step or txn.token == wanted):
+                int64_map_remove(&named.shard.ids, named.hashed)
+                atomic_add_i64(&self.core.id_count, -1)
+            else:
+                txn = NULL
+            _unlock(&named)
+            txn_free(txn)
+
+    def order(self, str name not None, int64_t step) -> bool:
+        """Whether the caller is to write the markers of an id that is prepared since `step`: once."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef bint ordered = False
+        cdef Txn* txn
+        with nogil:
+            txn = _locked(&named)
+            if txn != NULL and txn.step == step and _is_prepared(txn) and not txn.ordered:
+                ordered = txn.ordered = True
+            _unlock(&named)
+        return ordered
+
+    def takes_part(self, str name not None, int64_t step, uint64_t connection_id) -> bool:
+        """Notes the connection of a request that changes nothing. False: see `begin`."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef bint is_same
+        cdef Txn* txn
+        with nogil:
+            txn = _locked(&named)
+            is_same = txn != NULL and txn.step == step and txn.token == 0
+            if is_same:
+                txn_takes_part(txn, connection_id)
+            _unlock(&named)
+        return is_same
+
+    def was_left_on(self, str name not None, uint64_t connection_id) -> bool:
+        """Whether a connection began an earlier transaction and has no part in the newest."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef bint was_left
+        cdef Txn* txn
+        with nogil:
+            txn = _locked(&named)
+            was_left = txn != NULL and txn_was_left_on(txn, connection_id)
+            _unlock(&named)
+        return was_left
+
+    def forget_connections(self, str name not None) -> None:
+        """Another producer has the id."""
+        cdef bytes raw = name.encode()
+        cdef Named named = _named(self.core, raw)
+        cdef Txn* txn
+        with nogil:
+            txn = _locked(&named)
+            if txn != NULL:
+                txn.connections.count = txn.begun_by.count = 0
+            _unlock(&named)
+
+    cdef list names_of(self, int which, int64_t argument, int32_t leader_epoch):
+        cdef Buffer b
+        buffer_init(&b)
+        try:
+            with nogil:
+                _collect(self.core, &b, which, argument, leader_epoch)
+            if b.failed:
+                raise MemoryError
+            return _names(&b)
+        finally:
+            buffer_free(&b)
+
+    def names(self) -> list:
+        """Every id."""
+        return self.names_of(EVERY, 0, 0)
+
+    def late(self, int64_t now_ms) -> list:
+        """Ids whose transaction runs for longer than its timeout, and those whose end was decided by
+        a native handler that could not carry it out."""
+        return self.names_of(LATE, now_ms, 0)
+
+    def unused(self, int64_t oldest_ms) -> list:
+        """Ids without a transaction that have not changed since oldest_ms."""
+        return self.names_of(UNUSED, oldest_ms, 0)
+
+    def open(self, int32_t partition, int32_t leader_epoch) -> list:
+        """The partition was replayed: native handlers may serve its ids. Those that are prepared."""
+        return self.names_of(PREPARED_IN, partition, leader_epoch)
+
+    def forget(self, int32_t partition) -> list:
+        """Another node coordinates the ids of the partition: they leave the table. Their names."""
+        cdef Buffer b
+        buffer_init(&b)
+        try:
+            with nogil:
+                _forget(self.core, &b, partition)
+            return _names(&b)
+        finally:
+            buffer_free(&b)
+
+    @property
+    def value_version(self) -> int:
+        """Of the records' values: 0 while transaction.version is 0, else 1."""
+        return atomic_load_i32(&self.core.value_version)
+
+    @value_version.setter
+    def value_version(self, int32_t version):
+        atomic_store_i32(&self.core.value_version, version)
 
     @property
     def offsets_partitions(self) -> int:
@@ -704,9 +979,9 @@ cdef class TransactionLane(LaneHandle):
         atomic_store_i32(&self.core.offsets_partitions, count)
 
     @property
-    def lent(self) -> int:
-        """How many ids are here."""
-        return atomic_load_i64(&self.core.lent_count)
+    def count(self) -> int:
+        """How many ids are in the table."""
+        return atomic_load_i64(&self.core.id_count)
 
     @property
     def served(self) -> int:

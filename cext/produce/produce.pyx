@@ -13,8 +13,9 @@ response that is ready, so a timed-out partition still tells its base offset, as
 
 Transactional records without a transactional id are refused for the whole request with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first batch of a transaction in a partition parks the
-request until the coordinator has said that the partition belongs to it (cext/produce/transaction_check.pyx), or has let us
-add it to one that it has lent; later ones find the transaction open in the log.
+request until the coordinator has said that the partition belongs to it
+(cext/produce/transaction_check.pyx), or until the table of transactional ids has added it; later ones
+find the transaction open in the log.
 Current leader is told by id and epoch; nodeEndpoints stay empty, Metadata tells them.
 
 acks=0 is never answered; an error in such a request closes the connection. A batch needs a decode

@@ -45,8 +45,7 @@ cdef class VerifyQueue(JobQueue):
 cdef VerifyWork* verify_new(Table* table, const Request* request, const uint8_t* transactional_id, int32_t id_bytes) noexcept nogil
 # Inside the epoch in which the partition was found. False: no memory.
 cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* records) noexcept nogil
-# Whether all of it is answered by adding the partitions to a transaction that Python has lent. Inside
-# an epoch.
+# Whether all of it is answered by adding the partitions to the transaction here. Inside an epoch.
 cdef bint verify_adds(VerifyWork* work, TransactionCore* transactions) noexcept nogil
 # False: the queue is full or closed.
 cdef bint verify_submit(Jobs* jobs, VerifyWork* work) noexcept nogil

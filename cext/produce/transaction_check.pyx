@@ -1,8 +1,8 @@
 """Asking the transaction coordinator: the first batch of a transaction in a partition is verified.
 
-The network thread takes a verification of the partition's log (log_transactions.pyx). Of an id that
-Python has lent it adds the partition itself (transactions.pyx), where the client leaves that to
-us; else it queues the question and parks the request. A Python thread takes it (VerifyQueue.next),
+The network thread takes a verification of the partition's log (log_transactions.pyx). Where the
+client leaves the adding to the broker, it adds the partition itself if it can (transactions.pyx);
+else it queues the question and parks the request. A Python thread takes it (VerifyQueue.next),
 asks the coordinator, which may have to write to its log first, and answers with done() from
 whichever thread; the connection is woken and the one produce path goes on. For partitions that
 clients add themselves the coordinator has answered beforehand, with expect().

@@ -38,12 +38,19 @@ def started(place, durability, more=None):
 
 
 def lane_of(broker) -> TransactionLane:
-    return broker.node.serving.coordinators.transactions._lane
+    return broker.node.serving.coordinators.transactions.ids
 
 
 def known(broker, name):
-    """The id as Python has it, which is not asked to look at what was lent."""
-    return broker.node.serving.coordinators.transactions.ids[name]
+    """The id as it is now."""
+    return broker.node.serving.coordinators.transactions.find(name)
+
+
+def replace(broker, name, **fields):
+    """Changes an id in memory only."""
+    found = known(broker, name)
+    epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
+    lane_of(broker).put(name, found.partition, epoch, found.now._replace(**fields))
 
 
 class Writer(Talk):
@@ -60,8 +67,8 @@ class Writer(Talk):
         self.producer = self._has()
 
     def _has(self):
-        row = self.broker.node.serving.coordinators.transactions.ids.get(self.txn)
-        return (row._now.producer_id, row._now.producer_epoch) if row is not None else (-1, -1)
+        row = known(self.broker, self.txn)
+        return (row.now.producer_id, row.now.producer_epoch) if row is not None else (-1, -1)
 
     def add_frame(self, rows, version, producer=None):
         ask = request(ADD)
@@ -151,10 +158,11 @@ class Writer(Talk):
         return self.wire.call_raw(frame)
 
     def settle(self):
-        """Until the markers are written, without a look at what is lent."""
+        """Until the markers are written."""
         deadline = time.monotonic() + PATIENCE_S
-        row = known(self.broker, self.txn)
-        while row.pending is not None or row._now.state in PREPARED:
+        while (row := known(self.broker, self.txn)) and (
+            row.is_pending or row.now.state in PREPARED
+        ):
             assert time.monotonic() < deadline, "its end is never complete"
             time.sleep(0.002)
 

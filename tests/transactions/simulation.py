@@ -8,6 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.memory.epoch import Epochs
+from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.transactions.coordinator import (
     TransactionCoordinator,
@@ -16,6 +20,7 @@ from barnabas.coordinator.transactions.coordinator import (
 from barnabas.coordinator.transactions.transaction import State, Transaction
 from barnabas.coordinator.transactions.transaction_records import read_transaction
 from barnabas.errors import CoordinatorNotAvailable, KafkaError
+from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 SETTINGS = TransactionSettings(
     timeout_max_ms=60_000, id_expiration_ms=3_600_000, retry_ms=20, retry_max_ms=100
@@ -94,6 +99,7 @@ class World:
         self.next_id = 0
         self.expected = 0  # how often logs were told of a transaction
         self.journal = Journal()
+        self._partitions = PartitionTable(SystemCalls(), Epochs(), node_id=1, durability="fsync")
         self.on_order: Callable[[Any], object] = lambda order: None
         self.start()
 
@@ -110,6 +116,7 @@ class World:
             expect=self._expected,
             version_level=lambda: self.version_level,
             settings=self.settings,
+            ids=TransactionLane(self._partitions, TRANSACTION_STATE, CONSUMER_OFFSETS, None),
         )
         records = [Record(value, key) for key, value in self.journal.records]
         self.coordinator.replay(0, LoadedBatch(records))  # type: ignore[arg-type]
@@ -126,11 +133,12 @@ class World:
     def _expected(self, topic: str, index: int, producer_id: int, epoch: int) -> None:
         """Only what belongs to a transaction that has begun, and whose end is yet to be decided."""
         self.expected += 1
-        now = [found.now for found in self.coordinator.ids.values()]
+        newest = dict(read_transaction(Record(value, key)) for key, value in self.journal.records)
         assert any(
             (row.producer_id, row.producer_epoch, row.state) == (producer_id, epoch, State.ONGOING)
             and (topic, index) in row.partitions
-            for row in now
+            for row in newest.values()
+            if row is not None
         )
 
     def _new_id(self) -> int:

@@ -225,8 +225,8 @@ class Coordinators(RuleBasedStateMachine):
             self.world.timers.run()
             self.world.coordinator.abort_timed_out()
         self.settle()
-        for found in self.world.coordinator.ids.values():
-            assert found.now.state in IDLE and found.pending is None
+        for found in self.world.coordinator.find_all():
+            assert found.now.state in IDLE and not found.is_pending
         for rows in self.partitions.values():
             assert all(row.outcome is not None for row in rows), "a transaction hangs"
         for records, outcome in self.promised:

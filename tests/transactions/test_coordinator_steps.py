@@ -41,8 +41,17 @@ def ended(world, producer, commit=True, version=0, name="x", connection=0):
     return answer.told[1:]
 
 
+def now(world, name="x"):
+    return world.coordinator.find(name).now
+
+
 def state(world, name="x"):
-    return world.coordinator.ids[name].now.state
+    return now(world, name).state
+
+
+def exhaust(world):
+    """The producer has the last epoch but one."""
+    world.coordinator.ids.put("x", 0, 0, now(world)._replace(producer_epoch=EPOCH_MAX - 1))
 
 
 def test_logs_are_told_of_partitions_that_clients_add_themselves():
@@ -170,14 +179,13 @@ def test_a_late_end_of_the_second_version_is_fenced_by_its_epoch():
 def test_a_producer_whose_epochs_are_used_up_gets_another_id(version):
     world = World()
     first, _ = ready(world)
-    found = world.coordinator.ids["x"]
-    found.now = found.now._replace(producer_epoch=EPOCH_MAX - 1)
+    exhaust(world)
     producer = first, EPOCH_MAX - 1
     added(world, producer, ROW, version=version)
     after = ended(world, producer, version=version)
     if version == 2:
         assert after == (first + 1, 0)
-        assert found.now.previous_producer_id == first
+        assert now(world).previous_producer_id == first
         assert ended(world, producer, version=2) == after  # it did not hear of its new id
         world.crash()
         assert ended(world, producer, version=2) == after
@@ -192,14 +200,13 @@ def test_a_producer_whose_epochs_are_used_up_gets_another_id(version):
 def test_a_new_producer_that_ends_epochs_by_fencing_gets_another_id():
     world = World()
     first, _ = ready(world)
-    found = world.coordinator.ids["x"]
-    found.now = found.now._replace(producer_epoch=EPOCH_MAX - 1)
+    exhaust(world)
     added(world, (first, EPOCH_MAX - 1), ROW)
     answer = Answer()
     world.coordinator.init_producer_id("x", 1000, None, answer)
     world.settle()
     assert isinstance(answer.error, ConcurrentTransactions)
-    assert found.now.producer_epoch == EPOCH_MAX
+    assert now(world).producer_epoch == EPOCH_MAX
     assert ready(world) == (first + 1, 0)
 
 
@@ -239,9 +246,9 @@ def test_ids_that_nobody_uses_are_forgotten_but_not_open_transactions():
     world.now_ms += SETTINGS.id_expiration_ms
     assert world.coordinator.expire_ids() == 1
     world.settle()
-    assert set(world.coordinator.ids) == {"busy"}
+    assert set(world.coordinator.ids.names()) == {"busy"}
     world.crash()
-    assert set(world.coordinator.ids) == {"busy"}
+    assert set(world.coordinator.ids.names()) == {"busy"}
     with pytest.raises(InvalidProducerIdMapping):
         world.coordinator.end("idle", 1, 0, True, 0, Answer())
 

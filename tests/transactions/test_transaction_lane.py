@@ -22,6 +22,8 @@ from transactions.lane_twins import (
 
 from barnabas.cext.coordinator.transactions import TransactionLane
 from barnabas.coordinator.journal import id_hash
+from barnabas.coordinator.transactions.coordinator import LOADING
+from barnabas.coordinator.transactions.transaction import State, Transaction
 from barnabas.wire import request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -159,15 +161,18 @@ def test_an_id_of_many_partitions_stays_with_python(broker):
         assert writer.ask(writer.add_frame([(topic, range(30, 40))], 3))
     wanted = {(topic, index) for topic in TOPICS for index in range(40)}
     assert known(broker, "many").now.partitions == wanted
-    assert writer.ask(writer.offsets_frame(3)) and lane_of(broker).lent == 1
+    served = lane_of(broker).served
+    assert writer.ask(writer.offsets_frame(3)) and lane_of(broker).served == served + 1
     for index in range(120, 129):  # 128 are the most
         create_topic(broker.bootstrap_servers, f"more-{index}", 1)
         assert writer.add(writer.producer, 0, topic=f"more-{index}") == [0]
     assert len(known(broker, "many").now.partitions) == 130
-    assert writer.add(writer.producer, 1, topic="a") == [0] and lane_of(broker).lent == 0
-    assert writer.end(writer.producer, True) == 0
+    served = lane_of(broker).served
+    assert writer.add(writer.producer, 0, topic="more-119") == [3]
+    assert writer.end(writer.producer, True) == 0 and lane_of(broker).served == served
     writer.settle()
-    assert lane_of(broker).lent == 1
+    assert writer.add(writer.producer, 1, topic="a") == [0]
+    assert lane_of(broker).served == served + 1
     writer.wire.close()
 
 
@@ -331,27 +336,53 @@ def test_offsets_of_many_producers_while_others_look(broker):
 def test_an_id_whose_partition_goes_is_not_served_here(broker):
     writer = Writer(broker, "gone")
     transactions = broker.node.serving.coordinators.transactions
-    assert lane_of(broker).lent == 1
+    assert lane_of(broker).count == 1
     transactions.unloaded(transactions.journal.partition_of("gone"))
-    assert lane_of(broker).lent == 0
+    assert lane_of(broker).count == 0
     assert writer.add(writer.producer, 0, topic="a") == [49]  # INVALID_PRODUCER_ID_MAPPING
     assert lane_of(broker).served == 0
     writer.wire.close()
 
 
-def test_what_was_lent_in_another_leader_epoch_goes_to_python(broker):
+def test_an_id_of_another_leader_epoch_goes_to_python(broker):
     writer = Writer(broker, "epochs")
-    row = known(broker, "epochs")
-    row.recall()
-    row.lend(lane_of(broker), 99, 2, lambda *_: None)
-    assert lane_of(broker).lent == 1
+    found = known(broker, "epochs")
+    lane_of(broker).put("epochs", found.partition, 99, found.now)
     assert writer.add(writer.producer, 0, topic="a") == [0] and lane_of(broker).served == 0
-    # Python has lent it anew.
-    assert writer.add(writer.producer, 1, topic="a") == [0] and lane_of(broker).served == 1
+    assert known(broker, "epochs").now.partitions == {("a", 0)}
     writer.wire.close()
 
 
-def test_nothing_is_lost_between_lending_and_looking(broker):
+def test_an_id_is_not_served_while_python_writes_a_step(broker):
+    """Its record would be overtaken in the log."""
+    writer = Writer(broker, "written")
+    assert writer.add(writer.producer, 0, topic="a") == [0]
+    lane, found = lane_of(broker), known(broker, "written")
+    token = lane.begin("written", found.step)
+    served = lane.served
+    assert writer.add(writer.producer, 1, topic="a", settle=False) == [51]
+    assert writer.end(writer.producer, True, settle=False) == 51
+    assert lane.served == served and known(broker, "written").now == found.now
+    lane.finish("written", token)
+    assert writer.end(writer.producer, True, settle=False) == 0 and lane.served == served + 1
+    writer.wire.close()
+
+
+def test_an_id_is_not_served_while_its_partition_loads(broker):
+    """Records that follow may say otherwise."""
+    writer = Writer(broker, "loads")
+    found, lane = known(broker, "loads"), lane_of(broker)
+    rows = frozenset([("a", 0)])
+    open_one = found.now._replace(state=State.ONGOING, partitions=rows)
+    lane.put("loads", found.partition, LOADING, open_one)
+    assert writer.add(writer.producer, 0, topic="a") == [0] and lane.served == 0
+    epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
+    assert lane.open(found.partition, epoch) == []
+    assert writer.add(writer.producer, 1, topic="a") == [0] and lane.served == 1
+    writer.wire.close()
+
+
+def test_nothing_is_lost_while_others_look(broker):
     """Many look at the id while it grows; what was answered is there from then on."""
     writer = Writer(broker, "watched")
     added: set[int] = set()
@@ -389,14 +420,92 @@ def test_nothing_is_lost_between_lending_and_looking(broker):
     writer.wire.close()
 
 
-def test_lending_has_its_limits(broker):
-    lane = TransactionLane(broker.node.loaded.table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
-    given, last = (0, 0, 1, 3, 2, 0, 1000, 1), (5, 6, -1, 1, range(9), [7])
-    key = b"\0\0\0\1x"
-    assert lane.recall(key) is None
-    assert not lane.lend(key, *given, [("t", i) for i in range(129)], *last)
-    assert lane.lend(key, *given, [("t", 1), ("s", 2), ("t", 0)], *last)
-    assert not lane.lend(key, *given, [], *last)  # it is lent
-    assert lane.lent == 1
-    assert lane.recall(key) == (1, None, 5, 6, (3, 2, 0), list(range(1, 9)), [7])
-    assert lane.recall(key) is None and lane.lent == 0
+@pytest.fixture
+def ids(broker):
+    """A table of its own."""
+    table = TransactionLane(broker.node.loaded.table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
+    rows = frozenset((f"t{i % 7}", i) for i in range(200))
+    table.put("x", 3, 5, OPEN._replace(partitions=rows))
+    return table
+
+
+OPEN = Transaction(
+    7, 3, 1000, State.ONGOING, start_ms=5, update_ms=6, previous_producer_id=8, last_epoch=2
+)
+
+
+def test_an_id_is_given_back_as_it_was_put(ids):
+    partition, step, is_pending, fields = ids.get("x")
+    assert (partition, is_pending, len(fields[4])) == (3, False, 200)
+    assert Transaction._make(fields) == OPEN._replace(partitions=fields[4])
+    later = OPEN._replace(state=State.PREPARE_COMMIT, next_producer_id=9, client_version=2)
+    ids.put("x", 3, 5, later)
+    assert ids.get("x")[1] > step and Transaction._make(ids.get("x")[3]) == later
+    assert ids.get("y") is None and ids.count == 1 and ids.names() == ["x"]
+    ids.remove("x")
+    assert ids.get("x") is None and ids.count == 0
+
+
+def test_a_step_follows_only_what_was_read(ids):
+    step = ids.get("x")[1]
+    token = ids.begin("x", step)
+    assert token and ids.get("x")[2] and not ids.begin("x", step)
+    ids.finish("x", token)
+    assert ids.get("x")[1:3] == (step, False)
+    token = ids.begin("x", step)
+    ids.finish("x", token + 1, OPEN)  # another one's
+    assert ids.get("x")[2]
+    ids.finish("x", token, OPEN._replace(state=State.COMPLETE_ABORT))
+    assert ids.get("x")[3][3] == State.COMPLETE_ABORT and not ids.begin("x", step)
+    assert not ids.begin("y", 0)
+
+
+def test_a_step_that_ends_after_its_id_was_loaded_anew_changes_nothing(ids):
+    token = ids.begin("x", ids.get("x")[1])
+    assert ids.forget(4) == [] and ids.forget(3) == ["x"]
+    ids.finish("x", token, OPEN)
+    assert ids.get("x") is None
+    ids.put("x", 3, 6, OPEN)
+    ids.finish("x", token, OPEN._replace(producer_epoch=9))
+    ids.remove("x", token)
+    assert ids.get("x")[3][1] == 3
+
+
+def test_ids_are_found_by_what_is_due(ids):
+    idle = OPEN._replace(state=State.COMPLETE_COMMIT)
+    prepared = OPEN._replace(state=State.PREPARE_ABORT)
+    ids.put("idle", 3, 5, idle)
+    ids.put("prepared", 3, 5, prepared)
+    ids.put("elsewhere", 2, LOADING, prepared)
+    assert sorted(ids.late(1006)) == ["prepared", "x"] and ids.late(1005) == ["prepared"]
+    assert ids.unused(6) == ["idle"] and ids.unused(5) == []
+    assert not ids.order("x", ids.get("x")[1])
+    assert ids.order("prepared", ids.get("prepared")[1])
+    assert not ids.order("prepared", ids.get("prepared")[1])
+    assert ids.late(1005) == []
+    assert ids.open(2, 5) == ["elsewhere"] and ids.late(1005) == ["elsewhere"]
+    token = ids.begin("idle", ids.get("idle")[1])
+    assert token and ids.unused(6) == []
+
+
+def test_the_connections_of_an_id(ids):
+    """The newest eight of each kind, which take no other's place when they come late."""
+    step = ids.get("x")[1]
+    for connection_id in range(1, 10):
+        assert ids.takes_part("x", step, connection_id)
+    ids.finish("x", ids.begin("x", step), OPEN._replace(state=State.COMPLETE_COMMIT))
+    assert not ids.was_left_on("x", 9)
+    token = ids.begin("x", ids.get("x")[1], 20)
+    assert token and not ids.takes_part("x", ids.get("x")[1], 3)
+    assert [at for at in range(30) if ids.was_left_on("x", at)] == list(range(2, 10))
+    ids.finish("x", token)
+    ids.forget_connections("x")
+    assert not ids.was_left_on("x", 9)
+
+
+def test_many_ids_leave_with_their_partition(ids):
+    for at in range(3000):
+        ids.put(f"many-{at}", at % 3, 5, OPEN)
+    assert len(ids.forget(0)) == 1000 and len(ids.forget(3)) == 1
+    assert sorted(ids.names()) == sorted(f"many-{at}" for at in range(3000) if at % 3)
+    assert ids.count == 2000 and all(ids.get(name) for name in ids.names())

@@ -28,7 +28,7 @@ class TransactionAdministration:
         coordinator = self._coordinator
         with coordinator.lock:
             coordinator.check(name)
-            found = coordinator.ids.get(name)
+            found = coordinator.find(name)
             if found is None:
                 raise TransactionalIdNotFound()
             return found.now
@@ -45,8 +45,7 @@ class TransactionAdministration:
             raise CoordinatorLoadInProgress()
         coordinator = self._coordinator
         now_ms = coordinator.wall_ms()
-        with coordinator.lock:
-            rows = [(found.name, found.now) for found in coordinator.ids.values()]
+        rows = [(found.name, found.now) for found in coordinator.find_all()]
         return [
             (name, now)
             for name, now in rows

@@ -1,10 +1,14 @@
 """The transaction coordinator: every id whose partition of __transaction_state this node leads.
 
 What the handlers of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn call, and the
-verification of produced batches. One lock over all ids; what happens under it is short and never
-waits. A step is journalled first and counts when it is durable; while one is under way, every
-request about the id is told CONCURRENT_TRANSACTIONS. Answers go out through callables, without the
-lock, on whichever thread has them.
+verification of produced batches. The ids are in a native table (cext/coordinator/transactions.pyx),
+whose native handlers take the plain steps. Every other step is taken here: `find` reads the id,
+`_step` announces the step to the table, writes it to the journal and stores it in the table when it
+is durable. Where the id has changed since it was read, `_step` does nothing and its caller looks
+again. While a step is under way, every request about the id is answered CONCURRENT_TRANSACTIONS.
+
+One lock over all of this; what happens under it is short and never waits. Answers go out through
+callables, without the lock, on whichever thread has them.
 
 The end of a transaction is decided by its Prepare record. The client is answered then; markers go
 to all its partitions, and when they are durable the Complete record follows. A coordinator that
@@ -16,9 +20,6 @@ gave a connection up sends on a new one: an EndTxn is put off when the transacti
 begun on another connection than the one it comes from, and that one had begun an earlier one
 (docs/decisions/late-end-of-transaction.md). From version 2 on the epoch tells.
 
-An id that has nothing under way is lent to the network threads, which begin its transactions, let
-them grow and end them, until anybody here looks at the id again (transactional_id.py).
-
 Clock, timers, journal, producer ids and the writer of markers are passed in. Next: transaction.py,
 and coordinator/txn_markers.py for the markers; administration.py lists and describes.
 """
@@ -28,12 +29,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.coordinator.transactions import TransactionLane
 from barnabas.coordinator.transactions.transaction import (
     BUMPS_EPOCH,
-    IDLE,
     NO_EPOCH,
     NO_PRODUCER_ID,
     PREPARED,
@@ -43,9 +45,11 @@ from barnabas.coordinator.transactions.transaction import (
 )
 from barnabas.coordinator.transactions.transaction_records import (
     read_transaction,
+    transaction_key,
     transaction_value,
+    value_version,
 )
-from barnabas.coordinator.transactions.transactional_id import Lane, TransactionalId
+from barnabas.coordinator.transactions.transactional_id import TransactionalId
 from barnabas.coordinator.txn_markers import MarkerOrder
 from barnabas.errors import (
     ConcurrentTransactions,
@@ -68,6 +72,7 @@ log = logging.getLogger("barnabas.transactions")
 
 RETRY_MS = 100  # until a Complete record that could not be written is tried again
 WAITING_MAX = 16  # requests of one id that wait for a step to be over
+LOADING = -1  # in place of a leader epoch
 
 Entry = tuple[bytes, bytes | None]
 Done = Callable[[KafkaError | None], object]
@@ -128,20 +133,21 @@ class TransactionCoordinator:
         expect: Expect,
         version_level: Callable[[], int],
         settings: TransactionSettings,
-        lane: Lane | None = None,
+        ids: TransactionLane,
     ) -> None:
-        """`lane`: takes steps of ids that it is lent."""
+        """`ids`: the table, which this coordinator shares with native handlers."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
         self.version_level = version_level
         self.lock = threading.RLock()
-        self.ids: dict[str, TransactionalId] = {}
+        self.ids = ids
         self._timers = timers
         self._new_producer_id = new_producer_id
         self._write_markers = write_markers
         self._expect = expect
-        self._lane = lane
+        self._waiting: dict[str, list[Callable[[], object]]] = {}  # for a step of an id to be over
+        self.follow_version()
 
     # -- finding an id --------------------------------------------------------------------------
 
@@ -156,8 +162,28 @@ class TransactionCoordinator:
         self.journal.check(partition)
         return partition
 
+    def find(self, name: str) -> TransactionalId | None:
+        """An id as it is now."""
+        row = self.ids.get(name)
+        if row is None:
+            return None
+        partition, step, is_pending, fields = row
+        now = Transaction._make(fields)
+        return TransactionalId(
+            name, partition, step, is_pending, now._replace(state=State(now.state))
+        )
+
+    def find_all(self) -> list[TransactionalId]:
+        """Every id; each as it is when its turn comes."""
+        found = (self.find(name) for name in self.ids.names())
+        return [row for row in found if row is not None]
+
+    def follow_version(self) -> None:
+        """The level of transaction.version may have changed: native handlers write its records."""
+        self.ids.value_version = value_version(self.version_level())
+
     def _known(self, name: str) -> TransactionalId:
-        found = self.ids.get(name)
+        found = self.find(name)
         if found is None:
             self.check(name)
             raise InvalidProducerIdMapping()
@@ -171,42 +197,44 @@ class TransactionCoordinator:
         found: TransactionalId,
         after: Transaction,
         done: Done,
+        *,
         added: Iterable[TopicPartition] = (),
-    ) -> None:
-        """Under the lock: journals a step. `done` is called without it. The logs of what was added
-        are told under the lock, so that no end of the transaction comes first."""
-        found.pending = after
+        connection_id: int | None = None,
+    ) -> bool:
+        """Under the lock: journals a step. `done` is called without it. False: the id has changed
+        since it was found, and nothing was done.
+
+        `connection_id`: takes part in the transaction. The logs of the partitions in `added` expect
+        the transaction before the table has it, so that no end of the transaction comes first."""
+        name = found.name
+        token = self.ids.begin(name, found.step, connection_id)
+        if not token:
+            return False
         value = transaction_value(after, self.version_level())
 
         def stored(error: KafkaError | None) -> None:
             with self.lock:
-                found.pending = None
                 if error is None:
-                    found.now = after
                     for topic, index in added:
                         self._expect(topic, index, after.producer_id, after.producer_epoch)
-                    self._lend(found)
-                waiting, found.waiting = found.waiting, []
+                self.ids.finish(name, token, after if error is None else None)
+                waiting = self._waiting.pop(name, [])
             done(_as_kafka_says(error))
             for call in waiting:
                 call()
 
         try:
-            self.journal.append(found.partition, [(found.key, value)], stored)
+            self.journal.append(found.partition, [(transaction_key(name), value)], stored)
         except KafkaError as error:
-            found.pending = None
+            self.ids.finish(name, token)
             raise _as_kafka_says(error) or error from None
+        return True
 
-    def _lend(self, found: TransactionalId) -> None:
-        """Under the lock: its next steps need no thought, unless somebody waits with one."""
-        if self._lane is not None and not found.waiting and self.ids.get(found.name) is found:
-            epoch = self.journal.leader_epoch(found.partition)
-            found.lend(self._lane, epoch, self.version_level(), self._order_markers)
-
-    def _wait(self, found: TransactionalId, again: Callable[[], object]) -> bool:
-        """Calls `again` when the step under way, or the markers, are over, or after some time.
-        False: too many wait already."""
-        if len(found.waiting) >= WAITING_MAX:
+    def _wait(self, name: str, again: Callable[[], object]) -> bool:
+        """Under the lock: calls `again` when the step under way, or the markers, are over, or after
+        some time. False: too many wait already."""
+        waiting = self._waiting.setdefault(name, [])
+        if len(waiting) >= WAITING_MAX:
             return False
         called = threading.Lock()  # taken by whoever comes first
 
@@ -214,7 +242,7 @@ class TransactionCoordinator:
             if called.acquire(blocking=False):
                 again()
 
-        found.waiting.append(once)
+        waiting.append(once)
         self._timers.after(self.settings.retry_max_ms, once)
         return True
 
@@ -232,21 +260,26 @@ class TransactionCoordinator:
             raise InvalidTransactionTimeout()
         with self.lock:
             partition = self.check(name)
-            found = self.ids.get(name)
-            if found is None:
-                now = Transaction(self._new_producer_id(), NO_EPOCH, timeout_ms)
-                found = self.ids[name] = TransactionalId(name, partition, now)
-            found.check_settled()
-            now = found.now
-            if expected is not None and not _may_come_back(now, *expected):
-                raise ProducerFenced()
-            if now.state == State.ONGOING:
-                self._fence(found, lambda error: done(error or ConcurrentTransactions(), -1, -1))
-                return
-            after = self._next_producer(now, timeout_ms, expected)
-            found.connections.clear()
-            found.begun_by.clear()
-            self._step(found, after, lambda error: done(error, *_producer_of(after)))
+            while True:
+                found = self.find(name)
+                if found is None:
+                    new = Transaction(self._new_producer_id(), NO_EPOCH, timeout_ms)
+                    self.ids.put(name, partition, self.journal.leader_epoch(partition), new)
+                    continue
+                found.check_settled()
+                if expected is not None and not _may_come_back(found.now, *expected):
+                    raise ProducerFenced()
+                if found.now.state == State.ONGOING:
+                    if self._fence(
+                        found, lambda error: done(error or ConcurrentTransactions(), -1, -1)
+                    ):
+                        return
+                    continue
+                after = self._next_producer(found.now, timeout_ms, expected)
+                answer = partial(_answer_producer, done, after)
+                if self._step(found, after, answer):
+                    self.ids.forget_connections(name)
+                    return
 
     def _next_producer(
         self, now: Transaction, timeout_ms: int, expected: tuple[int, int] | None
@@ -257,10 +290,11 @@ class TransactionCoordinator:
             return now.with_producer_id(self._new_producer_id(), timeout_ms, recovers, now_ms)
         return now.with_next_epoch(timeout_ms, None if expected is None else expected[1], now_ms)
 
-    def _fence(self, found: TransactionalId, done: Done) -> None:
-        """Under the lock: aborts an ongoing transaction with an epoch that nobody has."""
+    def _fence(self, found: TransactionalId, done: Done) -> bool:
+        """Under the lock: aborts an ongoing transaction with an epoch that no producer has. False:
+        see `_step`."""
         after = found.now.fenced(self.version_level(), self.wall_ms())
-        self._step(found, after, lambda error: self._decided(found, after, error, done))
+        return self._step(found, after, lambda error: self._decided(found.name, error, done))
 
     # -- a transaction --------------------------------------------------------------------------
 
@@ -290,20 +324,24 @@ class TransactionCoordinator:
                 done(error)
 
         with self.lock:
-            found = self._known(name)
-            try:
-                found.check_settled()
-            except ConcurrentTransactions:
-                if waits and self._wait(found, again):
-                    return
-                raise
-            found.check_producer(producer_id, epoch)
-            found.takes_part(connection_id, begins=found.now.state != State.ONGOING)
-            if found.now.state != State.ONGOING or not added <= found.now.partitions:
+            while True:
+                found = self._known(name)
+                try:
+                    found.check_settled()
+                except ConcurrentTransactions:
+                    if waits and self._wait(name, again):
+                        return
+                    raise
+                found.check_producer(producer_id, epoch)
+                if found.now.state == State.ONGOING and added <= found.now.partitions:
+                    if self.ids.takes_part(name, found.step, connection_id):
+                        break
+                    continue
                 after = found.now.with_partitions(added, version, self.wall_ms())
-                # Clients that leave the adding to us ask with the batch itself.
-                self._step(found, after, done, () if version >= BUMPS_EPOCH else added)
-                return
+                # Logs of clients that leave the adding to the broker began a verification.
+                expecting = () if version >= BUMPS_EPOCH else added
+                if self._step(found, after, done, added=expecting, connection_id=connection_id):
+                    return
         done(None)
 
     def add_for_append(
@@ -360,47 +398,65 @@ class TransactionCoordinator:
     ) -> None:
         """EndTxn. `done` gets the producer id and epoch to go on with."""
         with self.lock:
-            found = self._known(name)
-            if version >= BUMPS_EPOCH:
-                found.check_settled()
-                begins_end = _ends_bumping(found.now, producer_id, epoch, commit)
-            else:
-                found.check_producer(producer_id, epoch)
-                found.check_settled()
-                begins_end = _ends(found.now, commit)
-                if begins_end and found.was_left_on(connection_id):
-                    log.warning(
-                        "an EndTxn of %s came late, from a connection that its producer has left:"
-                        " it is put off",
-                        name,
-                    )
-                    raise ConcurrentTransactions()
-            if begins_end:
-                self._end(found, commit, version, done)
-                return
-            told = _producer_of(found.now)
-        done(None, *told)
+            self._carry_out(name)
+            while True:
+                found = self._known(name)
+                if not self._begins_end(found, producer_id, epoch, commit, version, connection_id):
+                    break
+                if self._end(found, commit, version, done):
+                    return
+        done(None, *_producer_of(found.now))
 
-    def _end(self, found: TransactionalId, commit: bool, version: int, done: DoneProducer) -> None:
+    def _begins_end(
+        self,
+        found: TransactionalId,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        version: int,
+        connection_id: int,
+    ) -> bool:
+        """Under the lock: whether EndTxn begins an end; False: it was answered before. Raises what
+        refuses it."""
+        if version >= BUMPS_EPOCH:
+            found.check_settled()
+            return _ends_bumping(found.now, producer_id, epoch, commit)
+        found.check_producer(producer_id, epoch)
+        found.check_settled()
+        begins_end = _ends(found.now, commit)
+        if begins_end and self.ids.was_left_on(found.name, connection_id):
+            log.warning(
+                "an EndTxn of %s came late, from a connection that its producer has left:"
+                " it is put off",
+                found.name,
+            )
+            raise ConcurrentTransactions()
+        return begins_end
+
+    def _end(self, found: TransactionalId, commit: bool, version: int, done: DoneProducer) -> bool:
         next_id = NO_PRODUCER_ID
         if version >= BUMPS_EPOCH and found.now.is_exhausted:
             next_id = self._new_producer_id()
         after = found.now.prepared(commit, version, next_id, self.wall_ms())
-        told = _producer_of(after.completed(after.update_ms))
-        answer: Done = lambda error: done(error, *told)  # noqa: E731
-        self._step(found, after, lambda error: self._decided(found, after, error, answer))
+        answer = partial(_answer_producer, done, after.completed(after.update_ms))
+        return self._step(found, after, lambda error: self._decided(found.name, error, answer))
 
     # -- markers --------------------------------------------------------------------------------
 
-    def _decided(
-        self, found: TransactionalId, after: Transaction, error: KafkaError | None, done: Done
-    ) -> None:
+    def _decided(self, name: str, error: KafkaError | None, done: Done) -> None:
         """The Prepare record is durable, or is not."""
         done(error)
         if error is None:
-            self._order_markers(found, after)
+            self._carry_out(name)
 
-    def _order_markers(self, found: TransactionalId, prepared: Transaction) -> None:
+    def _carry_out(self, name: str) -> None:
+        """Orders the markers of an end that was decided, once."""
+        found = self.find(name)
+        if found is None or found.now.state not in PREPARED or found.is_pending:
+            return
+        if not self.ids.order(name, found.step):
+            return
+        prepared = found.now
         order = MarkerOrder(
             prepared.producer_id,
             prepared.producer_epoch,
@@ -410,75 +466,76 @@ class TransactionCoordinator:
             prepared.partitions,
         )
         if order.partitions:
-            self._write_markers(order, lambda: self._complete(found, prepared))
+            self._write_markers(order, lambda: self._complete(name, found.step))
         else:
-            self._complete(found, prepared)
+            self._complete(name, found.step)
 
-    def _complete(self, found: TransactionalId, prepared: Transaction) -> None:
-        """Every marker is durable."""
+    def _complete(self, name: str, step: int) -> None:
+        """Every marker is durable of what was prepared by `step`."""
 
         def done(error: KafkaError | None) -> None:
             if error is not None:
-                self._timers.after(RETRY_MS, lambda: self._complete(found, prepared))
+                self._timers.after(RETRY_MS, lambda: self._complete(name, step))
 
         with self.lock:
-            if self.ids.get(found.name) is not found or found.now is not prepared:
+            found = self.find(name)
+            if found is None or found.step != step:
                 return  # another node coordinates the id by now
-            if found.pending is not None:
-                return  # this is being written already
             try:
-                self._step(found, prepared.completed(self.wall_ms()), done)
+                # Where this record is being written already, `_step` does nothing.
+                self._step(found, found.now.completed(self.wall_ms()), done)
             except KafkaError as error:
-                log.info("%s is not complete yet: %s", found.name, error)
+                log.info("%s is not complete yet: %s", name, error)
                 done(error)
 
     # -- what comes again -----------------------------------------------------------------------
 
     def abort_timed_out(self) -> int:
-        """Aborts transactions that are open for longer than they may be; how many."""
+        """Aborts transactions that are open for longer than they may be; how many. Carries out ends
+        that a native handler decided and could not carry out."""
         aborted = 0
         with self.lock:
             now_ms = self.wall_ms()
-            late = [
-                found
-                for found in self.ids.values()
-                if found.now.state == State.ONGOING
-                and found.pending is None
-                and found.now.start_ms + found.now.timeout_ms < now_ms
-            ]
-            for found in late:
+            for name in self.ids.late(now_ms):
+                self._carry_out(name)
+                found = self.find(name)
+                if found is None or not found.now.is_late(now_ms):
+                    continue
                 try:
-                    self._fence(found, _log_failure(found.name))
-                    aborted += 1
+                    aborted += self._fence(found, _log_failure(name))
                 except KafkaError as error:
-                    log.info("the transaction of %s cannot be aborted yet: %s", found.name, error)
+                    log.info("the transaction of %s cannot be aborted yet: %s", name, error)
         return aborted
 
     def expire_ids(self) -> int:
-        """Forgets ids that nobody has used for transactional.id.expiration.ms; how many."""
+        """Forgets ids that were not used for transactional.id.expiration.ms; how many."""
         expired = 0
         with self.lock:
             oldest_ms = self.wall_ms() - self.settings.id_expiration_ms
-            for found in list(self.ids.values()):
-                now = found.now
-                if now.state in IDLE and found.pending is None and now.update_ms <= oldest_ms:
+            for name in self.ids.unused(oldest_ms):
+                found = self.find(name)
+                if found is not None and found.now.is_unused(oldest_ms):
                     expired += self._forget(found)
         return expired
 
     def _forget(self, found: TransactionalId) -> bool:
-        found.pending = found.now
+        """Under the lock."""
+        name = found.name
+        token = self.ids.begin(name, found.step)
+        if not token:
+            return False
 
         def stored(error: KafkaError | None) -> None:
-            with self.lock:
-                found.pending = None
-                if error is None and self.ids.get(found.name) is found:
-                    del self.ids[found.name]
+            if error is None:
+                self.ids.remove(name, token)
+            else:
+                self.ids.finish(name, token)
 
         try:
-            self.journal.append(found.partition, [(found.key, None)], stored)
+            self.journal.append(found.partition, [(transaction_key(name), None)], stored)
         except KafkaError as error:
-            found.pending = None
-            log.info("%s is kept for now: %s", found.name, error)
+            self.ids.finish(name, token)
+            log.info("%s is kept for now: %s", name, error)
             return False
         return True
 
@@ -496,29 +553,20 @@ class TransactionCoordinator:
                     log.warning("record %d is passed over: %s", record.offset, error)
                     continue
                 if transaction is None:
-                    self.ids.pop(name, None)
+                    self.ids.remove(name)
                 else:
-                    self.ids[name] = TransactionalId(name, partition, transaction)
+                    self.ids.put(name, partition, LOADING, transaction)
 
     def loaded(self, partition: int) -> None:
         """What was decided before is carried out."""
-        with self.lock:
-            decided = [
-                found
-                for found in self.ids.values()
-                if found.partition == partition and found.now.state in PREPARED
-            ]
-        for found in decided:
-            self._order_markers(found, found.now)
+        for name in self.ids.open(partition, self.journal.leader_epoch(partition)):
+            self._carry_out(name)
 
     def unloaded(self, partition: int) -> None:
         """Another node leads the partition."""
         with self.lock:
-            gone = [row for row in self.ids.values() if row.partition == partition]
-            for found in gone:
-                del self.ids[found.name]
-                found.leave()
-            waiting = [call for found in gone for call in found.waiting]
+            gone = self.ids.forget(partition)
+            waiting = [call for name in gone for call in self._waiting.pop(name, ())]
         for call in waiting:
             call()
 
@@ -528,6 +576,12 @@ COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 def _producer_of(transaction: Transaction) -> tuple[int, int]:
     return transaction.producer_id, transaction.producer_epoch
+
+
+def _answer_producer(
+    done: DoneProducer, transaction: Transaction, error: KafkaError | None
+) -> None:
+    done(error, *_producer_of(transaction))
 
 
 def _may_come_back(now: Transaction, producer_id: int, epoch: int) -> bool:

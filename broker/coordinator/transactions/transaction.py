@@ -72,6 +72,13 @@ class Transaction(NamedTuple):
     def commits(self) -> bool:
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
+    def is_late(self, now_ms: int) -> bool:
+        """Whether it is open for longer than its timeout."""
+        return self.state == State.ONGOING and self.start_ms + self.timeout_ms < now_ms
+
+    def is_unused(self, oldest_ms: int) -> bool:
+        return self.state in IDLE and self.update_ms <= oldest_ms
+
     # -- a producer comes -----------------------------------------------------------------------
 
     def with_next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transaction:
