@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.cext.memory.histogram import Times
@@ -55,10 +55,10 @@ class Retention:
 
 
 def run_tasks(before: Serving) -> Running:
-    bound, loaded = before.before, before.before.before
+    loaded = before.before.before
     opened, start = loaded.before, loaded.before.before
     background, system, undo = start.background, start.system, start.undo
-    background.add("events", lambda: write_events(bound.reactor), lambda: EVENTS_PERIOD_MS)
+    background.add("events", partial(_log_closed, before), lambda: EVENTS_PERIOD_MS)
     background.add("offline-logs", loaded.replicas.try_offline, lambda: RETRY_MS)
     start.metrics.offline_partitions = loaded.replicas.offline_count
     failures = FailureLog(loaded.logs, system.monotonic_ns)
@@ -177,3 +177,8 @@ def _flush(loaded: Loaded, row: PartitionLog, times: Times) -> None:
         began_ns = start.system.monotonic_ns()
         row.handle.flush()
         times.add(start.system.monotonic_ns() - began_ns)
+
+
+def _log_closed(node: Serving) -> None:
+    write_events(node.before.reactor)
+    node.bad_requests.write()

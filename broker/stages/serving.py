@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,13 +31,13 @@ from barnabas.server.decode_pool import decode_threads
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, RequestHandlers
 from barnabas.stages.bound import Bound
 from barnabas.stages.loaded import Loaded
+from barnabas.telemetry.network_events import BadRequests
 from barnabas.telemetry.request_errors import RequestErrors
 
 if TYPE_CHECKING:
     from barnabas.controller.controller import Controller
     from barnabas.hooks.services import Services
 
-log = logging.getLogger("barnabas.node")
 
 DECODE_THREADS = 2
 HANDLER_THREADS = "num.io.threads"
@@ -67,6 +66,7 @@ class Serving(NamedTuple):
     controller: Controller | None  # only where nodes share the tree
     handlers: RequestHandlers
     errors: RequestErrors
+    bad_requests: BadRequests
 
 
 def serve(before: Bound) -> Serving:
@@ -87,8 +87,9 @@ def serve(before: Bound) -> Serving:
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
     undo.callback(decoders.stop)
     decoders.start()
-    errors = RequestErrors()
-    handlers = _request_handlers(before, administration, coordinators, errors)
+    errors, bad_requests = RequestErrors(), BadRequests()
+    undo.callback(bad_requests.write)
+    handlers = _request_handlers(before, administration, coordinators, errors, bad_requests)
     plugins.serving(lambda: _plugin_services(loaded, administration, coordinators))
     undo.callback(native.fetch.stop)
     undo.callback(handlers.join, HANDLERS_END_S)
@@ -97,7 +98,7 @@ def serve(before: Bound) -> Serving:
     handlers.start()
     native.fetch.start()
     before.reactor.start()
-    return Serving(before, administration, coordinators, controller, handlers, errors)
+    return Serving(before, administration, coordinators, controller, handlers, errors, bad_requests)
 
 
 def _lead_partitions(node: Bound) -> None:
@@ -179,7 +180,11 @@ def _controller(node: Bound, administration: Administration) -> Controller:
 
 
 def _request_handlers(
-    node: Bound, administration: Administration, coordinators: Coordinators, errors: RequestErrors
+    node: Bound,
+    administration: Administration,
+    coordinators: Coordinators,
+    errors: RequestErrors,
+    bad_requests: BadRequests,
 ) -> RequestHandlers:
     opened, start = node.before.before, node.before.before.before
     table = api_table()
@@ -189,7 +194,7 @@ def _request_handlers(
     dynamic = opened.dynamic
     handlers = RequestHandlers(
         node.reactor,
-        _answering(dispatcher, node.native.response_cache),
+        _answering(dispatcher, node.native.response_cache, bad_requests),
         dynamic.integer(HANDLER_THREADS),
         start.gate,
         lending,
@@ -307,13 +312,13 @@ def _random_below(limit: int) -> int:
     return int.from_bytes(os.urandom(8), "big") % limit
 
 
-def _answering(dispatcher: Dispatcher, kept: KeptAnswers) -> Answer:
+def _answering(dispatcher: Dispatcher, kept: KeptAnswers, bad_requests: BadRequests) -> Answer:
     def answer(pending: PendingRequest) -> bytes | None:
         try:
             frame = dispatcher.answer(pending, keeper(kept, pending))
             return ANSWERED_LATER if frame is None else frame
         except CloseConnection as error:
-            log.info("connection of %s:%d closed: %s", *pending.peer, error)
+            bad_requests.add(*pending.peer, str(error))
             return None
 
     return answer

@@ -1,19 +1,26 @@
-"""Logs why the network threads closed connections: at most one line for each peer and second.
+"""Logs why connections were closed: at most one line for each peer and second.
 
-The network threads put events into a bounded ring; a repeating task writes them down.
+The network threads put events into a bounded ring and request handlers add to BadRequests; a
+repeating task logs both.
 """
 
 import logging
+import threading
 
 from barnabas.cext.network.reactor import NetworkEvent, Reactor
 
 log = logging.getLogger("barnabas.network")
 PERIOD_MS = 1000
 
-# Reasons whose name says too little. %d is the event's number.
+HOSTS_MAX = 256  # of a second: BadRequests counts those of further hosts and logs their sum
+
+# Reasons whose name says too little. {detail} is the event's number.
 EXPLANATIONS = {
     "slow-request": "the client sent less than 64 KiB in a second of a request of which the broker"
-    " holds %d bytes, while other requests waited for memory (queued.max.request.bytes)",
+    " holds {detail} bytes, while other requests waited for memory (queued.max.request.bytes)",
+    "tls-client": "a TLS client on a PLAINTEXT listener; set security.protocol=PLAINTEXT in the"
+    " client",
+    "http-client": "an HTTP client on a PLAINTEXT listener, which serves the Kafka protocol alone",
 }
 
 
@@ -35,5 +42,48 @@ def write_events(reactor: Reactor) -> int:
 
 def _why(event: NetworkEvent) -> str:
     if event.reason in EXPLANATIONS:
-        return f"{event.reason}: {EXPLANATIONS[event.reason] % event.detail}"
+        return f"{event.reason}: {EXPLANATIONS[event.reason].format(detail=event.detail)}"
     return f"{event.reason} ({event.detail})"
+
+
+class BadRequests:
+    """Requests for which a request handler closed the connection; any thread adds them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hosts: dict[str, _Closed] = {}
+        self._others = 0
+
+    def add(self, host: str, port: int, why: str) -> None:
+        with self._lock:
+            closed = self._hosts.get(host)
+            if closed is not None:
+                closed.more += 1
+            elif len(self._hosts) < HOSTS_MAX:
+                self._hosts[host] = _Closed(port, why)
+            else:
+                self._others += 1
+
+    def write(self) -> int:
+        """Logs one line for each host of which a request was added since the last call; how many
+        lines."""
+        with self._lock:
+            hosts, self._hosts = self._hosts, {}
+            others, self._others = self._others, 0
+        for host, closed in hosts.items():
+            more = f", and {closed.more} more of this host" if closed.more else ""
+            log.info("connection of %s:%d closed: %s%s", host, closed.port, closed.why, more)
+        if others:
+            log.info("%d more connections of other hosts closed for bad requests", others)
+        return len(hosts) + bool(others)
+
+
+class _Closed:
+    """The first bad request of a host in a second, and the number of those after it."""
+
+    __slots__ = ("more", "port", "why")
+
+    def __init__(self, port: int, why: str) -> None:
+        self.port = port
+        self.why = why
+        self.more = 0

@@ -15,7 +15,7 @@ Next on the data path: the lanes (cext/network/handler.pxd), or cext/network/req
 from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
 from barnabas.cext.codec.buffer cimport Buffer, buffer_free
 from barnabas.cext.codec.cursor cimport (
@@ -65,6 +65,11 @@ cdef enum:
     PACE_BYTES_MIN = 65536          # a second
     PACE_NS = 1000000000
     SLOW_SMALL_COUNT = 2            # slow seconds of a request in a small buffer
+
+# The first four bytes of each method and of the preface of HTTP/2.
+cdef const char** HTTP_METHODS = [
+    b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"CONN", b"OPTI", b"TRAC", b"PATC", b"PRI ", NULL,
+]
 
 
 # ------------------------------------------------------------------ opening and closing
@@ -322,6 +327,19 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
 
 # ------------------------------------------------------------------ bytes in
 
+cdef int _foreign_client(const uint8_t* p) noexcept nogil:
+    """Why a frame is too large, by its first four bytes: RFC 8446 section 5.1 (a handshake record of
+    SSL 3.0 to TLS 1.3), RFC 9110 section 9 (a method), RFC 9113 section 3.4 (the preface)."""
+    cdef const char** method = HTTP_METHODS
+    if p[0] == 0x16 and p[1] == 3 and p[2] <= 4:
+        return WHY_TLS_CLIENT
+    while method[0] != NULL:
+        if memcmp(p, method[0], 4) == 0:
+            return WHY_HTTP_CLIENT
+        method += 1
+    return WHY_LARGE_FRAME
+
+
 cdef int _frame(NetThread* t, const uint8_t* p, int64_t present_bytes, int64_t* size) noexcept nogil:
     """FRAME_WHOLE, FRAME_PARTIAL (size -1 when not known yet) or why the connection must go."""
     size[0] = -1
@@ -333,7 +351,7 @@ cdef int _frame(NetThread* t, const uint8_t* p, int64_t present_bytes, int64_t* 
     if size[0] < HEADER_BYTES_MIN:
         return WHY_SHORT_FRAME
     if size[0] > atomic_load_i64(&t.network.limits[LIMIT_REQUEST_BYTES]):
-        return WHY_LARGE_FRAME
+        return _foreign_client(p)
     return FRAME_WHOLE if present_bytes - 4 >= size[0] else FRAME_PARTIAL
 
 

@@ -46,6 +46,8 @@ cdef enum:                      # why a connection was refused or closed
     WHY_NEGATIVE_FRAME
     WHY_SHORT_FRAME
     WHY_LARGE_FRAME
+    WHY_TLS_CLIENT              # a frame too large, whose first bytes begin a TLS handshake
+    WHY_HTTP_CLIENT             # likewise, with a method of HTTP
     WHY_BAD_HEADER
     WHY_LANE                    # a lane found the request malformed
     WHY_HANDLER                 # Python closed it, or let the request fall

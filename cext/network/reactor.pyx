@@ -56,8 +56,8 @@ LIMITS = {
 }
 
 cdef list REASONS = [
-    "peer", "negative-frame", "short-frame", "large-frame", "bad-header", "malformed-request",
-    "handler", "idle", "receive-timeout", "send-timeout", "slow-request", "file", "memory",
+    "peer", "negative-frame", "short-frame", "large-frame", "tls-client", "http-client", "bad-header",
+    "malformed-request", "handler", "idle", "receive-timeout", "send-timeout", "slow-request", "file", "memory",
     "max-connections-per-ip", "accept-failed", "stop",
 ]
 
