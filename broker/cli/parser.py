@@ -17,10 +17,9 @@ VARIABLE = ("?", "*", "+")  # values of `nargs` that end at an option, unless op
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` Did you mean NAME?`, or nothing."""
-    import difflib  # only when something is wrong
+    from barnabas.config import spelling  # the settings cost a start; only when something is wrong
 
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]}?" if found else ""
+    return spelling.nearest(word, known)
 
 
 def usage_error(text: str) -> NoReturn:

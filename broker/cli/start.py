@@ -13,7 +13,9 @@ import sys
 import time
 from queue import SimpleQueue
 
+from barnabas.cli.parser import usage_error
 from barnabas.config import BrokerConfig, ConfigError
+from barnabas.config.settings import UnknownSetting
 
 # Below the default of 5 ms a busy Python thread cannot hold up the Python lane for long; lower
 # still costs throughput where threads wait for each other. The process is the broker's own here.
@@ -62,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     try:
         config = BrokerConfig.load(arguments.config, arguments.settings)
+    except UnknownSetting as error:
+        usage_error(str(error))
     except ConfigError as error:
         for problem in error.problems:
             refuse(problem)

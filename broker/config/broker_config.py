@@ -18,11 +18,13 @@ from barnabas.config.listeners import Listener, Listeners, is_loopback
 from barnabas.config.properties import parse_properties
 from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
-from barnabas.config.settings import BROKER_SETTINGS, ConfigError, Setting
+from barnabas.config.settings import BROKER_SETTINGS, ConfigError, Setting, UnknownSetting
+from barnabas.config.spelling import nearest
 from barnabas.config.values import Value, parse_value
 
 # Keys that steer something other than the broker and stand in stock files.
 SILENT_PREFIXES = ("config.providers.", "plugin.")
+SUGGESTIONS_MAX = 20  # each compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 
 # Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
@@ -160,6 +162,7 @@ class BrokerConfig(TypedAccess):
             name, equals, value = text.partition("=")
             if not equals or not name.strip():
                 raise ConfigError(f"--set {text}: not a setting. Write --set name=value.")
+            _check_typed(name.strip())
             outside.append((name.strip(), value.strip(), "--set"))
         for name, value, origin in outside:
             if refers(value):
@@ -193,11 +196,7 @@ class BrokerConfig(TypedAccess):
 
     def unknown(self) -> dict[str, str]:
         """Settings the table does not have; plugins may."""
-        return {
-            name: text
-            for name, text in self.values.items()
-            if name not in BROKER_SETTINGS and listener_limit(name) is None
-        }
+        return {name: text for name, text in self.values.items() if not _is_known(name)}
 
     def without_effect(self) -> list[str]:
         """Settings that were given and that this build only accepts and reports."""
@@ -308,10 +307,11 @@ class BrokerConfig(TypedAccess):
 
     def _warn(self) -> None:
         unknown = [n for n in sorted(self.unknown()) if not n.startswith(SILENT_PREFIXES)]
-        for name in unknown:
+        for number, name in enumerate(unknown):
+            meant = nearest(name, BROKER_SETTINGS) if number < SUGGESTIONS_MAX else ""
             self.warnings.append(
-                f"{name}{self._where(name)}: this setting is not known. It is kept for plugins"
-                " and has no other effect; check the spelling."
+                f"{name}{self._where(name)}: this setting is not known.{meant} It is kept for"
+                " plugins and has no other effect; check the spelling."
             )
         bound = {listener.name.lower() for listener in self.listeners}
         for name in sorted(self.values):
@@ -362,6 +362,20 @@ class BrokerConfig(TypedAccess):
             )
         for listener in self._listeners.unbound:
             self.notices.append(f"{listener}: a controller listener, not bound.")
+
+
+def _is_known(name: str) -> bool:
+    return name in BROKER_SETTINGS or listener_limit(name) is not None
+
+
+def _check_typed(name: str) -> None:
+    """Refuse a name that no setting, no listener and no plugin can have."""
+    if not _is_known(base_name(name)) and not name.startswith(SILENT_PREFIXES):
+        meant = nearest(name, BROKER_SETTINGS)
+        raise UnknownSetting(
+            f"--set {name}: this setting is not known."
+            + (meant or " docs/settings.md lists all; those of plugins begin with `plugin.`.")
+        )
 
 
 def _read_file(

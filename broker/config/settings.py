@@ -47,6 +47,10 @@ class ConfigError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
+class UnknownSetting(ConfigError):
+    """A name typed by hand that is no setting: a usage error of the command."""
+
+
 class Synonym:
     """Another name that may give a value, and by what to multiply it."""
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from cli.conftest import run_command
 from durability.broker_process import BrokerProcess, free_port
 
 
@@ -68,6 +69,23 @@ def test_changed_broker_id_is_refused(tmp_path):
 def test_bad_setting_is_refused(tmp_path, setting):
     line = refused(*where(tmp_path, free_port()), setting)
     assert setting.partition("=")[0] in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("log.retention.houres=3", "Did you mean log.retention.hours?"),
+        ("xyzzy=1", "docs/settings.md lists all"),
+    ],
+)
+def test_an_unknown_set_name_is_a_usage_error_with_a_suggestion(tmp_path, setting, said):
+    """F24: the start only warned, and went on with the default."""
+    got = run_command("start", "--set", f"log.dirs={tmp_path}", "--set", setting)
+    assert got.status == 2 and got.out == b""
+    name = setting.partition("=")[0]
+    assert got.err.startswith(f"barnabas: --set {name}: this setting is not known.")
+    assert said in got.err and len(got.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -91,6 +91,28 @@ def test_unknown_settings_are_kept_and_told_of_once(tmp_path):
         config["absent.key"]
 
 
+def test_an_unknown_setting_of_a_file_is_warned_of_with_a_suggestion(tmp_path):
+    """F24: the warning did not say which setting was meant."""
+    path = tmp_path / "server.properties"
+    path.write_text("log.retention.houres=3\nxyzzy=1\n")
+    near, far = BrokerConfig.load(path, environ={}).warnings
+    assert "not known. Did you mean log.retention.hours? It is kept" in near
+    assert "xyzzy" in far and "Did you mean" not in far
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plugin.mine.size",
+        "config.providers.mine.class",
+        "listener.name.internal.max.connections",
+        "listener.name.internal.ssl.protocol",
+    ],
+)
+def test_set_takes_names_of_plugins_and_of_listeners(name):
+    assert BrokerConfig.load(None, [f"{name}=7"], {}).is_set(name)
+
+
 def test_settings_without_a_tier_share_one_warning():
     config = BrokerConfig({"remote.log.reader.threads": "3", "telemetry.max.bytes": "5"})
     (line,) = config.warnings
