@@ -31,6 +31,16 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 """
 
+# advertised.listeners, the protocol map and all that has a default are left out.
+LISTENERS_ONLY = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:28093
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:28092,CONTROLLER://127.0.0.1:28093
+log.dirs=/tmp/k13/data
+"""
+
 # Stated differences: the reach of listeners, a class for JMX, and that a group's first member waits
 # for others unless Kafka's own server.properties is used.
 OURS = {
@@ -88,6 +98,21 @@ def test_a_broker_answers_as_kafka_does(tmp_path):
     shared = [name for name in kafka if name in BROKER_SETTINGS and name not in OURS]
     assert len(shared) > 310
     assert {n: ours[n] for n in shared} == {n: kafka[n] for n in shared}
+
+
+def test_every_source_of_a_file_with_only_listeners_is_kafkas(tmp_path):
+    """F13: is `advertised.listeners` STATIC_BROKER_CONFIG when `listeners` gives the address? Kafka
+    answers null and DEFAULT_CONFIG, without synonyms."""
+    path = tmp_path / "server.properties"
+    path.write_text(LISTENERS_ONLY)
+    config = DynamicConfig(BrokerConfig.load(path, environ={}))
+    config.alter(None, {"min.insync.replicas": "1"})  # Kafka's formatting does it (ELR)
+    entries = config.describe(None, 1)
+    ours, kafka = shown(entries), golden("BROKER") | golden("LISTENERS_ONLY")
+    shared = [name for name in kafka if name in BROKER_SETTINGS and name not in OURS]
+    assert {n: ours[n] for n in shared} == {n: kafka[n] for n in shared}
+    assert kafka["advertised.listeners"][:2] == ("null", 5)
+    assert [e.synonyms for e in entries if e.name == "advertised.listeners"] == [[]]
 
 
 def test_a_topic_answers_as_kafka_does(tmp_path):
