@@ -22,7 +22,7 @@ cdef struct ColdJob:
     bint verify                 # check it too (crc_check.pyx)
 
 cdef struct ColdReads:
-    Table* table                # whose system is read with and whose waker is told
+    Table* table                # its system calls read the files, its waker wakes connections
     pthread_mutex_t lock
     pthread_cond_t work
     ColdJob* head
@@ -42,11 +42,12 @@ cdef ColdWait* cold_wait_new(int32_t thread_index, uint64_t connection_id) noexc
 cdef void cold_wait_release(ColdWait* wait) noexcept nogil
 cdef bint cold_wait_is_over(ColdWait* wait) noexcept nogil
 # False when the queue is full: the caller sends the range as it is. When the last range of `wait`
-# was read (or the threads stop), its connection is woken.
+# was read (or the threads stop), a thread wakes its connection.
 cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept nogil
-# The maker of a wait holds one range itself until all are asked for; gives whether all are read.
+# The creator of a wait holds one range itself until it has queued all. Returns whether all are
+# read.
 cdef bint cold_asked_all(ColdWait* wait) noexcept nogil
-# A thread that is about to call cold_run; ranges are taken from then on.
+# Registers a thread that is about to call cold_run; the pool accepts ranges from then on.
 cdef void cold_expect_thread(ColdReads* c) noexcept nogil
-cdef void cold_run(ColdReads* c) noexcept nogil                 # a thread's life, until cold_close
+cdef void cold_run(ColdReads* c) noexcept nogil                 # runs a thread until cold_close
 cdef void cold_close(ColdReads* c) noexcept nogil

@@ -1,12 +1,15 @@
-"""Reads of old data: a page that is not in memory would make sendfile wait for the disk, and with
-it every connection of the network thread. So the lane asks first whether the beginning of a range
-is in the page cache; if not, a thread of this pool reads it (into a scratch buffer: what counts is
-that the pages are there), the request parked meanwhile, and its connection is woken.
+"""A pool of threads that read old data into the page cache before a network thread sends it.
 
-A file is read on from its beginning to its end mostly, and the kernel reads ahead then: looking at
-the first PROBE_BYTES tells old from new at the cost of one call. The whole range is read, in
-pieces, once that part is missing. A page can be lost again before it is sent: then sendfile waits,
-no more. Limit: `depth_max` ranges; beyond it ranges are sent as they are (and counted).
+If a page is not in memory, sendfile waits for the disk, and so does every connection of the network
+thread. The Fetch handler therefore checks first whether the beginning of a range is in the page
+cache. If it is not, the request waits as a delayed fetch, a thread of this pool reads the range
+into a scratch buffer (only the effect on the page cache matters), and then wakes the connection.
+
+Consumers mostly read a file from its beginning to its end, and the kernel reads ahead for them: a
+check of the first PROBE_BYTES separates cached from uncached ranges at the cost of one call. If
+that part is missing, a thread reads the whole range in pieces. The kernel can evict a page again
+before it is sent; then sendfile waits for the disk. Limit: the queue holds `depth_max` ranges;
+ranges beyond it are sent without this read, and a counter counts them.
 Next: fetch.pyx.
 """
 from libc.stdlib cimport calloc, free, malloc
@@ -73,7 +76,7 @@ cdef bint cold_asked_all(ColdWait* wait) noexcept nogil:
     return atomic_add_i32(&wait.ranges_left, -1) == 0
 
 cdef void push_job(ColdReads* c, ColdJob* job) noexcept nogil:
-    """Under the lock."""
+    """The caller holds the lock."""
     job.next = NULL
     if c.tail != NULL:
         c.tail.next = job
@@ -108,7 +111,7 @@ cdef bint cold_ask(ColdReads* c, ColdWait* wait, const LogSlice* slice) noexcept
     return taken
 
 cdef int64_t read_through(ColdReads* c, const ColdJob* job, void* scratch) noexcept nogil:
-    """How many bytes were read; an error or an early end is left for sendfile to meet."""
+    """Returns how many bytes it read; sendfile later reports an error or an early end of file."""
     cdef System* system = table_system(c.table)
     cdef int fd = segment_fd(job.segment, system)
     cdef int64_t done = 0, piece
@@ -131,7 +134,7 @@ cdef void end_job(ColdReads* c, ColdJob* job) noexcept nogil:
     free(job)
 
 cdef ColdJob* next_job(ColdReads* c) noexcept nogil:
-    """Under the lock. NULL when the pool is closed and nothing is left."""
+    """The caller holds the lock. Returns NULL when the pool is closed and its queue is empty."""
     cdef ColdJob* job
     while c.head == NULL:
         if c.closed:

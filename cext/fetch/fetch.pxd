@@ -1,4 +1,4 @@
-"""The Fetch lane for the reactor and for Python: FetchLane is a LaneHandle."""
+"""The native Fetch handler for the reactor and for Python: FetchLane is a LaneHandle."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from barnabas.cext.fetch.cold_reads cimport ColdReads, ColdWait

@@ -1,29 +1,31 @@
-"""The Fetch lane: answers a consumer's Fetch on the network thread, without the GIL.
+"""The native handler of Fetch: answers consumers on the network thread, without the GIL.
 
     parse (fetch_request) -> session (sessions) -> look at each partition -> records enough, or an
     error, or no time to wait?  yes: warm cold ranges (cold_reads), answer (fetch_answer)
-                                no:  watch the partitions, look once more, park until woken
+                                no:  watch the partitions, look once more, wait until woken
 
-What Kafka does and this does too:
+As in Kafka:
 - maxBytes of the request, of each partition and fetch.max.bytes bound the answer, in the request's
   order; the first batch of the first partition with records is given whole whatever its size.
 - an error of any partition that exists, a diverging epoch, or maxWaitMs 0 is answered at once.
-  A partition nobody knows is told in the answer and does not hurry it, unless there is no other.
-- an offset beyond the high watermark but not beyond the log's end is no error: it is empty.
+  An unknown partition is an error in the answer; it completes the request at once only if the
+  request has no other partitions.
+- an offset between the high watermark and the log's end is no error: the records are empty.
 
-Under fsync durability the high watermark is what is on disk. A fetch that stands at it with more
-appended behind asks for a commit and, when it may wait, waits: it is woken when the watermark
-moves. With maxWaitMs 0 it answers at once and the next fetch sees the records.
+Under fsync durability the high watermark is the end of the data on disk. A fetch at the high
+watermark, with more records appended behind it, requests a group commit. If it may wait, the move
+of the high watermark wakes it. With maxWaitMs 0 it answers at once and the next fetch sees the
+records.
 
-A reader of committed records stops at the last stable offset, and is told the aborted transactions
-that reach into what it is given (cext/log/log_transactions.pyx).
+A read_committed consumer reads up to the last stable offset, and its answer lists the aborted
+transactions that overlap the returned records (cext/log/log_transactions.pyx).
 
-Replicas are not served yet. A replica id >= 0 is answered as Kafka answers a replica that is not
-assigned: UNKNOWN_LEADER_EPOCH where the request names an epoch, else NOT_LEADER_OR_FOLLOWER.
+This broker does not serve followers. It answers a replica id >= 0 as Kafka answers a replica that
+is not assigned: UNKNOWN_LEADER_EPOCH if the request has an epoch, else NOT_LEADER_OR_FOLLOWER.
 
-Rules of the wait: watches are registered, then the partitions are looked at again, then the request
-parks. Nothing here keeps a Partition pointer: each look enters an epoch of its own. Slices hold
-their segments; they are given back when a request goes on waiting.
+A delayed fetch first registers its watches, then reads the partitions' state again, then waits.
+This module keeps no Partition pointer: each look enters an epoch of its own. Slices hold
+their segments; a request that continues to wait releases them.
 """
 import threading
 
@@ -110,7 +112,7 @@ cdef struct Budget:             # what one look found, and what is left of the l
 # ---- one partition (inside an epoch)
 
 cdef inline int16_t refuse(FetchPartition* part, int16_t error, const Partition* p) noexcept nogil:
-    """An error's answer says nothing of the log, but who leads when that is the matter."""
+    """Sets an error. The answer then has no offsets of the log, but has the leader if it moved."""
     part.error = error
     part.high_watermark = -1
     part.last_stable_offset = -1
@@ -129,7 +131,7 @@ cdef Partition* find(FetchCore* core, FetchPartition* part, int16_t* error) noex
     return p
 
 cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPartition* part, const Partition* p) noexcept nogil:
-    """In Kafka's order: storage, the epochs, who leads, who asks."""
+    """Checks in Kafka's order: storage, the epochs, the leader, the replica id of the request."""
     cdef int16_t error = partition_error(core.table, p)
     cdef int32_t epoch = atomic_load_i32(&p.leader_epoch)
     if error != 0 and error != NOT_LEADER_OR_FOLLOWER:
@@ -143,7 +145,7 @@ cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPar
     return 0
 
 cdef int16_t check_divergence(FetchPartition* part, Partition* p, int64_t log_start) noexcept nogil:
-    """Whether the log that was read so far is a prefix of this one (KIP-595)."""
+    """Returns whether the log that the client has read is a prefix of this log (KIP-595)."""
     cdef int32_t epoch
     cdef int64_t end
     log_epoch_end(p.log, part.last_fetched_epoch, &epoch, &end)
@@ -156,7 +158,7 @@ cdef int16_t check_divergence(FetchPartition* part, Partition* p, int64_t log_st
     return 0
 
 cdef void drop_partial_batch(FetchCore* core, LogSlice* slice) noexcept nogil:
-    """A slice that the limit cut inside its first batch is of no use: it is left out."""
+    """Leaves out a slice that the limit cut inside its first batch: clients cannot use it."""
     cdef System* system = table_system(core.table)
     cdef uint8_t head[LOG_OVERHEAD]
     cdef ssize_t got = 0
@@ -194,7 +196,7 @@ cdef int16_t read_records(FetchCore* core, FetchPartition* part, Partition* p, i
     return <int16_t>error
 
 cdef int16_t look_at(FetchCore* core, const FetchRequest* r, FetchPartition* part, Budget* budget, int32_t counted_by) noexcept nogil:
-    """counted_by: a thread index when this is the first look at the partition, else NOT_COUNTED."""
+    """counted_by is the thread index at the first look at the partition, later NOT_COUNTED."""
     cdef int16_t error
     cdef Partition* p = find(core, part, &error)
     if p == NULL:
@@ -237,7 +239,7 @@ cdef inline bint fetch_is_intercepted(Partition* p) noexcept nogil:
 # ---- all partitions
 
 cdef void look(FetchCore* core, FetchRequest* r, bint first_time, Budget* budget, int32_t thread_index) noexcept nogil:
-    """What a partition is that does not exist is settled the first time, as in Kafka."""
+    """The first look decides the error of a partition that does not exist, as in Kafka."""
     cdef FetchPartition* part
     cdef int32_t i
     cdef int slot
@@ -286,7 +288,7 @@ cdef bint is_enough(FetchCore* core, const FetchRequest* r, const Budget* found)
 # ---- waiting
 
 cdef bint watch_all(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
-    """A watch on every partition that has none (any more)."""
+    """Registers a watch on every partition that has none."""
     cdef Partition* p
     cdef Watch* watch
     cdef int16_t error
@@ -333,7 +335,7 @@ cdef inline int64_t now_ns(FetchCore* core) noexcept nogil:
 # ---- answering
 
 cdef void settle_records(FetchRequest* r) noexcept nogil:
-    """Only verified bytes are sent."""
+    """Checks the chosen bytes: the broker sends only verified bytes."""
     cdef int16_t error
     cdef int32_t i
     for i in range(r.part_count):
@@ -342,7 +344,7 @@ cdef void settle_records(FetchRequest* r) noexcept nogil:
             refuse(&r.parts[i], error, NULL)
 
 cdef void count_answer(FetchCore* core, FetchWait* w, const Request* request, int16_t error) noexcept nogil:
-    """Errors of the partitions that are answered, and bytes by topic."""
+    """Counts the errors of the answered partitions, and bytes by topic."""
     cdef FetchPartition* part
     cdef Partition* p
     cdef int16_t absent
@@ -380,8 +382,8 @@ cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t e
     return LANE_DONE if written else LANE_CLOSE
 
 cdef bint hand_to_plugins(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
-    """Whether some range goes through plugins first. They see what is verified only; a range that
-    there is no room for is an error, and the consumer asks again."""
+    """Returns whether plugins must process some range first. They see verified bytes only. If the
+    queue is full, the partition gets a retriable error."""
     cdef FetchPartition* part
     cdef Partition* p
     cdef int16_t error
@@ -425,7 +427,7 @@ cdef bint plugins_are_done(FetchWait* w) noexcept nogil:
     return True
 
 cdef int take_rewritten(FetchCore* core, FetchWait* w, const Request* request, Response* out) noexcept nogil:
-    """The plugins are done, or have had their time: the answer with what they made."""
+    """Answers with the plugins' results, after they finished or their time is over."""
     cdef Rewrite* rewrite
     cdef int64_t left = INT32_LAST - fetch_answer_frame_bytes(&w.r)
     cdef int32_t i
@@ -444,14 +446,14 @@ cdef int take_rewritten(FetchCore* core, FetchWait* w, const Request* request, R
     return answer(core, w, request, 0, out)
 
 cdef int finish(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
-    """The records are in memory: through plugins, where a topic has such, and out."""
+    """Answers when the records are in memory; plugins of the topic process them first."""
     if not hand_to_plugins(core, w, request):
         return answer(core, w, request, 0, out)
     w.rewrites = True
     return lane_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
 
 cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
-    """Whether some range must be read from the disk first; then w.cold is the wait for it."""
+    """Returns whether a range must be read from the disk first; then w.cold is that wait."""
     cdef ColdWait* wait = NULL
     cdef LogSlice* slice
     cdef int32_t i
@@ -477,7 +479,7 @@ cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept n
     return True
 
 cdef int settle(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked) noexcept nogil:
-    """The records are chosen: answer, as soon as they are in memory."""
+    """Answers with the chosen records as soon as they are in memory."""
     unwatch_all(core, w)
     if not warm(core, w, request):
         return finish(core, w, request, out, parked)
@@ -498,7 +500,7 @@ cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Res
     fetch_request_clear(&w.r)
     return lane_parks(parked, w, w.deadline_ns)
 
-# ---- the lane
+# ---- the native handler
 
 cdef bint lane_takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     return api_key == FETCH_KEY and FETCH_VERSION_MIN <= api_version <= FETCH_VERSION_MAX
@@ -570,7 +572,7 @@ cdef int read_header(Request* request) noexcept nogil:
     return -1 if c.bad else 0
 
 cdef bytes whole_response(Response* out, System* system):
-    """The answer's bytes with its slices read in; the response is spent."""
+    """Returns the answer's bytes, with its slices read from the files; consumes the response."""
     cdef bytes whole
     cdef char* at
     cdef int32_t i
@@ -597,7 +599,7 @@ cdef bytes whole_response(Response* out, System* system):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ParkedFetch:
-    """A request that waits. Its frame is kept here, because the request points into it."""
+    """A delayed fetch. It keeps the request's frame, because the request points into it."""
     cdef FetchLane lane
     cdef bytes frame
     cdef Request request
@@ -612,7 +614,7 @@ cdef class ParkedFetch:
         return self.parked.deadline_ns
 
     def resume(self, *, bint expired=False):
-        """The answer's frame, or None when the request waits on."""
+        """Returns the answer's frame, or None while the request still waits."""
         cdef Response out
         cdef int status
         if self.parked.state == NULL:
@@ -626,7 +628,7 @@ cdef class ParkedFetch:
         return self.lane.answer_of(status, &out)
 
     def wait(self):
-        """The answer's frame, after the wait that the request asks for at most. Without the GIL."""
+        """Waits without the GIL, at most maxWaitMs of the request; returns the answer's frame."""
         cdef Table* table = self.lane.core.table
         cdef int64_t wakes, deadline_ns
         cdef bint expired = False
@@ -640,13 +642,13 @@ cdef class ParkedFetch:
                 expired = not table_wait_local(table, wakes, deadline_ns)
 
     def abandon(self):
-        """The client has gone."""
+        """Drops the request, because its client has disconnected."""
         if self.parked.state != NULL:
             lane_abandon(&self.lane.core, &self.parked)
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class FetchLane(LaneHandle):
-    """The lane of one broker. `table` and `sessions` are kept while it lives."""
+    """The native Fetch handler of one broker. It keeps references to `table` and `sessions`."""
 
     def __cinit__(self, table, FetchSessions sessions, *, int fetch_bytes_max, int cold_depth_max=256):
         memset(&self.core, 0, sizeof(FetchCore))
@@ -674,7 +676,7 @@ cdef class FetchLane(LaneHandle):
         table_bind_waker(self.core.table, waker)
 
     def start(self, int thread_count=2):
-        """Threads that read old data into memory. Without them nothing waits for the disk apart."""
+        """Enables the threads that read old data into memory; else sendfile waits for the disk."""
         for _ in range(thread_count):
             thread = threading.Thread(target=self.read_cold_ranges, name="cold-reads", daemon=True)
             self.threads.append(thread)
@@ -682,7 +684,8 @@ cdef class FetchLane(LaneHandle):
             thread.start()
 
     def stop(self):
-        """Ends the threads; ranges asked for are read first. After the reactor, before the table."""
+        """Ends the threads after they read all queued ranges. Call it after the reactor has stopped
+        and before the table closes."""
         self.rewrites.close()
         cold_close(self.core.cold)
         for thread in self.threads:
@@ -690,7 +693,7 @@ cdef class FetchLane(LaneHandle):
         self.threads.clear()
 
     def read_cold_ranges(self):
-        """A thread's life."""
+        """Runs one thread of the pool; returns when the pool closes."""
         with nogil:
             cold_run(self.core.cold)
 
@@ -704,7 +707,8 @@ cdef class FetchLane(LaneHandle):
 
     @property
     def counters(self):
-        """How many requests, bytes of records, waits; of the waits: expired, for the disk."""
+        """Returns the numbers of requests, record bytes and waits; and of those waits, how many
+        expired and how many were for the disk."""
         cdef ColdReads* cold = self.core.cold
         return {
             "requests": atomic_load_i64(&self.core.requests),
@@ -723,10 +727,10 @@ cdef class FetchLane(LaneHandle):
         return whole_response(out, table_system(self.core.table))
 
     def handle_frame(self, bytes frame not None):
-        """One request, header and body without the size, as tests and the Python lane send it.
+        """Handles one request (header and body without the size) from a test or a request handler.
 
-        Gives the answer with its size in front, or a ParkedFetch. Raises MalformedMessage where a
-        connection would be closed."""
+        Returns the answer with its size in front, or a ParkedFetch if it must wait. Raises
+        MalformedMessage where the reactor would close the connection."""
         cdef ParkedFetch waiting = ParkedFetch.__new__(ParkedFetch)
         cdef System* system = table_system(self.core.table)
         cdef Response out
@@ -747,7 +751,7 @@ cdef class FetchLane(LaneHandle):
         return self.answer_of(status, &out)
 
     def measure(self, bytes frame not None, int64_t rounds):
-        """Handles one request over and over and drops the answers: (bytes of the last answer)."""
+        """Handles one request many times; returns the bytes of the last answer."""
         cdef Request request
         cdef Response out
         cdef Parked parked

@@ -1,4 +1,4 @@
-"""Ranges of records that plugins look at before a fetch sends them; described in interception.pyx."""
+"""Ranges of records that plugins process before a fetch sends them; see interception.pyx."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.log.log cimport LogSlice
@@ -12,8 +12,8 @@ cdef enum:
 cdef struct Rewrite:
     Job job                     # first: what the queue links
     Rewrites* rewrites
-    bint dropped                # nobody waits any more: whoever works on it frees it
-    int32_t thread_index        # who is woken
+    bint dropped                # the request is gone: the thread that works on it frees it
+    int32_t thread_index        # of the network thread to wake
     uint64_t connection_id
     Segment* segment            # held
     int64_t position
@@ -35,8 +35,8 @@ cdef class RewriteQueue(JobQueue):
     cdef object table_owner
     cdef Rewrites* serve(self, table) except NULL
 
-# Inside an epoch. NULL: the queue is full or closed, or memory ran out.
+# The caller is inside an epoch. Returns NULL if the queue is full or closed, or memory ran out.
 cdef Rewrite* rewrite_ask(Rewrites* rewrites, int32_t thread_index, uint64_t connection_id, const Partition* p, const LogSlice* slice) noexcept nogil
 cdef bint rewrite_is_done(Rewrite* rewrite) noexcept nogil
-# Gives it back, whatever it is doing; NULL is nothing.
+# Releases the job in any state; ignores NULL.
 cdef void rewrite_drop(Rewrite* rewrite) noexcept nogil

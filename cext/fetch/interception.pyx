@@ -1,13 +1,13 @@
-"""Fetched records that plugins look at: a queue from network threads to Python threads.
+"""Fetched records that plugins process: a queue from network threads to Python threads.
 
-A fetch has chosen its ranges; those of topics with fetch.interceptors become jobs, and the request
-is parked. A Python thread takes one (RewriteQueue.next), reads the range, asks the plugins, and
-gives what is to be sent in its place, or an error. Each job that is done wakes the connection,
-which answers when none is left. Nothing on disk changes.
+When a fetch has chosen its ranges, each range of a topic with fetch.interceptors becomes a job, and
+the request waits. A Python thread takes a job (RewriteQueue.next), reads the range, calls the
+plugins, and supplies the bytes to send in its place, or an error. Each completed job wakes the
+connection, which answers when no job is left. The files on disk do not change.
 
-Limits: depth_max jobs; one that does not fit is answered with an error that consumers try again.
-What a job makes may be GROWTH times as large as its range, or GROWN_BYTES when that is more.
-A job holds its segment, so that retention may go on. Next: fetch.pyx; the threads are
+Limits: the queue holds depth_max jobs; if it is full, the consumer gets a retriable error.
+A job's result may be GROWTH times as large as its range, or GROWN_BYTES if that is more.
+A job holds its segment, so that retention can continue. Next: fetch.pyx; the threads are
 broker/server/interceptors.py.
 """
 cimport cython
@@ -98,26 +98,26 @@ cdef void _finish(Rewrite* rewrite) noexcept nogil:
     dropped = rewrite.dropped
     jobs_done(&rewrite.job)
     if not dropped:
-        # Under the lock: it may be dropped as soon as it is done.
+        # The lock is held: the request may drop the job as soon as it is done.
         table_wake(rewrites.table, rewrite.thread_index, rewrite.connection_id)
     pthread_mutex_unlock(&rewrites.jobs.lock)
     if dropped:
         _free(rewrite)
 
 
-@cython.no_gc_clear         # whoever deallocates jobs needs what it refers to
+@cython.no_gc_clear         # __dealloc__ of jobs needs its references
 cdef class RewriteQueue(JobQueue):
-    """The ranges of one broker that wait for its plugins."""
+    """The queue of one broker's ranges that wait for its plugins."""
 
     cdef Rewrites* serve(self, table) except NULL:
-        """For the lane of a table, before it runs."""
+        """Binds the queue to a table's native handler, before that runs."""
         self.table_owner = table
         self.rewrites.table = table_of(table)
         self.rewrites.jobs = self.jobs
         return &self.rewrites
 
     def next(self):
-        """The next RewriteJob; None when the queue is closed."""
+        """Waits for the next RewriteJob and returns it; returns None when the queue is closed."""
         cdef Rewrite* found
         cdef RewriteJob job
         with nogil:
@@ -136,7 +136,7 @@ cdef class RewriteQueue(JobQueue):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class RewriteJob:
-    """One range. Answer with done() or failed(), once; dropped without, it has failed."""
+    """One range. Call done() or failed() once; a job that is dropped without either has failed."""
     cdef RewriteQueue queue
     cdef Rewrite* rewrite
     cdef readonly str topic
@@ -157,7 +157,7 @@ cdef class RewriteJob:
         return self.rewrite
 
     def read(self):
-        """The bytes of the range. Raises OSError."""
+        """Reads and returns the bytes of the range. Raises OSError."""
         cdef Rewrite* rewrite = self._unanswered()
         cdef System* system = table_system(self.queue.rewrites.table)
         cdef bytes whole = PyBytes_FromStringAndSize(NULL, rewrite.size_bytes)
@@ -178,7 +178,8 @@ cdef class RewriteJob:
         return whole
 
     def done(self, bytes records not None):
-        """What is sent in the place of the range."""
+        """Completes the job: the broker sends these bytes in place of the range. Raises ValueError
+        if they are too large."""
         cdef Rewrite* rewrite = self._unanswered()
         cdef int64_t size = len(records)
         if size > GROWTH * rewrite.size_bytes and size > GROWN_BYTES:
@@ -193,7 +194,7 @@ cdef class RewriteJob:
             _finish(rewrite)
 
     def failed(self, int code):
-        """The consumer gets this Kafka error code for the partition."""
+        """Fails the job: the consumer gets this Kafka error code for the partition."""
         cdef Rewrite* rewrite = self._unanswered()
         rewrite.error = <int16_t>(code if code else ERROR_UNKNOWN_SERVER_ERROR)
         self.rewrite = NULL

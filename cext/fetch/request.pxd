@@ -1,4 +1,4 @@
-"""One Fetch request while it is in work: what was asked of each partition, and what was found."""
+"""One Fetch request in progress: the requested partitions and the results for each."""
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
@@ -21,7 +21,7 @@ cdef enum:  # what fetch_parse answers
     FETCH_MALFORMED = -1
     FETCH_NO_MEMORY = -2
 
-cdef struct FetchKey:           # which partition; `topic` is NULL where topics are named by id
+cdef struct FetchKey:           # `topic` is NULL if the request names topics by id
     const uint8_t* topic
     int32_t topic_bytes
     int32_t index
@@ -43,10 +43,10 @@ cdef struct FetchPartition:
     int16_t error
     int absent                  # one of the above
     bint diverging
-    bint told                   # stands in the answer
+    bint told                   # the answer contains it
     int32_t diverging_epoch
     int64_t diverging_end
-    int32_t leader_id           # with leader_now_epoch: who leads, where the version can say so
+    int32_t leader_id           # with leader_now_epoch: the current leader, if the version has it
     int32_t leader_now_epoch
     int64_t high_watermark
     int64_t last_stable_offset
@@ -82,7 +82,7 @@ cdef inline bint fetch_same_topic(const FetchKey* a, const FetchKey* b) noexcept
     )
 
 cdef inline uint64_t fetch_key_hash(const FetchKey* key, uint64_t seed) noexcept nogil:
-    """FNV-1a from a secret seed, so that nobody can choose keys that share a place, and a mix."""
+    """FNV-1a from a secret seed, then a mix; a client cannot choose keys that collide."""
     cdef uint64_t h = seed ^ 0xCBF29CE484222325u
     cdef const uint8_t* p = key.topic if key.topic != NULL else &key.topic_id[0]
     cdef int32_t n = key.topic_bytes if key.topic != NULL else 16
@@ -95,12 +95,12 @@ cdef inline uint64_t fetch_key_hash(const FetchKey* key, uint64_t seed) noexcept
     return h ^ (h >> 33)
 
 cdef void fetch_request_init(FetchRequest* r) noexcept nogil
-# Gives back every slice and all memory.
+# Releases every slice and all memory.
 cdef void fetch_request_free(FetchRequest* r) noexcept nogil
-# Gives back the slices and forgets what was found, save that a partition is absent.
+# Releases the slices and clears the results; only the mark of absent partitions remains.
 cdef void fetch_request_clear(FetchRequest* r) noexcept nogil
 cdef int fetch_parse(FetchRequest* r, const uint8_t* body, int64_t size_bytes, int16_t version) noexcept nogil
-# One more partition at the end, with nothing found; NULL when memory ran out.
+# Appends a partition without results; returns NULL when memory ran out.
 cdef FetchPartition* fetch_add(FetchRequest* r) noexcept nogil
-# A partition asked for twice is asked for once: its first place, its last words. False: no memory.
+# Merges duplicates of a partition: first position, last values. Returns False if memory ran out.
 cdef bint fetch_merge_twins(FetchRequest* r, uint64_t seed) noexcept nogil

@@ -1,4 +1,4 @@
-"""The Fetch request, versions 4 to 18, read without the GIL from bytes that somebody sent.
+"""Parses the Fetch request, versions 4 to 18, without the GIL, from untrusted bytes.
 
     replicaId int32            up to 14; from 15 in tag 1: replicaId int32, replicaEpoch int64
     maxWaitMs, minBytes, maxBytes int32; isolationLevel int8
@@ -13,10 +13,10 @@
     rackId string                                           from 11
     tags: 0 clusterId
 
-From 12 lengths are compact and each struct ends in a tagged section; a tag nobody knows is stepped
-over. Invariants: every byte is read through the checked cursor; no count is believed beyond the
-bytes that are left; tags ascend and a known one is used up exactly; nothing is left over. Memory
-is at most about 12 times the request's bytes, and FETCH_PARTITIONS_MAX bounds it. Next: fetch.pyx.
+From 12 lengths are compact and each struct ends in tagged fields; the parser skips unknown tags.
+Invariants: the checked cursor reads every byte; no count may exceed the remaining bytes; tags
+ascend and a known one has exactly its size; no bytes remain at the end. The parsed request takes at
+most about 12 times the request's bytes, and FETCH_PARTITIONS_MAX bounds it. Next: fetch.pyx.
 """
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
@@ -106,7 +106,7 @@ cdef void read_topic(Cursor* c, int16_t version, FetchKey* key) noexcept nogil:
         memcpy(key.topic_id, at, 16)
 
 cdef bint next_tag(Cursor* c, int64_t* last, int64_t* tag, Cursor* value) noexcept nogil:
-    """The next tagged field, and a cursor over its value alone."""
+    """Reads the next tagged field's tag, and sets a cursor over its value alone."""
     cdef int64_t size
     cdef const uint8_t* at
     tag[0] = <int64_t>cursor_uvarint(c, 5)
@@ -135,7 +135,7 @@ cdef void skip_tags(Cursor* c) noexcept nogil:
             return
 
 cdef void read_partition_tags(Cursor* c, int16_t version) noexcept nogil:
-    """What followers add is of no use to this broker yet, but its size must be right."""
+    """Skips a field of followers, which this broker does not use; checks its size."""
     cdef int64_t last = -1, tag
     cdef Cursor value
     cdef int32_t i

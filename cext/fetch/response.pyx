@@ -14,9 +14,9 @@
             tags from 12: 0 divergingEpoch, 1 currentLeader (from 16 in use)
     tags from 12
 
-Kafka answers partitions that it does not know after all others, unknown ids first, and gives a topic one group per
-run of its partitions. abortedTransactions is null for who reads everything, and empty for
-partitions that do not exist. Next: fetch.pyx.
+Kafka answers partitions that it does not know after all others, unknown ids first, and gives a
+topic one group per run of its partitions. abortedTransactions is null for read_uncommitted
+consumers, and empty for partitions that do not exist. Next: fetch.pyx.
 """
 from libc.stdint cimport int64_t
 from libc.string cimport memset
@@ -35,7 +35,7 @@ cdef enum:
     READ_COMMITTED = 1
     PARTITION_BYTES_MAX = 96    # without records: its fields, lengths and tags
 
-cdef struct Walk:               # over the partitions that are told, in the answer's order
+cdef struct Walk:               # over the partitions of the answer, in its order
     FetchRequest* r
     int32_t at
     int absent
@@ -80,7 +80,7 @@ cdef int32_t count_topics(FetchRequest* r) noexcept nogil:
     return topics
 
 cdef int32_t count_run(Walk w, FetchPartition* first) noexcept nogil:
-    """How many partitions of first's topic follow each other, `w` standing behind the first."""
+    """Returns the length of the run of first's topic; `w` is just behind the first partition."""
     cdef int32_t n = 0
     cdef FetchPartition* part = first
     while part != NULL and fetch_same_topic(&first.key, &part.key):
@@ -111,7 +111,7 @@ cdef void write_partition_tags(Buffer* b, int16_t version, const FetchPartition*
         buffer_uvarint(b, 0)
 
 cdef void write_aborted(Buffer* b, const FetchRequest* r, const FetchPartition* part) noexcept nogil:
-    """Null for who reads everything."""
+    """Writes abortedTransactions; null for read_uncommitted consumers."""
     cdef bint flexible = r.version >= FETCH_FLEXIBLE_FROM
     cdef int64_t count = -1, i
     if part.absent != PART_PRESENT:
@@ -172,7 +172,7 @@ cdef void write_topics(FetchRequest* r, Response* out) noexcept nogil:
 cdef bint fetch_answer(FetchRequest* r, int32_t correlation_id, int16_t error, int32_t session_id, Response* out) noexcept nogil:
     cdef bint flexible = r.version >= FETCH_FLEXIBLE_FROM
     response_begin(out, correlation_id, flexible)
-    buffer_i32(&out.bytes, 0)   # nobody is throttled
+    buffer_i32(&out.bytes, 0)   # throttleTimeMs: this handler never throttles
     if r.version >= FETCH_SESSIONS_FROM:
         buffer_i16(&out.bytes, error)
         buffer_i32(&out.bytes, session_id)

@@ -20,7 +20,7 @@ cdef struct SessionEntry:       # one partition of a session; the name follows t
     SessionEntry* previous
     uint64_t hash
     int64_t offset
-    int64_t high_watermark      # as last told; -1: tell it again
+    int64_t high_watermark      # as last sent; -1: send it again
     int64_t log_start_offset
     int32_t index
     int32_t leader_epoch
@@ -82,8 +82,8 @@ cdef void session_cache_set_slots(SessionCache* cache, int32_t slots_max) noexce
 # an incremental request; r's own names still point into the frame). Else the error that is the
 # whole answer; FETCH_NO_MEMORY (-2) when memory ran out.
 cdef int session_begin(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use) noexcept nogil
-# When the answers of r's partitions are known: marks what is told, moves partitions with records to
-# the end of their session's order, makes the session of a full request. Gives the error of the
+# After the answers of r's partitions are known: marks those to send, moves partitions with records
+# to the end of their session's order, makes the session of a full request. Returns the error of the
 # whole answer and sets the session id to answer.
 cdef int16_t session_finish(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use, int32_t* session_id) noexcept nogil
 cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil

@@ -1,27 +1,28 @@
-"""Incremental fetch sessions (KIP-227): what a consumer asked for is kept, so that it need say only
-what changes, and is told only what changed.
+"""Incremental fetch sessions (KIP-227): the broker keeps the partitions that a consumer fetches, so
+that requests and answers contain only changes.
 
     request                   answer
-    id 0, epoch 0             all partitions, and the id of a new session (0: there is no room)
+    id 0, epoch 0             all partitions, and the id of a new session (0: the cache is full)
     id n, epoch 0             the same; session n is closed
     id n, epoch -1            all partitions; session n is closed, none is made
     id n, epoch e > 0         partitions with records, an error, or another high watermark or log
-                              start than last told. e is one more than last time; after 2^31-1
+                              start than last sent. e is one more than last time; after 2^31-1
                               comes 1
 Errors of a whole answer: 70 no such session, 71 another epoch, 106 the session names its topics by
 id and the request by name (or the reverse).
 
-Fairness: a partition whose records were sent goes to the end of the session's order, and records
-are taken in that order, so that none starves when the limits of an answer are reached.
+Fairness: a partition whose records were sent moves to the end of the session's order, and answers
+take records in that order, so that no partition starves when an answer reaches its limits.
 
 Limits: `slots_max` sessions and `memory_bytes_max` in all (a partition takes 96 bytes, its name
-and one or two places in a table). A new session that finds the slots taken may replace one that was not
-used for two minutes, else one that is older than two minutes and has fewer partitions; a follower
-(privileged) also any consumer's. A session that outgrows the memory is closed, and its client,
-told 70, asks anew and gets id 0: everything works, with larger requests.
+and one or two places in a table). If all slots are taken, a new session may replace one that was
+not used for two minutes, else one that is older than two minutes and has fewer partitions; a
+follower (privileged) may also replace any consumer's session. If a session exceeds the memory, the
+broker closes it; its client gets error 70, sends a full request and gets id 0: fetching continues
+with larger requests.
 
-Locks: the cache's and each session's are never held together. A request holds its session by
-count and keeps pointers to entries; `changes` tells at the end whether they still hold.
+Locks: no thread holds the cache's lock and a session's lock together. A request holds a reference
+to its session and keeps pointers to entries; `changes` shows at the end whether they are valid.
 """
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, malloc
@@ -53,7 +54,7 @@ cdef inline int32_t next_epoch(int32_t epoch) noexcept nogil:
 # ---- entries of one session (under its lock)
 
 cdef bint account(SessionCache* cache, Session* s, int64_t bytes_more) noexcept nogil:
-    """Counts memory; False (and nothing counted) where the cache's limit would be passed."""
+    """Counts memory; returns False and counts nothing if it would exceed the cache's limit."""
     if atomic_add_i64(&cache.memory_bytes, bytes_more) > cache.memory_bytes_max and bytes_more > 0:
         atomic_add_i64(&cache.memory_bytes, -bytes_more)
         return False
@@ -71,7 +72,7 @@ cdef bint is_entry(const SessionEntry* e, const FetchKey* key, uint64_t hash) no
     )
 
 cdef SessionEntry** find_place(Session* s, const FetchKey* key, uint64_t hash) noexcept nogil:
-    """Where the pointer to the key's entry is, or would be."""
+    """Returns the address where the pointer to the key's entry is, or would be."""
     cdef SessionEntry** at = &s.places[hash & <uint64_t>(s.place_count - 1)]
     while at[0] != NULL and not is_entry(at[0], key, hash):
         at = &at[0].next_in_place
@@ -125,7 +126,7 @@ cdef void entry_ask(SessionEntry* e, const FetchPartition* part) noexcept nogil:
     e.bytes_max = part.bytes_max
 
 cdef SessionEntry* session_put(SessionCache* cache, Session* s, const FetchPartition* part) noexcept nogil:
-    """The partition's entry, new or changed; NULL where memory ends or a name is too long."""
+    """Adds or changes an entry; returns NULL if memory ran out or the name is too long."""
     cdef const FetchKey* key = &part.key
     cdef int32_t name_bytes = key.topic_bytes if key.topic != NULL else 0
     cdef uint64_t hash = fetch_key_hash(key, cache.seed)
@@ -236,7 +237,7 @@ cdef void note_use(Session* s, int32_t size, int64_t now_ms) noexcept nogil:
     s.evictable_by_privileged = s.evictable_by_all or not s.privileged
 
 cdef void cache_unlink(SessionCache* cache, Session* s) noexcept nogil:
-    """Takes a session out; the cache's hold goes over to the caller."""
+    """Removes a session; the caller takes over the cache's reference."""
     session_place(cache, s.id)[0] = s.next_in_place
     use_unlink(cache, s)
     cache.session_count -= 1
@@ -250,8 +251,8 @@ cdef bint worth_less(const Session* a, const Session* b) noexcept nogil:
     return a.id < b.id
 
 cdef Session* find_victim(SessionCache* cache, const Session* proposed, int64_t now_ms) noexcept nogil:
-    """The session that makes room for a new one, or NULL. Looks at all sessions at most, and only
-    when every slot is taken."""
+    """Returns the session that a new one may replace, or NULL. Looks at all sessions at most, and
+    only when every slot is taken."""
     cdef Session* s = cache.oldest
     cdef Session* least = NULL
     if s == NULL:
@@ -283,7 +284,7 @@ cdef bint grow_sessions(SessionCache* cache) noexcept nogil:
     return True
 
 cdef int32_t fresh_id(SessionCache* cache) noexcept nogil:
-    """A random id that is not in use: ids are no secret, but two clients should not meet."""
+    """Returns a random id that is not in use. Ids are not secret, but must be unique."""
     cdef int32_t id
     while True:  # the slots are far fewer than the ids
         cache.random ^= cache.random << 13
@@ -294,7 +295,8 @@ cdef int32_t fresh_id(SessionCache* cache) noexcept nogil:
             return id
 
 cdef bint cache_insert(SessionCache* cache, Session* s, int64_t now_ms) noexcept nogil:
-    """Not under the lock. The cache takes over one hold of s, or there is no room for it."""
+    """The caller does not hold the lock. Adds s, and the cache takes over one reference to it;
+    returns False when the cache is full."""
     cdef Session* victim = NULL
     cdef bint room
     pthread_mutex_lock(&cache.lock)
@@ -324,7 +326,7 @@ cdef bint cache_insert(SessionCache* cache, Session* s, int64_t now_ms) noexcept
     return room
 
 cdef Session* cache_hold(SessionCache* cache, int32_t id) noexcept nogil:
-    """Not under the lock. The session, held once more, or NULL."""
+    """The caller does not hold the lock. Returns a new reference to the session, or NULL."""
     cdef Session* s = NULL
     pthread_mutex_lock(&cache.lock)
     if cache.place_count:
@@ -335,7 +337,7 @@ cdef Session* cache_hold(SessionCache* cache, int32_t id) noexcept nogil:
     return s
 
 cdef void cache_close(SessionCache* cache, int32_t id) noexcept nogil:
-    """Not under the lock. Takes a session out of the cache if it is there."""
+    """The caller does not hold the lock. Removes the session if the cache has it."""
     cdef Session* s = NULL
     pthread_mutex_lock(&cache.lock)
     if cache.place_count:
@@ -347,7 +349,7 @@ cdef void cache_close(SessionCache* cache, int32_t id) noexcept nogil:
         session_release(cache, s)
 
 cdef void cache_touch(SessionCache* cache, Session* s, int32_t size, int64_t now_ms) noexcept nogil:
-    """Not under the lock."""
+    """The caller does not hold the lock."""
     pthread_mutex_lock(&cache.lock)
     if not s.closed:
         use_unlink(cache, s)
@@ -367,7 +369,7 @@ cdef SessionCache* session_cache_new(int32_t slots_max, int64_t memory_bytes_max
     return cache
 
 cdef void session_cache_free(SessionCache* cache) noexcept nogil:
-    """Requests that hold a session must be gone."""
+    """The caller ensures that no request holds a session."""
     if cache == NULL:
         return
     while cache.oldest != NULL:
@@ -377,7 +379,7 @@ cdef void session_cache_free(SessionCache* cache) noexcept nogil:
     free(cache)
 
 cdef void session_cache_set_slots(SessionCache* cache, int32_t slots_max) noexcept nogil:
-    """Fewer slots than sessions: those not used for longest go."""
+    """Sets the number of slots; removes the least recently used sessions beyond it."""
     cdef Session* gone
     pthread_mutex_lock(&cache.lock)
     cache.slots_max = slots_max
@@ -407,14 +409,14 @@ cdef bint session_update(SessionCache* cache, Session* s, const FetchRequest* r)
     return True
 
 cdef inline bint names_follow(const SessionEntry* e) noexcept nogil:
-    """The name is the one before it."""
+    """Returns whether the name equals the previous partition's name."""
     return (
         e.previous != NULL and e.topic_bytes == e.previous.topic_bytes
         and memcmp(entry_topic(e), entry_topic(e.previous), e.topic_bytes) == 0
     )
 
 cdef bint copy_entries(Session* s, FetchRequest* r) noexcept nogil:
-    """Every partition of the session becomes one of the request, in the session's order."""
+    """Copies every partition of the session into the request, in the session's order."""
     cdef SessionEntry* e = s.first
     cdef FetchPartition* part
     cdef int64_t name_bytes = 0
@@ -451,7 +453,8 @@ cdef bint copy_entries(Session* s, FetchRequest* r) noexcept nogil:
     return True
 
 cdef int begin_incremental(SessionCache* cache, FetchRequest* r, Session* s, SessionUse* use) noexcept nogil:
-    """Under the session's lock. As session_begin; use.session stays NULL when the session is to go."""
+    """As session_begin; the caller holds the session's lock. use.session stays NULL if the session
+    must be closed."""
     if s.epoch != r.session_epoch:
         return INVALID_FETCH_SESSION_EPOCH
     if s.by_id != (r.version >= FETCH_IDS_FROM):
@@ -502,7 +505,7 @@ cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil:
         use.session = NULL
 
 cdef bint must_tell(SessionEntry* e, const FetchPartition* part) noexcept nogil:
-    """Whether something is new, which is then known to have been told."""
+    """Returns whether the partition has news, and records that the answer contains them."""
     cdef bint tell = part.slice.size_bytes > 0 or part.diverging
     if e.high_watermark != part.high_watermark:
         e.high_watermark = part.high_watermark
@@ -511,7 +514,7 @@ cdef bint must_tell(SessionEntry* e, const FetchPartition* part) noexcept nogil:
         e.log_start_offset = part.log_start_offset
         tell = True
     if part.error != 0:
-        e.high_watermark = -1  # so that the partition is told again when the error is gone
+        e.high_watermark = -1  # the next answer without an error contains the partition again
         tell = True
     return tell
 
@@ -532,7 +535,7 @@ cdef void tell_changes(Session* s, FetchRequest* r) noexcept nogil:
                 order_append(s, e)
 
 cdef int32_t create_session(SessionCache* cache, FetchRequest* r, int64_t now_ms) noexcept nogil:
-    """The id of a session of r's partitions, 0 when there is no room."""
+    """Makes a session of r's partitions and returns its id, or 0 when the cache is full."""
     cdef Session* s = session_new(cache)
     cdef SessionEntry* e
     cdef int32_t i, id
@@ -605,7 +608,7 @@ cdef class FetchSessions:
 
     @property
     def counters(self):
-        """sessions, memory_bytes, evicted, refused (no slot for a new one)."""
+        """Returns the numbers of sessions, memory_bytes, evicted and refused (no free slot)."""
         cdef SessionCache* cache = self.cache
         with nogil:
             pthread_mutex_lock(&cache.lock)
@@ -620,7 +623,7 @@ cdef class FetchSessions:
             pthread_mutex_unlock(&cache.lock)
 
     def set_epoch(self, int32_t session_id, int32_t epoch):
-        """For tests of the wrap: the epoch that the session's next request must say."""
+        """Sets the epoch of the session's next request, for tests of the wrap at 2^31-1."""
         cdef Session* s = cache_hold(self.cache, session_id)
         if s == NULL:
             raise KeyError(session_id)
@@ -631,11 +634,11 @@ cdef class FetchSessions:
         session_release(self.cache, s)
 
     def exchange(self, int version, int32_t session_id, int32_t epoch, wanted, forgotten, answers, int64_t now_ms, bint follower=False):
-        """One request without a log behind it, for tests of the rules of sessions.
+        """Handles one request without a log, for tests of the rules of sessions.
 
         wanted: (topic name or 16 bytes of an id, partition, offset); answers: {(topic, partition):
-        (error, high watermark, log start, record bytes, whether it is unknown)}. Gives (error, session id, what
-        was fetched and what was told as lists of (topic, partition, offset))."""
+        (error, high watermark, log start, record bytes, whether it is unknown)}. Returns (error,
+        session id, fetched and answered partitions as lists of (topic, partition, offset))."""
         cdef FetchRequest r
         cdef SessionUse use
         cdef FetchKey key
