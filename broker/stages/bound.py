@@ -17,7 +17,6 @@ from barnabas.config.listeners import Listener
 from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_handlers
 from barnabas.server.listener_changes import ListenerChanges
 from barnabas.server.listeners import advertised
-from barnabas.server.membership import Membership
 from barnabas.server.network_settings import THREADS, NetworkSettings, network_threads
 from barnabas.server.registration import register_again
 from barnabas.stages.configured import CannotStart
@@ -47,7 +46,6 @@ class Bound(NamedTuple):
     sessions: FetchSessions
     native: NativeHandlers
     reactor: Reactor
-    membership: Membership
 
 
 def bind_listeners(before: Loaded) -> Bound:
@@ -70,13 +68,10 @@ def bind_listeners(before: Loaded) -> Bound:
     )
     _begin_limits(settings, listeners.bound)
     listeners.advertised = advertised(asked.advertised, listeners.bound)
-    membership = Membership(
-        opened.tree, opened.node_id, config, lambda: listeners.advertised, start.system.wall_ms
-    )
-    membership.begin()
+    opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
-    bound = Bound(before, sessions, native, reactor, membership)
+    bound = Bound(before, sessions, native, reactor)
     _follow_listeners(bound, settings)
     return bound
 

@@ -13,6 +13,7 @@ from barnabas.controller import config_changes, unkept_settings
 from barnabas.controller.new_partitions import give_ids
 from barnabas.metadata.cluster_state import ClusterStateReader, Topic
 from barnabas.metadata.tree import MetadataTree
+from barnabas.server.membership import Membership
 from barnabas.server.registration import choose_node_id, claim_cluster
 from barnabas.stages.configured import Configured, Undo
 from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
@@ -31,6 +32,7 @@ class Opened(NamedTuple):
     directories: tuple[LogDir, ...]
     failed_directories: tuple[Path, ...]
     tree: MetadataTree
+    membership: Membership
     reader: ClusterStateReader
     cluster_id: str
     node_id: int
@@ -71,12 +73,25 @@ def open_stores(before: Configured) -> Opened:
         opened, lambda row: row.claim(node_id, cluster_id), keeps_metadata
     )
     directories, failed = tuple(usable), failed + unclaimed
+    listeners = before.listeners
+    # Before the reader: in a new session this node registers again before the brokers are read.
+    membership = Membership(tree, node_id, config, lambda: listeners.advertised, system.wall_ms)
     reader = ClusterStateReader(tree, may_delete=lambda: dynamic.boolean("delete.topic.enable"))
     config_changes.load(dynamic, reader.state)
     unkept_settings.warn(dynamic, reader.state)
     if reader.state.without_id:  # a tree of Kafka before 2.8
         give_ids(tree, reader, lambda topic: _topic_id(directories, topic), os.urandom)
-    return Opened(before, directories, tuple(failed), tree, reader, cluster_id, node_id, dynamic)
+    return Opened(
+        before,
+        directories,
+        tuple(failed),
+        tree,
+        membership,
+        reader,
+        cluster_id,
+        node_id,
+        dynamic,
+    )
 
 
 def _close_directory(directory: LogDir, undo: Undo) -> None:

@@ -163,7 +163,7 @@ def _controller(node: Bound, administration: Administration) -> Controller:
     controller = Controller(
         opened.tree,
         opened.reader,
-        node.membership,
+        opened.membership,
         administration.deletion,
         opened.node_id,
         lambda: opened.dynamic.boolean("delete.topic.enable"),

@@ -13,9 +13,9 @@ from api.admin_calls import BROKER, DELETE, SET, admin_on
 from compat.support import Wire
 from node.test_settings import (
     broker_with,
+    create,
     fetch,
     metadata,
-    metadata_when_created,
     produce,
     wire_to,
 )
@@ -227,7 +227,7 @@ def test_socket_buffer_bytes(tmp_path):
 
 def test_the_send_buffer_grows_for_readers_with_a_narrow_window(tmp_path):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
-        metadata_when_created(wire, "t")
+        create(wire, "t")
         for _ in range(8):
             assert produce(wire, "t", bytes(900_000)).errorCode == 0
         with wire_to(b) as reader:
@@ -259,7 +259,7 @@ def test_socket_listen_backlog_size(tmp_path):
 def test_response_send_timeout_ms(tmp_path):
     settings = {"response.send.timeout.ms": "300", "socket.send.buffer.bytes": "10000"}
     with broker_with(tmp_path, settings) as b, wire_to(b) as wire:
-        metadata_when_created(wire, "t")
+        create(wire, "t")
         for _ in range(8):
             assert produce(wire, "t", bytes(900_000)).errorCode == 0
         with wire_to(b) as lazy:
