@@ -1,8 +1,8 @@
-"""Batches that only Python can open or compress: a queue from network threads to decode threads.
+"""Batches that only Python can (de)compress: a queue from network threads to decode threads.
 
-A DecodeGroup is one request's jobs; its connection is woken when the last one is done. A job's
-batch is request memory and is read only while the job is queued: whoever takes it copies it under
-the queue's lock, so that a request may be dropped at any time (decode_abandon).
+A DecodeGroup contains one request's jobs; the last completed job wakes the connection. A job's
+batch is request memory, which is valid only while the job is queued: the thread that takes the job
+copies it under the queue's lock, so that a request may be dropped at any time (decode_abandon).
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -46,11 +46,11 @@ cdef class DecodeQueue(JobQueue):
     """Bounded queue of jobs; `next` is for Python threads."""
 
 cdef void decode_group_init(DecodeGroup* group, Table* table, int32_t thread_index, uint64_t connection_id) noexcept nogil
-# `intercepted`: whose plugins look at the batch, NULL: none do.
-# False: the queue is full or closed, or memory ran out; the job is not made then.
+# `intercepted` is the partition whose plugins process the batch; NULL: none do.
+# Returns False and makes no job if the queue is full or closed, or if memory ran out.
 cdef bint decode_submit(Jobs* jobs, DecodeGroup* group, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int target_codec, int64_t size_max, const Partition* intercepted) noexcept nogil
 cdef int32_t decode_pending(Jobs* jobs, DecodeGroup* group) noexcept nogil
-# The finished job of a batch of the group, NULL when none was made for it.
+# Returns the completed job of a batch of the group, or NULL if the batch has no job.
 cdef DecodeWork* decode_result(DecodeGroup* group, const uint8_t* batch) noexcept nogil
-# Frees every job of the group, whatever it is doing.
+# Frees every job of the group, in any state.
 cdef void decode_abandon(Jobs* jobs, DecodeGroup* group) noexcept nogil

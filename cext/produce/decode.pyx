@@ -1,17 +1,17 @@
-"""Decode jobs: gzip and zstd bodies, and batches to be compressed anew, are Python threads' work.
+"""Decode jobs: Python threads decompress gzip and zstd batches, and compress batches again.
 
-The network thread checks header and CRC, queues a job and parks the request. A Python thread takes
-it (DecodeQueue.next), inflates with the packages piece by piece and gives each to check(), which
-looks at its records without the GIL and keeps none; only what is compressed anew is given whole, to
-done(). The verdict is kept in the job, and when the last job of the request is done the connection
-is woken and the one produce path goes on.
+The network thread checks header and CRC, queues a job, and the request waits. A decode thread takes
+the job (DecodeQueue.next), decompresses the batch piece by piece and passes each piece to check(),
+which validates its records without the GIL and keeps none. If the batch must be compressed again,
+the thread passes all records to done() instead. The job keeps the verdict. The last job of the
+request wakes the connection, and the produce path continues.
 
-A batch whose topic has interceptors is a job too, whatever its codec: the Python thread checks it
-(look), asks the plugins, and accepts it, rejects it with words for the client, or gives another
-batch in its place. Plugins and their budgets are broker/hooks.
+A batch whose topic has interceptors is a job too, with any codec: the Python thread checks it
+(look), calls the plugins, and accepts it, rejects it with a message for the client, or supplies
+another batch in its place. broker/hooks has the plugins and their budgets.
 
-Limits: depth_max jobs queued; one that does not fit is refused and the producer may try again. A
-job in the queue holds no copy of its batch, the request does, which the reactor's budget bounds.
+Limits: the queue holds depth_max jobs; if it is full, the producer gets a retriable error. A queued
+job holds no copy of its batch; the request holds it, and the reactor's budget bounds that memory.
 Next on the data path: cext/record/validate.pyx; broker/server/decode_pool.py takes the jobs.
 """
 cimport cython
@@ -127,7 +127,7 @@ cdef void decode_abandon(Jobs* jobs, DecodeGroup* group) noexcept nogil:
 
 
 cdef void _finish(Jobs* jobs, DecodeWork* work) noexcept nogil:
-    """Gives the job back to its request, or frees it when that is gone."""
+    """Returns the job to its request, or frees it if the request is gone."""
     cdef DecodeGroup* group
     pthread_mutex_lock(&jobs.lock)
     jobs.done_count += 1
@@ -138,13 +138,13 @@ cdef void _finish(Jobs* jobs, DecodeWork* work) noexcept nogil:
         jobs_done(&work.job)
         group.pending -= 1
         if group.pending == 0:
-            # Under the lock: the group may be freed as soon as it is given back.
+            # The lock is held: the request may free the group as soon as the job is complete.
             table_wake(group.table, group.thread_index, group.connection_id)
     pthread_mutex_unlock(&jobs.lock)
 
 
 cdef DecodeWork* _take(DecodeQueue queue, int64_t timeout_ms, uint8_t** body) noexcept nogil:
-    """The next job and a copy of its records; NULL at the deadline, or when closed."""
+    """Returns the next job and a copy of its records; NULL at the deadline or when closed."""
     cdef DecodeWork* work = <DecodeWork*>queue.wait(timeout_ms)
     cdef int64_t size
     if work != NULL:
@@ -157,7 +157,7 @@ cdef DecodeWork* _take(DecodeQueue queue, int64_t timeout_ms, uint8_t** body) no
 
 
 cdef void _make_batch(DecodeWork* work, const uint8_t* body, int64_t size) noexcept nogil:
-    """The batch with other records under its header; all but size, codec and CRC stays."""
+    """Builds a batch of other records; its header differs only in size, codec and CRC."""
     cdef uint16_t attributes = <uint16_t>((work.h.attributes & ~ATTR_CODEC_MASK) | work.target_codec)
     cdef int64_t total = BATCH_OVERHEAD + size
     work.made = <uint8_t*>malloc(total)
@@ -173,10 +173,11 @@ cdef void _make_batch(DecodeWork* work, const uint8_t* body, int64_t size) noexc
 
 
 cdef class DecodeQueue(JobQueue):
-    """The jobs of one broker."""
+    """The queue of one broker's decode jobs."""
 
     def next(self, int64_t timeout_ms=-1):
-        """The next DecodeJob; None after timeout_ms (-1: no end) or when the queue is closed."""
+        """Returns the next DecodeJob; None after timeout_ms (-1: waits without limit) or when the
+        queue is closed."""
         cdef DecodeWork* work
         cdef uint8_t* body = NULL
         cdef DecodeJob job
@@ -200,11 +201,12 @@ cdef class DecodeQueue(JobQueue):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class DecodeJob:
-    """One batch to open. Answer with done(), or check() and checked(), or failed(), once; dropped
-    without, it has failed.
+    """One batch to decompress. Complete it once: with done(), with check() and checked(), or with
+    failed(). A job that is dropped without completion has failed.
 
-    codec: of `data`, the records of the batch. size_max: how far it may inflate. target_codec: what
-    to compress the decoded records with, or None when the batch is kept as it is.
+    `codec` is the codec of `data`, the records of the batch. `size_max` is the largest decompressed
+    size in bytes. `target_codec` is the codec for the stored records, or None if the broker stores
+    the batch as it is.
     """
     cdef DecodeQueue queue
     cdef DecodeWork* work
@@ -236,7 +238,7 @@ cdef class DecodeJob:
 
     @property
     def intercepted(self):
-        """(topic, partition) of a batch that plugins look at, else None."""
+        """Returns (topic, partition) of an intercepted batch, else None."""
         cdef DecodeWork* work = self._unanswered()
         if work.topic_bytes == 0:
             return None
@@ -245,12 +247,12 @@ cdef class DecodeJob:
 
     @property
     def batch(self):
-        """The whole batch as it was sent."""
+        """Returns the whole batch as the client sent it."""
         cdef DecodeWork* work = self._unanswered()
         return PyBytes_FromStringAndSize(<const char*>work.header, BATCH_OVERHEAD) + self.data
 
     def look(self, bytes decoded not None):
-        """Whether the records are what a leader takes; if not, done() with them says why."""
+        """Returns whether the records are valid; if not, done() with them reports the error."""
         cdef DecodeWork* work = self._unanswered()
         cdef const uint8_t* body = <const uint8_t*>PyBytes_AS_STRING(decoded)
         cdef int64_t size = len(decoded)
@@ -262,11 +264,11 @@ cdef class DecodeJob:
         return verdict.error == 0
 
     def reject(self, str words not None, bint is_final=True):
-        """Answers the producer with the words and INVALID_RECORD, or, when it may try again,
-        REQUEST_TIMED_OUT."""
+        """Rejects the batch: the producer gets the message `words` with INVALID_RECORD, or with
+        REQUEST_TIMED_OUT if it may try again."""
         cdef DecodeWork* work = self._unanswered()
         cdef bytes raw = words.encode("utf-8", "replace")[:WORDS_BYTES_MAX].replace(b"\0", b"?")
-        raw = raw.decode("utf-8", "ignore").encode()    # no character is cut in two
+        raw = raw.decode("utf-8", "ignore").encode()    # drops a character that was cut in two
         cdef int64_t size = len(raw)
         if is_final:
             verdict_of(&work.verdict, ERROR_INVALID_RECORD, COUNT_REJECTED_INVALID, NULL)
@@ -281,7 +283,8 @@ cdef class DecodeJob:
             _finish(self.queue.jobs, work)
 
     def replace(self, bytes batch not None):
-        """Another batch in its place, of as many offsets and of the same producer."""
+        """Replaces the batch. Raises ValueError unless the new one is one whole batch with as many
+        offsets and the same producer."""
         cdef DecodeWork* work = self._unanswered()
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(batch)
         cdef int64_t size = len(batch)
@@ -307,8 +310,8 @@ cdef class DecodeJob:
             _finish(self.queue.jobs, work)
 
     def done(self, bytes decoded not None, bytes recompressed=None):
-        """The records as they were before compression and, with a target codec, compressed anew
-        (None: as decoded). They are checked here, without the GIL."""
+        """Completes the job with the decompressed records and, with a target codec, the newly
+        compressed ones (None: stores them uncompressed). Validates them without the GIL."""
         cdef DecodeWork* work = self._unanswered()
         cdef bytes kept = decoded if recompressed is None else recompressed   # owns what is copied
         cdef const uint8_t* body = <const uint8_t*>PyBytes_AS_STRING(decoded)
@@ -325,8 +328,8 @@ cdef class DecodeJob:
             _finish(self.queue.jobs, work)
 
     def check(self, bytes piece not None):
-        """The next records as they were before compression, in pieces of any size. They are checked
-        here, without the GIL, and not kept; checked() ends it. For jobs without a target codec."""
+        """Validates the next piece of decompressed records, of any size, without the GIL, and does
+        not keep it; checked() follows the last piece. Only for jobs without a target codec."""
         cdef DecodeWork* work = self._unanswered()
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(piece)
         cdef int64_t size = len(piece)
@@ -336,7 +339,7 @@ cdef class DecodeJob:
             walk_piece(&work.walk, data, size, &work.h, &work.rules)
 
     def checked(self):
-        """All records went through check()."""
+        """Completes the job after check() has seen all records."""
         cdef DecodeWork* work = self._unanswered()
         self.work = NULL
         with nogil:
@@ -347,7 +350,7 @@ cdef class DecodeJob:
             _finish(self.queue.jobs, work)
 
     def failed(self, int code):
-        """The batch could not be opened; the producer gets this Kafka error code."""
+        """Fails the job: the producer gets this Kafka error code."""
         cdef DecodeWork* work = self._unanswered()
         verdict_of(
             &work.verdict, code if code else ERROR_UNKNOWN_SERVER_ERROR, COUNT_REJECTED_OTHER, NULL)

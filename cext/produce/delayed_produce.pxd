@@ -1,4 +1,4 @@
-"""A Produce request that is parked: what it waits for, and its answer as far as it is made."""
+"""A delayed Produce request: the events that it waits for, and its response so far."""
 from libc.stdint cimport int32_t, int64_t
 
 from barnabas.cext.codec.buffer cimport Buffer
@@ -29,8 +29,8 @@ cdef struct State:
     Buffer response
     int64_t deadline_ns
 
-# Notes a partition to wait for; error_at is the caller's to fill in. NULL: no memory.
+# Adds a partition to wait for; the caller sets error_at. NULL: no memory.
 cdef Wait* state_wait_for(State* state, const Request* request, const Partition* p, int64_t required) noexcept nogil
-# Looks at every partition that waits; True when none is left. Errors are patched in the response.
+# Checks every waiting partition; True if none is left. Patches errors into the response.
 cdef bint state_settle(State* state, const Request* request, Table* table, bint expired) noexcept nogil
 cdef void state_free(State* state, Table* table, Jobs* decode, Jobs* verify) noexcept nogil

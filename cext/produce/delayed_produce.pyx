@@ -1,6 +1,7 @@
-"""What a parked Produce request waits for: decode jobs, the coordinator, visibility (acks=all).
+"""Delayed produce: a request waits for decode jobs, the coordinator, or visibility (acks=all).
 
-Waits for visibility are watches of partitions: registered, then looked at again, then parked on.
+A wait for visibility is a watch of a partition: the request registers its watches, then reads the
+high watermarks again, then waits.
 Next on the data path: cext/partition/partitions.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t

@@ -1,29 +1,30 @@
-"""The Produce lane: versions 3 to 13 are parsed, checked, appended and answered without the GIL.
+"""The native handler of Produce, versions 3 to 13: it parses, checks, appends without the GIL.
 
     ProduceRequest   transactionalId, acks, timeoutMs, [topic name | id from 13, [index, records]]
     ProduceResponse  [topic, [index, error, base offset, append time, log start (5+),
                      record errors and message (8+), tag 0 current leader (10+)]], throttle time
 
-A request is walked twice. The first walk finds damage (the connection is closed and nothing has
-been appended), records that are transactional, and batches that only Python can open: those become
-decode jobs and the request is parked. The second walk checks and appends, partition by partition
-in the request's order, and writes the response as it goes. What then still waits (acks=all, below
-the high watermark) is a list of watches; when one fails, only its error code is patched in the
-response that is ready, so a timed-out partition still tells its base offset, as Kafka does.
+The handler makes two passes over a request. The first pass finds damage (then it closes the
+connection before any append), transactional records, and batches that only Python can decompress:
+those become decode jobs, and the request waits. The second pass checks and appends, partition by
+partition in the request's order, and writes the response. Partitions that then still wait
+(acks=all, below the high watermark) have watches; if one fails, the handler patches only its error
+code in the complete response, so a timed-out partition still has its base offset, as in Kafka.
 
-Transactional records without a transactional id are refused for the whole request with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED. The first batch of a transaction in a partition parks the
-request until the coordinator has said that the partition belongs to it
-(cext/produce/transaction_check.pyx), or until the table of transactional ids has added it; later ones
-find the transaction open in the log.
-Current leader is told by id and epoch; nodeEndpoints stay empty, Metadata tells them.
+Transactional records without a transactional id fail the whole request with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED. At the first batch of a transaction in a partition, the
+request waits until the coordinator confirms that the partition belongs to the transaction
+(cext/produce/transaction_check.pyx), or until the table of transactional ids has added it; later
+batches find the transaction open in the log. The response names the current leader by id and epoch;
+nodeEndpoints stays empty, because clients get the addresses from Metadata.
 
-acks=0 is never answered; an error in such a request closes the connection. A batch needs a decode
-job by the topic's rules at the first walk; when they have changed by the second one, or the queue
-of jobs was full, the answer is REQUEST_TIMED_OUT, which producers try again. Words and indexes of
-records are given where Kafka 4.3.1 gives them (tests/oracle/produce.py has its answers).
+The handler never answers acks=0; an error in such a request closes the connection. The topic's
+settings at the first pass decide whether a batch needs a decode job; if they have changed by the
+second pass, or if the queue of jobs was full, the answer is REQUEST_TIMED_OUT, which producers
+retry. The response has the error messages and record indexes of Kafka 4.3.1
+(tests/oracle/produce.py has Kafka's answers).
 
-Limits: every count is bounded by bytes that are there; max.message.bytes; max.decompressed.bytes.
+Limits: the remaining bytes bound every count; max.message.bytes; max.decompressed.bytes.
 Next on the data path: cext/record/validate.pyx, cext/partition/partitions.pyx, cext/log/log.pyx.
 """
 cimport cython
@@ -138,7 +139,8 @@ cdef struct Serving:                # the second pass
 
 
 cdef inline bint _verifies(Lanes* lanes, int16_t version) noexcept nogil:
-    """Where partitions are added with the batch, nobody else would add them."""
+    """Returns whether transactions are verified. In versions that add partitions with the batch,
+    they always are: the client sends no AddPartitionsToTxn."""
     return version >= VERIFY_ADDS_FROM or atomic_load_i32(&lanes.verifies)
 
 cdef Partition* _find(Table* table, const Walk* w, int16_t* error) noexcept nogil:
@@ -170,7 +172,7 @@ cdef inline BodyRules _rules(const ProducePolicy* policy, int64_t now_ms) noexce
     return rules
 
 cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, const BodyRules* rules, int64_t size_max) noexcept nogil:
-    """The records of a batch that this thread can open itself."""
+    """Checks the records of a batch that this thread can decompress itself."""
     cdef const uint8_t* body = batch + BATCH_OVERHEAD
     cdef int64_t size = batch_size(h) - BATCH_OVERHEAD
     cdef int codec = h.attributes & ATTR_CODEC_MASK
@@ -192,7 +194,7 @@ cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, co
 # ----------------------------------------------------------------------------------- the first pass
 
 cdef int _scan(Lanes* lanes, Request* request, Walk* w, DecodeGroup* group, bint* transactional) noexcept nogil:
-    """Finds damage (LANE_CLOSE) before anything is appended. With a group: queues decode jobs."""
+    """Finds damage (LANE_CLOSE) before any append. With a group, it queues decode jobs."""
     cdef int64_t topics, partitions, i, k
     cdef BatchHeader h
     cdef bint wanted = False
@@ -216,7 +218,7 @@ cdef int _scan(Lanes* lanes, Request* request, Walk* w, DecodeGroup* group, bint
     return LANE_PARKED if wanted else LANE_DONE
 
 cdef bint _job(Lanes* lanes, const Walk* w, BatchHeader* h, DecodeGroup* group) noexcept nogil:
-    """Whether the batch is one for Python; with a group, the job is queued as well."""
+    """Returns whether the batch needs a decode job; with a group, also queues the job."""
     cdef int16_t error
     cdef const char* message
     cdef const ProducePolicy* policy
@@ -249,7 +251,7 @@ cdef inline void _count(Serving* s, int what, int64_t n) noexcept nogil:
         atomic_add_i64(&s.counts[what], n)
 
 cdef bint _wait_for(Serving* s, Partition* p, int64_t required) noexcept nogil:
-    """Notes a partition that is not visible so far; error_at is filled in by _write."""
+    """Adds a wait for a partition that is not visible yet; _write sets its error_at."""
     if s.state == NULL:
         s.state = <State*>calloc(1, sizeof(State))
     return s.state != NULL and state_wait_for(s.state, s.request, p, required) != NULL
@@ -261,7 +263,8 @@ cdef inline int32_t _append_reason(int error) noexcept nogil:
     return COUNT_REJECTED_OTHER
 
 cdef bint _accept(Serving* s, Walk* w, Partition* p, uint8_t** batch, BatchHeader* h) noexcept nogil:
-    """Everything a leader checks. True: append *batch, corrected; False: s.verdict says why not."""
+    """Makes all checks of a leader. True: append *batch, which is corrected; False: s.verdict has
+    the error."""
     cdef const ProducePolicy* policy = _policy(p)
     cdef BodyRules rules = _rules(policy, s.now_ms)
     cdef DecodeWork* work
@@ -340,7 +343,7 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
             s.failed = True
 
 cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
-    """One partition of the request."""
+    """Handles one partition of the request."""
     cdef BatchHeader h
     cdef const char* message = NULL
     cdef Partition* p = _find(s.lanes.table, w, &a.error)
@@ -385,7 +388,7 @@ cdef void _write(Serving* s, const Walk* w, const Answer* a) noexcept nogil:
         request_error(s.request, a.error)
 
 cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
-    """Appends and writes the response; gives whether any partition has an error."""
+    """Appends and writes the response; returns whether any partition has an error."""
     cdef int64_t topics, partitions, i, k
     cdef Answer a
     cdef Buffer* b = &s.out.bytes
@@ -426,13 +429,13 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
     return wrong
 
 
-# -------------------------------------------------------------------------------- parking, the lane
+# ------------------------------------------------------------------ waiting, the native handler
 
 cdef void _drop(Lanes* lanes, State* state) noexcept nogil:
     state_free(state, lanes.table, lanes.jobs, lanes.verify)
 
 cdef int _finish(Lanes* lanes, Response* out, State* state) noexcept nogil:
-    """The response is complete, in `out` or in the state."""
+    """Finishes a request whose response is complete, in `out` or in the state."""
     if state != NULL and state.response.data != NULL:
         buffer_free(&out.bytes)
         out.bytes = state.response
@@ -444,7 +447,7 @@ cdef int _finish(Lanes* lanes, Response* out, State* state) noexcept nogil:
     return LANE_DONE
 
 cdef int _go_on(Lanes* lanes, Request* request, Response* out, Parked* parked, State* state, int16_t refuse_all, int64_t deadline_ns) noexcept nogil:
-    """The second pass and what follows from it; takes over the state."""
+    """Makes the second pass, then answers or waits; takes over the state."""
     cdef Serving s
     cdef Walk w
     cdef Inflated own
@@ -488,8 +491,8 @@ cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept n
     return api_key == KEY_PRODUCE and VERSION_FIRST <= api_version <= VERSION_LAST
 
 cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked, int16_t* refuse_all) noexcept nogil:
-    """Third reading: a question for each transactional batch whose transaction its partition does
-    not know. All of a request are one producer's. False: no memory."""
+    """Adds a question for each transactional batch whose partition does not have its transaction.
+    All batches of a request have one producer. Returns False if memory ran out."""
     cdef int64_t topics, partitions, i, k
     cdef BatchHeader h
     cdef Partition* p
@@ -522,7 +525,7 @@ cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked
     return True
 
 cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
-    """A request with transactional records: parked while the coordinator is asked, if it must be."""
+    """Handles a request with transactional records; it waits if the coordinator must confirm."""
     cdef int16_t refuse_all = ERROR_NONE
     cdef bint asked, known
     cdef int slot
@@ -550,7 +553,7 @@ cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, 
     return lane_parks(parked, state, deadline_ns, True)
 
 cdef int _decode(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
-    """Parks while Python opens batches, where there are such; takes over the state."""
+    """Waits while Python decompresses batches, if it must; takes over the state."""
     cdef bint transactional = False
     cdef int slot
     decode_group_init(&state.group, lanes.table, request.thread_index, request.connection_id)
@@ -620,15 +623,15 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 # ------------------------------------------------------------------------------- Python's entrance
 
 class MalformedProduce(ValueError):
-    """The lane closes the connection: damage, or an error in a request with acks=0."""
+    """The reactor would close the connection: damage, or an error in a request with acks=0."""
 
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ProduceLane(LaneHandle):
-    """The Produce lane of one broker's PartitionTable, for its reactor. `decodes` is the queue of
-    the batches that Python opens (gzip, zstd, intercepted ones).
+    """The native Produce handler of one broker's PartitionTable, for its reactor. `decodes` is the
+    queue of the batches that Python processes (gzip, zstd, intercepted ones).
 
-    handle_frame is the same path for a caller that has no connection: the Python lane, tests.
+    handle_frame takes the same path for callers without a connection: request handlers, tests.
     """
 
     cdef readonly DecodeQueue decodes
@@ -678,8 +681,9 @@ cdef class ProduceLane(LaneHandle):
             free(lanes)
 
     def handle_frame(self, bytes frame not None):
-        """A request without its size prefix -> the response with its, None (acks=0), or a
-        ParkedProduce. Raises MalformedProduce where the lane would close the connection."""
+        """Handles a request without its size prefix. Returns the response with its size prefix,
+        None (acks=0), or a ParkedProduce that waits. Raises MalformedProduce where the reactor
+        would close the connection."""
         cdef ParkedProduce call = ParkedProduce.__new__(ParkedProduce)
         call.lane = self
         call.take(frame)
@@ -688,8 +692,8 @@ cdef class ProduceLane(LaneHandle):
         return call.outcome_object()
 
     def repeat(self, bytes frame not None, int64_t count):
-        """Handles one frame `count` times without the GIL: what a request costs, for measuring.
-        Gives how many were answered at once."""
+        """Handles one frame `count` times without the GIL, to measure the cost of a request.
+        Returns how many requests got their answer at once."""
         cdef ParkedProduce call = ParkedProduce.__new__(ParkedProduce)
         cdef int64_t i, answered = 0
         cdef const uint8_t* source = <const uint8_t*>PyBytes_AS_STRING(frame)
@@ -709,7 +713,7 @@ cdef class ProduceLane(LaneHandle):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ParkedProduce:
-    """A request of handle_frame that waits. resume() until it gives the answer, or drop it."""
+    """A delayed request of handle_frame. Call resume() until it returns the answer, or drop it."""
     cdef ProduceLane lane
     cdef Request request
     cdef Response response
@@ -726,7 +730,7 @@ cdef class ParkedProduce:
         free(self.request.data)
 
     cdef int take(self, bytes frame) except -1:
-        """Its own copy of the frame, which is written to, and the request's header."""
+        """Copies the frame, because the handler writes to it, and parses the request's header."""
         cdef System* system = table_system((<Lanes*>self.lane.lane.context).table)
         cdef Request* r = &self.request
         cdef Cursor c
@@ -768,12 +772,12 @@ cdef class ParkedProduce:
 
     @property
     def deadline_ns(self):
-        """By the broker's monotonic clock."""
+        """The deadline in nanoseconds of the broker's monotonic clock."""
         return self.parked.deadline_ns
 
     def resume(self, wait_ms=None):
-        """The answer, as handle_frame gives it; self while it still waits after wait_ms (None:
-        until there is an answer, at the request's own deadline at the latest)."""
+        """Returns the answer as handle_frame does, or self if it still waits after wait_ms (None:
+        waits for the answer, which comes at the request's own deadline at the latest)."""
         cdef int64_t wakes, now_ns, until_ns = 0
         cdef bint bounded = wait_ms is not None
         cdef bint expired = False

@@ -3,8 +3,8 @@
     walk_begin -> number of topics; for each: walk_topic -> number of partitions; for each:
     walk_partition; after a topic's partitions, and after all topics, walk_tags.
 
-`c.bad` says that the request is damaged; nothing is read past its end, and every count takes at
-least as many bytes as it announces elements.
+`c.bad` means that the request is damaged. The walk never reads past the end, and it rejects a count
+of more elements than the remaining bytes.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
@@ -46,7 +46,7 @@ cdef inline void walk_tags(Walk* w) noexcept nogil:
                 return
 
 cdef inline int64_t walk_begin(Walk* w, const Request* request) noexcept nogil:
-    """Reads up to the topics and gives their count; w.c.bad when it cannot."""
+    """Reads up to the topics and returns their count; sets w.c.bad on damage."""
     w.c = cursor_of(request.data + request.body_at, request.size_bytes - request.body_at)
     w.version = request.api_version
     w.flexible = w.version >= VERSION_FLEXIBLE
@@ -60,7 +60,7 @@ cdef inline int64_t walk_begin(Walk* w, const Request* request) noexcept nogil:
     return read_count(&w.c, w.flexible)
 
 cdef inline int64_t walk_topic(Walk* w) noexcept nogil:
-    """Reads a topic up to its partitions and gives their count."""
+    """Reads a topic up to its partitions and returns their count."""
     if w.by_id:
         w.topic_id = cursor_take(&w.c, 16)
     else:

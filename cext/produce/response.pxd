@@ -1,4 +1,4 @@
-"""What a Produce answer says of one partition."""
+"""The fields of one partition in a Produce response."""
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from barnabas.cext.codec.buffer cimport Buffer
@@ -10,8 +10,8 @@ cdef struct Answer:
     int64_t base_offset
     int64_t append_time_ms
     int64_t log_start
-    int32_t leader_id               # -1: not told
+    int32_t leader_id               # -1: absent
     int32_t leader_epoch
 
-# Gives where the error code stands.
+# Returns the position of the error code.
 cdef int64_t produce_write(Buffer* b, const Walk* w, const Answer* a, const Verdict* verdict) noexcept nogil

@@ -1,4 +1,4 @@
-"""The bytes of a Produce answer for one partition, versions 3 to 13.
+"""Writes the bytes of a Produce response for one partition, versions 3 to 13.
 
 Next on the data path: cext/produce/delayed_produce.pyx.
 """

@@ -1,7 +1,7 @@
-"""Asking the transaction coordinator for partitions: a queue from network threads to Python.
+"""Questions to the transaction coordinator: a queue from network threads to Python.
 
-A VerifyWork is one request's question. Its connection is woken when it is answered; it is the
-request's until verify_drop, whatever is being done with it.
+A VerifyWork is one request's question; its answer wakes the connection. The request owns it until
+verify_drop, in any state.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
@@ -43,14 +43,14 @@ cdef class VerifyQueue(JobQueue):
     """Bounded queue of questions; `next` is for Python threads."""
 
 cdef VerifyWork* verify_new(Table* table, const Request* request, const uint8_t* transactional_id, int32_t id_bytes) noexcept nogil
-# Inside the epoch in which the partition was found. False: no memory.
+# The caller is inside the epoch in which it found the partition. False: no memory.
 cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* records) noexcept nogil
-# Whether all of it is answered by adding the partitions to the transaction here. Inside an epoch.
+# Adds the partitions to the transaction here, inside an epoch; returns whether that answers all.
 cdef bint verify_adds(VerifyWork* work, TransactionCore* transactions) noexcept nogil
-# False: the queue is full or closed.
+# Returns False if the queue is full or closed.
 cdef bint verify_submit(Jobs* jobs, VerifyWork* work) noexcept nogil
 cdef bint verify_is_done(Jobs* jobs, VerifyWork* work) noexcept nogil
-# What was asked for these records; NULL: nothing.
+# Returns the question for these records; NULL if there is none.
 cdef VerifyPart* verify_part(VerifyWork* work, const uint8_t* records) noexcept nogil
-# Outside any epoch.
+# The caller is outside any epoch.
 cdef void verify_drop(Jobs* jobs, VerifyWork* work) noexcept nogil

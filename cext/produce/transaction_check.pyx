@@ -1,13 +1,13 @@
-"""Asking the transaction coordinator: the first batch of a transaction in a partition is verified.
+"""Verifies the first batch of a transaction in a partition with the transaction coordinator.
 
-The network thread takes a verification of the partition's log (log_transactions.pyx). Where the
-client leaves the adding to the broker, it adds the partition itself if it can (transactions.pyx);
-else it queues the question and parks the request. A Python thread takes it (VerifyQueue.next),
-asks the coordinator, which may have to write to its log first, and answers with done() from
-whichever thread; the connection is woken and the one produce path goes on. For partitions that
-clients add themselves the coordinator has answered beforehand, with expect().
+The network thread begins a verification in the partition's log (log_transactions.pyx). If the
+client leaves it to the broker to add the partition, the thread adds it itself if it can
+(transactions.pyx); else it queues a question and the request waits. A Python thread takes the
+question (VerifyQueue.next) and asks the coordinator, which may have to write to its log first. Any
+thread calls done() with the answer; that wakes the connection, and the produce path continues. For
+partitions that clients add themselves, the coordinator has already called expect().
 
-Limits: depth_max questions queued; a request that finds no place is refused and sent again.
+Limits: the queue holds depth_max questions; if it is full, producers get a retriable error.
 Next on the data path: cext/log/log_transactions.pyx; broker/coordinator/transactions takes the
 questions.
 """
@@ -128,7 +128,7 @@ cdef void _work_free(VerifyWork* work) noexcept nogil:
 
 
 cdef void verify_drop(Jobs* jobs, VerifyWork* work) noexcept nogil:
-    """A log that is gone by now took its verifications with it."""
+    """Releases the question and ends its verifications. A log that is gone has already dropped its own."""
     cdef VerifyPart* part
     cdef Partition* p
     cdef int32_t i
@@ -153,7 +153,7 @@ cdef void verify_drop(Jobs* jobs, VerifyWork* work) noexcept nogil:
 
 
 cdef bint _renew(VerifyWork* work) noexcept nogil:
-    """What a partition's log keeps of a question, as if it were asked now."""
+    """Begins the question's verifications again, as if the request asked now."""
     cdef Partition* p
     cdef int32_t i
     cdef bint overtaken = False
@@ -175,19 +175,19 @@ cdef void _finish(Jobs* jobs, VerifyWork* work) noexcept nogil:
         _work_free(work)
     else:
         jobs_done(&work.job)
-        # Under the lock: the work may be freed as soon as it is done.
+        # The lock is held: the request may free the work as soon as it is complete.
         table_wake(work.table, work.thread_index, work.connection_id)
     pthread_mutex_unlock(&jobs.lock)
 
 
 cdef class VerifyQueue(JobQueue):
-    """The questions of one broker."""
+    """The queue of one broker's questions."""
 
     def expect(
         self, table not None, str topic not None, int32_t index, int64_t producer_id, int16_t epoch
     ) -> None:
-        """The partition belongs to the producer's transaction, which has begun: nobody needs to ask
-        whether. To be called before that transaction can end."""
+        """Marks the partition as part of the producer's ongoing transaction, so that its first
+        batch needs no question. The caller must call it before that transaction can end."""
         cdef Table* known = table_of(table)
         cdef bytes name = topic.encode()
         cdef const char* at = name
@@ -202,7 +202,8 @@ cdef class VerifyQueue(JobQueue):
             epoch_leave(table_epochs(known), slot)
 
     def next(self, int64_t timeout_ms=-1):
-        """The next VerifyJob; None after timeout_ms (-1: no end) or when the queue is closed."""
+        """Returns the next VerifyJob; None after timeout_ms (-1: waits without limit) or when the
+        queue is closed."""
         cdef VerifyWork* work
         cdef VerifyJob job
         with nogil:
@@ -218,10 +219,11 @@ cdef class VerifyQueue(JobQueue):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class VerifyJob:
-    """One question. Answer with done(), once; dropped without, it has failed.
+    """One question. Call done() once; a question that is dropped without it has failed.
 
-    partitions: [(topic, index), ...] that a producer is about to write to. api_version: of its
-    Produce request; from 12 on partitions are added to the transaction, not only looked for.
+    `partitions` is the list [(topic, index), ...] that a producer is about to write to.
+    `api_version` is the version of its Produce request; from 12 on the coordinator adds the
+    partitions to the transaction, before 12 it only verifies that they belong to it (KIP-890).
     """
     cdef VerifyQueue queue
     cdef VerifyWork* work
@@ -255,7 +257,7 @@ cdef class VerifyJob:
             self.answer([])
 
     cdef void answer(self, list codes):
-        """A partition without a code has failed."""
+        """Completes the question; a partition without a code has failed."""
         cdef VerifyWork* work = self.work
         cdef int32_t i
         for i in range(work.part_count):
@@ -265,8 +267,8 @@ cdef class VerifyJob:
             _finish(self.queue.jobs, work)
 
     def renew(self):
-        """Whether a marker of the producer came since the question was asked: an answer from before
-        would not be believed, so that the coordinator has to be asked once more."""
+        """Returns whether a marker of the producer arrived after the question. The partition then
+        ignores an answer from before the marker, so the caller must ask the coordinator again."""
         cdef VerifyWork* work = self.work
         cdef bint overtaken
         if work == NULL:
@@ -276,7 +278,8 @@ cdef class VerifyJob:
         return bool(overtaken)
 
     def done(self, list codes not None):
-        """A Kafka error code for each of the partitions, 0 for those that may be written to."""
+        """Completes the question with one Kafka error code for each partition; 0 permits the write.
+        Raises ValueError for another number of codes, RuntimeError if the question is complete."""
         if self.work == NULL:
             raise RuntimeError("the question is answered already")
         if len(codes) != len(self.partitions):
