@@ -1,9 +1,9 @@
-"""Where a person's Python extends the broker.
+"""Plugins: Python code of other authors that extends the broker.
 
 Read specs.py (the contracts), views.py (what hooks see), then for what happens inside: loading.py
-(found and made), registry.py (who is asked), calls.py (threads, budgets, failures), process.py (a
-plugin in a process of its own). A plugin author needs the names below and barnabas.testing.
-"""
+(finds and makes plugins), registry.py (chooses the plugins of a call), calls.py (threads, budgets,
+failures), process.py (a plugin in a process of its own). A plugin author needs the names below and
+barnabas.testing."""
 
 from barnabas.cext.record.records import Record
 from barnabas.hooks.client_specs import EventSender

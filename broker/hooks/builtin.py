@@ -1,5 +1,5 @@
 """The plugins that come with the broker, by name. They need no entry point, which takes tens of
-milliseconds to read; everything else about them is as with anybody's plugin."""
+milliseconds to read; in everything else they are treated as other plugins are."""
 
 ASSIGNORS = ("assignor-simple", "assignor-uniform", "assignor-range")  # asked after all others
 BUILTIN: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""The one place where plugins are called: their threads, their time, what becomes of failures.
+"""Calls plugins: the only place that does. Owns their threads, their budgets and their failures.
 
 A call runs on a thread of the plugin while the caller waits. When the budget is over the caller
 goes on with FAILED and the thread is left behind; it ends when the call does. A thread that has
@@ -131,7 +131,7 @@ class Calls:
         return answer
 
     def close(self, plugin: Plugin) -> None:
-        """Its waiting threads end, and its process."""
+        """Ends the waiting threads of a plugin, and its process."""
         with self._lock:
             threads = self._waiting.pop(id(plugin), [])
         for thread in threads:
@@ -140,7 +140,7 @@ class Calls:
             plugin.close()
 
     def close_all(self) -> None:
-        """No thread is kept from now on."""
+        """Ends all waiting threads; from now on no thread is kept after its call."""
         with self._lock:
             self._closed = True
             threads = [thread for row in self._waiting.values() for thread in row]
@@ -216,7 +216,7 @@ class Calls:
             log.error("plugin %s failed in %s%s%s", plugin.name, hook, more, off, exc_info=error)
 
     def _count_failure(self, plugin: Plugin, hook: str, now_ns: int) -> bool:
-        """Under the lock; whether the log is to say it."""
+        """Counts a failure; returns True when it is to be logged. The caller holds the lock."""
         plugin.failures[hook] += 1
         plugin.untold += 1
         plugin.in_a_row += 1

@@ -88,7 +88,7 @@ class ClientSpecs:
         there are any, once for keys. None never comes here.
         `data`: the bytes. `is_key`: whether they are keys.
         Returns: the object of each.
-        When it fails: who reads is told; no record is left out in silence.
+        When it fails: the call that reads raises the error; no record is left out silently.
         """
         raise NotImplementedError
 
@@ -96,10 +96,10 @@ class ClientSpecs:
     def producer_started(self, settings: Mapping[str, str]) -> None:
         """A callback handler or an event handler is taken into use (the old design's `init`).
 
-        When: once, while the producer is made, by who makes it.
+        When: once, while the producer is made, on the thread that makes it.
         `settings`: all that are text, as they were given.
         Returns: nothing.
-        When it fails: the producer is not made; its maker is told.
+        When it fails: the producer is not made; its constructor raises the error.
         """
         raise NotImplementedError
 
@@ -116,7 +116,7 @@ class ClientSpecs:
 
     @hook(budget_ms=UNBOUNDED)
     def after_enqueue(self, events: Sequence[KeyedMessage], added: bool) -> None:
-        """Events stand in the queue, or there was no room for them.
+        """Events stand in the queue, or the queue was full.
 
         When: after before_enqueue and the attempt, on the same thread.
         `events`: those that before_enqueue gave. `added`: False when the queue stayed full for
@@ -164,7 +164,7 @@ class ClientSpecs:
     def producer_closed(self) -> None:
         """The producer has sent its last (the old design's `close`).
 
-        When: once, by who closes the producer.
+        When: once, on the thread that closes the producer.
         Returns: nothing.
         When it fails: it is logged.
         """

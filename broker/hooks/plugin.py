@@ -1,4 +1,4 @@
-"""One plugin in use: who it is, what it implements, how it has behaved."""
+"""One plugin in use: its name and version, the hooks it implements, its failures."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Implementation(NamedTuple):
 
 
 class Plugin:
-    """`off` says why it is not called any more; as long as it is, that is "". Counts are by hook;
-    whoever changes them holds the lock."""
+    """A plugin that a broker or a client uses. `off`: why the plugin is no longer called, "" while
+    it is called. Counts are by hook; a thread that changes them holds the lock."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Plugin:
 
     @property
     def is_closed(self) -> bool:
-        """Whether what it cannot judge is refused."""
+        """Whether a request is refused when the plugin fails (`on.failure=closed`)."""
         return bool(self.common["on.failure"] == CLOSED)
 
     @property

@@ -1,9 +1,9 @@
-"""A plugin in a process of its own: for those that may hang, crash, leak or compute.
+"""A plugin in a process of its own: for plugins that may hang, crash, leak memory or compute long.
 
-One child a plugin, one call at a time. A child that has ended, for whatever reason, is a failed
-call; the next call starts another, not sooner than a pause after the last start that doubles up to
-PAUSE_S_MAX and is forgotten once a child has lived that long. An overrun kills the child.
-"""
+A plugin has one child, which runs one call at a time. A call fails when the child ends, for any
+reason; the next call starts another child, after a pause since the last start. The pause doubles up
+to PAUSE_S_MAX and is reset once a child has lived that long. A call beyond its budget kills the
+child."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The plugins of one broker: which run, in which order, and what their answers come to.
+"""The plugins of one broker: which run, in which order, and how their answers are combined.
 
-`plugins` names those that are asked about everything, in its order; a topic names those that look
-at its records and its segments. Built-ins may be named by topics without standing in `plugins`:
-they are made when they are first needed. The set is replaced whole by a reload, and a call that
-runs meanwhile ends with the plugin it began with.
-"""
+`plugins` names the plugins that are called for every decision, in its order; a topic names those
+that see its records and its segments. A topic may name a built-in plugin that `plugins` does not
+list: built-ins are made when they are first needed. A reload replaces the whole set, and a call
+that runs meanwhile ends with the plugin that it began with."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ class Registry:
         self._closed = False
         self._begin: Callable[[Plugin], object] = lambda plugin: None
 
-    # -- who is there ---------------------------------------------------------------------------
+    # -- the plugins in use ---------------------------------------------------------------------
 
     def on_made(self, begin: Callable[[Plugin], object]) -> None:
         """Called for each plugin that is made from now on, when it may be used."""
@@ -136,7 +135,7 @@ class Registry:
         return problems
 
     def reload(self, names: Sequence[str]) -> None:
-        """As `load`; the plugins that ran until now are told that they stop."""
+        """Does what `load` does, and calls `broker_stopping` of the plugins that it replaces."""
         with self._lock:
             made = self.made(names)
             before = list(self._plugins.values())
@@ -181,8 +180,8 @@ class Registry:
         return Counter({row.name: sum(row.failures.values()) for row in self.plugins()})
 
     def plugin(self, name: str) -> Plugin | None:
-        """One that a topic names; a built-in is made now. None when there is none, which is said
-        once a minute by who counts on it."""
+        """Returns a plugin that a topic names, and makes a built-in one now. Returns None when no
+        such plugin runs; the caller logs that once a minute."""
         found = self._plugins.get(name)
         if found is not None:
             return found
@@ -262,7 +261,7 @@ class Registry:
     def deletable_segments(
         self, view: LogView, now_ms: int, policies: Sequence[str] | None = None
     ) -> int:
-        """The largest answer of a topic's policies (None: of all plugins); failing ones count 0."""
+        """Returns the largest answer of a topic's policies (None: all plugins); failures count 0."""
 
         def checked(answer: Any) -> int:
             if type(answer) is not int or not 0 <= answer <= len(view.segments):
@@ -290,8 +289,8 @@ class Registry:
     def intercept_produce(
         self, names: Sequence[str], batch: RecordBatch
     ) -> Reject | Later | bytes | None:
-        """What becomes of a producer's batch: refused, to be sent again, these bytes in its place,
-        or appended."""
+        """Decides on a producer's batch: refuse it, ask the producer to send it again, append other
+        bytes in its place, or append it."""
         hook = "intercept_produce"
         made: bytes | None = None
         for name, plugin in zip(names, self._of_topic(names, hook), strict=True):
@@ -312,7 +311,7 @@ class Registry:
         return made
 
     def intercept_fetch(self, names: Sequence[str], batch: RecordBatch) -> bytes | None:
-        """What a consumer gets in place of a batch. Raises FetchRefused."""
+        """Returns what a consumer gets in place of a batch. Raises FetchRefused."""
         hook = "intercept_fetch"
         made: bytes | None = None
         for name, plugin in zip(names, self._of_topic(names, hook), strict=True):
@@ -386,8 +385,8 @@ class Registry:
     def assign_partitions(
         self, assignor: str, group: GroupView
     ) -> Mapping[str, Mapping[bytes, Collection[int]]]:
-        """The first answer that is one. Raises ValueError when a plugin fails or nobody knows the
-        assignor."""
+        """Returns the first answer that is not None. Raises ValueError when a plugin fails or no
+        plugin knows the assignor."""
         hook = "assign_partitions"
 
         def checked(answer: Any) -> Any:

@@ -9,19 +9,19 @@ from barnabas.cext.record.records import Record
 
 
 class Services(Protocol):
-    """Calls may come from any thread and wait for the disk where they say so."""
+    """Any thread may call these methods. A method waits for the disk only where it says so."""
 
     def now_ms(self) -> int:
         """The broker's wall clock."""
 
     def partition_count(self, topic: str) -> int:
-        """0 for a topic that is not there."""
+        """Returns the number of partitions of a topic, 0 when there is no such topic."""
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """Records below it can be read; 0 for a partition that this broker does not lead."""
 
     def committed_offsets(self, topic: str, partition: int) -> Mapping[str, int]:
-        """Of a partition, by consumer group."""
+        """Returns the committed offsets of a partition, by consumer group."""
 
     def create_topic(self, topic: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Makes a topic with one replica; nothing happens when it is there already."""
@@ -35,4 +35,5 @@ class Services(Protocol):
         high watermark of the moment of the call. Raises KafkaError."""
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Records below that offset are read no more; their space is given back by retention."""
+        """Deletes the records below that offset: no consumer reads them, and retention frees their
+        space."""

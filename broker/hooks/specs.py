@@ -1,17 +1,18 @@
-"""The hook specifications. Each docstring is the contract: when, where, what comes back.
+"""The hook specifications. Each docstring is the contract: when a hook is called, on which thread,
+and what it returns.
 
 Hooks run per batch, per log, per segment or per decision, never per record. Every call runs on a
 thread of the plugin (`plugin-NAME`), or in the plugin's own process with `isolation=process`, and
-whoever called waits for the answer: not longer than the budget, which is that of the hook unless
+the caller waits for the answer: not longer than the budget, which is that of the hook unless
 `plugin.NAME.budget.ms` says otherwise. So a hook may block. Two calls of one hook may run at the
 same time. When a call raises, answers what the contract does not allow, or takes longer, it has
 failed: it is counted on /metrics, written to the log (once a minute), and its answer is what the
 last lines of the contract say. A call that takes too long leaves its thread behind; with
 `abandoned.max` of them the plugin is switched off, as after `failures.max` failures in a row.
 
-The hooks of the clients, from choose_partitions on, are another matter: they run in the client's
-process, straight on the thread that needs the answer, and whoever called waits for as long as it
-takes. They are asked of the plugins that the client's settings name.
+The hooks of the clients, from choose_partitions on, differ: they run in the client's process,
+directly on the thread that needs the answer, and the caller waits for as long as the call takes.
+They are called on the plugins that the client's settings name.
 
 An implementation may leave out arguments that it does not need.
 """
@@ -125,7 +126,7 @@ class Specs(ClientSpecs):
         """Whether the records of a log that are not on disk are to be brought there now.
 
         When: every `log.flush.scheduler.interval.ms`, for each log with such records whose
-        `flush.ms` is not over. Flushes that somebody waits for are never asked about.
+        `flush.ms` is not over. The hook is not called for flushes that a request waits for.
         `log`: how many records, and for how long.
         Returns: a bool; one True is enough.
         When it fails: taken as False.
@@ -149,7 +150,7 @@ class Specs(ClientSpecs):
     ) -> Sequence[Sequence[int]] | None:
         """Which brokers hold the replicas of new partitions.
 
-        When: a topic is made or gets more partitions, and who asked left the placement open.
+        When: a topic is made or gets more partitions, and the request left the placement open.
         `brokers`: ids of those that live, ascending. `partition_count`: how many are new; `first`:
         the index of the first of them. `replication_factor`: replicas of each.
         Returns: None to leave it to the next, or for each partition its brokers, the preferred
@@ -207,19 +208,19 @@ class Specs(ClientSpecs):
         All groups wait for the answer, which should come within milliseconds.
         `assignor`: the name that the members ask for, else the first of `group.consumer.assignors`.
         `group`: members, what each was assigned last, and the topics.
-        Returns: partitions by topic id by member id; who is left out gets nothing. None when the
+        Returns: partitions by topic id by member id; a member left out gets nothing. None when the
         name is not yours: the next plugin is asked, the last of `plugins` first and the built-ins
-        in the end, and the first answer counts. A partition may be given to one member alone, who
+        in the end, and the first answer counts. A partition may be given to one member alone, which
         subscribes to its topic; share groups ask for the first of `group.share.assignors`, and
         there several members may be given one partition.
-        When it fails: the member is answered UNKNOWN_SERVER_ERROR, as when nobody knows the name,
+        When it fails: the member gets UNKNOWN_SERVER_ERROR, as when no plugin knows the name,
         and the group keeps the assignment it has.
         """
         raise NotImplementedError
 
     @hook(budget_ms=5000)
     def report_metrics(self, figures: Mapping[str, float], now_ms: int) -> None:
-        """The broker's figures, for a system that does not read /metrics.
+        """The broker's metrics, for a system that does not read /metrics.
 
         When: every `plugins.report.interval.ms`.
         `figures`: value by name and labels as /metrics writes them; of summaries `_count` and
@@ -231,9 +232,9 @@ class Specs(ClientSpecs):
 
     @hook(budget_ms=500)
     def own_figures(self) -> Mapping[str, Mapping[str, float]]:
-        """Figures of the plugin's own, for /metrics.
+        """Metrics of the plugin's own, for /metrics.
 
-        When: somebody reads the page.
+        When: a client reads the page.
         Returns: value by topic, by the figure's name; shown as `barnabas_plugin_figure` with the
         labels plugin, figure and topic.
         When it fails: the page is without them.
