@@ -262,6 +262,23 @@ ConsumerGroupMachine.TestCase.settings = settings(
 test_consumer_groups_beside_a_model = ConsumerGroupMachine.TestCase
 
 
+def test_a_last_member_whose_leave_fails_twice_beside_a_model():
+    """The steps of a failing run that Hypothesis found, with the invariants after the last."""
+    machine = ConsumerGroupMachine()
+    machine.begin(static=0, classic=0, regex=False, assignor=None, assignment_ms=0)
+    for at in (0, 2, 3):
+        machine.fall_silent(at=at)
+    machine.everybody_goes_on(rounds=1, then="flush")
+    machine.leave(at=1, epoch=-1)
+    machine.fail_to_write(count=1)
+    machine.fail_to_write(count=1)
+    machine.counts_are_those_of_the_members()
+    machine.epochs_go_up()
+    machine.no_partition_has_two_readers()
+    assert machine.rig.group.behind and not machine.rig.journal.waiting
+    machine.teardown()
+
+
 def test_the_checker_sees_a_partition_that_is_given_away_too_early():
     """The same invariant, on a coordinator that does not wait for a release."""
     rig = ConsumerRig({"t": 2})

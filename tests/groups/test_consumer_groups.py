@@ -15,6 +15,7 @@ from oracle.consumer_rig import (
 from oracle.group_rig import GROUP
 
 from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat
+from barnabas.coordinator.groups.consumer_writes import RETRY_MS
 from barnabas.errors import CoordinatorNotAvailable, KafkaError, NonEmptyGroup
 from barnabas.hooks import hookimpl
 
@@ -472,6 +473,61 @@ class TestWrites:
         first.give_up()
         settle(first)
         assert len(first.owned) == 6
+
+    def test_a_last_member_whose_leave_fails_twice_does_not_stay_in_the_log(self):
+        """No further request comes that would write the group."""
+        rig = ConsumerRig()
+        alone = Consumer(rig, "a")
+        alone.heartbeat()
+        rig.journal.immediately = False
+        alone.leave()
+        rig.journal.flush(error=CoordinatorNotAvailable())
+        rig.journal.flush(error=CoordinatorNotAvailable())
+        assert alone.errors == {"COORDINATOR_NOT_AVAILABLE": 1}
+        rig.timers.advance(RETRY_MS)
+        rig.journal.flush(error=CoordinatorNotAvailable())
+        rig.timers.advance(RETRY_MS)
+        rig.journal.flush()
+        before = rig.kept()
+        assert before[0] == "Empty" and not rig.group.behind
+        rig.timers.advance(10 * RETRY_MS)
+        assert not rig.journal.waiting, "what the log has is not written again"
+        rig.crash()
+        assert rig.kept() == before
+
+    def test_a_group_that_moves_away_is_not_written_again(self):
+        rig = ConsumerRig()
+        alone = Consumer(rig, "a")
+        alone.heartbeat()
+        rig.journal.immediately = False
+        alone.leave()
+        rig.journal.flush(error=CoordinatorNotAvailable())
+        rig.journal.flush(error=CoordinatorNotAvailable())
+        rig.coordinator.consumers.forget(rig.group)
+        rig.timers.advance(RETRY_MS)
+        assert not rig.journal.waiting
+
+    @pytest.mark.parametrize("error", [None, CoordinatorNotAvailable()])
+    def test_a_group_behind_its_log_is_not_written_behind_its_deletion(self, error):
+        rig = ConsumerRig()
+        alone = Consumer(rig, "a")
+        alone.heartbeat()
+        rig.journal.immediately = False
+        alone.leave()
+        rig.journal.flush(error=CoordinatorNotAvailable())
+        rig.journal.flush(error=CoordinatorNotAvailable())
+        answers = []
+        rig.administration.delete_group(GROUP, answers.append)
+        rig.timers.advance(RETRY_MS)
+        rig.journal.flush(error=error)
+        assert answers == [error]
+        rig.timers.advance(RETRY_MS)
+        rig.journal.flush()
+        known = GROUP in rig.coordinator.groups
+        assert known == (error is not None)
+        before = rig.kept() if known else None
+        rig.crash()
+        assert (rig.kept() if GROUP in rig.coordinator.groups else None) == before
 
     def test_large_groups_are_written_in_parts(self):
         rig = ConsumerRig({"t": 1000})

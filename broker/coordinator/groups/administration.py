@@ -175,7 +175,7 @@ class GroupAdministration:
                                 coordinator.offsets.forget_group(group_id)
                     answer(error)
 
-                coordinator.append(partition, entries, done)
+                coordinator.append_deletion(group, partition, entries, done)
         except KafkaError as error:
             answer(error)
 
@@ -270,7 +270,10 @@ class GroupAdministration:
             if whole and not coordinator.offsets.of(group_id) and _is_deserted(coordinator, group):
                 coordinator.drop_group(group_id, partition)
 
-        coordinator.append(partition, entries, done)
+        if whole:
+            coordinator.append_deletion(group, partition, entries, done)
+        else:
+            coordinator.append(partition, entries, done)
 
     def apply(self, state: ClusterState) -> None:
         """Called with each new state of the cluster."""

@@ -41,8 +41,10 @@ class ConsumerGroup:
         "assignors",
         "assigns_later",
         "behind",
+        "catches_up_later",
         "classic_count",
         "dead",
+        "deletions",
         "epoch",
         "fresh",
         "group_id",
@@ -99,6 +101,8 @@ class ConsumerGroup:
         self.in_flight: list[Any] = []  # writes that wait for the journal
         self.fresh = True  # what the log may have under its name is of an earlier group
         self.behind = False  # a write failed: the log has less than what is here
+        self.catches_up_later: Any = None  # a timer: the log takes the whole group then
+        self.deletions = 0  # tombstones of the group that wait for the journal
         self.held: list[Told] = []  # who waits until the log has caught up
         self.unwritten: set[str] = set()  # members that went, and the log may not know it
         self.unwritten_regexes: set[str] = set()

@@ -158,7 +158,8 @@ class ConsumerHeartbeats:
         self.around = around
         self.settings = around.settings
         self._timers = coordinator.timers
-        self.writes = ConsumerWrites(coordinator.append, coordinator.journal.partition_of)
+        partition_of = coordinator.journal.partition_of
+        self.writes = ConsumerWrites(coordinator.append, partition_of, self.after)
         self.regexes = Regexes(self, around.run)
         self.migration = Migration(self)
         self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a connection
@@ -650,6 +651,9 @@ class ConsumerHeartbeats:
         if group.assigns_later is not None:
             group.assigns_later.cancel()
             group.assigns_later = None
+        if group.catches_up_later is not None:
+            group.catches_up_later.cancel()
+            group.catches_up_later = None
         self.forget_watches(group)
 
 

@@ -1,15 +1,20 @@
 """What consumer groups write, and who is answered when it is durable.
 
 A group changes in memory first and is written then, so that the next request goes on from there
-without waiting for the disk; but nobody is told of a state before the log has it, not even who
-asked for nothing new. When a write fails, who waited for it is told so, and the group is behind:
-what is written next is the whole group, at once, and answers that were built on what failed wait
-for that. So the log never holds less than what members were told. Next: coordinator/journal.py.
+without waiting for the disk. A request is answered only when the log has the state that its answer
+states, even when the request changed nothing. When a write fails, its requests are answered with
+the error, and the group is `behind`: the next write is the whole group, at once, and answers that
+were built on the failed write wait for it. So the log never holds less than the answers said. When
+the whole group cannot be written either, it is written again after RETRY_MS, until the log has it:
+memory and log do not stay apart when the group hears no further request. (Kafka's
+CoordinatorRuntime goes the other way: it reverts memory to the last written offset, and its timers
+repeat a failed write.) Next: coordinator/journal.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Told
 from barnabas.coordinator.groups.consumer_records import whole_group
@@ -17,8 +22,10 @@ from barnabas.coordinator.groups.group_records import Entry
 from barnabas.errors import KafkaError
 
 PART_BYTES_MAX = 128 << 10  # of one append; a larger change goes in several, the group's row first
+RETRY_MS = 500  # as Kafka's CoordinatorTimerImpl
 
 Append = Callable[[int, Sequence[Entry], Told], None]
+After = Callable[[int, Callable[[], object]], Any]  # milliseconds, a call under the lock: a timer
 
 
 class _Flight:
@@ -36,9 +43,10 @@ class _Flight:
 class ConsumerWrites:
     """The way of consumer groups into the journal. Everything under the coordinator's lock."""
 
-    def __init__(self, append: Append, partition_of: Callable[[str], int]) -> None:
+    def __init__(self, append: Append, partition_of: Callable[[str], int], after: After) -> None:
         self._append = append
         self._partition_of = partition_of
+        self._after = after
 
     def write(self, group: ConsumerGroup, entries: Sequence[Entry], told: Told | None) -> None:
         """`told` when this, and all that came before it, is durable or was lost. Without entries:
@@ -76,6 +84,7 @@ class ConsumerWrites:
             if flight.whole:
                 held, group.held = group.held, []
                 _tell(held, flight.error)
+                self._catch_up_later(group)
             elif not group.dead:
                 self._catch_up(group)
         elif group.behind and not flight.whole and not group.dead:
@@ -95,6 +104,21 @@ class ConsumerWrites:
     def _catch_up(self, group: ConsumerGroup) -> None:
         if not any(flight.whole for flight in group.in_flight):
             self.write(group, (), None)
+
+    def _catch_up_later(self, group: ConsumerGroup) -> None:
+        """One timer a group. A write that another request causes meanwhile may come first."""
+
+        def due() -> None:
+            group.catches_up_later = None
+            if not group.behind or group.dead:
+                return
+            if group.deletions:  # the rows behind the tombstones would bring the group back
+                self._catch_up_later(group)
+            else:
+                self._catch_up(group)
+
+        if group.catches_up_later is None and not group.dead:
+            group.catches_up_later = self._after(RETRY_MS, due)
 
 
 def _tell(waiting: list[Told], error: KafkaError | None) -> None:

@@ -318,6 +318,22 @@ class GroupCoordinator:
 
         return group_tombstones(group)
 
+    def append_deletion(
+        self, group: Group, partition: int, entries: Sequence[Entry], done: Done
+    ) -> None:
+        """Appends entries with the tombstones of a group, which stays known until the caller drops
+        it. Until `done` a consumer group does not catch up: see consumer_writes.py."""
+        if group.group_type == "classic":
+            self.append(partition, entries, done)
+            return
+        group.deletions += 1
+
+        def finished(error: KafkaError | None) -> None:
+            group.deletions -= 1
+            done(error)
+
+        self.append(partition, entries, finished)
+
     # -- members --------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: Join, answer: AnswerJoin) -> None:
