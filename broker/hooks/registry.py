@@ -261,7 +261,7 @@ class Registry:
     def deletable_segments(
         self, view: LogView, now_ms: int, policies: Sequence[str] | None = None
     ) -> int:
-        """Returns the largest answer of a topic's policies (None: all plugins); failures count 0."""
+        """Returns the largest answer of a topic's policies (None: all plugins). Failures are 0."""
 
         def checked(answer: Any) -> int:
             if type(answer) is not int or not 0 <= answer <= len(view.segments):
