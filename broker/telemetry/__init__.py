@@ -1,6 +1,6 @@
-"""Figures of the running broker: what is measured, how it is written, and the page that shows it.
+"""Metrics of the running broker: their names, their values, and the /metrics page that shows them.
 
-`registry` says what a figure is; packages register collectors with it, which are asked when
-somebody reads the page. `exposition` writes the page, `endpoint` serves it. What is counted on the
+`registry` defines metrics; packages register collectors with it, which it calls when a client
+reads the page. `exposition` writes the page, `endpoint` serves it. What is counted on the
 hot path is counted in cext (`counters`, `request_figures`, `histogram`) and only read here.
 """

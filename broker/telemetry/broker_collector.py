@@ -2,8 +2,8 @@
 
 Counters come from the partition table, offsets and sizes from one look at each partition, the rest
 from the cluster's state; nothing here is assumed because there is one node. With more partitions
-than `metrics.max.partitions` figures with a partition label are left out, and
-`barnabas_partition_figures` says so; sums over partitions are told all the same.
+than `metrics.max.partitions` the page omits metrics with a partition label, and
+`barnabas_partition_figures` is 0; sums over partitions stay.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REJECTED = tuple(name for name in COUNT_NAMES if name.startswith("rejected_"))
 
 
 class BrokerParts(NamedTuple):
-    """What is looked at."""
+    """The parts of the broker that the collector reads."""
 
     node_id: int
     table: PartitionTable
@@ -83,8 +83,8 @@ class BrokerCollector:
     # -- counters by topic ------------------------------------------------------------------------
 
     def _counts(self) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
-        """(by topic, of all topics, those that are gone included). A sum must never shrink, so it
-        is made again when a topic went meanwhile."""
+        """Returns the counters by topic, and their sums over all topics, deleted ones included. A
+        sum must never shrink, so it is calculated again when a topic was deleted meanwhile."""
         table = self._parts.table
         for _ in range(TRIES):
             removals, gone = table.removed_counts()
@@ -125,7 +125,7 @@ class BrokerCollector:
     # -- partitions -------------------------------------------------------------------------------
 
     def _rows(self) -> Iterator[tuple[str, PartitionFigures]]:
-        """Every partition on this node, a few at a time."""
+        """Yields every partition on this node, a few at a time."""
         state = self._parts.cluster()
         for name in sorted(state.topics):
             count = 1 + max(state.topics[name].partitions, default=-1)

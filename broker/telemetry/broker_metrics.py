@@ -1,4 +1,4 @@
-"""Names and meanings of the figures that broker_collector.py gives."""
+"""Names and meanings of the metrics that broker_collector.py collects."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ PARTITION_FIGURES = Metric(
     "barnabas_partition_figures",
     GAUGE,
     (),
-    "1 when figures of each partition are told, 0 when metrics.max.partitions leaves them out",
+    "1 when each partition has metrics here, 0 when metrics.max.partitions omits them",
 )
 
 PARTITION_UNDER_REPLICATED = _partition("UnderReplicated", "1 when a replica is not in sync")
@@ -149,7 +149,7 @@ SESSIONS = of_mbean(
 SESSION_EVICTIONS = of_mbean(
     "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
     COUNTER,
-    "Fetch sessions closed to make room",
+    "Fetch sessions evicted from the full cache",
 )
 FETCHES_EXPIRED = of_mbean(
     "kafka.server:type=DelayedFetchMetrics,name=ExpiresPerSec",
@@ -175,7 +175,7 @@ EXPORTER_CURRENT = _exporter("current_offset", "Offset after the last visible re
 EXPORTER_OLDEST = _exporter("oldest_offset", "First offset there is")
 EXPORTER_ISR = _exporter("in_sync_replica", "Replicas in sync")
 EXPORTER_REPLICAS = _exporter("replicas", "Replicas")
-EXPORTER_LEADER = _exporter("leader", "Who leads the partition, -1 for nobody")
+EXPORTER_LEADER = _exporter("leader", "Id of the partition's leader, -1 without one")
 EXPORTER_PREFERRED = _exporter("leader_is_preferred", "1 when the preferred replica leads")
 EXPORTER_UNDER_REPLICATED = _exporter(
     "under_replicated_partition", "1 when a replica is not in sync"

@@ -1,4 +1,4 @@
-"""Compaction in figures, under Kafka's names. Next: log_cleaner.py."""
+"""Metrics of log compaction, under Kafka's names. Next: log_cleaner.py."""
 
 from __future__ import annotations
 

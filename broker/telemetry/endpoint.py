@@ -1,15 +1,14 @@
-"""The page's door: a small HTTP server on one port, for Prometheus and for probes.
+"""Serves the /metrics page: a small HTTP server on one port, for Prometheus and for probes.
 
-    GET /metrics                       the figures
+    GET /metrics                       the metrics
     GET /health/live, /livez           200 while the broker runs
     GET /health/ready, /readyz,        200 when clients are served, 503 with the reason when not
         /healthz
 
-Standard `http.server` costs 60 ms and 80 modules at import and has no limits; this has: the length
-of a request, the time for it to arrive, the time for the page to be taken, and how many are served
-at once (one more is told 503). A request is one GET or HEAD without a body; the connection is
-closed after the answer. Threads end at `stop`, whatever their clients do.
-"""
+Python's `http.server` costs 60 ms and 80 modules at import and has no limits; this server limits
+the length of a request, the time for it to arrive, the time for the client to read the page, and
+the number of clients at once (one more gets 503). A request is one GET or HEAD without a body; the
+connection is closed after the answer. Threads end at `stop`, whatever their clients do."""
 
 from __future__ import annotations
 
@@ -51,8 +50,8 @@ class Refused(Exception):
 
 
 class Endpoint:
-    """One port. `page` gives the content type and the pieces of the figures; `problem` says why
-    the broker is not ready, "" when it is."""
+    """The HTTP server of one port. `page` returns the content type and the pieces of the page;
+    `problem` returns why the broker is not ready, "" when it is."""
 
     def __init__(
         self,
@@ -62,7 +61,8 @@ class Endpoint:
         problem: Callable[[], str],
         warning: Callable[[], str] = lambda: "",
     ) -> None:
-        """Binds. `warning`: what is wrong though clients are served. Raises OSError."""
+        """Binds the port. `warning` returns what is wrong although the broker serves clients.
+        Raises OSError."""
         self._warning = warning
         self._page = page
         self._problem = problem
@@ -108,7 +108,7 @@ class Endpoint:
                 client, _ = self._socket.accept()
             except OSError as error:
                 if not self._stopping:  # out of descriptors: the next one may succeed
-                    log.warning("accepting a reader of the figures: %s", error)
+                    log.warning("cannot accept a connection to /metrics: %s", error)
                     time.sleep(0.1)
                 continue
             client.settimeout(REQUEST_S_MAX)
@@ -122,14 +122,14 @@ class Endpoint:
             if is_welcome:
                 thread.start()
             else:
-                _say(client, 503, "too many readers at once\n")
+                _say(client, 503, "too many clients at once\n")
                 client.close()
 
     def _serve(self, client: socket.socket) -> None:
         try:
             self._exchange(client)
         except OSError:
-            pass  # the client has gone, or takes too long: nobody is left to tell
+            pass  # the client has gone, or reads too slowly: no answer is possible
         except Exception:
             log.exception("the /metrics page failed")
         finally:
@@ -161,7 +161,7 @@ class Endpoint:
                 kind, pieces = self._page()
             except Exception as error:
                 log.exception("the /metrics page failed")
-                raise Refused(500, "the figures cannot be read; the log says why") from error
+                raise Refused(500, "the metrics cannot be read; see the broker's log") from error
             return 200, kind, pieces
         if path in LIVE:
             return 200, PLAIN, [b"live\n"]

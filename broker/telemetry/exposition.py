@@ -4,10 +4,10 @@
     # TYPE name counter | gauge | summary
     name{label="value"} number
 
-The `prometheus_client` package does the same and was weighed: it costs 100 ms and 140 modules at
+The `prometheus_client` package does the same and was considered: it costs 100 ms and 140 modules at
 import, and keeps values in Python objects of its own, where ours are counted in cext and read once
-a page. Written in pieces, thousands of partitions hold neither memory nor the interpreter for
-long: between two pieces the Python lane has its turn.
+a page. The page is written in pieces, so that thousands of partitions hold neither memory nor the
+interpreter for long: request handlers run between two pieces.
 """
 
 from __future__ import annotations

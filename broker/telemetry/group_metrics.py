@@ -1,4 +1,4 @@
-"""Groups in figures: how far behind each is, under kafka_exporter's names; how many there are.
+"""Metrics of groups: the lag of each, under kafka_exporter's names, and the number of groups.
 
 Lag is counted to the high watermark of the partition on this node, where a plain consumer stops.
 With more committed offsets than `metrics.max.partitions` those of each partition are left out and

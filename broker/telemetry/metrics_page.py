@@ -1,8 +1,8 @@
-"""The page of figures of one broker: when its port is open, and who is asked when it is read.
+"""The /metrics page of one broker: when its port is open, and which collectors write it.
 
 The port opens first of all, so that a probe learns why a broker that recovers its logs is not ready
 yet, and closes when the network has stopped. Collectors are made at the first reading: their
-modules would delay a start. Whoever has figures of its own adds a collector to `registry`.
+modules would delay a start. A package with metrics of its own adds a collector to `registry`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ METRICS = (BROKER_STATE,)
 
 
 class NoMetricsPage(Exception):
-    """Why there is no page, though one was asked for: one plain line."""
+    """The page was asked for and cannot be served. The message is one line for the operator."""
 
 
 class MetricsPage:
-    """The page, its port and the state that it tells."""
+    """The page, its port and the broker's state that it shows."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class MetricsPage:
         return self._endpoint.address if self._endpoint is not None else None
 
     def open(self) -> None:
-        """Raises NoMetricsPage. A default port that is taken (a second broker, perhaps) is only
-        said: nobody asked for it."""
+        """Opens the port. Raises NoMetricsPage. When the default port is taken (perhaps by a second
+        broker) it only logs that, because no setting asked for the port."""
         self.state = STARTING
         asked = self._config.is_set("metrics.port")
         port = self._config.integer("metrics.port") if asked else self._default_port
@@ -100,8 +100,8 @@ class MetricsPage:
 
         if not is_loopback(host) and not self._config.boolean("allow.unauthenticated.remote"):
             raise NoMetricsPage(
-                f"metrics.host={host}: other hosts could read topic names and figures without"
-                " saying who they are. Bind 127.0.0.1, or set allow.unauthenticated.remote=true."
+                f"metrics.host={host}: other hosts could read topic names and metrics without"
+                " authentication. Bind 127.0.0.1, or set allow.unauthenticated.remote=true."
             )
         try:
             self._endpoint = Endpoint(host, port, self._page, self.problem, self.warning)
@@ -129,7 +129,7 @@ class MetricsPage:
             self._endpoint = None
 
     def problem(self) -> str:
-        """Why clients are not served; "" when they are."""
+        """Returns why the broker does not serve clients; "" when it does."""
         return PROBLEMS.get(self.state, "")
 
     def warning(self) -> str:
@@ -157,7 +157,8 @@ class MetricsPage:
                 self._is_complete = True
 
     def figures(self) -> dict[str, float]:
-        """All figures by name and labels, as the page has them; of summaries sum and count."""
+        """Returns all metrics by name and labels, as the page has them; of summaries sum and
+        count."""
         self._complete()
         page = Page(self._config.text("metrics.dialect"), self._monotonic_ns())
         found: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """Requests, connections and threads of the network, as the reactor counts them.
 
 Everything is counted on the network threads (`cext.network.request_metrics`); error codes in
-answers of the Python lane come from `request_errors`. A fetch counts as Fetch and as FetchConsumer
+answers of request handlers come from `request_errors`. A fetch counts as Fetch and as FetchConsumer
 or FetchFollower, as in Kafka. Idle shares and rates are those of the last minute, quantiles those
 of the last five.
 """
@@ -53,7 +53,7 @@ def _time(name: str, meaning: str) -> Metric:
 TOTAL_TIME = _time("TotalTimeMs", "From a request's last byte to its answer's last byte, in ms")
 TIMES = {
     "total": TOTAL_TIME,
-    "request_queue": _time("RequestQueueTimeMs", "Until somebody begins to handle it, in ms"),
+    "request_queue": _time("RequestQueueTimeMs", "Until handling of the request begins, in ms"),
     "local": _time("LocalTimeMs", "Handling it on this broker, in ms"),
     "remote": _time("RemoteTimeMs", "Waiting for replicas, the disk or more records, in ms"),
     "response_queue": _time("ResponseQueueTimeMs", "Until its answer is being sent, in ms"),
@@ -83,7 +83,7 @@ THREAD_IDLE = of_mbean(
 MEMORY_USED = of_mbean(
     "kafka.network:type=SocketServer,name=MemoryPoolUsed",
     GAUGE,
-    "Bytes of requests that are held: partial, parked or waiting",
+    "Bytes of requests in memory: partial, delayed or waiting",
 )
 MEMORY_LEFT = of_mbean(
     "kafka.network:type=SocketServer,name=MemoryPoolAvailable",

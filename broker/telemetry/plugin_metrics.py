@@ -1,4 +1,4 @@
-"""What is told of plugins on /metrics."""
+"""Metrics of plugins on /metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAILURES = Metric(
     "barnabas_plugin_failures_total",
     COUNTER,
     ("plugin", "hook"),
-    "Of them, calls that raised, answered nonsense or took too long",
+    "Of them, calls that raised, returned an invalid value or took too long",
 )
 SECONDS = Metric(
     "barnabas_plugin_seconds_total", COUNTER, ("plugin", "hook"), "Seconds that callers waited"

@@ -1,7 +1,7 @@
-"""The last minutes of something that is only ever counted up.
+"""Rates and quantiles of the last minutes, from counters that only grow.
 
-Kafka's quantiles and rates forget what is long past; counters in cext never do. Each reading of the
-page keeps what it saw, now and then, and the next readings are told what was seen some time ago.
+Kafka's quantiles and rates forget old values; counters in cext never do. Some readings of the page
+keep a snapshot, and later readings subtract a snapshot of some minutes ago.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a figure is, what it is called, and who gives its values.
+"""Defines metrics: their kinds, their names, and the collectors that give their values.
 
 A `Metric` is described once, by the MBean of Kafka that it stands for where there is one; the two
 dialects of dashboards follow from that:
@@ -7,11 +7,11 @@ dialects of dashboards follow from that:
     confluent  kafka_server_brokertopicmetrics_messagesinpersec      Confluent's stacks
 
 A collector is a function of the page that is being written. It gives families: a metric and its
-samples, each the text of its labels (`page.labels(...)`) and a value. Any room may register one:
+samples, each the text of its labels (`page.labels(...)`) and a value. Any package may register one:
 
     registry.add(collect_groups)
 
-The registry is made at start and imports nothing; collectors are asked when somebody reads.
+The registry is made at start and imports nothing; it calls collectors when a client reads the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Error codes in the answers of the Python lane, counted as Kafka counts them.
+"""Counts error codes in the answers of request handlers, as Kafka counts them.
 
 Every `errorCode` of an answer counts, that of a partition as well as that of the whole, and success
 counts too. Where they stand is read from the message's schema, once an API key.

@@ -1,4 +1,4 @@
-"""Share groups in figures, under Kafka's names. All are 0 until the first share group is there."""
+"""Metrics of share groups, under Kafka's names. All are 0 until the first share group exists."""
 
 from __future__ import annotations
 
