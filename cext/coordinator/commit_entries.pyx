@@ -1,10 +1,10 @@
-"""Committed offsets on their way to Python: a list of one shard of the OffsetCommit lane.
+"""Committed offsets on their way to Python: a list in each shard of the OffsetCommit handler.
 
-An entry is a copy of a record of the log. Python takes those that are durable, when it wants to
-know; until then a key's newest durable entry is all that anybody will see of it, and those before
-it are dropped when the list is full. What a transaction commits is a key of its own for each
-producer, beside the one that counts at once: of each the newest, in the order of the log, is what
-decides when a marker comes. Limit: ENTRIES_MAX a list.
+An entry is a copy of a record of the log. Python takes the durable entries when it needs them. Only
+a key's newest durable entry matters, so the handler drops the older ones when the list is full. The
+offsets that a transaction commits have a key of their own for each producer, apart from the key of
+offsets without a transaction: when a marker arrives, the newest entry of each key, in the order of
+the log, decides. Limit: ENTRIES_MAX a list.
 Next on the data path: cext/coordinator/offset_commit.pyx, whose locks these are under.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -68,7 +68,7 @@ cdef inline void _append(Entries* entries, Entry* entry) noexcept nogil:
 
 
 cdef inline Entry* _emptied(Entries* entries) noexcept nogil:
-    """The list, which is to be walked and kept in part."""
+    """Empties the list and returns its first entry; the caller adds back the entries that stay."""
     cdef Entry* first = entries.first
     entries.first = entries.last = NULL
     atomic_add_i64(&entries.count, -entries.count)

@@ -1,7 +1,7 @@
-"""Batches that network threads write themselves, into a Buffer: begin, one record after another, end.
+"""Writes batches of network threads into a Buffer: begin, one record after another, end.
 
-Format 2, uncompressed, records without headers, all of one time; offset and leader epoch are
-stamped by the log (shared/protocol, record batches).
+Format 2, uncompressed, records without headers and with the same timestamp; the log sets offset and
+leader epoch (shared/protocol, record batches).
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -24,7 +24,7 @@ cdef inline void own_batch_begin(Buffer* b) noexcept nogil:
     buffer_room(b, BATCH_OVERHEAD)
 
 cdef inline void own_record_begin(Buffer* b, int32_t delta, int32_t key_bytes, int32_t value_bytes) noexcept nogil:
-    """The key is to be written next. delta: how many records stand before it."""
+    """Begins a record; the caller writes its key next. `delta` is its offset in the batch."""
     cdef int64_t size = 1 + 1 + varint_size(delta) + varint_size(key_bytes) + key_bytes
     size += varint_size(value_bytes) + value_bytes + 1
     buffer_uvarint(b, zigzag(size))
@@ -34,15 +34,15 @@ cdef inline void own_record_begin(Buffer* b, int32_t delta, int32_t key_bytes, i
     buffer_uvarint(b, zigzag(key_bytes))
 
 cdef inline void own_record_value(Buffer* b, int32_t value_bytes) noexcept nogil:
-    """The value is to be written next."""
+    """Ends the key; the caller writes the value next."""
     buffer_uvarint(b, zigzag(value_bytes))
 
 cdef inline void own_record_end(Buffer* b) noexcept nogil:
     buffer_i8(b, 0)                     # headers
 
 cdef inline void own_batch_end(Buffer* b, int32_t count, int64_t now_ms, int16_t attributes=0, int64_t producer_id=-1, int16_t producer_epoch=-1) noexcept nogil:
-    """Around the records that stand behind it; only if the buffer has not failed. A producer's has
-    no sequence: what coordinators write for it has none."""
+    """Writes the header of the records behind it; the buffer must not have failed. A batch for a
+    producer has no sequence, as always when a coordinator writes it."""
     cdef uint8_t* p = b.data
     memset(p, 0, BATCH_OVERHEAD)
     be32_store(p + AT_BATCH_LENGTH, <uint32_t>(b.size - LOG_OVERHEAD))
@@ -58,7 +58,8 @@ cdef inline void own_batch_end(Buffer* b, int32_t count, int64_t now_ms, int16_t
     be32_store(p + AT_CRC, crc32c(0, p + AT_ATTRIBUTES, b.size - AT_ATTRIBUTES))
 
 cdef inline int own_batch_append(Table* table, Partition* p, Buffer* b, int32_t leader_epoch, int64_t* offset, int64_t verification=TRUSTED) noexcept nogil:
-    """Inside an epoch: of one record; its offset. 0 or Kafka's code."""
+    """Appends a batch of one record, inside an epoch, and sets its offset. Returns 0 or Kafka's
+    error code."""
     cdef BatchHeader header
     cdef Appended appended
     cdef int status

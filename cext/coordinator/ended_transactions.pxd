@@ -1,4 +1,4 @@
-"""Transactions that network threads have ended, as the groups' coordinator is to hear of them.
+"""Transactions that network threads have ended, for the group coordinator.
 
 The TransactionLane writes markers to partitions of __consumer_offsets and notes them here; the
 OffsetCommitLane gives them to Python among the commits, in the order of each partition's log.
@@ -14,9 +14,10 @@ cdef struct Ended:
     pthread_mutex_t lock            # from before a marker is appended until it is noted, and counts
     Entries entries
 
-# Whether Python has come for most of them.
+# Returns whether Python has taken most of them.
 cdef bint ended_has_room(Ended* ended) noexcept nogil
-# Appends a marker's batch and notes it; takes over the entry. Inside an epoch. 0 or Kafka's code.
+# Appends a marker's batch and adds its entry, which it takes over. The caller is inside an epoch.
+# Returns 0 or Kafka's error code.
 cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry, int64_t verification) noexcept nogil
 
 cdef class EndedTransactions:

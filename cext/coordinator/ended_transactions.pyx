@@ -1,9 +1,9 @@
 """Markers that network threads wrote for groups, on their way to Python: see the .pxd.
 
-Whoever takes commits holds this lock together with those of all commits: then no marker is taken
-without the commits before it in its log, and no commit behind a marker without the marker.
-Limit: ENTRIES_MAX; where Python does not come for them, it ends transactions itself.
-Next on the data path: cext/coordinator/offset_commit.pyx, which gives them out.
+A thread that takes commits holds this lock together with the locks of all shards: it takes no
+marker without the commits before it in its log, and no commit behind a marker without the marker.
+Limit: ENTRIES_MAX; if Python does not take them, it must end transactions itself.
+Next on the data path: cext/coordinator/offset_commit.pyx, which hands them out.
 """
 from libc.stdint cimport int64_t
 
@@ -37,7 +37,7 @@ cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, E
 
 
 cdef class EndedTransactions:
-    """Those of one broker."""
+    """The ended transactions of one broker."""
 
     def __cinit__(self):
         pthread_mutex_init(&self.ended.lock, NULL)

@@ -1,4 +1,4 @@
-"""Leases: what Python lets network threads do for a member without asking, until it revokes it."""
+"""Leases: Python's permission that network threads serve a member, until Python revokes it."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from barnabas.cext.memory.int64_map cimport Int64Map

@@ -34,7 +34,7 @@ cdef void leases_free(Leases* leases) noexcept nogil:
 
 
 cdef Lease* lease_new(bytes group, bytes member, bytes instance) except NULL:
-    """`instance`: None without one. Raises MemoryError."""
+    """Makes a lease; `instance` is None without a group.instance.id. Raises MemoryError."""
     cdef int64_t instance_bytes = 0 if instance is None else len(instance)
     cdef Lease* lease = <Lease*>calloc(1, sizeof(Lease) + len(group) + len(member) + instance_bytes)
     if lease == NULL:
@@ -49,7 +49,7 @@ cdef Lease* lease_new(bytes group, bytes member, bytes instance) except NULL:
 
 
 cdef void lease_free(Lease* lease) noexcept nogil:
-    """With those that follow it in its list."""
+    """Frees the lease and those that follow it in its list."""
     cdef Lease* following
     while lease != NULL:
         following = lease.next_in_group
@@ -69,7 +69,7 @@ cdef Lease* lease_find(const Leases* leases, int64_t hashed, const uint8_t* grou
 
 
 cdef int64_t leases_revoke_group(Leases* leases, int64_t group_hash, Lease** revoked) noexcept nogil:
-    """How many there were; their list, which is the caller's now."""
+    """Revokes the group's leases and returns their number; the caller owns the list `revoked`."""
     cdef Lease* lease = <Lease*><intptr_t>int64_map_get(&leases.groups, group_hash, 0)
     cdef int64_t count = 0
     revoked[0] = lease
@@ -89,7 +89,7 @@ cdef int64_t _drop_group(Leases* leases, int64_t group_hash) noexcept nogil:
 
 
 cdef int64_t leases_revoke_member(Leases* leases, Lease* lease) noexcept nogil:
-    """Frees the lease, which is there; how many that were."""
+    """Removes and frees a granted lease; returns the number of freed leases, 1."""
     cdef int64_t group_hash = lease.group_hash
     cdef Lease* first = <Lease*><intptr_t>int64_map_get(&leases.groups, group_hash, 0)
     cdef Lease* before = first
@@ -108,7 +108,7 @@ cdef int64_t leases_revoke_member(Leases* leases, Lease* lease) noexcept nogil:
 
 
 cdef int64_t leases_revoke_partition(Leases* leases, int32_t partition) noexcept nogil:
-    """Those of all groups in a partition of __consumer_offsets; how many there were."""
+    """Revokes all groups' leases in a partition of __consumer_offsets; returns their number."""
     cdef int64_t i = 0, count = 0
     cdef Lease* lease
     while i < leases.groups.capacity:
@@ -122,8 +122,9 @@ cdef int64_t leases_revoke_partition(Leases* leases, int32_t partition) noexcept
 
 
 cdef int64_t leases_grant(Leases* leases, Lease* made, bint fits) noexcept nogil:
-    """Takes over `made`, in place of the lease that the member has. By how many there are more
-    now; none is granted without memory, or as a new one where not `fits`."""
+    """Grants the lease `made`, which it takes over, in place of the member's present one. Returns
+    the change of the number of leases. Grants none if memory ran out, or if the member has none and
+    `fits` is False."""
     cdef Lease* held = <Lease*><intptr_t>int64_map_get(&leases.members, made.hashed, 0)
     cdef int64_t more = 0
     if held != NULL:

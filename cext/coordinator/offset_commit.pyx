@@ -1,7 +1,7 @@
-"""The OffsetCommit lane: commits that need no thought are journalled on the network thread.
+"""The native handler of OffsetCommit: it appends commits of known members on the network thread.
 
-Python decides who may commit to a group (barnabas.coordinator.groups.coordinator). After it has
-taken a commit it grants that member a lease here (lease.pyx), in its generation, or its member epoch
+Python decides which member may commit to a group (barnabas.coordinator.groups.coordinator). After
+it has accepted a commit, it grants that member a lease (lease.pyx) in its generation, or epoch
 where the group is one of KIP-848. The member's next commits are then read, appended to
 __consumer_offsets and answered without the GIL, until Python revokes the lease, before it changes
 the member or the group. Python answers every other request: one that is damaged, of a member without
@@ -24,16 +24,16 @@ here where an append counts at once (transactions.pyx). Else Python asks the coo
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
 fsync the request is parked on a watch of the partition until then. One request is one batch.
 
-What was committed waits here for Python, as entries with the offset of their record, and `take`
-gives those that are durable, in the order of the log. Leases, appends and entries of a group are
-under the lock of one shard: no commit that comes after `revoke` has returned passes.
-A commit that goes through Python `hold`s its keys meanwhile: nobody overtakes it in the log. Who
-has seen a marker become durable finds all that its transaction committed: entries are counted
-before their batch is in the log.
+Committed offsets wait here for Python, as entries with the offset of their record, and `take`
+returns the durable ones in the order of the log. The lock of one shard protects the leases, appends
+and entries of a group: after `revoke` has returned, no commit of that member passes.
+While a commit goes through Python, Python `hold`s its keys, so no later commit overtakes it in the
+log. A thread that has seen a durable marker finds all commits of its transaction, because the
+handler counts entries before their batch is in the log.
 
-Limits: LEASES_MAX; ENTRIES_MAX a shard (commit_entries.pyx): where those of keys that were not
-committed again are more, commits go to Python, which takes them. A crash loses nothing that was
-answered: entries are only a copy of what is in the log.
+Limits: LEASES_MAX; ENTRIES_MAX a shard (commit_entries.pyx): if more keys have entries, commits go
+to Python, which then takes the entries. A crash loses no acknowledged commit: entries are only
+copies of records in the log.
 Next on the data path: cext/partition/partitions.pyx; broker/coordinator/groups/coordinator.py is the other way.
 """
 cimport cython
@@ -141,7 +141,7 @@ cdef inline Shard* _shard(Core* core, int64_t group_hash) noexcept nogil:
     return &core.shards[group_hash & (SHARDS - 1)]
 
 cdef Lease* _lease(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
-    """Under the shard's lock: the lease that lets this request through; NULL: Python looks."""
+    """Returns, under the shard's lock, the lease that permits this request; NULL: it needs Python."""
     cdef int64_t hashed = secret_hash_within(
         &core.secret, group_hash, w.member, w.member_bytes)
     cdef Lease* lease = lease_find(
@@ -157,7 +157,7 @@ cdef Lease* _lease(Core* core, Shard* shard, int64_t group_hash, const Walk* w) 
 # -------------------------------------------------------------------------------- keys in Python's hands
 
 cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """A counter that every key of one hash shares: a held key may hold others back, into Python."""
+    """Returns the counter of the key's hash. While one key is held, all that share it need Python."""
     cdef uint64_t hashed = <uint64_t>_hash(core, topic, topic_bytes) + <uint32_t>index
     return &shard.held[hashed & (HOLDS - 1)]
 
@@ -181,7 +181,7 @@ cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms)
     own_record_end(b)
 
 cdef inline Partition* _target(Table* table, Walk* w) noexcept nogil:
-    """The partition that is read, and its topic's name; NULL unless this node knows it."""
+    """Returns the current partition of the request and its topic's name; NULL if it is unknown."""
     cdef int16_t error
     cdef Partition* p
     if not w.by_id:
@@ -191,7 +191,8 @@ cdef inline Partition* _target(Table* table, Walk* w) noexcept nogil:
     return p if w.topic != NULL else NULL
 
 cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t partition) noexcept nogil:
-    """The batch, in the shard's buffer, and an entry for each row; NULL: not for here."""
+    """Writes the batch into the shard's buffer and makes an entry for each row; NULL: it needs
+    Python."""
     cdef Buffer* b = &shard.batch
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
@@ -236,7 +237,7 @@ cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nog
     entries_announce(&shard.entries, count)
 
 cdef Partition* _append(Core* core, Shard* shard, Lease* lease, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
-    """Under the shard's lock and inside an epoch. NULL: nothing was appended."""
+    """Appends, under the shard's lock and inside an epoch. Returns NULL if it appended nothing."""
     cdef BatchHeader header
     cdef Entry* entry
     cdef Entry* at
@@ -284,8 +285,9 @@ cdef bint _targets_are_known(Core* core, const Request* r) noexcept nogil:
     return True
 
 cdef Partition* _joins(Core* core, const Request* r, const Walk* w, int64_t* verification) noexcept nogil:
-    """Inside an epoch and without a shard's lock: makes the group's partition part of the transaction,
-    where nobody else does. Where it gives one, its log is to be told of the end of `verification`."""
+    """Adds the group's partition to the transaction, if the client does not; inside an epoch and
+    without a shard's lock. If it returns a partition, the caller must end `verification` in its
+    log."""
     cdef BatchHeader h
     cdef Partition* p
     verification[0] = UNVERIFIED
@@ -344,7 +346,7 @@ cdef void _drop(Core* core, State* state) noexcept nogil:
         free(state)
 
 cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* state, bint expired) noexcept nogil:
-    """Answers when the commit is durable, or will not be; parks it else. Takes over the state."""
+    """Answers if the commit is durable or has failed, else it waits. Takes over the state."""
     cdef int slot = epoch_enter(table_epochs(core.table))
     cdef Partition* p = partition_again(
         core.table, state.watch.topic_id, state.watch.index, state.watch.generation)
@@ -368,7 +370,7 @@ cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* s
     return _answer(r, out, code)
 
 
-# -------------------------------------------------------------------------------- the lane
+# -------------------------------------------------------------------------------- the handler
 
 cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     if api_key == KEY_TXN_OFFSET_COMMIT:
@@ -387,8 +389,8 @@ cdef State* _state(const Request* r, const Partition* p, int64_t required) noexc
     return state
 
 cdef bint _has_room(Core* core, Shard* shard, int64_t rows) noexcept nogil:
-    """Under the shard's lock and inside an epoch. Groups commit the same keys again and again: what
-    was overtaken makes room, and Python need not come for it."""
+    """Frees space for entries, under the shard's lock and inside an epoch. Groups commit the same
+    keys repeatedly, so the handler drops older entries, and Python need not take them."""
     if shard.entries.count + rows > ENTRIES_MAX:
         atomic_add_i64(&core.entry_count, -entries_thin(
             &shard.entries, core.table, core.topic, core.topic_bytes))
@@ -446,7 +448,7 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 # -------------------------------------------------------------------------------- Python's side
 
 cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
-    """Under the shard's lock: the leases and the entries of one partition."""
+    """Drops the leases and the entries of one partition, under the shard's lock."""
     atomic_add_i64(&core.entry_count, -entries_forget(&shard.entries, partition))
     atomic_add_i64(&core.lease_count, -leases_revoke_partition(&shard.leases, partition))
 
@@ -464,7 +466,7 @@ cdef void _unlock_all(Core* core) noexcept nogil:
     pthread_mutex_unlock(&core.ended.lock)
 
 cdef Entry* _take_some(Core* core, Entries* entries, Entry* before) noexcept nogil:
-    """The durable ones, with `before` behind them."""
+    """Takes the durable entries, followed by `before`."""
     cdef int64_t taken = 0
     cdef Entry* first
     if entries.first == NULL:
@@ -475,8 +477,8 @@ cdef Entry* _take_some(Core* core, Entries* entries, Entry* before) noexcept nog
     return first
 
 cdef Entry* _take(Core* core) noexcept nogil:
-    """Of all shards at one moment. Markers first: what stands before one in its log is durable when
-    the marker is."""
+    """Takes the entries of all shards at one moment. It takes markers first: when a marker is
+    durable, the commits before it in its log are durable too."""
     cdef int slot = epoch_enter(table_epochs(core.table))
     cdef Entry* first
     cdef int i
@@ -499,8 +501,9 @@ cdef str _text(const uint8_t* p, int32_t n):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class OffsetCommitLane(LaneHandle):
-    """The OffsetCommit lane of one broker. `topic` is the internal topic that commits go to; `ended`
-    are transactions that network threads have ended in it; `transactions` those that they begin."""
+    """The native OffsetCommit handler of one broker. `topic` is the internal topic of commits;
+    `ended` has the transactions that network threads have ended in it; `transactions` is the table
+    of transactional ids to which they add partitions."""
     cdef Core* core
     cdef bytes topic
     cdef EndedTransactions ended
@@ -550,9 +553,9 @@ cdef class OffsetCommitLane(LaneHandle):
 
     def grant(self, str group_id not None, int32_t partition, str member_id not None, instance_id,
               int32_t epoch, int16_t version_min=0) -> None:
-        """From now on this member's commits in this generation or member epoch are taken here, if
-        there is room: those of OffsetCommit from `version_min` on, and of TxnOffsetCommit. Only
-        while nothing that it depends on can change: under the coordinator's lock."""
+        """Grants a lease: this handler accepts the member's commits in this generation or member
+        epoch (OffsetCommit from `version_min` on, and TxnOffsetCommit). Grants none beyond
+        LEASES_MAX. The caller holds the coordinator's lock, so that the member cannot change."""
         cdef System* system = table_system(self.core.table)
         cdef Shard* shard
         cdef Lease* lease = lease_new(
@@ -571,8 +574,8 @@ cdef class OffsetCommitLane(LaneHandle):
             pthread_mutex_unlock(&shard.lock)
 
     def revoke(self, str group_id not None) -> list:
-        """The group's commits go to Python from now on. (member id, monotonic ms of its last
-        commit) of those that had a lease."""
+        """Revokes the group's leases: its commits go to Python from now on. Returns (member id,
+        monotonic ms of its last commit) of each member that had a lease."""
         cdef bytes group = group_id.encode()
         cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
         cdef Shard* shard = _shard(self.core, group_hash)
@@ -595,19 +598,19 @@ cdef class OffsetCommitLane(LaneHandle):
         return found
 
     def revoke_member(self, str group_id not None, str member_id not None) -> None:
-        """This member's commits go to Python from now on."""
+        """Revokes the member's lease: its commits go to Python from now on."""
         cdef bytes group = group_id.encode(), member = member_id.encode()
         cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
         cdef Shard* shard = _shard(self.core, group_hash)
         cdef Lease* lease
-        pthread_mutex_lock(&shard.lock)     # with the GIL: whoever holds it never wants the GIL
+        pthread_mutex_lock(&shard.lock)     # with the GIL: its holder never waits for the GIL
         lease = self._find(shard, group_hash, group, member)
         if lease != NULL:
             atomic_add_i64(&self.core.lease_count, -leases_revoke_member(&shard.leases, lease))
         pthread_mutex_unlock(&shard.lock)
 
     def heard_ms(self, str group_id not None, str member_id not None) -> int:
-        """The monotonic time of the last commit by a member's lease; -1: it has none."""
+        """Returns the monotonic time of the last commit by the member's lease; -1: no lease."""
         cdef bytes group = group_id.encode(), member = member_id.encode()
         cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
         cdef Shard* shard = _shard(self.core, group_hash)
@@ -620,7 +623,7 @@ cdef class OffsetCommitLane(LaneHandle):
         return heard_ns // 1000000 if heard_ns >= 0 else -1
 
     cdef Lease* _find(self, Shard* shard, int64_t group_hash, bytes group, bytes member) noexcept:
-        """Under the shard's lock."""
+        """The caller holds the shard's lock."""
         cdef const uint8_t* name = <const uint8_t*><const char*>member
         return lease_find(
             &shard.leases,
@@ -628,7 +631,7 @@ cdef class OffsetCommitLane(LaneHandle):
             <const uint8_t*><const char*>group, <int32_t>len(group), name, <int32_t>len(member))
 
     def hold(self, str group_id not None, keys not None) -> None:
-        """Commits of these (topic, partition) go to Python until `release` of the same."""
+        """Sends commits of these (topic, partition) pairs to Python until `release` of the same."""
         self._hold(group_id, keys, 1)
 
     def release(self, str group_id not None, keys not None) -> None:
@@ -652,27 +655,27 @@ cdef class OffsetCommitLane(LaneHandle):
 
     @property
     def waiting(self) -> int:
-        """What was not taken yet, durable or not."""
+        """Returns the number of entries that Python has not taken yet, durable or not."""
         return atomic_load_i64(&self.core.entry_count) + atomic_load_i64(
             &self.core.ended.entries.count)
 
     @property
     def leases(self) -> int:
-        """How many are granted."""
+        """Returns the number of granted leases."""
         return atomic_load_i64(&self.core.lease_count)
 
     @property
     def served(self) -> int:
-        """How many requests were answered here."""
+        """Returns the number of requests that this handler answered."""
         cdef int i
         return sum([self.core.shards[i].served for i in range(SHARDS)])
 
     def take(self) -> list:
-        """What was committed here, is durable and was not taken before, in the order of the log:
-        (group, topic, partition, offset, leader epoch, metadata, ms, producer id of the transaction
-        it waits for, else -1). The end of a producer's transaction stands between, without a group:
-        ("", "", partition of the log, 1 if it was committed, -1, "", 0, producer id). One thread at
-        a time."""
+        """Takes the durable commits of this handler, in the order of the log. Each is (group,
+        topic, partition, offset, leader epoch, metadata, ms, producer id of the transaction that it
+        waits for, else -1). Between them, an entry without a group is the end of a transaction: ("", "",
+        partition of the log, 1 if committed, -1, "", 0, producer id). Only one thread may call it
+        at a time."""
         cdef Entry* first
         cdef Entry* entry
         cdef const uint8_t* at
@@ -700,7 +703,7 @@ cdef class OffsetCommitLane(LaneHandle):
         return [row for _, _, row in found]
 
     def has_waiting(self, str group_id not None) -> bool:
-        """Whether commits of the group are here that were not taken: not durable yet, mostly."""
+        """Returns whether the group has commits that Python has not taken; most are not durable."""
         cdef bytes raw = group_id.encode()
         cdef const uint8_t* group = <const uint8_t*><const char*>raw
         cdef int64_t size = len(raw)
@@ -713,7 +716,7 @@ cdef class OffsetCommitLane(LaneHandle):
         return found
 
     def forget(self, int32_t partition) -> None:
-        """Another node has the partition's groups now."""
+        """Drops the leases and entries of the partition, whose groups another node coordinates."""
         cdef int i
         with nogil:
             pthread_mutex_lock(&self.core.ended.lock)

@@ -1,11 +1,11 @@
-"""One pass over an OffsetCommit request, versions 2 to 10, or a TxnOffsetCommit one, 0 to 6: where
-it is is in a Walk.
+"""One pass over an OffsetCommit request, versions 2 to 10, or a TxnOffsetCommit request, versions 0
+to 6; a Walk holds the position.
 
     commit_begin -> number of topics; for each: commit_topic -> number of partitions; for each:
     commit_row; after a topic's partitions, and after all topics, commit_tags.
 
-`c.bad` says that the request is damaged, or not plain: tagged fields that nobody knows, a retention
-time, a producer that cannot be. Nothing is read past its end.
+`c.bad` means that the request is damaged or needs Python: it has unknown tagged fields, a retention
+time, or an invalid producer. The walk never reads past the end.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -24,9 +24,9 @@ cdef enum:
     VERSION_TOPIC_IDS = 10
     KEY_TXN_OFFSET_COMMIT = 28
     TXN_VERSION_LEADER_EPOCH = 2
-    TXN_VERSION_MEMBER = 3          # before, nobody says who commits
+    TXN_VERSION_MEMBER = 3          # earlier versions do not name the member
     TXN_VERSION_FLEXIBLE = 3
-    TXN_VERSION_ADDS = 5            # nobody else makes the offsets part of the transaction
+    TXN_VERSION_ADDS = 5            # the broker adds the offsets to the transaction itself
     TXN_VERSION_TOPIC_IDS = 6
     ROWS_MAX = 128                  # partitions in one request; the keys and the values of more ...
     REQUEST_BYTES_MAX = 65536       # ... or of a larger request may be too much for one batch
@@ -61,7 +61,7 @@ cdef struct Walk:
     int32_t metadata_bytes
 
 cdef inline void commit_tags(Walk* w) noexcept nogil:
-    """Tagged fields that nobody knows are Python's matter."""
+    """Marks a request with unknown tagged fields: Python must handle it."""
     read_no_tags(&w.c, w.flexible)
 
 cdef inline bint is_ascii(const uint8_t* p, int32_t n) noexcept nogil:
@@ -105,7 +105,7 @@ cdef inline void _begin_transactional(Walk* w) noexcept nogil:
         w.c.bad = True
 
 cdef inline int64_t commit_begin(Walk* w, const Request* r) noexcept nogil:
-    """Reads up to the topics and gives their count."""
+    """Reads up to the topics and returns their count."""
     w.c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
     w.version = r.api_version
     w.transactional = r.api_key == KEY_TXN_OFFSET_COMMIT
@@ -136,7 +136,7 @@ cdef inline void commit_row(Walk* w) noexcept nogil:
     commit_tags(w)
 
 cdef inline bint commit_is_plain(Walk* w, const Request* r, int32_t metadata_bytes_max) noexcept nogil:
-    """Whole, and nothing in it that Python would refuse by its form."""
+    """Returns whether the request is whole and has nothing that Python would reject by its form."""
     cdef int64_t topics, partitions, i, k
     if r.size_bytes > REQUEST_BYTES_MAX:
         return False

@@ -128,7 +128,7 @@ cdef void _work_free(VerifyWork* work) noexcept nogil:
 
 
 cdef void verify_drop(Jobs* jobs, VerifyWork* work) noexcept nogil:
-    """Releases the question and ends its verifications. A log that is gone has already dropped its own."""
+    """Releases the question and ends its verifications, except in logs that are gone."""
     cdef VerifyPart* part
     cdef Partition* p
     cdef int32_t i
