@@ -1,12 +1,12 @@
-"""Writing the offset checkpoints of each log directory, now and then and at the stop.
+"""Writes the offset checkpoints of each log directory, at intervals and at the stop.
 
-    recovery-point     where each log is known to be on disk; less is walked after a crash
+    recovery-point     up to where each log is on disk: recovery after a crash begins there
     replication        high watermarks
     log-start-offset   starts that lie above the first segment's base
 
-A checkpoint that is old is harmless: more is walked, or a deletion of records is seen later again.
-A log start is written before DeleteRecords is answered, and all three when topics were deleted: a
-later topic of the same name must not find their offsets.
+An old checkpoint is harmless: recovery reads more, or deleted records become visible again. The
+log start is written before DeleteRecords is answered. All three files are written when topics were
+deleted: a later topic of the same name must not find their offsets.
 """
 
 import logging
@@ -28,8 +28,8 @@ class CheckpointWriter:
     def __init__(self, logs: LogManager, high_watermark: Callable[[str, int], int]) -> None:
         self._logs = logs
         self._high_watermark = high_watermark
-        self._lock = threading.Lock()  # one writer at a time, so that no older offsets overtake
-        self._written: dict[Path, dict[TopicPartition, int]] = {}  # what each file says
+        self._lock = threading.Lock()  # one writer at a time, so that newer offsets stay
+        self._written: dict[Path, dict[TopicPartition, int]] = {}  # the content of each file
 
     def write_recovery_points(self) -> bool:
         return self._write(files.RECOVERY_POINT, lambda row: row.handle.flushed_offset)
@@ -40,7 +40,7 @@ class CheckpointWriter:
         )
 
     def write_log_starts(self) -> bool:
-        """Whether all were written."""
+        """Returns whether all files were written."""
 
         def start(row: PartitionLog) -> int | None:
             start = int(row.handle.start_offset)
@@ -57,8 +57,8 @@ class CheckpointWriter:
         return all(written)
 
     def write_all_and_close(self) -> bool:
-        """At the stop: high watermarks, each log closed, then how far each is on disk. Whether
-        all of it went well."""
+        """Stops: writes the high watermarks, closes each log, then writes the recovery points.
+        Returns whether every step succeeded."""
         self.write_high_watermarks()
         self.write_log_starts()
         clean = True

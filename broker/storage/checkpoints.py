@@ -5,8 +5,8 @@
     leader-epoch-checkpoint (in a partition)                            the same with `epoch start`
     partition.metadata (in a partition)                                 `version: 0`, `topic_id: ID`
 
-Every line ends in a newline, but for the last of partition.metadata. A file that cannot be read is
-as good as none: the offsets in it only save work at start (the callers say what happens then).
+Every line ends in a newline, except the last one of partition.metadata. A file that cannot be read
+counts as absent: its offsets only save work at start (the callers describe what happens then).
 Source: the files that Kafka 3.9 and 4.3 write.
 """
 
@@ -27,17 +27,18 @@ TopicPartition = tuple[str, int]
 
 
 class DamagedFile(ValueError):
-    """A checkpoint that is not what its writer left: names the file and the line."""
+    """A checkpoint file is damaged; the message names the file and the line."""
 
 
 def _content(path: Path) -> str:
-    """A start reads two of these files a partition: unbuffered that is a third of read_text."""
+    """Reads a file without a buffer, in a third of the time of read_text: a start reads two of
+    these files for each partition."""
     with open(path, "rb", buffering=0) as file:
         return file.readall().decode("utf-8")
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines after version and count. No file and an empty file have none."""
+    """Returns the lines after version and count; none for an absent or empty file."""
     try:
         text = _content(path)
     except FileNotFoundError:

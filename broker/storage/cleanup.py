@@ -1,10 +1,9 @@
-"""Deleting what is not needed: old segments as the retention policies say, and files whose delay
-is over.
+"""Deletes old segments by the retention policies, and unlinks files whose delete delay is over.
 
-A segment goes only below the high watermark and never because a policy failed (hooks/registry.py).
-Its files are renamed at once and unlinked `file.delete.delay.ms` later, so that a reader who holds
-one is done with it; the directories of deleted topics likewise. What a truncation took out waits as
-long from the round that finds it.
+Retention deletes segments only below the high watermark, and never because a policy failed
+(hooks/registry.py). It renames their files at once and unlinks them `file.delete.delay.ms` later,
+so that present readers can finish. The directories of deleted topics are treated in the same way.
+For files that a truncation removed the delay begins with the round that finds them.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ class Cleanup:
         self._wall_ms = wall_ms
         self._delete_delay_ms = delete_delay_ms
         self._should_roll = should_roll
-        self._committed = committed  # by group: for policies that want to know
-        self._due: dict[Path, int] = {}  # directory with .deleted files: when they may go
+        self._committed = committed  # by group: for policies that use committed offsets
+        self._due: dict[Path, int] = {}  # directory with .deleted files: when they may be unlinked
 
     def run(self) -> int:
-        """One round over all logs; how many segments went."""
+        """Runs one round over all logs; returns the number of deleted segments."""
         count = 0
         configs: dict[str, TopicConfig] = {}  # asked once a topic, not once a partition
         for row in self._logs.logs():

@@ -1,10 +1,10 @@
-"""Compaction of one log: the pass that cleans its dirty part (dirt.py says which that is).
+"""Compaction of one log: the pass that cleans its dirty part (defined in dirt.py).
 
-A pass learns the keys of the dirty part as far as the map holds and then writes all segments
-below anew, in groups that stay below segment.bytes (cext/log/cleaner/compact.pyx,
-cext/log/cleaner/replacement.pyx). Each group is put in place by itself: a pass that is stopped, or
-a crash, has cleaned less than the whole and nothing wrongly. Next: log_cleaner.py, which decides
-when and imports this file with the first pass.
+A pass reads the keys of the dirty part into the offset map until the map is full. Then it rewrites
+all segments below that offset, in groups that stay below segment.bytes
+(cext/log/cleaner/compact.pyx, cext/log/cleaner/replacement.pyx). Each group replaces its segments
+separately: after a stop or a crash only a part of the log is clean, and the log is correct.
+Next: log_cleaner.py, which starts the passes and imports this file with the first one.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire.compression import compress, decompress
 
 IO_BYTES = 256 << 10
-TURN_BYTES = 4 << 20  # between two looks at the rate and at the stop
+TURN_BYTES = 4 << 20  # between two checks of the rate and of the stop
 _ABORTED = struct.Struct(">hqqqq")  # an entry of a .txnindex: cext/log/txn_index.pyx
 OFFSET_SPAN_MAX = 2**31 - 1
 
-Pace = Callable[[int], bool]  # told of bytes read and written; False: stop here
+Pace = Callable[[int], bool]  # takes the bytes read and written; returns False to stop the pass
 
 
 class Stopped(Exception):
-    """The pass was told to stop; the log is as good as before."""
+    """The pass was stopped before its end; the log is correct."""
 
 
 class Cleaned(NamedTuple):
-    """What a pass did."""
+    """The result of a pass."""
 
-    first_dirty: int  # where the next one begins
+    first_dirty: int  # the next pass begins here
     bytes_before: int
     bytes_after: int
     records_before: int
@@ -59,8 +59,8 @@ def compact(
     *,
     io_bytes: int = IO_BYTES,
 ) -> Cleaned:
-    """One pass; `io_bytes` are read, and written, at a time. Raises Stopped, Uncleanable, LogError
-    and OSError."""
+    """Runs one pass, which reads and writes `io_bytes` at a time. Raises Stopped, Uncleanable,
+    LogError and OSError."""
     row.handle.flush()
     sealed = row.handle.segments()[:-1]
     aborted = _aborted_transactions(row)
@@ -104,7 +104,7 @@ def _learn(
     aborted: Sequence[tuple[int, int, int, int]],
     pace: Pace,
 ) -> int:
-    """Fills the map; the offset up to which it knows every key."""
+    """Fills the map; returns the offset up to which it has every key."""
     ends = [info.base_offset for info in sealed[1:]] + [dirt.first_uncleanable]
     dirty = [
         info
@@ -163,7 +163,7 @@ def _walk(walk: Learning | Cleaning, pace: Pace) -> None:
 
 
 def _groups(segments: Sequence[SegmentInfo], config: TopicConfig) -> Iterator[list[SegmentInfo]]:
-    """Neighbours that fit into one segment, whatever is left of them."""
+    """Groups neighbouring segments that fit into one segment even if no record is removed."""
     size_max = config.integer("segment.bytes")
     group: list[SegmentInfo] = []
     size_bytes = 0
@@ -185,7 +185,8 @@ def _opener(inflated_max: int) -> Callable[[int, bytes], bytes]:
 
 
 def _aborted_transactions(row: PartitionLog) -> list[tuple[int, int, int, int]]:
-    """(producer id, first offset, last offset, last stable offset) of all in the log's indexes."""
+    """Returns (producer id, first offset, last offset, last stable offset) of every aborted
+    transaction in the log's transaction indexes."""
     found = []
     for path in row.directory.glob("*.txnindex"):
         data = path.read_bytes()

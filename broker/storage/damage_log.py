@@ -1,4 +1,4 @@
-"""Damage found in segments, as log lines: each stretch of bad bytes once, a few lines a second."""
+"""Logs damage in segments: each range of bad bytes once, a few lines for each call."""
 
 import logging
 from pathlib import Path
@@ -12,7 +12,7 @@ LINES_MAX = 10  # a time; a segment full of bad batches would fill the log other
 
 
 def write_damage(logs: LogManager) -> int:
-    """Logs what was found since the last call; how many finds."""
+    """Logs the damage found since the last call; returns the number of finds."""
     finds = logs.take_damage()
     for find in finds[:LINES_MAX]:
         path = Path(find.path)

@@ -1,7 +1,7 @@
-"""What of a log a compaction pass would clean.
+"""The part of a log that a compaction pass would clean.
 
     clean                first dirty offset      first uncleanable offset
-    |  cleaned before    |  learnt, then cleaned |  too young, in an open transaction, not
+    |  cleaned before    |  cleaned by this pass |  too young, in an open transaction, not
     |                    |                       |  visible yet, or the active segment
 
 Next: compaction.py, the pass itself; log_cleaner.py, which compares logs by this.
@@ -16,13 +16,13 @@ from barnabas.storage.log_manager import PartitionLog
 
 
 class Dirt(NamedTuple):
-    """What of a log a pass would clean."""
+    """The part of a log that a pass would clean."""
 
     first_dirty: int
     first_uncleanable: int
     clean_bytes: int
     dirty_bytes: int
-    delay_ms: int  # how long max.compaction.lag.ms is over; 0: it is not
+    delay_ms: int  # time since max.compaction.lag.ms was exceeded; 0: it was not
 
     @property
     def is_overdue(self) -> bool:
@@ -30,7 +30,7 @@ class Dirt(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Share of the log's cleanable part that no pass has seen; 0 for an empty one."""
+        """The dirty share of the log's cleanable part; 0 for an empty one."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -41,7 +41,7 @@ def dirt_of(
     """Raises LogError or OSError when the log was closed, or a segment deleted, meanwhile."""
     segments = row.handle.segments()
     start = row.handle.start_offset
-    # A checkpoint outside the log is of a log that was truncated or cut at its start: all is dirty.
+    # A checkpoint outside the log precedes a truncation or a new log start: all is dirty.
     first_dirty = checkpoint if start <= checkpoint <= row.handle.end_offset else start
     limit = min(high_watermark, segments[-1].base_offset)
     open_offset = row.handle.first_open_offset

@@ -1,7 +1,8 @@
-"""Failures of the disk under the logs, as log lines: each at once, then once a minute.
+"""Logs failures of the disks that hold the logs: each at once, then once a minute.
 
-A line names the file, the error, what clients get and what to do. While the same failure goes on
-(a full disk refuses thousands of writes a minute) each further line has the count since the last.
+A line names the file, the error, the clients' error and the remedy. While the same failure
+continues (a full disk refuses thousands of writes a minute), each further line has the count since
+the last one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ log = logging.getLogger("barnabas.logs")
 
 PERIOD_MS = 1000
 AGAIN_MS = 60_000  # between two lines of the same failure
-KNOWN_MAX = 1000  # failures that are remembered; more are forgotten all at once
-LINES_MAX = 20  # of one look: a disk that fails has thousands of logs
+KNOWN_MAX = 1000  # remembered failures; at this number all are forgotten
+LINES_MAX = 20  # for each call: a failing disk has thousands of logs
 
 FREE_SPACE = {errno.ENOSPC, errno.EDQUOT}
 REFUSED = (
@@ -46,7 +47,7 @@ FREED = " Free space on this disk: writes go on by themselves then."
 
 
 class FailureLog:
-    """Writes the lines of one broker."""
+    """Writes the log lines of one broker."""
 
     def __init__(self, logs: LogManager, monotonic_ns: Callable[[], int]) -> None:
         self._logs = logs
@@ -55,7 +56,7 @@ class FailureLog:
         self._since: dict[tuple[str, str, int], int] = {}  # failures since then
 
     def write(self) -> int:
-        """Logs what failed since the last call; how many lines."""
+        """Logs the failures since the last call; returns the number of lines."""
         now_ms = self._monotonic_ns() // 1_000_000
         lines, more = 0, 0
         for row in self._logs.take_failures():

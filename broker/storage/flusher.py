@@ -1,9 +1,10 @@
-"""flush.ms: what was appended does not wait longer than that for the disk, asked for or not.
+"""flush.ms: flushes each log whose appended records have waited that long for the disk.
 
-With log.durability=fsync acks=all and every reader ask for a flush themselves; this is for records
-that nobody waits for, and for log.durability=os. flush.messages counts records and is looked at by
-each append (cext/partition/partitions.pyx). The age of a log's unflushed records is counted from
-the last look that saw none, so that it is right to one log.flush.scheduler.interval.ms.
+With log.durability=fsync, acks=all requests and readers request flushes themselves; this file
+flushes records that no request waits for, and those of log.durability=os. Each append checks
+flush.messages, a number of records (cext/partition/partitions.pyx). The age of a log's unflushed
+records counts from the last check that saw none: its precision is
+log.flush.scheduler.interval.ms.
 """
 
 import logging
@@ -38,7 +39,7 @@ class Flusher:
         self._clean_ms: dict[Path, int] = {}  # when a log was last seen without unflushed records
 
     def run(self) -> int:
-        """One look at all logs; how many were flushed."""
+        """Checks all logs once; returns the number of flushed logs."""
         now_ms = self._monotonic_ns() // 1_000_000
         rows = self._logs.logs()
         before = self._clean_ms

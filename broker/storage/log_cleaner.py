@@ -1,10 +1,11 @@
-"""Keeping compacted logs clean: which one next, how fast, and what is remembered of it.
+"""The log cleaner: selects the next log to compact, limits the rate, and writes checkpoints.
 
 Each of log.cleaner.threads takes the log with the largest dirty share among those that are due:
-min.cleanable.dirty.ratio reached, or max.compaction.lag.ms over. Where the next pass of a log
-begins is in cleaner-offset-checkpoint of its directory, written after each pass; an old one costs
-a longer pass. A log that cannot be cleaned (a damaged batch, an old message format) is left as it
-is, said once, and tried again after the next start. Next: compaction.py.
+min.cleanable.dirty.ratio is reached, or max.compaction.lag.ms exceeded. cleaner-offset-checkpoint
+in the log's directory has the offset at which the next pass begins. It is written after each pass;
+with an old one the pass takes longer. A log that cannot be cleaned (a damaged batch, an old message
+format) stays as it is, is logged once, and is tried again after the next start.
+Next: compaction.py.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.cleaner")
 
-LOOK_S = 0.1  # between two looks at the stop, while a pass waits for its rate
+LOOK_S = 0.1  # between two checks of the stop, while a pass waits for its rate
 
 
 class Candidate(NamedTuple):
@@ -43,8 +44,8 @@ class PassFigures(NamedTuple):
     """The last pass of a thread."""
 
     seconds: float
-    map_share: float  # how full the map of keys was
-    left_share: float  # bytes that are left of those read
+    map_share: float  # the used share of the offset map
+    left_share: float  # the share of the read bytes that remains
 
 
 class LogCleaner:
@@ -128,7 +129,7 @@ class LogCleaner:
         return sum(not thread.is_alive() for thread in list(self._threads.values()))
 
     def uncleanable(self) -> dict[Path, list[int]]:
-        """Of each log directory, the dirty bytes of the logs that are left as they are."""
+        """Returns, for each log directory, the dirty bytes of the logs that cannot be cleaned."""
         found: dict[Path, list[int]] = {row.path: [] for row in self._logs.directories()}
         with self._lock:
             names = list(self._uncleanable)
@@ -150,8 +151,8 @@ class LogCleaner:
     # -- which log next -------------------------------------------------------------------------
 
     def run(self, thread: int = 0) -> int:
-        """Cleans until nothing is due; how many passes. A thread that is one too many
-        does nothing."""
+        """Cleans until no log is due; returns the number of passes. A thread beyond
+        log.cleaner.threads does nothing."""
         count = 0
         self._threads[thread] = threading.current_thread()
         while thread < self._config.integer("log.cleaner.threads") and not self._stopping():
@@ -166,7 +167,7 @@ class LogCleaner:
         return count
 
     def _take(self) -> Candidate | None:
-        """The dirtiest log that is due and that no other thread has."""
+        """Returns the dirtiest log that is due and that no other thread cleans."""
         with self._lock:
             due: list[Candidate] = []
             compacted: dict[str, TopicConfig | None] = {}  # asked once a topic
@@ -221,8 +222,8 @@ class LogCleaner:
     # -- one pass -------------------------------------------------------------------------------
 
     def _clean(self, found: Candidate, thread: int) -> bool:
-        """Whether a pass went through. What a pass takes is imported with the first one: a broker
-        without compacted topics never loads it."""
+        """Runs a pass; returns whether it succeeded. The first pass imports its modules: a broker
+        without compacted topics never loads them."""
         from barnabas.cext.log.cleaner.compact import Uncleanable
         from barnabas.cext.log.cleaner.offset_map import OffsetMap
         from barnabas.storage.compaction import Stopped, compact

@@ -1,4 +1,4 @@
-"""One entry of `log.dirs`: whose it is, and that it is ours alone.
+"""One entry of `log.dirs`: checks its owner, and locks it against other brokers.
 
     .lock                  an fcntl write lock while a broker lives; removed on a clean stop
     meta.properties        broker.id and cluster.id; version 0 is written, 0 and 1 are read
@@ -61,7 +61,7 @@ def open_directories(
 def keep_usable(
     directories: Iterable[LogDir], step: Callable[[LogDir], object], first_must_work: bool
 ) -> tuple[list[LogDir], list[Path]]:
-    """Takes a step of the start with each directory; those that work, and those that failed."""
+    """Runs a step of the start for each directory; returns the working and the failed ones."""
     usable: list[LogDir] = []
     failed: list[tuple[Path, FailedDirectory]] = []
     for row in directories:
@@ -151,8 +151,8 @@ class LogDir:
         return None
 
     def identity(self) -> dict[str, str]:
-        """What meta.properties says; empty for a new directory. Raises UnusableDirectory,
-        FailedDirectory."""
+        """Returns the content of meta.properties; empty for a new directory. Raises
+        UnusableDirectory, FailedDirectory."""
         path = self.path / META
         try:
             found = {row.key: row.value for row in parse_properties(path.read_bytes(), str(path))}
@@ -194,8 +194,8 @@ class LogDir:
                 ) from error
 
     def begin(self) -> None:
-        """From here on a crash is an unclean stop. Before any log is opened. Raises
-        FailedDirectory."""
+        """Removes .kafka_cleanshutdown, before any log is opened: a crash is an unclean stop from
+        here on. Raises FailedDirectory."""
         try:
             (self.path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
             sync_directory(self.path)
@@ -205,7 +205,7 @@ class LogDir:
             ) from error
 
     def close(self, clean: bool) -> None:
-        """Gives the directory back; `clean` when every log and checkpoint is on disk."""
+        """Unlocks the directory. `clean`: every log and checkpoint is on disk."""
         if self._lock_fd < 0:
             return
         if clean:

@@ -1,11 +1,11 @@
 """All logs of a node: opening at start, making, deleting, closing.
 
 At start every partition directory of every log directory is opened; after an unclean stop its
-newest segments are walked first. A directory that the metadata does not know, or knows under
-another topic id, is put aside as `-stray` and said: its data is never deleted. New partitions go
-to the directory with the fewest.
+newest segments are checked first. A directory that the metadata does not know, or knows under
+another topic id, is renamed to `-stray` and logged: its data is never deleted. A new partition goes
+to the log directory with the fewest partitions.
 
-Next: checkpoint_writer.py, cleanup.py (what comes again while the broker runs).
+Next: checkpoint_writer.py, cleanup.py (the periodic tasks).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPEN_SEGMENTS_MAX = 1000  # sealed segments that keep a descriptor; each costs o
 
 
 class PartitionLog(NamedTuple):
-    """One open log and where it lives."""
+    """One open log and its directory."""
 
     topic: str
     partition: int
@@ -72,7 +72,7 @@ class _FoundLog(NamedTuple):
 
 
 class _LostDirectory(NamedTuple):
-    """A partition directory that is gone; its log goes on where the checkpoints say."""
+    """A partition directory that is missing; its log continues at the offset of the checkpoints."""
 
     topic_id: bytes
     state: _DirState
@@ -92,14 +92,14 @@ class _UnopenedLog(NamedTuple):
 
 
 class WantedLog(NamedTuple):
-    """What the metadata says of a partition whose log may be on disk."""
+    """The metadata of a partition whose log may be on disk."""
 
     topic_id: bytes
     config: TopicConfig
 
 
 class _DirState:
-    """What the checkpoints of one log directory said at start."""
+    """The content of the checkpoints of one log directory at start."""
 
     def __init__(self, directory: LogDir) -> None:
         self.directory = directory
@@ -109,12 +109,13 @@ class _DirState:
         self.compacted = _offsets(directory.path / files.CLEANER).keys()
 
     def end_offset_min(self, name: TopicPartition) -> int:
-        """The offsets below it were given to records: no log of this name may give them again."""
+        """Returns the end of the offsets that records have used: no log of this name may use them
+        again."""
         known = (self.recovery_points, self.high_watermarks, self.log_starts)
         return max(offsets.get(name, 0) for offsets in known)
 
     def reached(self) -> set[TopicPartition]:
-        """The partitions that held records here, by the checkpoints."""
+        """Returns the partitions that had records here, by the checkpoints."""
         known = (self.recovery_points, self.high_watermarks, self.log_starts)
         return {name for offsets in known for name, offset in offsets.items() if offset > 0}
 
@@ -144,7 +145,7 @@ def _offsets(path: Path) -> dict[TopicPartition, int]:
 def topic_id_on_disk(
     directories: Iterable[Path], topic: str, partitions: Iterable[int]
 ) -> bytes | None:
-    """The id that the directories of a topic are marked with, if they are."""
+    """Returns the topic id in the directories of a topic, if they have one."""
     names = [partition_dirs.plain_name(topic, partition) for partition in partitions]
     for path in (directory / name for directory in directories for name in names):
         try:
@@ -158,7 +159,7 @@ def topic_id_on_disk(
 
 
 class LogManager:
-    """The logs of one node. Changes come one at a time, from the replica manager."""
+    """The logs of one node. The replica manager makes the changes, one at a time."""
 
     def __init__(
         self,
@@ -180,10 +181,10 @@ class LogManager:
         self._per_dir: dict[Path, int] = {row.directory.path: 0 for row in self._dirs}
         # Which directory a new partition goes to, by how many each has; None: the emptiest.
         self.choose_directory: Callable[[str, int, Mapping[str, int]], str | None] | None = None
-        self._unsaved = Replacements()  # what `save` brings to disk
-        # What the leader epoch checkpoints said at start, until the first save.
+        self._unsaved = Replacements()  # `save` brings these to disk
+        # The leader epoch checkpoints as read at start, until the first save.
         self._saved_epochs: dict[Path, list[tuple[int, int]]] = {}
-        # Partitions whose directory is gone though a checkpoint says that it held records.
+        # Partitions whose directory is missing though a checkpoint shows that it had records.
         self._lost: dict[TopicPartition, _LostDirectory] = {}
         self._put_aside: set[TopicPartition] = set()  # at this start
         self._unopened: dict[TopicPartition, _UnopenedLog] = {}
@@ -196,8 +197,8 @@ class LogManager:
         wanted: Mapping[TopicPartition, WantedLog],
         deleted: Collection[tuple[str, int, bytes]] = (),
     ) -> None:
-        """Opens what is on disk; `deleted` (topic, partition, topic id) is on its way out and is
-        removed. A log that cannot be opened is offline, and logged with the reason; get_or_create
+        """Opens the logs on disk; removes the `deleted` ones (topic, partition, topic id), whose
+        topics are being deleted. A log that cannot be opened is offline and logged; get_or_create
         tries it again. Raises OSError when a log directory cannot be listed, or when a partition is
         in two of them."""
         for topic, partition, topic_id in deleted:
@@ -278,7 +279,8 @@ class LogManager:
             )
 
     def _remove_found(self, topic: str, partition: int, topic_id: bytes) -> None:
-        """A deletion that a crash cut short: the directories of exactly this topic go."""
+        """Ends a deletion that a crash interrupted: deletes the directories of exactly this
+        topic."""
         for state in self._dirs:
             path = state.directory.path / partition_dirs.plain_name(topic, partition)
             try:
@@ -293,7 +295,7 @@ class LogManager:
     def _found(
         self, state: _DirState, wanted: Mapping[TopicPartition, WantedLog]
     ) -> list[_FoundLog]:
-        """The partition directories to open; others are deleted or put aside."""
+        """Returns the partition directories to open; deletes or puts aside the others."""
         found, strays = [], []
         with os.scandir(state.directory.path) as listed:
             entries = sorted(listed, key=lambda entry: entry.name)
@@ -483,7 +485,7 @@ class LogManager:
         return {}
 
     def offline_count(self) -> int:
-        """Open logs that cannot be used."""
+        """Returns the open logs that cannot be used."""
         count = 0
         for row in self.logs():
             try:
@@ -493,8 +495,8 @@ class LogManager:
         return count
 
     def cut_again(self) -> list[PartitionLog]:
-        """Tries the logs that are offline because a failed write could not be cut off; those that
-        can be used again."""
+        """Tries the logs that are offline because a failed write could not be cut off; returns
+        those that can be used again."""
         usable = []
         for row in self.logs():
             try:
@@ -528,14 +530,14 @@ class LogManager:
             files.write_leader_epochs(found.directory, epochs, self._unsaved)
 
     def save(self) -> None:
-        """Brings to disk what was made and begun since the last call, all of it together. Raises
-        OSError: then none of it may be led."""
+        """Brings to disk the logs and leader epochs that were begun since the last call, all of
+        them together. Raises OSError: then this node may lead none of these partitions."""
         self._saved_epochs.clear()
         unsaved, self._unsaved = self._unsaved, Replacements()
         unsaved.commit()
 
     def configure(self, topic: str, config: TopicConfig) -> None:
-        """A topic's configuration changed."""
+        """Applies a changed configuration of a topic."""
         for opened in self.logs():
             if opened.topic == topic:
                 opened.handle.set_config(self._settings(config))
@@ -561,25 +563,27 @@ class LogManager:
             sync_directory(parent)
 
     def expire_producers(self) -> int:
-        """Forgets idempotent producers that were quiet for producer.id.expiration.ms; how many."""
+        """Removes idempotent producers that were idle for producer.id.expiration.ms; returns how
+        many."""
         return sum(row.handle.expire_producers() for row in self.logs())
 
     @property
     def corrupt_ranges(self) -> int:
-        """How many stretches of bad bytes were found in segments since the start."""
+        """Returns the number of damaged byte ranges found in segments since the start."""
         return corrupt_ranges(self._cache)
 
     @property
     def failures_total(self) -> int:
-        """How many writes, flushes and the like failed since the start."""
+        """Returns the number of failed writes, flushes and other disk operations since the
+        start."""
         return failures_total(self._cache)
 
     def take_failures(self) -> list[Failure]:
-        """What failed on the disk since the last call."""
+        """Returns the disk failures since the last call."""
         return take_failures(self._cache)
 
     def take_damage(self) -> list[Damage]:
-        """What was found damaged since the last call."""
+        """Returns the damage found since the last call."""
         return take_damage(self._cache)
 
     def _settings(self, config: TopicConfig) -> LogSettings:
@@ -601,7 +605,8 @@ class LogManager:
     # -- stop -------------------------------------------------------------------------------------
 
     def close(self) -> bool:
-        """Closes every log; whether all of it was clean. A log that was not opened is as it was."""
+        """Closes every log; returns whether all closed cleanly. A log that was not opened does not
+        change."""
         clean = all(
             row.found is None or row.found.state.directory.was_clean
             for row in self._unopened.values()

@@ -1,12 +1,11 @@
-"""Log lines for records that a log held once and that no file of it holds any more.
+"""Logs the loss of records that a log held before and that none of its files holds now.
 
-The checkpoints of a log directory say how far each log reached (recovery point, high watermark, log
-start). A log whose files end earlier, or whose directory is gone, has lost records: it goes on at
-the offset that the checkpoints say, so that no offset is used twice, and the loss is an ERROR with
-the way to repair it. A gap between two segments is one too, unless the partition was compacted:
-compaction removes records and leaves gaps. Apache Kafka 2.7 to 4.3 logs none of this and uses the
-offsets again. Segments that are missing at the start of a log look like retention: they are not
-noticed.
+The checkpoints of a log directory have the last known end of each log (recovery point, high
+watermark, log start). A log whose files end earlier, or whose directory is missing, has lost
+records: it continues at the offset of the checkpoints, so that no offset is used twice. The loss is
+an ERROR line with the remedy. A gap between two segments is a loss too, unless the partition was
+compacted: compaction leaves gaps. Apache Kafka 2.7 to 4.3 logs none of this and uses the offsets
+again. Segments that are missing at the start of a log look like retention and are not detected.
 
 Next: log_manager.py.
 """

@@ -1,7 +1,7 @@
 """Names of partition directories, and of what deletion leaves behind.
 
-    TOPIC-PARTITION                the partition is what follows the last dash
-    TOPIC-PARTITION.HEX32-delete   on its way out; removed after file.delete.delay.ms
+    TOPIC-PARTITION                the partition's number follows the last dash
+    TOPIC-PARTITION.HEX32-delete   deleted; removed after file.delete.delay.ms
     TOPIC-PARTITION.HEX32-stray    a log that the metadata does not know; kept, never served
     TOPIC-PARTITION.HEX32-future   a copy in the making in another directory
 
@@ -22,7 +22,7 @@ _STRAY = r".+-(\d{1,10})\.[0-9a-f]{32}-stray"
 
 
 class PartitionDir(NamedTuple):
-    """What a directory's name says; topic and partition are for `mark` None only."""
+    """A parsed directory name; topic and partition are set for `mark` None only."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class PartitionDir(NamedTuple):
 
 
 def parse(name: str) -> PartitionDir | None:
-    """None for a name that is no partition's."""
+    """Parses a directory name; None when it is not the name of a partition directory."""
     # Regular expressions would have to be compiled at each start; mostly nothing is marked.
     if name.endswith(MARKS) and (marked := re.fullmatch(_MARKED, name)):
         return PartitionDir("", -1, marked[2])

@@ -1,11 +1,11 @@
-"""Replacing a small file whole: after a crash the old content is there or the new, never a part.
+"""Replaces a small file atomically: after a crash it has the old content or the new, never a part.
 
 The new content is written to NAME.tmp, brought to disk, renamed over NAME, and the directory is
 brought to disk. A NAME.tmp left behind by a crash is overwritten by the next writer.
 
 Many at once (the files of a topic's partitions) are a `Replacements`: the same steps, each for all
 files before the next. From MANY files on a step is one sync of the whole file system instead of
-one of each file: 2,000 fsyncs take as long as the disk likes, while others use it half a minute.
+one of each file: 2,000 fsyncs on a busy disk can take half a minute.
 """
 
 import os
@@ -45,11 +45,11 @@ class Replacements:
         self._directories[path.parent] = None
 
     def add_directory(self, path: Path) -> None:
-        """Names in it were made, renamed or removed."""
+        """Adds a directory in which names were made, renamed or removed."""
         self._directories[path] = None
 
     def commit(self) -> None:
-        """Raises OSError; then each file has its old content or its new."""
+        """Replaces all files. Raises OSError; then each file has its old content or its new."""
         _sync([_temporary(path) for path in self._files], _sync_file)
         for path in self._files:
             os.replace(_temporary(path), path)

@@ -1,9 +1,10 @@
-"""Reading old segments again before somebody needs them: log.scrub.bytes.per.second.
+"""The scrub: reads old segments again to find damage before a consumer does
+(log.scrub.bytes.per.second).
 
 A round reads every sealed segment once, oldest first in each log, and begins ROUND_MS after the
-round before it began; what damage it meets is told by damage_log.py. A turn reads in pieces of
-PIECE_BYTES at most what the rate allows since the last turn, and stops between pieces when the
-broker does. How a piece is read is in cext/log/scrub.pyx. A start begins with a round of its own.
+previous round began; damage_log.py logs the damage that it finds. A turn reads at most as many
+bytes as the rate allows since the last turn, in pieces of PIECE_BYTES, and ends between two pieces
+when the broker stops. cext/log/scrub.pyx reads the pieces. Each start of the broker begins a round.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Scrub:
         return TURN_MS if self._left else IDLE_MS
 
     def run(self) -> int:
-        """One turn; how many bytes were checked."""
+        """Runs one turn; returns the number of checked bytes."""
         allowed = self._bytes_per_second() * TURN_MS // 1000
         if allowed <= 0:
             self._left.clear()
