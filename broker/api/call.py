@@ -1,4 +1,4 @@
-"""What a handler gets beside the request: who asks, in which version, and what it may use."""
+"""The context of a request: its client, its version, and the objects that its handler may use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Context = TypeVar("Context", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Context]):
-    """One request's surroundings. `context` is the record that the handler's module declares."""
+    """The context of one request. `context` is the record that the handler's module declares."""
 
     context: Context
     key: int

@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0-5: members that leave, so that nobody waits for their sessions.
+"""LeaveGroup (13), versions 0-5: removes members before their session timeouts end.
 
 v1 throttle time; v3 several members in one request, static ones by their instance alone, each with
 an error of its own; v4 flexible; v5 a reason, for the log only.

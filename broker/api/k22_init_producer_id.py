@@ -2,7 +2,7 @@
 
 Without a transactional id every request gets a new id with epoch 0; ids come from blocks that the
 metadata tree gives out, so none is given twice, whatever crashes. With one the producer gets the
-id's producer id and the next epoch, which fences whoever had it before; a transaction that is
+id's producer id and the next epoch, which fences the producer before it; a transaction that is
 still open is aborted first, and the producer asks again.
 
 v2 flexible; v3 the id and epoch the producer had (KIP-360); v4 PRODUCER_FENCED is known (below it

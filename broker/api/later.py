@@ -1,6 +1,6 @@
 """An answer that comes later: what a handler returns that would else wait on its thread.
 
-The handler keeps the Later and returns it; whoever has the answer calls `settle` (or `fail`), once,
+The handler keeps the Later and returns it; the code with the answer calls `settle` or `fail`, once,
 from any thread, also before the handler has returned. The connection waits meanwhile: it is not
 read from while one of its requests is being answered. A Later that is let fall unsettled closes it.
 """
@@ -29,7 +29,7 @@ class Later:
         self._finish(answer)
 
     def fail(self, error: KafkaError) -> None:
-        """The whole request is refused with the error's code."""
+        """Answers the whole request with the error's code."""
         self._finish(error)
 
     def _finish(self, outcome: Struct | KafkaError) -> None:
@@ -42,7 +42,8 @@ class Later:
             send(outcome)
 
     def when_settled(self, send: Callable[[Struct | KafkaError], object]) -> None:
-        """Who sends it; called at once when the answer is there already."""
+        """Sets the callback that sends the answer; calls it at once if the answer exists
+        already."""
         with self._lock:
             assert self._send is None, "an answer has one way to go"
             self._send = send

@@ -1,8 +1,8 @@
-"""Who wants to hear when a connection closes, and the thread that tells them.
+"""The callbacks that run when a connection closes, and the thread that calls them.
 
-Most connections are nobody's business when they go: network threads keep a notice only of those
-that were marked (cext/network/closings.pxd). The thread begins with the first mark and ends with
-the reactor. Limit: one row a connection and listener, gone when it was told.
+Network threads report the end of a connection only when that connection was marked
+(cext/network/closings.pxd). The thread starts with the first mark and ends with the reactor.
+Limit: one row for each connection and callback; the row is removed when the callback runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Told = Callable[[int], object]  # with the connection's id
 
 
 class Connection(Protocol):
-    """What of a PendingRequest is used here."""
+    """The part of a PendingRequest that this module uses."""
 
     connection_id: int
 
@@ -26,7 +26,7 @@ class Connection(Protocol):
 
 
 class Closings:
-    """Those of one broker."""
+    """The callbacks of one broker."""
 
     def __init__(self, next_closed: Callable[[], int | None]) -> None:
         """`next_closed` waits for the id of a marked connection that has closed; None: no more."""
@@ -36,8 +36,8 @@ class Closings:
         self._thread: threading.Thread | None = None
 
     def watch(self, connection: Connection, told: Told) -> None:
-        """`told` is called once, on a thread of its own, after the connection has closed; it may
-        have closed already. Asking again for the same changes nothing."""
+        """Calls `told` once, on this object's thread, after the connection has closed. The
+        connection may have closed already. A second call with the same arguments has no effect."""
         with self._lock:
             known = self._told.setdefault(connection.connection_id, [])
             if told in known:

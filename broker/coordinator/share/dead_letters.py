@@ -1,17 +1,18 @@
 """Dead letters (KIP-1191): records that a group gave up are written to the topic it names.
 
 `errors.deadletterqueue.topic.name` of the group; the topic must begin with the broker's
-`errors.deadletterqueue.topic.name.prefix` and have `errors.deadletterqueue.group.enable`. When it
-is not there it is made, if `errors.deadletterqueue.auto.create.topics.enable`. A letter goes to the
-partition of the same number, as far as there are so many. Its headers say where it comes from:
+`errors.deadletterqueue.topic.name.prefix` and have `errors.deadletterqueue.group.enable`. The
+writer creates a missing topic if `errors.deadletterqueue.auto.create.topics.enable` is true. A
+letter goes to the partition with the same index where it exists. Its headers name its origin:
 
     __dlq.errors.topic  .partition  .offset  .group  .delivery.count  .message
 
-With `errors.deadletterqueue.copy.record.enable` it has the record's key, value and headers too,
-while the record is still there and fits. `done` is told when the letters are durable, or with why
-they cannot be written; the record is given up either way. A crash in between writes them again.
+With `errors.deadletterqueue.copy.record.enable` the letter also has the record's key, value and
+headers, if the log still has the record and it fits. The writer calls `done` when the letters are
+durable, or with the error that prevents the write; the record is archived in both cases. After a
+crash in between, the letters are written again.
 
-One thread writes, in the order of asking. Limit: LETTERS_MAX ranges that wait.
+One thread writes the letters in the order of the requests. Limit: LETTERS_MAX waiting ranges.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
 
 
 class Letters(NamedTuple):
-    """A range to be written, and the group's settings."""
+    """A range of offsets whose letters wait to be written, and the group's settings."""
 
     group_id: str
     topic: str
@@ -59,7 +60,7 @@ class Letters(NamedTuple):
 
 
 class Replicas(Protocol):
-    """What of the replica manager is used here."""
+    """The part of the replica manager that this module uses."""
 
     def partition(self, topic: str, index: int) -> PartitionHandle: ...
     def topic_config(self, name: str) -> TopicConfig: ...
@@ -92,8 +93,8 @@ class DeadLetters:
         self.written_records = 0
 
     def send(self, letters: Letters) -> None:
-        """`done` comes on the writer's thread; not at all when the broker stops before: the range
-        is sent again after the next start."""
+        """Calls `done` on the writer's thread. If the broker stops first, `done` is not called and
+        the range is sent again after the next start."""
         with self._lock:
             full = len(self._waiting) >= LETTERS_MAX
             if not full and not self._stopping:

@@ -1,8 +1,8 @@
-"""The way into this room: everything behind it is imported and made when somebody comes.
+"""The entry point of this package, which imports and creates the rest on first use.
 
-Most brokers have no share group, and no start waits for what they would need. Who comes is a
-request, a record of share groups in __consumer_offsets, or a record in __share_group_state. The
-door stands for the room towards both logs of the coordinators. Next: service.py.
+Most brokers have no share group, so the start of a broker does not load this code. The first use
+is a request, a record of share groups in __consumer_offsets, or a record in __share_group_state.
+ShareDoor represents the package to the logs of both coordinators. Next: service.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_TYPES = range(10, 16)  # of __consumer_offsets
 
 
 class StateDoor:
-    """Towards __share_group_state."""
+    """Passes records of __share_group_state to the package."""
 
     def __init__(self, door: ShareDoor) -> None:
         self._door = door
@@ -32,7 +32,7 @@ class StateDoor:
         self._door().state.replay(partition, batch)
 
     def loaded(self, partition: int) -> None:
-        """Nothing more is to be done."""
+        """Does nothing: a loaded partition needs no further step."""
 
     def unloaded(self, partition: int) -> None:
         if self._door.made is not None:
@@ -40,7 +40,8 @@ class StateDoor:
 
 
 class ShareDoor:
-    """Called: the room. Towards the group coordinator it is one of its kinds of groups."""
+    """Returns the ShareService when called, and creates it at the first call. For the group
+    coordinator this object is one of its kinds of groups."""
 
     def __init__(self, make: Callable[[], ShareService]) -> None:
         self._make = make

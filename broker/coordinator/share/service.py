@@ -1,4 +1,4 @@
-"""The room put together: what the handlers of share groups' requests call."""
+"""Combines the parts of this package for the handlers of share group requests."""
 
 from __future__ import annotations
 
@@ -131,22 +131,22 @@ class ShareService:
             raise UnsupportedVersion()
 
     def release_session(self, group_id: str, member_id: str) -> None:
-        """The session's last request was answered, or is about to be."""
+        """Ends the session and releases the member's acquired records, at its last request."""
         self.sessions.end(group_id, member_id)
         self.partitions.release(group_id, member_id)
 
     def watch(self, connection: Connection) -> None:
-        """Sessions that began on this connection end with it."""
+        """Ends the sessions that began on this connection when the connection closes."""
         self._closings.watch(connection, self._connection_closed)
 
     def _connection_closed(self, connection_id: int) -> None:
-        """What its members had at hand goes to others at once."""
+        """Makes the records that its members had acquired available to other members at once."""
         for (group_id, member_id), places in self.sessions.connection_closed(connection_id):
             self.partitions.release(group_id, member_id)
             self.waiting.look(places)  # the member's own fetch that waits is over too
 
     def ensure_state_topic(self) -> None:
-        """Makes it when it is not there yet. May wait; raises KafkaError."""
+        """Creates the state topic if it does not exist. May wait; raises KafkaError."""
         try:
             self.state.journal.ensure()
         except KafkaError as error:

@@ -1,10 +1,10 @@
 """Share sessions: which partitions a member fetches from, so that requests name changes alone.
 
 A session belongs to a member of a group. It begins with a ShareFetch of epoch 0, each request after
-that (ShareFetch or ShareAcknowledge) says the next epoch, and -1 ends it; so does the end of the
-connection on which it began. What a member has at hand is released by whoever ends the session;
-whoever hands out looks at `is_over` under the partition's lock, so that nothing goes out to a
-session after that. Limit: `group.share.max.share.sessions`.
+that (ShareFetch or ShareAcknowledge) carries the next epoch, and -1 ends the session. The end of
+the connection on which the session began ends it too. The code that ends a session releases the
+member's acquired records. The code that acquires records checks `is_over` under the partition's
+lock, so an ended session receives no more records. Limit: `group.share.max.share.sessions`.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class ShareSessions:
         acknowledges: bool,
         connection_id: int = 0,
     ) -> Asked:
-        """A ShareFetch; `wanted` are those that it names beside its acknowledgements.
-        `connection_id` 0: its end is nobody's business."""
+        """Handles the session part of a ShareFetch. `wanted`: the partitions that the request names
+        beside its acknowledgements. `connection_id` 0: the end of the connection is not watched."""
         key = group_id, member_id
         with self._lock:
             if epoch == LAST_EPOCH:
@@ -166,7 +166,7 @@ class ShareSessions:
 
 
 def _turned(places: list[Place], turn: int) -> list[Place]:
-    """Another one first each time, so that a full answer leaves none out for ever."""
+    """Puts another partition first each time, so that a full response starves no partition."""
     if not places:
         return places
     by = turn % len(places)

@@ -1,7 +1,8 @@
-"""What share groups have done on this broker since it started, for its figures.
+"""Counts what share groups did on this broker since it started, for the broker's metrics.
 
-Counted as Kafka counts: a request once for each of its topics, acknowledgements by the record.
-Those of a topic go with the topic; the sums keep them. Next: telemetry/share_metrics.py.
+The counts follow Kafka: a request counts once for each of its topics, an acknowledgement once for
+each record. The counts of a topic are removed with the topic; the sums keep them. Next:
+telemetry/share_metrics.py.
 """
 
 from __future__ import annotations

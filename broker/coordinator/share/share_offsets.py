@@ -1,7 +1,7 @@
 """The offsets of share groups as an administrator sees them: described, reset, deleted.
 
-A reset makes the state of a partition anew under a higher state epoch, so that whoever had loaded
-the old one is fenced. Next: share_groups.py, share_state.py.
+A reset creates the state of a partition again under a higher state epoch, which fences each broker
+that loaded the old state. Next: share_groups.py, share_state.py.
 """
 
 from __future__ import annotations
