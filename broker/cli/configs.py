@@ -184,7 +184,7 @@ def _alter(resource: Resource, arguments: argparse.Namespace) -> int:
 
 def _list_unsupported(arguments: argparse.Namespace) -> int:
     """Of this installation, not of a broker somewhere: other brokers have other lists."""
-    from barnabas.config.settings import NOT_BUILT, unsupported
+    from barnabas.config.settings import unsupported
 
     scope = {"topic": "topic", "broker": "broker", "default": "broker"}.get(arguments.kind)
     rows = [
@@ -192,7 +192,7 @@ def _list_unsupported(arguments: argparse.Namespace) -> int:
             "scope": setting.scope,
             "name": setting.name,
             "meaning": setting.meaning,
-            "why": setting.why_without_effect or NOT_BUILT,
+            "why": setting.why_without_effect,
         }
         for setting in sorted(unsupported(), key=lambda found: (found.scope, found.name))
         if scope in (None, setting.scope)

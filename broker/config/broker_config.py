@@ -18,7 +18,7 @@ from barnabas.config.listeners import Listener, Listeners, is_loopback
 from barnabas.config.properties import parse_properties
 from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
-from barnabas.config.settings import BROKER_SETTINGS, ConfigError, Setting, UnknownSetting
+from barnabas.config.settings import BROKER_SETTINGS, ConfigError, UnknownSetting
 from barnabas.config.spelling import nearest
 from barnabas.config.values import Value, parse_value
 
@@ -26,6 +26,10 @@ from barnabas.config.values import Value, parse_value
 SILENT_PREFIXES = ("config.providers.", "plugin.")
 SUGGESTIONS_MAX = 20  # each compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+# Settings without effect of which the start says more elsewhere.
+EXPLAINED_APART = frozenset(
+    ("process.roles", "controller.listener.names", "min.insync.replicas", *QUORUM)
+)
 
 # Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
 THREAD_COUNTS = (
@@ -320,9 +324,6 @@ class BrokerConfig(TypedAccess):
                 self.warnings.append(
                     f"{name}: no listener has this name in small letters. It has no effect."
                 )
-        blank = [n for n in sorted(self.values) if self._is_blank(BROKER_SETTINGS.get(n))]
-        if blank:
-            self.warnings.append("These settings have no effect here: " + ", ".join(blank) + ".")
         for listener in self.listeners:
             if not is_loopback(listener.host):
                 self.warnings.append(
@@ -330,9 +331,15 @@ class BrokerConfig(TypedAccess):
                     " everything (allow.unauthenticated.remote=true)."
                 )
 
-    @staticmethod
-    def _is_blank(setting: Setting | None) -> bool:
-        return setting is not None and not setting.tier
+    def _notice_without_effect(self) -> None:
+        """One line a reason; what other lines explain is left out."""
+        names: dict[str, list[str]] = {}
+        for name in self.without_effect():
+            if name not in EXPLAINED_APART:
+                names.setdefault(BROKER_SETTINGS[name].why_without_effect, []).append(name)
+        for why, found in names.items():
+            verb = "has" if len(found) == 1 else "have"
+            self.notices.append(f"{', '.join(found)} {verb} no effect: {why}.")
 
     def _notice_default_directory(self) -> None:
         place = self.log_dirs[0]
@@ -362,6 +369,7 @@ class BrokerConfig(TypedAccess):
             )
         for listener in self._listeners.unbound:
             self.notices.append(f"{listener}: a controller listener, not bound.")
+        self._notice_without_effect()
 
 
 def _is_known(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.config.settings import NOT_BUILT, Setting, read_table
+from barnabas.config.settings import Setting, read_table
 from barnabas.config.values import allowed_text
 
 TITLES = {"broker": "Broker settings", "topic": "Topic settings", "group": "Group settings"}
@@ -48,8 +48,7 @@ def _head(scope: str) -> str:
 
 
 def _row_without_effect(setting: Setting) -> str:
-    why = setting.why_without_effect or NOT_BUILT
-    cells = [f"`{setting.name}`", _default(setting), setting.meaning, why]
+    cells = [f"`{setting.name}`", _default(setting), setting.meaning, setting.why_without_effect]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

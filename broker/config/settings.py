@@ -8,7 +8,7 @@ scope and name) and run `python -m barnabas.config.reference > docs/settings.md`
   default     `null` is no value, `""` an empty one
   importance  HIGH, MEDIUM, LOW
   tier        A: behaves as in Kafka (once effective.txt names it); B: accepted and reported;
-              blank: accepted, has no effect, and a file that sets it is told so
+              blank: accepted, has no effect
   unit        of a number
   valid       alternatives between `|`: `>=n`, `n..m`, or a word; `~` in front: any case
   mode        read-only, per-broker or cluster-wide for broker settings
@@ -29,7 +29,6 @@ from barnabas.config.data_directory import default_data_directory
 READ_ONLY = "read-only"
 PER_BROKER = "per-broker"
 CLUSTER_WIDE = "cluster-wide"
-NOT_BUILT = "not built yet"  # why a setting has no effect that without_effect.txt does not name
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 TABLE_PATH = os.path.join(_FOLDER, "settings.tsv")
@@ -108,7 +107,7 @@ class Setting:
 
     @property
     def why_without_effect(self) -> str:
-        """Why it cannot have an effect here; "" when it has one, or is not built yet."""
+        """Why it has no effect here, without a full stop; "" when it has one."""
         if self.is_effective:
             return ""
         return next((why for pattern, why in read_reasons() if fits(self.name, pattern)), "")

@@ -194,6 +194,16 @@ def test_compact_and_delete_together(broker):
     assert len(broker.records(topic)) == 0
 
 
+def test_log_cleanup_policy_is_that_of_topics_without_their_own(tmp_path):
+    """F23: log.cleanup.policy was called "not built yet" and works."""
+    given = {"log.dirs": str(tmp_path), **SETTINGS, "log.cleanup.policy": "compact"}
+    with Broker(given) as broker:
+        configs = {name: value for name, value in TOPIC.items() if name != "cleanup.policy"}
+        topic = broker.create_topic("t", configs=configs)
+        fill(broker, topic)
+        wait_for(lambda: len(broker.records(topic)) < 400)
+
+
 def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path, caplog):
     with Broker({"log.dirs": str(tmp_path), **SETTINGS, "log.cleaner.enable": "false"}) as broker:
         topic = broker.create_topic("t", configs=TOPIC)

@@ -1,7 +1,6 @@
 import pytest
 
 from barnabas.config import BrokerConfig, ConfigError
-from barnabas.config.settings import BROKER_SETTINGS
 
 
 def test_hours_minutes_and_milliseconds():
@@ -113,17 +112,22 @@ def test_set_takes_names_of_plugins_and_of_listeners(name):
     assert BrokerConfig.load(None, [f"{name}=7"], {}).is_set(name)
 
 
-def test_settings_without_a_tier_share_one_warning():
-    config = BrokerConfig({"remote.log.reader.threads": "3", "telemetry.max.bytes": "5"})
-    (line,) = config.warnings
-    assert "remote.log.reader.threads, telemetry.max.bytes" in line
-
-
-def test_tier_b_settings_are_silent_and_listed():
-    config = BrokerConfig({"background.threads": "4"})
-    assert BROKER_SETTINGS["background.threads"].tier == "B"
+def test_settings_without_effect_are_named_at_the_start_with_the_reason(tmp_path):
+    """F23: those of tier B were silent, the others named without a reason."""
+    path = tmp_path / "server.properties"
+    path.write_text("log.dirs=/a\nbackground.threads=4\nremote.log.reader.threads=3\n")
+    environ = {"KAFKA_REMOTE_LOG_MANAGER_THREAD_POOL_SIZE": "9"}
+    config = BrokerConfig.load(path, ["ssl.protocol=TLSv1.3"], environ)
+    threads, remote, tls = config.notices
+    assert threads.startswith("background.threads has no effect: each repeating task")
+    assert remote == (
+        "remote.log.manager.thread.pool.size, remote.log.reader.threads have no effect:"
+        " tiered storage is not built yet."
+    )
+    assert tls == "ssl.protocol has no effect: TLS is not built yet."
     assert config.warnings == []
-    assert config.without_effect() == ["background.threads"]
+    assert config.without_effect()[0] == "background.threads"
+    assert BrokerConfig({"log.dirs": "/a", "num.io.threads": "4"}).notices == []
 
 
 def test_a_doubled_key_is_told(tmp_path):
