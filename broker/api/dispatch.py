@@ -1,8 +1,8 @@
-"""From the frame of a request to the frame of its answer, in the Python lane.
+"""Turns the frame of a request into the frame of its answer, on a request handler thread.
 
-Bytes in, bytes out: decode, find the handler, run it, encode. A key or version that is not served,
-and bytes that are no such message, close the connection without an answer, as Kafka does; only
-ApiVersions answers a version that nobody knows.
+The input and the output are bytes: this module decodes the request, finds and runs its handler, and
+encodes the answer. An API key or version that is not served, or bytes that do not decode, close the
+connection without an answer, as in Kafka. Only ApiVersions answers an unknown version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FindCoordinator (10), versions 0-6: which broker coordinates a group or a transactional id.
 
-It is the leader of the partition of the coordinators' topic that the id hashes to. The topic is
-made when somebody asks for the first time. Ids of a kind that has no coordinator here get
+It is the leader of the partition of the coordinators' topic that the id hashes to. The first
+request creates the topic. Ids of a kind that has no coordinator here get
 COORDINATOR_NOT_AVAILABLE, which clients take as "ask again later".
 
 v1 key type, throttle time, message; v3 flexible; v4 several keys in one request; v6 share groups.

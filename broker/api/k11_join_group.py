@@ -5,8 +5,8 @@ timeout; no thread waits for it. Next: coordinator/groups/coordinator.py.
 
 v1 rebalance timeout (before it: the session timeout); v4 a new member is first given its id and
 joins again with it (KIP-394); v5 static members (KIP-345); v6 flexible; v7 the protocol type in
-the answer, no protocol is null; v8 a reason, for the log only; v9 a leader that came back may be
-told to keep the assignment that there is (KIP-814).
+the answer, no protocol is null; v8 a reason, for the log only; v9 the answer may ask a
+leader that rejoins to keep the present assignment (KIP-814).
 """
 
 from sys import intern

@@ -1,9 +1,9 @@
 """DeleteRecords (21), versions 0-2: the log's start moves up; what lies before it is gone.
 
 Offset -1 is the high watermark. The new start is in the checkpoint file before it is answered, so
-that no restart shows the records again; whole segments go at the next round of retention. An
-offset below the start changes nothing and tells the start. A topic that is only compacted keeps
-its records: POLICY_VIOLATION.
+that no restart shows the records again; whole segments go at the next round of retention. An offset
+below the start changes nothing; its answer has the start. A topic that is only compacted keeps its
+records: POLICY_VIOLATION.
 
 v1 nothing on the wire; v2 flexible.
 """

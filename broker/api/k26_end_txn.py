@@ -4,7 +4,7 @@ Markers follow the answer: a reader of committed records sees the transaction wh
 written, and the next request of the producer waits for them.
 
 v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 each end bumps the epoch
-(KIP-890): the answer tells producer id and epoch to go on with.
+(KIP-890): the answer has the producer id and epoch for the next transaction.
 """
 
 from barnabas.api.call import Call

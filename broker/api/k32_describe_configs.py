@@ -3,7 +3,7 @@ subscriptions with where each comes from, and the levels of a broker's loggers.
 
 A topic's row shows the value in force; its synonyms are every value it could follow, best first.
 A broker answers for itself; the broker named "" is what was altered for all of them. Passwords and
-settings that nobody knows have no value in the answer. No names, or none at all, means every one.
+unknown settings have no value in the answer. An empty or null list of names selects all settings.
 
 v1 source and synonyms (v0 has isDefault, always false, as Kafka answers it); v3 type and
 documentation; v4 flexible.

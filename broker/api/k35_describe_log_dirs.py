@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), versions 0-5: what lies in each log directory, and how much room it has.
+"""DescribeLogDirs (35), versions 0-5: partitions and disk space of each log directory.
 
 A size is that of the segments' log files; the lag is what a copy in the making (isFutureKey) or a
 follower has not got yet, 0 for a leader. Topics null means all; none of a directory's partitions

@@ -1,7 +1,7 @@
 """ElectLeaders (43), versions 0-2: makes the preferred replica, or any replica, the leader.
 
 A partition has one replica until brokers replicate. While that replica's broker lives it leads, and
-there is nothing to elect (ELECTION_NOT_NEEDED). While it does not live there is nobody to elect:
+there is nothing to elect (ELECTION_NOT_NEEDED). While it does not live, no replica is eligible:
 PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE of an unclean election. Null means
 all partitions; partitions that need no election are then left out, as by Kafka.
 

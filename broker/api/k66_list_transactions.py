@@ -1,6 +1,6 @@
 """ListTransactions (66), versions 0-2: the transactional ids that fit every filter given.
 
-States that nobody knows are told back; when no other is named, nothing fits.
+The answer lists unknown states of the filter. If all states are unknown, no transaction fits.
 
 v1 how long a transaction must have been open; v2 a regular expression for the whole id.
 """

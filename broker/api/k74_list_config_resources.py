@@ -1,8 +1,8 @@
 """ListConfigResources (74), versions 0-1: the names of what has a configuration.
 
 Topics and brokers (and their loggers) always have one; groups and client metrics subscriptions when
-something was altered. Kinds that nobody knows are answered with UNSUPPORTED_VERSION. No kinds
-means all.
+something was altered. An unknown kind is answered with UNSUPPORTED_VERSION. An
+empty list of kinds selects all kinds.
 
 v0 client metrics subscriptions alone; v1 kinds.
 """

@@ -2,7 +2,7 @@
 
 Topics come by name, partitions by number, at most `max.request.partition.size.limit` in an answer
 (fewer when the client says so); nextCursor is where the next request begins. No topics means all.
-An unknown topic is told when it was asked for and not when the cursor is already past it.
+The answer lists an unknown topic if the request named it and the cursor is not past it.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
 """ReadShareGroupStateSummary (87), versions 0-1: epochs and start offset of partitions' states.
 
-Between brokers, for those who describe groups. v1 how many records above the start are done with.
+Brokers send it to each other to describe share groups. v1 adds the count of completed records above
+the start offset.
 """
 
 from __future__ import annotations

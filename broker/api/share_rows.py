@@ -121,7 +121,7 @@ def by_topic(rows: Iterable[tuple[bytes, Struct]], call: Call[ShareContext]) -> 
 
 
 def told(error: KafkaError | None) -> tuple[int, str | None]:
-    """Code and message; of what the request itself got wrong Kafka tells the code alone."""
+    """Returns error code and message. Like Kafka, gives no message for errors of the request."""
     if error is None:
         return 0, None
     return error.code, None if isinstance(error, WORDLESS) else error.message

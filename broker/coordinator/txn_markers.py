@@ -2,8 +2,8 @@
 
 A round (rounds.py) takes whatever was ordered since the last, appends a marker for each partition,
 asks for one flush of each log, and then says what became of every partition: so many transactions
-share few flushes. A partition that cannot be written to now is tried again, for whoever coordinates
-must not call a transaction complete before all its markers are durable. One that is gone needs no
+share few flushes. A partition that cannot be written to now is tried again, because a coordinator
+must not complete a transaction before all its markers are durable. One that is gone needs no
 marker. A marker that a newer producer or coordinator has overtaken is not written, and not missed.
 
 After a marker is durable `on_written` hears of it: offsets that were committed in the transaction
@@ -45,7 +45,7 @@ _KEY = struct.Struct(">hh")  # version, kind
 _VALUE = struct.Struct(">hi")  # version, coordinator epoch
 ABORT, COMMIT = 0, 1
 
-# There is nothing to write to, or somebody newer has decided.
+# The partition does not exist, or a newer producer or coordinator has decided the transaction.
 NOT_NEEDED = (
     UnknownTopicOrPartition.code,
     InvalidProducerEpoch.code,

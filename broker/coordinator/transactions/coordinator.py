@@ -622,7 +622,7 @@ def _ends_bumping(now: Transaction, producer_id: int, epoch: int, commit: bool) 
 
 
 def _as_kafka_says(error: KafkaError | None) -> KafkaError | None:
-    """What a client is told when the journal did not take a step."""
+    """Returns the error that a client receives when the journal did not accept a step."""
     return UnknownServerError() if isinstance(error, MessageTooLarge) else error
 
 

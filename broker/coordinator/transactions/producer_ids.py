@@ -20,7 +20,7 @@ class ProducerIds:
         self._end = 0  # the first id that is not in the block any more
 
     def next(self) -> int:
-        """An id that nobody had. Raises MetadataError when the tree gives no block."""
+        """Returns an unused producer id. Raises MetadataError when the tree gives no block."""
         with self._lock:
             if self._next == self._end:
                 block = allocate_block(self._tree, self._node_id)

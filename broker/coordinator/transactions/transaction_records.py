@@ -21,7 +21,8 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def value_version(version_level: int) -> int:
-    """`version_level`: of transaction.version. Version 0 has no room for ids before and after."""
+    """`version_level`: of transaction.version. Version 0 has no fields for the ids before and
+    after."""
     return 0 if version_level == 0 else 1
 
 
