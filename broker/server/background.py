@@ -1,8 +1,8 @@
-"""Work that comes again: each task on its own thread, with its own period, until the stop.
+"""Periodic tasks: each runs on its own thread, with its own period, until the stop.
 
-A task that raises is logged and comes again. `add` gives back what makes a task come at once. The
-periods are asked before each wait, so that a changed setting counts from the next round on. Time is
-the broker's clock: when that is moved, what has become due comes at once.
+A task that raises is logged and runs again after its period. `add` returns a function that starts
+the task at once. A thread reads the period before each wait, so that a changed setting counts from
+the next round on. Time is the broker's clock: when that is moved, tasks that are due run at once.
 """
 
 import logging
@@ -21,7 +21,7 @@ class _Task:
 
 
 class Background:
-    """The repeating tasks of one broker."""
+    """The periodic tasks of one broker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,8 @@ class Background:
         period_ms: Callable[[], float],
         first_ms: float | None = None,
     ) -> Callable[[], None]:
-        """Starts a task; returns what makes it come at once. `first_ms` before the first run."""
+        """Starts a task, whose first run is after `first_ms`; returns a function that runs it at
+        once."""
         alarm = self._clock.alarm()
 
         def due_in(wait_ms: float) -> float:
@@ -64,7 +65,8 @@ class Background:
         return alarm.ring
 
     def settle(self, timeout_s: float) -> bool:
-        """Returns when all that is due by the clock has run; False when that takes too long."""
+        """Waits until every task that is due by the clock has run; False when that takes too
+        long."""
 
         def nothing_due() -> bool:
             now_ns = self._clock.monotonic_ns()

@@ -1,8 +1,8 @@
 """The time of one broker: wall clock for timestamps, monotonic clock for waiting.
 
 Both come from the broker's system-call table, so that cext and Python agree on the time, also when
-it is moved. Whoever waits in Python waits with an Alarm: it sees a moved clock at once, where
-threading's own waits would sleep on by the machine's clock.
+it is moved. Python code waits with an Alarm, which sees a moved clock at once; the waits of
+threading would continue by the machine's clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Clock:
         return made
 
     def move(self, ms: int) -> None:
-        """Time passes: both clocks go forward, and what has become due wakes."""
+        """Moves both clocks forward, and wakes the waits that are due."""
         if ms < 0:
             raise ValueError("time does not go back; move_wall sets the wall clock back")
         self._system.move_wall_clock(ms)
@@ -44,7 +44,7 @@ class Clock:
         self._tell()
 
     def move_wall(self, ms: int) -> None:
-        """The wall clock alone is set, forth or back, as by an administrator."""
+        """Sets the wall clock alone, forward or back, as an administrator does."""
         self._system.move_wall_clock(ms)
         self._tell()
 
@@ -58,7 +58,7 @@ class Clock:
 
 
 class Alarm:
-    """Wakes its one waiter when somebody rings, or when the broker's clock reaches a time."""
+    """Wakes its one waiter at a ring, or when the broker's clock reaches a time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -66,7 +66,7 @@ class Alarm:
         self._rung = False
 
     def ring(self) -> None:
-        """The wait that goes on, or the next one, ends at once."""
+        """Ends the present wait, or the next one, at once."""
         with self._changed:
             self._rung = True
             self._changed.notify_all()
@@ -76,7 +76,7 @@ class Alarm:
             self._changed.notify_all()
 
     def wait_until(self, due_ns: float) -> bool:
-        """Whether it was rung; otherwise the monotonic clock has reached `due_ns`."""
+        """Waits; True when it was rung, False when the monotonic clock has reached `due_ns`."""
         with self._changed:
             while not self._rung:
                 left_s = (due_ns - self._clock.monotonic_ns()) / 1e9

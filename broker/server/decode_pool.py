@@ -1,9 +1,9 @@
-"""Threads that open gzip and zstd batches, and compress batches anew, for the Produce lane.
+"""Decode threads: they decompress gzip and zstd batches, and compress batches again, for Produce.
 
-A network thread that meets such a batch parks the request and queues a job; these threads inflate
-with the packages of `barnabas.wire.compression`, which give the GIL away while they work. Each
-piece goes to cext (`decode.pyx`), where its records are checked and not kept: what a batch inflates
-to is never in memory at once, unless it is to be compressed anew.
+For such a batch a network thread delays the request and queues a job; the decode threads decompress
+with the packages of `barnabas.wire.compression`, which release the GIL while they work. Each piece
+goes to cext (`decode.pyx`), which checks its records and does not keep them: a decompressed batch
+is never whole in memory, unless it must be compressed again.
 """
 
 import logging
@@ -25,8 +25,8 @@ Intercept = Callable[[DecodeJob, bytes], object]
 
 
 def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
-    """Opens one batch and answers its job, whatever is in it. `intercept` answers the job of a
-    topic with interceptors."""
+    """Decompresses one batch and answers its job, also when the batch is damaged. `intercept`
+    answers the job of a topic with interceptors."""
     intercepted = job.intercepted is not None
     try:
         if job.target_codec is None and not intercepted:
@@ -53,8 +53,8 @@ def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
 def decode_threads(
     queue: DecodeQueue, thread_count: int = 2, intercept: Intercept | None = None
 ) -> JobThreads[DecodeJob]:
-    """Threads on the jobs of a Produce handler; they end with stop(). Requests whose
-    batches are not opened by then are answered at their own deadline."""
+    """Threads for the jobs of a Produce handler; they end with stop(). Requests whose batches
+    are not decompressed by then are answered at their own deadline."""
 
     def carry_out(job: DecodeJob) -> None:
         try:

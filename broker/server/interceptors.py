@@ -1,10 +1,10 @@
-"""Batches on their way through the interceptors of their topic.
+"""Runs the interceptors of a topic on its batches.
 
 Produce: a decode thread has a job whose topic names `produce.interceptors`
-(cext/produce/decode.pyx). The batch is checked as any other, then the plugins are asked, and the
-network thread goes on with what they made of it. Fetch: threads of their own take ranges of topics
-with `fetch.interceptors` (cext/fetch/interception.pyx); control batches and batches that are cut
-off at the end go by or are left out.
+(cext/produce/decode.pyx). It checks the batch like any other and calls the plugins; the network
+thread continues with their result. Fetch: separate threads take ranges of topics with
+`fetch.interceptors` (cext/fetch/interception.pyx). Control batches pass unchanged; a batch that is
+cut off at the end of the range is left out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Interceptors:
         self._threads: list[threading.Thread] = []
 
     def produce(self, job: DecodeJob, decoded: bytes) -> None:
-        """Answers the job; `decoded` are its records, not compressed."""
+        """Answers the job; `decoded`: its uncompressed records."""
         assert job.intercepted is not None
         topic, partition = job.intercepted
         target = job.target_codec
@@ -92,7 +92,7 @@ class Interceptors:
         return b"".join(pieces)
 
     def begin_fetches(self, queue: RewriteQueue) -> None:
-        """Threads for the queue, once."""
+        """Starts the threads of the queue, once."""
         if self._threads:
             return
         for number in range(FETCH_THREADS):

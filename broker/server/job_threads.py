@@ -1,6 +1,6 @@
-"""Threads that carry out the jobs network threads leave in a queue (cext/memory/job_queue.pyx).
+"""Threads that run the jobs which network threads put into a queue (cext/memory/job_queue.pyx).
 
-Each takes one job after the other until the queue is closed.
+Each thread runs one job after the other until the queue is closed.
 """
 
 import logging
@@ -40,7 +40,7 @@ class JobThreads(Generic[Job]):
             thread.start()
 
     def stop(self) -> None:
-        """Jobs that nobody has taken are not carried out."""
+        """Ends the threads; the jobs that are still in the queue do not run."""
         self._queue.close()
         for thread in self._threads:
             if thread.is_alive():

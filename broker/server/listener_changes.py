@@ -1,9 +1,9 @@
-"""Listeners that come and go while the broker runs: `listeners` altered for this broker.
+"""Adds and removes listeners while the broker runs, when `listeners` of this broker is altered.
 
-As in Kafka a name that stays keeps its address and its connections, whatever its entry says now;
-a new name is bound, one that is gone is closed, and its connections end when what they asked is
-answered. Clients are told the new addresses by the metadata. New ones are bound before anything
-is closed: when one cannot be bound nothing changes.
+As in Kafka, a listener name that remains keeps its address and its connections, even when its entry
+changed. A new name is bound; a removed one is closed, and its connections end after the answers to
+their pending requests. Clients get the new addresses from Metadata. New listeners are bound before
+any is closed: when one cannot be bound, nothing changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Announce = Callable[[tuple[Listener, ...], tuple[Listener, ...]], None]
 
 
 class ListenerChanges:
-    """Of one broker. `announce` takes what is bound and what clients are told."""
+    """The listener changes of one broker. `announce` takes the bound and the advertised
+    listeners."""
 
     def __init__(
         self,

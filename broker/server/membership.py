@@ -1,8 +1,8 @@
 """This node's place in the metadata tree, kept through sessions.
 
-A session that expires takes the registration and the controller's seat with it. Both are made again
-in the next session, before anything else reads the tree, so that no state without this node is ever
-seen here. What fails then is tried again by `ensure`, which the controller's thread calls.
+An expired session removes the registration and the controller's node. Both are made again in the
+next session, before any other code reads the tree, so that this node never sees a state without
+itself. When that fails, `ensure`, which the controller's thread calls, tries it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("barnabas.node")
 
 
 class Membership:
-    """One per node. `listeners`: as clients are told."""
+    """The membership of one node. `listeners`: the advertised listeners."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Membership:
             self._announce()
 
     def ensure(self) -> bool:
-        """Whether this node is registered in the session of now; tries once if it is not."""
+        """Returns whether this node is registered in the present session; tries once if not."""
         with self._lock:
             if not self._session_id or self._session_id == self._tree.session_id:
                 return bool(self._session_id)
@@ -64,7 +64,7 @@ class Membership:
             return True
 
     def elect(self) -> int | None:
-        """Takes the controller's seat if it is free; the epoch of this node as a controller."""
+        """Becomes controller if there is none; returns the controller epoch of this node."""
         with self._lock:
             self.epoch = take_control(self._tree, self._node_id, self._wall_ms())
             return self.epoch

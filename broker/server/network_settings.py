@@ -1,6 +1,6 @@
-"""The network's settings, carried to the reactor at the start and whenever one changes.
+"""Applies the network's settings to the reactor, at the start and with each change.
 
-Plain limits go over by their names. A listener's own limits, addresses with limits of their own
+Plain limits are passed by their names. The limits of a listener, the limits of single addresses
 and the number of threads need a step each.
 """
 
@@ -28,7 +28,7 @@ THREADS = "num.network.threads"
 
 
 def network_threads(config: DynamicConfig, is_given: bool) -> int:
-    """At a start: Kafka's default of 3, no more than cores unless somebody asked. On two
+    """Returns the number at a start: Kafka's default of 3, but at most one a core if unset. On two
     cores a request of 50 connections cost 7.6 CPU us with 3 threads, 6.4 with 2, 6.0 with 1, and
     2 answered most of them (medians of 5 alternating loads)."""
     count = config.integer(THREADS)
@@ -37,7 +37,8 @@ def network_threads(config: DynamicConfig, is_given: bool) -> int:
 
 
 class NetworkSettings:
-    """Of one broker. `begin` when its listeners are bound, `changed` from then on."""
+    """The network settings of one broker. Call `begin` when its listeners are bound, `changed`
+    from then on."""
 
     def __init__(self, reactor: Reactor, config: DynamicConfig) -> None:
         self._reactor = reactor

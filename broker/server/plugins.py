@@ -1,6 +1,6 @@
-"""The plugins of one broker, as the rest of it sees them.
+"""The plugins of one broker, as its other packages use them.
 
-This is the one place that reads what the configuration says of plugins. Nothing of barnabas.hooks
+Only this file reads the plugin settings of the configuration. Nothing of barnabas.hooks
 (pluggy, entry points) is imported before `plugins` names one or a topic names a policy or an
 interceptor; until then every question here is answered by one test of `_registry`.
 
@@ -10,8 +10,8 @@ interceptor; until then every question here is answered by one test of `_registr
     plugin.NAME.key=value            options, see hooks/options.py
     plugins.reloads                  a change of it loads all of them anew
 
-Who asks: Cleanup (retention, roll), Flusher, LogCleaner, the controller (placement, policies), the
-log manager (directories), the produce and fetch lanes (interceptors.py), node (life cycle).
+Callers: Cleanup (retention, roll), Flusher, LogCleaner, the controller (placement, policies), the
+log manager (directories), produce and fetch (interceptors.py), node (life cycle).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ POLICIES = {  # settings of Kafka that name one plugin, and what they name it fo
     "alter.config.policy.class.name": "check_config_change",
 }
 PLAIN_POLICIES = frozenset({"time", "size"})  # ask for nothing but the segments
-EVENTS_MAX = 100_000  # of partitions led and lost that plugins were not told so far
+EVENTS_MAX = 100_000  # pending: partitions led and lost that no plugin has received
 
 Event = tuple[str, dict[str, Any]]
 
@@ -166,7 +166,7 @@ class Plugins:
         self._begin_named_by_topics()
 
     def stop_serving(self) -> None:
-        """Before logs are closed. Nothing of a plugin runs after this."""
+        """Stops all plugins, before the logs are closed. No plugin code runs after this."""
         self._stopped = True
         if self._teller is not None:
             self._events.put(None)
@@ -195,7 +195,7 @@ class Plugins:
     # -- the configuration ------------------------------------------------------------------------
 
     def problems_of_topic(self, overrides: Mapping[str, str]) -> list[str]:
-        """What is wrong with the plugins that a topic's settings name."""
+        """Returns the errors in the plugins that a topic's settings name."""
         problems = []
         for setting in HOOKS.keys() & overrides.keys():
             for name in _listed(overrides[setting]):
@@ -227,8 +227,8 @@ class Plugins:
             self._begin_named_by_topics()
 
     def _begin_named_by_topics(self) -> None:
-        """Built-ins that stand in no `plugins` run as soon as a topic names them: one that has
-        parked records, say, has work to do before another record comes."""
+        """Starts built-in plugins that `plugins` does not list as soon as a topic names them: one
+        with delayed records, for example, has work before the next record arrives."""
         for name in sorted(self._named_by_topics):
             self.registry.plugin(name)
 
@@ -356,7 +356,7 @@ class Plugins:
             registry.tell_all("report_metrics", arguments)
 
     def own_figures(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:
-        """What a plugin tells of its own on /metrics; nothing when it fails."""
+        """Returns a plugin's own metrics for /metrics; none when it fails."""
         registry = self._registry
         if registry is None or self._stopped:
             return {}
@@ -365,7 +365,7 @@ class Plugins:
     # -- who leads what ---------------------------------------------------------------------------
 
     def apply(self, state: ClusterState) -> None:
-        """After the replica manager carried a state out."""
+        """Call this after the replica manager has applied a state."""
         self._state = state
         registry = self._registry
         if registry is None or self._services is None or self._stopped:

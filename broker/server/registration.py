@@ -1,7 +1,7 @@
-"""What a node writes of itself into the metadata tree when it starts, and in each new session.
+"""Registers a node in the metadata tree when it starts, and in each new session.
 
-The cluster id is made once and never changes; the node's own entry and the controller's seat are
-ephemeral: they go with the session, so that one start finds nothing of the former ones.
+The cluster id is made once and never changes. The entries of the node and of the controller are
+ephemeral: they end with the session, so that a start finds none of a former session.
 """
 
 import logging
@@ -60,7 +60,7 @@ def claim_cluster(
     tree.ensure_path(parent_of(znodes.CLUSTER_ID_PATH))
     try:
         tree.create(znodes.CLUSTER_ID_PATH, znodes.encode_cluster_id(cluster_id))
-    except NodeExists:  # another node was quicker
+    except NodeExists:  # another node was faster
         return znodes.decode_cluster_id(tree.get(znodes.CLUSTER_ID_PATH)[0])
     return cluster_id
 
@@ -139,7 +139,7 @@ def register_again(
     config: BrokerConfig,
     now_ms: int,
 ) -> None:
-    """Other listeners, while the node runs."""
+    """Writes changed listeners while the node runs."""
     tree.set(znodes.broker_path(node_id), _registration(listeners, config, now_ms).encode())
 
 
@@ -161,7 +161,7 @@ def register(
 
 
 def _where(tree: MetadataTree, path: str) -> str:
-    """Who it is that has the id, for people."""
+    """Returns the addresses of the node that has the id, for an error message."""
     try:
         found = BrokerRegistration.decode(tree.get(path)[0])
     except MetadataError:
@@ -170,10 +170,10 @@ def _where(tree: MetadataTree, path: str) -> str:
 
 
 def _claim(tree: MetadataTree, path: str, data: bytes, *also: Operation) -> bool:
-    """Makes an ephemeral node ours, `also` in the same multi; False when it is another's.
+    """Creates an ephemeral node, with `also` in the same multi; False when another node has it.
 
-    One that a former session of this node left behind is replaced: whoever holds the lock of our
-    directories knows that its process is gone."""
+    A node of a former session of this broker is replaced: this process holds the lock of the log
+    directories, so the former process has ended."""
     first: list[Operation] = []
     for _attempt in range(ATTEMPTS_MAX):
         try:

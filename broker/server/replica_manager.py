@@ -1,7 +1,7 @@
-"""What the metadata says, carried out here: logs opened or dropped, partitions led or not.
+"""Applies the metadata to this node: opens and drops logs, begins and ends to lead partitions.
 
-`apply` compares a new state of the cluster with the one applied before and touches what changed.
-It runs on whichever thread changed the metadata, one at a time; when it returns, every partition
+`apply` compares a new state of the cluster with the previous one and changes only the differences.
+It runs on the thread that changed the metadata, one at a time. When it returns, every partition
 of the new state that this node hosts can be produced to and fetched from.
 """
 
@@ -49,11 +49,11 @@ class ReplicaManager:
         self._lock = threading.Lock()
         self._applied = ClusterState()
         self._failed: dict[tuple[str, int], str] = {}  # partitions without a log, and why
-        self.unclean_elections = 0  # nobody is elected outside the ISR: see _elected
+        self.unclean_elections = 0  # always 0: no election outside the ISR, see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.has_led = False  # since when high watermarks are known
-        # Told of each state after it was carried out, on the thread that did.
+        # Called with each state after it was applied, on the thread that applied it.
         self.on_applied: list[Callable[[ClusterState], object]] = []
         # Called with topic and partition of a log that was offline and can be used again.
         self.on_returned: list[Callable[[str, int], object]] = []
@@ -62,8 +62,8 @@ class ReplicaManager:
         config.on_change.append(self._broker_config_changed)
 
     def lead(self, tree: MetadataTree, reader: ClusterStateReader, unclean: bool) -> None:
-        """At start: leads what has no living leader; after an unclean stop every leader epoch is
-        raised, so that what was lost with the page cache is told from what is written now."""
+        """Starts to lead the partitions without a live leader. After an unclean stop it raises
+        every leader epoch: that separates lost records of the page cache from new ones."""
         state = reader.state
         changed: list[Operation] = []
         topics = set()
@@ -85,7 +85,7 @@ class ReplicaManager:
     def _elected(
         self, partition: Partition, state: ClusterState, unclean: bool
     ) -> PartitionState | None:
-        """The state a partition gets now; None when it keeps its own."""
+        """Returns the new state of a partition; None when it does not change."""
         before = partition.state
         if self._node_id not in partition.replicas or before is None:
             return None
@@ -102,7 +102,7 @@ class ReplicaManager:
         )
 
     def apply(self, state: ClusterState) -> None:
-        """Brings this node in line with `state`."""
+        """Applies `state` to this node."""
         with self._lock:
             before = self._applied
             for name in before.topics.keys() - state.topics.keys():
@@ -318,7 +318,7 @@ class ReplicaManager:
                     self._configure(name, self._applied)
 
     def _policy(self, name: str, config: TopicConfig) -> dict[str, int | bool]:
-        """What the produce lane checks, by the partition table's names."""
+        """Returns the settings that Produce checks, by the partition table's names."""
         return {
             "message_bytes_max": config.integer("max.message.bytes"),
             "timestamp_before_max_ms": config.integer("message.timestamp.before.max.ms"),

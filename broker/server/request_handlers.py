@@ -1,7 +1,7 @@
-"""The Python lane's threads: take a request from the reactor, dispatch it, send the answer.
+"""The request handler threads: take a request from the reactor, dispatch it, send the answer.
 
-`num.io.threads` of them, which may change while they run; a handler may wait (for a commit, for a
-log to open) without holding up the network threads, which never run Python.
+Their number is `num.io.threads`, which may change while they run. A handler may wait (for a commit,
+for a log to open) without blocking the network threads, which never run Python.
 """
 
 import logging
@@ -14,10 +14,10 @@ from barnabas.cext.network.request_queue import PendingRequest
 
 log = logging.getLogger("barnabas.requests")
 
-# Gives the framed answer, None when the connection is to be closed without one, and nothing
-# (ANSWERED_LATER) when somebody else keeps the request and answers it.
+# Returns the framed answer, None to close the connection without one, or nothing
+# (ANSWERED_LATER) when other code keeps the request and answers it.
 Answer = Callable[[PendingRequest], bytes | None]
-# Sees every request first; True when it has taken the request over and sees to its answer.
+# Sees every request first; returns True when it keeps the request and will answer it.
 Gate = Callable[[PendingRequest], bool]
 
 ANSWERED_LATER = b""
@@ -102,7 +102,7 @@ class RequestHandlers:
                 with self._around():
                     if self._gate is None or not self._gate(pending):
                         self.answer(pending)
-            except Exception:  # one request's trouble must not end the thread
+            except Exception:  # the failure of one request must not end the thread
                 log.exception("request of key %d from %s", pending.api_key, pending.peer)
                 pending.close()
             pending.leave()
