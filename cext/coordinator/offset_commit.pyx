@@ -1,12 +1,12 @@
 """The native handler of OffsetCommit: it appends commits of known members on the network thread.
 
 Python decides which member may commit to a group (barnabas.coordinator.groups.coordinator). After
-it has accepted a commit, it grants that member a lease (lease.pyx) in its generation, or epoch
-where the group is one of KIP-848. The member's next commits are then read, appended to
-__consumer_offsets and answered without the GIL, until Python revokes the lease, before it changes
-the member or the group. Python answers every other request: one that is damaged, of a member without
-a lease, with a retention time, with metadata that is not ASCII or too long, for a partition that is
-not there, or while the log is offline.
+it has accepted a commit, it grants that member a lease (lease.pyx) in its generation, or in its
+member epoch (KIP-848). The handler then reads the member's next commits, appends them to
+__consumer_offsets and answers without the GIL. Python revokes the lease before it changes the
+member or the group. Python answers every other request: one that is damaged, of a member without
+a lease, with a retention time, with metadata that is not ASCII or too long, for a partition that
+does not exist, or while the log is offline.
 
     OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
                           [name | topic id from 10, [index, offset, leader epoch (6+), metadata]]
@@ -141,7 +141,7 @@ cdef inline Shard* _shard(Core* core, int64_t group_hash) noexcept nogil:
     return &core.shards[group_hash & (SHARDS - 1)]
 
 cdef Lease* _lease(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
-    """Returns, under the shard's lock, the lease that permits this request; NULL: it needs Python."""
+    """Returns the lease that permits this request, or NULL; the caller holds the shard's lock."""
     cdef int64_t hashed = secret_hash_within(
         &core.secret, group_hash, w.member, w.member_bytes)
     cdef Lease* lease = lease_find(
@@ -157,7 +157,7 @@ cdef Lease* _lease(Core* core, Shard* shard, int64_t group_hash, const Walk* w) 
 # -------------------------------------------------------------------------------- keys in Python's hands
 
 cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Returns the counter of the key's hash. While one key is held, all that share it need Python."""
+    """Returns the counter of the key's hash. While a key is held, all that share it need Python."""
     cdef uint64_t hashed = <uint64_t>_hash(core, topic, topic_bytes) + <uint32_t>index
     return &shard.held[hashed & (HOLDS - 1)]
 
@@ -673,9 +673,9 @@ cdef class OffsetCommitLane(LaneHandle):
     def take(self) -> list:
         """Takes the durable commits of this handler, in the order of the log. Each is (group,
         topic, partition, offset, leader epoch, metadata, ms, producer id of the transaction that it
-        waits for, else -1). Between them, an entry without a group is the end of a transaction: ("", "",
-        partition of the log, 1 if committed, -1, "", 0, producer id). Only one thread may call it
-        at a time."""
+        waits for, else -1). Between them, an entry without a group is the end of a transaction:
+        ("", "", partition of the log, 1 if committed, -1, "", 0, producer id). Only one thread may
+        call it at a time."""
         cdef Entry* first
         cdef Entry* entry
         cdef const uint8_t* at

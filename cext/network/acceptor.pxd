@@ -4,5 +4,5 @@ from barnabas.cext.network.network_state cimport Network
 cdef enum:
     LISTENER_LIMIT_NONE = 2147483647    # of connections, and of connections a second
 
-# Until the network stops; closes the listeners at the end.
+# Runs the acceptor until the network stops, then closes the listeners.
 cdef void accept_loop(Network* network) noexcept nogil

@@ -1,8 +1,9 @@
-"""The acceptor: takes new connections off the listeners and gives each to the thread with fewest.
+"""The acceptor: accepts connections and gives each to the network thread that has the fewest.
 
-A listener that may not accept (too many connections, too many a second, no descriptors) is not
-watched: clients wait in its backlog, as in Kafka. Only an address that has its share already is
-closed at once. Next on the data path: cext/network/connection.pyx.
+While a listener may not accept (too many connections, too many a second, no descriptors), the
+acceptor does not watch it: clients wait in its backlog, as in Kafka. The acceptor closes a new
+connection at once only if its address has reached max.connections.per.ip. Next on the data path:
+cext/network/connection.pyx.
 """
 from libc.errno cimport ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t
@@ -27,7 +28,7 @@ cdef int64_t CONNECTION_BURST_NS = 10000000000  # as Kafka: the rate is a mean o
 
 
 cdef void accept_loop(Network* n) noexcept nogil:
-    """A listener that may not accept is not watched: who connects waits in its backlog."""
+    """Watches a listener only while it may accept; else clients wait in its backlog."""
     cdef System* system = n.system
     cdef epoll_event events[LISTENERS_MAX + 1]
     cdef int64_t now_ns = system.monotonic_ns(system)
@@ -54,7 +55,7 @@ cdef void accept_loop(Network* n) noexcept nogil:
 
 
 cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
-    """Watches the listeners that may accept, and no others; when to look again."""
+    """Watches only the listeners that may accept; returns when to check them again."""
     cdef int64_t until_ns = INT64_MAX
     cdef int64_t due_ns, state
     cdef Listener* listener
@@ -66,7 +67,7 @@ cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
         state = atomic_load_i64(&listener.removed)
         if state == LISTENER_REMOVED:
             _close_listener(n, listener)
-        if state != LISTENER_OPEN:  # one that is closed belongs to who may listen in its place now
+        if state != LISTENER_OPEN:  # after its close another listener may take its place
             continue
         due_ns = _due_ns(n, listener, now_ns)
         if due_ns > now_ns:
@@ -82,7 +83,7 @@ cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
 
 
 cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
-    """Here and nowhere else, so that no connection of it comes after its threads were told."""
+    """Closes a listener. Only the acceptor does so: no connection may follow this message."""
     cdef Mail mail
     cdef int i
     if listener.fd < 0:
@@ -99,7 +100,7 @@ cdef void _close_listener(Network* n, Listener* listener) noexcept nogil:
 
 
 cdef int64_t _due_ns(Network* n, Listener* listener, int64_t now_ns) noexcept nogil:
-    """When the listener may accept; INT64_MAX: when a connection goes, or a limit changes."""
+    """Returns when the listener may accept; INT64_MAX: after a close or a changed limit."""
     cdef int64_t due_ns = max(
         n.rest_until_ns,
         _rate_due_ns(n.rate_due_ns, atomic_load_i64(&n.limits[LIMIT_CONNECTION_RATE])),
@@ -119,7 +120,7 @@ cdef inline int64_t _rate_due_ns(int64_t paid_ns, int64_t rate) noexcept nogil:
 
 
 cdef inline int64_t _paid_ns(int64_t paid_ns, int64_t rate, int64_t now_ns) noexcept nogil:
-    """One connection more: each is worth 1/rate seconds from the one before on, or from now."""
+    """Counts one more connection: it uses 1/rate seconds after the previous one, or from now."""
     return max(paid_ns, now_ns) + 1000000000 // max(rate, 1) if rate < LISTENER_LIMIT_NONE else 0
 
 

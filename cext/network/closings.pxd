@@ -1,9 +1,9 @@
-"""Connections that Python wants to see the end of, on their way to Python when they have closed.
+"""A queue of the marked connections that have closed, for Python.
 
-A PendingRequest marks its connection; the mark is a Farewell, made then, so that nothing can fail
-when the connection closes. A connection has one at most, one that nobody marked has none: at most
-as many wait here as marked connections have closed and Python has not looked. Network threads put,
-Python takes (Reactor.next_closed).
+A PendingRequest marks its connection; the mark is a Farewell, allocated then, so that the close
+cannot fail. A connection has one Farewell at most, and none without a mark: the queue holds at most
+the marked connections that have closed and that Python has not taken. Network threads put, Python
+takes (Reactor.next_closed).
 """
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
@@ -26,7 +26,7 @@ cdef struct Closings:
     pthread_cond_t ready
     Farewell* first
     Farewell* last
-    bint over                   # the broker stops: nobody wants to hear of it
+    bint over                   # the broker stops: new entries are dropped
 
 cdef inline void closings_init(Closings* closings) noexcept nogil:
     closings.first = closings.last = NULL
@@ -35,7 +35,7 @@ cdef inline void closings_init(Closings* closings) noexcept nogil:
     condition_init(&closings.ready)
 
 cdef inline void closings_free(Closings* closings) noexcept nogil:
-    """No thread may use it any more."""
+    """The caller ensures that no thread uses it any more."""
     cdef Farewell* farewell
     while closings.first != NULL:
         farewell = closings.first
@@ -45,7 +45,7 @@ cdef inline void closings_free(Closings* closings) noexcept nogil:
     pthread_mutex_destroy(&closings.lock)
 
 cdef inline void closings_put(Closings* closings, Farewell* farewell) noexcept nogil:
-    """The connection has closed. Takes the farewell over."""
+    """Queues a closed connection; takes over its farewell."""
     farewell.next = NULL
     pthread_mutex_lock(&closings.lock)
     if closings.over:
@@ -60,7 +60,7 @@ cdef inline void closings_put(Closings* closings, Farewell* farewell) noexcept n
     pthread_mutex_unlock(&closings.lock)
 
 cdef inline uint64_t closings_take(Closings* closings, int64_t timeout_ms) noexcept nogil:
-    """Waits; the id of a connection, 0 at the timeout (-1: never) or when it is over."""
+    """Waits and returns a connection's id; 0 at the timeout (-1: none) or when the broker stops."""
     cdef uint64_t connection_id = 0
     cdef Farewell* farewell
     cdef int64_t until_ns = monotonic_now_ns() + timeout_ms * 1000000
@@ -81,7 +81,7 @@ cdef inline uint64_t closings_take(Closings* closings, int64_t timeout_ms) noexc
     return connection_id
 
 cdef inline void closings_end(Closings* closings) noexcept nogil:
-    """Whoever waits is given 0 from now on."""
+    """Makes every present and later wait return 0."""
     pthread_mutex_lock(&closings.lock)
     closings.over = True
     pthread_cond_broadcast(&closings.ready)

@@ -1,4 +1,4 @@
-"""One connection on its network thread: bytes in, requests to the lanes, answers out."""
+"""One connection on its network thread: bytes in, requests to the native handlers, answers out."""
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from barnabas.cext.codec.buffer cimport Buffer
@@ -10,7 +10,7 @@ cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t conne
                     const net_peer* peer) noexcept nogil
 cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexcept nogil
 cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogil
-# The deadline of the connection's timer has come.
+# Handles the deadline of the connection's timer.
 cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil
 # Python's answer, whose bytes are taken over, or MAIL_SILENT when it has none.
@@ -18,7 +18,7 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil
 # A gated request goes to its lane after all. Takes over the frame. `muffled`: it is carried out, and
 # the connection closes in place of the answer.
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil
-# There is room for request bytes again.
+# Reads again, because the budget has free memory for request bytes.
 cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil
 # Arms epoll and the timer for what the connection waits for now; closes it when draining and done.
 cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil

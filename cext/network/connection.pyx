@@ -1,16 +1,17 @@
-"""One connection on its network thread: frames are cut, given to the lanes, and answered in order.
+"""One connection on its network thread: cuts frames, calls native handlers, sends answers.
 
-Bytes are received into the thread's scratch buffer and served from there. A connection owns a
-buffer only while a frame is partial or a request parked; it grows with the bytes received. One
-request is in work at a time and nothing is read meanwhile, so what a connection holds is bounded:
-one frame, what one receive brought after it, and the answers to what one receive brought.
+The thread receives bytes into its scratch buffer and serves requests from there. A connection owns
+a buffer only while a frame is partial or a request waits; it grows with the received bytes. The
+connection handles one request at a time and reads nothing meanwhile, which bounds its memory: one
+frame, the bytes of one receive after it, and the answers to the requests of one receive.
 
     frame     int32 size, then `size` bytes: the request header and the body
     header    int16 key, int16 version, int32 correlation id
               nullable string client id (all but ControlledShutdown v0)
               tagged section (flexible versions)
 
-Next on the data path: the lanes (cext/network/handler.pxd), or cext/network/request_queue.pyx for what Python answers.
+Next on the data path: the native handlers (cext/network/handler.pxd), or
+cext/network/request_queue.pyx for requests that Python answers.
 """
 from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -48,8 +49,8 @@ cdef enum:
     FRAME_WHOLE = -1
     FRAME_PARTIAL = -2
     HEADER_BYTES_MIN = 8
-    # A request up to this size is copied before a lane sees it: if it parks, the copy stays put.
-    # A larger one stays in the scratch buffer, which the connection then takes along.
+    # A request up to this size is copied before a handler sees it: if it waits, the copy stays put.
+    # A larger one stays in the scratch buffer, which the connection then takes over.
     SMALL_REQUEST_BYTES = 16384
     GATHER_BYTES = 65536            # answers that go out together
     TURN_BYTES = 262144             # sent to one connection before others have their turn
@@ -114,7 +115,7 @@ cdef bint _worth_noting(int why) noexcept nogil:
 
 
 cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexcept nogil:
-    """Everything but the struct itself goes now; the struct at the end of the turn."""
+    """Frees everything but the struct; the thread frees the struct at the end of the turn."""
     if c.fd < 0:
         return
     # A forked child may hold a copy of the descriptor, which would keep it in our epoll for ever.
@@ -174,7 +175,7 @@ cdef inline bint _out_pending(Connection* c) noexcept nogil:
 
 
 cdef inline bint _ready(Connection* c) noexcept nogil:
-    """Whether the next request may be looked at: nothing in work, every answer sent."""
+    """Returns whether the next request may start: none is in progress, every answer is sent."""
     return c.fd >= 0 and c.work == WORK_NONE and not _out_pending(c)
 
 
@@ -281,7 +282,7 @@ cdef void _end_second(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _begin_frame(NetThread* t, Connection* c) noexcept nogil:
-    """A frame is partial, or its time runs again after nothing was read."""
+    """Starts the clock of a partial frame, or restarts it after a pause in reading."""
     c.frame_began_ns = t.now_ns
     c.pace_slow_count = 0
     _begin_second(t, c)
@@ -392,8 +393,8 @@ cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef int64_t _room(NetThread* t, Connection* c) noexcept nogil:
-    """Bytes that may be received into the connection's buffer: never beyond the partial frame.
-    0: the budget is used up (the connection pauses) or memory is (it closes)."""
+    """Returns how many bytes may go into the connection's buffer, never beyond the partial frame.
+    0: the budget is exhausted (the connection pauses) or memory ran out (it closes)."""
     cdef int64_t size
     cdef int64_t total
     cdef int64_t capacity
@@ -423,7 +424,7 @@ cdef int64_t _room(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _serve_input(NetThread* t, Connection* c) noexcept nogil:
-    """Serves what lies in the connection's own buffer, and gives it back when it is empty."""
+    """Serves the requests in the connection's own buffer, and frees the buffer when it is empty."""
     cdef int64_t before = c.input_at
     cdef int64_t after = _serve(t, c, c.input, c.input_at, c.input_end, True)
     if after < 0:
@@ -458,7 +459,7 @@ cdef void _serve_scratch(NetThread* t, Connection* c, int64_t got) noexcept nogi
 
 
 cdef void _go_on(NetThread* t, Connection* c) noexcept nogil:
-    """The connection may be free for its next request: serves what it sent ahead."""
+    """Serves the requests that the client sent ahead, if the connection is ready for them."""
     if _ready(c) and c.input != NULL:
         _serve_input(t, c)
         if _ready(c) and c.input != NULL:
@@ -467,7 +468,7 @@ cdef void _go_on(NetThread* t, Connection* c) noexcept nogil:
 
 cdef int64_t _serve(NetThread* t, Connection* c, uint8_t* base, int64_t at, int64_t end,
                     bint owned) noexcept nogil:
-    """Serves whole frames until one is partial or one must wait. The next position, or -1: closed."""
+    """Serves whole frames until one is partial or waits. Returns the next position; -1: closed."""
     cdef int status
     cdef int64_t size
     while _ready(c):
@@ -490,7 +491,7 @@ cdef int64_t _serve(NetThread* t, Connection* c, uint8_t* base, int64_t at, int6
 
 
 cdef void _keep_scratch(NetThread* t, Connection* c, int64_t at, int64_t end) noexcept nogil:
-    """A large request parked: the scratch buffer becomes the connection's, the thread takes another."""
+    """Gives the scratch buffer to a connection with a large waiting request; allocates another."""
     c.input = t.scratch
     c.input_at = at
     c.input_end = end
@@ -551,7 +552,7 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
 
 
 cdef Lane* _lane_for(Network* n, Request* q) noexcept nogil:
-    """The lane that answers; NULL for Python, which may want to see a lane's request first."""
+    """Returns the native handler of the request; NULL: Python answers or sees it first (gate)."""
     cdef int64_t gate = atomic_load_i64(&n.gate[(q.api_key >> 6) & 1])
     q.gated = gate != 0 and 0 <= q.api_key < GATE_KEYS and (gate >> (q.api_key & 63)) & 1
     return NULL if q.gated else _lane_of(n, q)
@@ -567,7 +568,7 @@ cdef Lane* _lane_of(Network* n, const Request* q) noexcept nogil:
 
 cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_bytes,
                     bint owned) noexcept nogil:
-    """Gives the request to a lane or to Python; its answer, when there is one, is gathered."""
+    """Passes the request to a native handler or to Python; collects the answer if there is one."""
     cdef Request* q = &c.request
     cdef Lane* lane
     cdef uint8_t* block = NULL
@@ -673,7 +674,7 @@ cdef void _outcome(NetThread* t, Connection* c, Lane* lane, int outcome) noexcep
 # ------------------------------------------------------------------ bytes out
 
 cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
-    """Sends the gathered answers, behind what still waits to go out."""
+    """Sends the collected answers, after the bytes that still wait."""
     if t.gathered.bytes.size == 0:
         return
     if c.fd < 0:
@@ -695,7 +696,7 @@ cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
-    """Sends until all is out, the socket is full, or the connection's turn is over."""
+    """Sends until everything is sent, the socket is full, or the connection's turn is over."""
     cdef int64_t turn_bytes = TURN_BYTES
     cdef int64_t sent
     work_begins(t)
@@ -757,9 +758,9 @@ cdef void _advance(Connection* c, int64_t sent) noexcept nogil:
 
 
 cdef int64_t _send_some(NetThread* t, Connection* c, int64_t bytes_max) noexcept nogil:
-    """Bytes sent in one call, -errno, 0 for a file that was cut, _FILE_ERROR for one unreadable.
+    """Returns the bytes sent in one call, -errno, 0 if the file was cut, _FILE_ERROR if unreadable.
 
-    Bytes and file pieces below SLICE_SENDFILE_MIN go out together; a large piece by sendfile.
+    One call sends bytes and file pieces below SLICE_SENDFILE_MIN; sendfile sends a large piece.
     """
     cdef iovec parts[PARTS_MAX]
     cdef int count = 0

@@ -1,4 +1,4 @@
-"""Where a connection's life touches the figures of its requests: one call a turn of connection.pyx."""
+"""Updates of the request metrics from connection.pyx: one call for each stage of a request."""
 from barnabas.cext.network.network_state cimport MAIL_SILENT, Connection, Mail, NetThread
 from barnabas.cext.network.request_metrics cimport (
     RequestFigures, figures_begin, figures_handled, figures_of, figures_sent, figures_sent_one,

@@ -1,7 +1,7 @@
 """A network thread's connections: a hash map by id and a heap of deadlines, one entry each; and
-the list of those that wait for room, the longest waiting first.
+the list of those that wait for request memory, the longest waiting first.
 
-Only the owning thread comes here. Next on the data path: cext/network/connection.pyx.
+Only the owning thread uses it. Next on the data path: cext/network/connection.pyx.
 """
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc

@@ -1,7 +1,7 @@
-"""What the reactor and the lanes that run on its threads say to each other.
+"""The interface of the reactor and the native handlers that run on its threads.
 
-The reactor cuts frames and owns connections; a lane answers some requests on the network thread
-without the GIL. Neither imports the other: both see these structures.
+The reactor cuts frames and owns connections; a native handler answers some requests on the network
+thread without the GIL. Neither imports the other: both use these structures.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -19,7 +19,7 @@ cdef enum:
     LANE_DONE = 0       # the response is complete
     LANE_SILENT = 1     # done, and there is no response (acks=0)
     LANE_PARKED = 2     # `parked` is filled; resume() is called after wake() or at the deadline
-    LANE_PYTHON = 3     # not for this lane: hand the request to the Python lane
+    LANE_PYTHON = 3     # not for this handler: Python answers it
 
 cdef struct Request:
     uint8_t* data               # the frame after its size prefix; stays put while parked; may be written to
@@ -37,7 +37,7 @@ cdef struct Request:
     int64_t received_ns         # monotonic, when the frame was complete
     int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
     bint from_follower          # a lane found that another broker asks
-    bint gated                  # Python wanted to see it before its lane (Reactor.set_gate)
+    bint gated                  # Python sees it before its handler (Reactor.set_gate)
 
 cdef struct ResponseSlice:
     int64_t after_byte          # goes out after this many bytes of `bytes`
@@ -93,7 +93,7 @@ cdef inline void lane_abandons_nothing(void* context, Parked* parked) noexcept n
     pass
 
 cdef class LaneHandle:
-    """Python's carrier of a Lane from the module that makes it to the reactor."""
+    """Python's carrier of a native handler (Lane) from the module that makes it to the reactor."""
     cdef Lane* lane
     cdef object owner           # kept alive while the reactor runs
     cdef void bind(self, Waker* waker)   # called once by the reactor before its threads start
@@ -103,7 +103,7 @@ cdef enum:
     KEPT_BUFFER_BYTES = 65536   # an emptied response gives its memory back beyond this
 
 cdef inline void request_error(const Request* request, int error) noexcept nogil:
-    """One more answer (of a partition, say) with this error code; 0 counts too."""
+    """Counts one answer (for example of a partition) with this error code; 0 counts too."""
     if request.errors != NULL and -1 <= error < ERROR_CODES_MAX:
         request.errors[error] += 1
 
@@ -115,7 +115,7 @@ cdef inline void response_init(Response* r) noexcept nogil:
     r.slice_bytes = 0
 
 cdef inline void response_begin(Response* r, int32_t correlation_id, bint flexible) noexcept nogil:
-    """Size prefix (patched by response_end), correlation id and, when flexible, no tagged fields."""
+    """Writes the size prefix (set by response_end), correlation id and, if flexible, no tags."""
     buffer_i32(&r.bytes, 0)
     buffer_i32(&r.bytes, correlation_id)
     if flexible:

@@ -1,6 +1,6 @@
-"""Python's carrier of a lane. Whoever makes a lane derives from LaneHandle and fills `lane`.
+"""Python's carrier of a native handler: each derives from LaneHandle and fills `lane`.
 
-Next on the data path: cext/network/reactor.pyx calls the lanes.
+Next on the data path: cext/network/reactor.pyx calls the native handlers.
 """
 from barnabas.cext.memory.waker cimport Waker
 
@@ -12,4 +12,4 @@ cdef class LaneHandle:
         self.owner = None
 
     cdef void bind(self, Waker* waker):
-        """A lane that never parks needs no waker."""
+        """Gives the handler its waker; a handler whose requests never wait ignores it."""

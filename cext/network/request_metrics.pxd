@@ -1,16 +1,16 @@
-"""What a network thread counts of the requests it has answered: one RequestFigures an API key.
+"""Request metrics of a network thread: one RequestFigures for each API key.
 
-Made at the first request of a key, written by the thread alone, summed over the threads for Python.
-A request's time is cut as Kafka cuts it:
+The thread makes it at the first request of a key and alone writes it; Python gets the sum over all
+threads. A request's time has the same parts as in Kafka:
 
     total           from its last byte to the last byte of its answer
-    request queue   until somebody begins to handle it
-    local           handling it; until it parks, where it does
-    remote          parked: waiting for replicas, for the disk, for more records
+    request queue   until a handler begins to handle it
+    local           handling it; if it must wait, until the wait begins
+    remote          waiting for replicas, for the disk, for more records
     response queue  until its answer is being sent
     response send   until the socket has taken all of it
 
-What is always nothing is not counted: the missing ones of a part stand for zero.
+Parts that are always zero are not counted: a missing part means zero.
 
 A thread reads its clock once for many things it does, so an answer that Python has just given may
 be younger than the thread's reading. A part begins no earlier than the one before it has ended:

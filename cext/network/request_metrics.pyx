@@ -1,4 +1,4 @@
-"""Memory of the figures of requests, and what Python reads of them. See request_metrics.pxd."""
+"""Memory of the request metrics, and their export to Python. See request_metrics.pxd."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 

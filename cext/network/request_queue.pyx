@@ -1,4 +1,4 @@
-"""The Python lane: requests that Python answers, and their way back to the connection.
+"""The request queue: requests that Python answers, and the way of the answers to the connection.
 
 A PendingRequest is answered once, from any thread. The answer is copied into C memory and laid
 into the inbox of the connection's network thread, which sends it. Next: barnabas.api.
@@ -46,7 +46,7 @@ cdef tuple peer_of(const void* peer):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class PendingRequest:
-    """One request for Python. Let fall without an answer, it closes its connection."""
+    """One request for Python. If it is dropped without an answer, its connection closes."""
     cdef object _owner              # keeps the network's memory
     cdef Network* _network
     cdef net_peer _peer
@@ -102,17 +102,17 @@ cdef class PendingRequest:
         self._post(&mail)
 
     def silent(self) -> None:
-        """The request is done and has no answer; the connection goes on."""
+        """Completes the request without an answer; the connection continues."""
         cdef Mail mail
         self._start(&mail, MAIL_CLOSE if self._muffled else MAIL_SILENT)
         self._post(&mail)
 
     def waits(self) -> None:
-        """Its handler is done and somebody else answers: what comes counts as waiting."""
+        """Ends the handler's part; another thread answers. Time from now on counts as remote."""
         self._parked_ns = self._network.system.monotonic_ns(self._network.system)
 
     def leave(self) -> None:
-        """Its handler goes on to the next request, whoever answers this one."""
+        """Frees the handler for the next request; this thread or another answers this one."""
         self._runs_no_more()
 
     cdef void _runs_no_more(self) noexcept:
@@ -127,11 +127,11 @@ cdef class PendingRequest:
         self._post(&mail)
 
     def muffle(self) -> None:
-        """Whoever answers it now or later closes its connection in place of the answer."""
+        """Suppresses the answer: a present or later answer closes the connection instead."""
         self._muffled = True
 
     def proceed(self) -> None:
-        """Sends a gated request on to its lane, which answers it, or not if it was muffled."""
+        """Passes a gated request to its native handler, which answers it unless it is muffled."""
         cdef Mail mail
         if not self.gated:
             raise RuntimeError("no lane waits for this request")

@@ -1,7 +1,7 @@
 from barnabas.cext.network.handler import LaneHandle
 
 class KeptAnswers(LaneHandle):
-    """The kept answers of one API key of one broker: a lane for Reactor."""
+    """The response cache of one API key of one broker: a native handler for Reactor."""
     def __init__(self, api_key: int) -> None: ...
     @property
     def api_key(self) -> int: ...

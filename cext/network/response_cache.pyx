@@ -1,17 +1,16 @@
-"""Answers that Python has given, kept for the same question: network threads give them again.
+"""The response cache: network threads send answers of Python again for the same question.
 
 A question is a request without its header: API key, version, listener and the bytes of the body.
-Many clients ask the same one, and each asks it again and again (Metadata of its topics); Python is
-needed for the first after a change only. What an answer says may change with what `forget` is told
-of, and with a log that goes offline; both move the generation, and an answer serves in its own
-generation only. Python reads the generation before it looks at anything, so that an answer which a
-change has overtaken is not kept.
+Many clients send the same question repeatedly (Metadata of their topics); Python answers only the
+first one after a change. A change of the cluster (`forget`) or a log that goes offline moves the
+generation, and an answer is valid in its own generation only. Python reads the generation before it
+reads any state, so the cache rejects an answer that a change has overtaken.
 
-    slots       SLOTS answers, each at the place that its question's hash says; the newer stays
-    limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; all together BYTES_MAX, beyond which all go
+    slots       SLOTS answers, each in the slot of its question's hash; a newer answer replaces it
+    limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; BYTES_MAX in all, beyond which all are dropped
 
-Nothing here decodes a request: a question that was not asked before goes to Python unread.
-Next: broker/api/k03_metadata.py says which answers may be kept, barnabas.node brings them here.
+The cache decodes no request: a new question goes to Python unread.
+Next: broker/api/k03_metadata.py decides which answers to cache, barnabas.node stores them here.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -111,7 +110,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
 
 
 cdef class KeptAnswers(LaneHandle):
-    """The kept answers of one API key of one broker."""
+    """The response cache of one API key of one broker."""
     cdef Kept core
     cdef Lane functions
 
@@ -137,12 +136,12 @@ cdef class KeptAnswers(LaneHandle):
 
     @property
     def generation(self) -> int:
-        """To be read before what an answer is made of."""
+        """The current generation. Read it before the state that the answer describes."""
         return _generation(&self.core)
 
     @property
     def served(self) -> int:
-        """How many requests were answered from here."""
+        """The number of requests that the cache answered."""
         return self.core.served
 
     @property
@@ -150,7 +149,7 @@ cdef class KeptAnswers(LaneHandle):
         return self.core.held_bytes
 
     def forget(self) -> None:
-        """What answers are made of has changed."""
+        """Invalidates all answers, because the state that they describe has changed."""
         atomic_add_i64(&self.core.forgotten, 1)
         with nogil:
             pthread_mutex_lock(&self.core.lock)
@@ -161,8 +160,8 @@ cdef class KeptAnswers(LaneHandle):
         self, *, int64_t generation, int32_t listener_index, int16_t api_version,
         bytes question not None, bytes frame not None, int64_t good_codes,
     ) -> bool:
-        """The framed answer to `question` (the request's body), made in that generation and without
-        an error. False when it is not kept: overtaken, or too large."""
+        """Stores the framed answer to `question` (the request's body), made in that generation and
+        without an error. Returns False if it is overtaken or too large."""
         cdef int64_t size_bytes = len(question), answer_bytes = len(frame) - FRAME_HEAD_BYTES
         cdef const uint8_t* question_at = <const uint8_t*><const char*>question
         cdef const uint8_t* frame_at = <const uint8_t*><const char*>frame

@@ -1,8 +1,8 @@
 """The send buffer of a connection: it grows for a reader whose window is smaller.
 
-Such a reader (Java's consumers have 64 KiB) has the network thread woken for each piece it takes.
-With a buffer that holds a whole answer the kernel sends on its own as the window opens; readers
-with a wide window are served best from a small one, which stays in the processor's cache. Figures:
+Such a reader (Java's consumers have 64 KiB) wakes the network thread for each piece that it takes.
+With a buffer that holds a whole answer, the kernel sends on its own as the window opens. For
+readers with a wide window a small buffer, which stays in the processor's cache, is best. Numbers:
 docs/performance.md, "Tried and dropped".
 """
 from barnabas.cext.memory.atomics cimport atomic_load_i64
