@@ -1,8 +1,7 @@
 """The `barnabas` command: `barnabas COMMAND --help` teaches each one.
 
-A command is a module of this room with `configure(parser)` and `run(arguments) -> exit status`; it
-is imported when it is used, so that `barnabas start` pays for nothing else.
-"""
+A command is a module of this package with `configure(parser)` and `run(arguments) -> exit status`;
+it is imported when it is used, so that `barnabas start` pays for nothing else."""
 
 import argparse
 import importlib
@@ -73,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has enough. Python would complain when it flushes at exit.
+        # The reader of our output closed the pipe. Python would print an error at its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:

@@ -225,7 +225,7 @@ def milliseconds(ns: float) -> str:
 
 
 def summary(totals: Totals, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What --json prints: figures with their units in the names."""
+    """Returns what --json prints: the results, with their units in the names."""
     latency = totals.latency
     asked = {"verb", "topic", "record_bytes", "batch_records", "acks", "codec", "in_flight"}
     asked |= {"connections", "rate"}

@@ -1,4 +1,4 @@
-"""`barnabas groups`: who reads what and how far behind; moving and deleting of groups."""
+"""`barnabas groups`: shows the members and the lag of groups; moves their offsets; deletes them."""
 
 import argparse
 import csv
@@ -177,7 +177,8 @@ def _found(cluster: Cluster, group_id: str) -> Group:
 def _positions(
     cluster: Cluster, group: Group, found: dict[str, dict[int, SharePosition]]
 ) -> list[dict[str, Any]]:
-    """A row for each partition of a share group. Lag: records not done with; who reads: several."""
+    """Returns a row for each partition of a share group. The lag counts records that are not yet
+    acknowledged; several members may read one partition."""
     rows = []
     for topic, partitions in sorted(found.items()):
         ends = _ends(cluster, topic, list(partitions), LATEST)

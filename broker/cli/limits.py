@@ -37,7 +37,7 @@ class Limits:
         return max(min(found), 0) if found else None
 
     def text(self) -> str:
-        """One line for the person who starts the broker."""
+        """Returns the limits as one line for the operator."""
         if self.partitions is None:
             return "limits: the system limits neither open files nor mapped regions"
         rights, names = [], []

@@ -6,8 +6,8 @@
     *.snapshot                         producer state: cext/log/producers.pyx has the table
     the *-checkpoint files, leader-epoch-checkpoint, partition.metadata, meta.properties: text
 
-Suffixes .deleted, .cleaned and .swap are looked through. What is damaged is a row with "problem",
-and reading goes on behind it where that can be told. Files are read through a map or piece by
+A suffix .deleted, .cleaned or .swap does not matter. Damaged data becomes a row with "problem", and
+reading continues after it where the end of the damage is known. Files are mapped or read piece by
 piece, so that a segment of any size can be shown.
 """
 
@@ -153,7 +153,8 @@ def control_kind(key: bytes | None) -> str:
 
 
 def offset_index(data: memoryview, base_offset: int) -> Iterator[Row]:
-    """Entries end where they stop growing: the rest of an active index is room."""
+    """Yields the entries of an offset index, up to the first that is not larger than the one
+    before: the rest of an active index is preallocated."""
     before = -1
     for relative, position in OFFSET_ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
         if relative <= before or (before == -1 and relative == position == 0):

@@ -14,7 +14,7 @@ from barnabas.telemetry import (
 )
 from barnabas.telemetry.registry import Metric
 
-# Modules whose METRICS a running broker tells; a package that adds a collector adds its module.
+# Modules whose METRICS a running broker shows; a package that adds a collector adds its module.
 MODULES = (
     metrics_page,
     broker_metrics,
@@ -67,7 +67,7 @@ Quantiles are those of the last five minutes or so, idle shares and rates of the
 `_count`, `_sum` and `_total` count since the start. A quantile is NaN while nothing happens. A
 topic's counters go with the topic; the sum without a topic keeps what they had counted.
 
-What the JMX exporter tells of Kafka and this page does not: the JVM's own figures (`process_*`
+What the JMX exporter shows of Kafka and this page does not: the JVM's own metrics (`process_*`
 has those of the process), ZooKeeper's and KRaft's, message conversions, throttle times and quotas,
 and replica fetchers: this build has none of these.
 """

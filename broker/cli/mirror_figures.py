@@ -1,4 +1,4 @@
-"""The figures of a running mirror, for its own /metrics."""
+"""The metrics of a running mirror, for its own /metrics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ METRICS = (RECORDS, BYTES, LAG, COMMITTED, PENDING, RETRIES)
 
 
 class MirrorFigures:
-    """`look` asks the sources how far they have come; the page tells what it saw last."""
+    """`look` reads the end offsets of the sources; the page shows the values of the last look."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror

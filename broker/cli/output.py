@@ -97,7 +97,7 @@ def json_line(value: Any) -> str:
 
 
 def json_bytes(data: bytes | None) -> Any:
-    """Bytes as a JSON value that they can be told from."""
+    """Returns bytes as JSON: UTF-8 as text, other bytes as {"base64": text}, None as null."""
     if data is None:
         return None
     try:
@@ -107,7 +107,7 @@ def json_bytes(data: bytes | None) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """An object as JSON can say it: what JSON does not know as text."""
+    """Returns an object in the types of JSON; a value of any other type becomes text."""
     if isinstance(value, bytes):
         return json_bytes(value)
     if isinstance(value, dict):
@@ -118,7 +118,7 @@ def json_value(value: Any) -> Any:
 
 
 def iso_time(timestamp_ms: int) -> str | None:
-    """UTC, to the millisecond; None for no time and for years that nobody writes."""
+    """Returns a time as ISO 8601 in UTC, with milliseconds; None outside the years 1970 to 9999."""
     if not 0 <= timestamp_ms < 253_402_300_800_000:
         return None
     seconds, ms = divmod(timestamp_ms, 1000)

@@ -17,14 +17,15 @@ from barnabas.cli.parser import usage_error
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.settings import UnknownSetting
 
-# Below the default of 5 ms a busy Python thread cannot hold up the Python lane for long; lower
-# still costs throughput where threads wait for each other. The process is the broker's own here.
+# At less than the default of 5 ms a busy Python thread cannot delay request handlers for long; a
+# still lower value costs throughput where threads wait for each other. The process is the broker's
+# own here.
 SWITCH_INTERVAL_S = 0.0005
 # New containers between two looks for cycles. At the default of 700 each look finds what requests
 # under way hold, and hardly any garbage: a tenth of the price of a request that Python answers.
 GC_EVERY = 10_000
 
-METRICS_PORT = 9404  # where Strimzi and the JMX exporter put Kafka's figures
+METRICS_PORT = 9404  # the port that Strimzi and the JMX exporter use for Kafka
 
 EPILOG = """\
 Settings are Kafka's own names: a file (--config), the environment (KAFKA_LISTENERS=...), and --set
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"data: {', '.join(config.log_dirs)}")
     for listener in node.listeners:
         if listener not in node.listening:
-            say(f"clients are told: {listener}")
+            say(f"advertised listener: {listener}")
     say(limits.text())
     if node.metrics.address is not None:
         say(f"metrics: {node.metrics.address}/metrics")
