@@ -195,7 +195,7 @@ class BrokerConfig(TypedAccess):
         return typed[name]
 
     def is_set(self, name: str) -> bool:
-        """Whether somebody gave it, under this very name."""
+        """Whether a setting was given under this very name."""
         return name in self.values
 
     def unknown(self) -> dict[str, str]:

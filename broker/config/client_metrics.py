@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 def check_client_metrics(texts: Mapping[str, str]) -> None:
-    """Raises InvalidRequest or InvalidConfig, as Kafka tells them apart."""
+    """Raises InvalidRequest or InvalidConfig in the same cases as Kafka."""
     for name, text in texts.items():
         if name not in SETTINGS:
             raise InvalidRequest(f"Unknown client metrics configuration: {name[:60]}")

@@ -1,7 +1,7 @@
 """Broker settings that change while it runs, above the ones it started with.
 
-Two maps of texts, one for every broker and one for each broker id, are all the state; whoever
-stores them (the metadata tree) hands them in with `replace` and stores what `alter` gives back.
+Two maps of texts, one for every broker and one for each broker id, are all the state. The metadata
+tree stores them: its owner passes them to `replace`, and stores the map that `alter` returns.
 Callables in `on_change` are called with the names whose value in force changed, after the change,
 on the thread that made it; one that raises stops neither the change nor the others, and its error
 goes to `on_error` (without it, the first is raised at the end). Callables in `checks` are given
@@ -157,7 +157,7 @@ class DynamicConfig(TypedAccess):
         for listener in list(self.on_change):
             try:
                 listener(changed)
-            except Exception as error:  # one room's failure is not the others'
+            except Exception as error:  # the failure of one package must not stop the others
                 errors.append(error)
         for failed in errors:
             if self.on_error is None:
@@ -169,7 +169,7 @@ class DynamicConfig(TypedAccess):
     ) -> list[ConfigEntry]:
         """DescribeConfigs of this broker (its own id), or (None) of the cluster's defaults.
 
-        The cluster's defaults are only what somebody altered, as Kafka shows them.
+        The cluster's defaults are only the settings that a client altered, as Kafka shows them.
         """
         wanted = None if names is None else set(names)
         layers = self.layers_of(broker_id)

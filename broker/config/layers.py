@@ -1,8 +1,8 @@
 """Which value counts: topic > this broker > every broker > file > default.
 
 `candidates` lists every value a setting could have, best first: that list is what DescribeConfigs
-calls synonyms, and its first entry is the value in force. A value somebody gave, under whatever
-synonym, goes before any default. The sources are the numbers of the wire.
+calls synonyms, and its first entry is the value in force. A value that was set, under any synonym,
+goes before any default. The sources are the numbers of the protocol.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Layers:
         self.typed: dict[str, Value] = {}
 
     def given(self, setting: Setting, multiplier: int = 1) -> list[Candidate]:
-        """The values somebody gave under this very name, best first."""
+        """Returns the values that were set under this very name, best first."""
         found = []
         for source, layer in (
             (DYNAMIC_BROKER, self.broker),

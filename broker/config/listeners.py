@@ -1,7 +1,7 @@
 """Where the broker listens: `listeners`, `advertised.listeners` and their protocol map.
 
 Rules beside Kafka's own: an empty host is 127.0.0.1; an address other hosts can reach needs
-`allow.unauthenticated.remote=true` as long as nobody is asked who they are; the controller
+`allow.unauthenticated.remote=true` because clients do not authenticate; the controller
 listeners of a KRaft file are not bound, because the one node keeps its metadata itself.
 Port 0 asks the system for a free port, and an advertised port 0 means the port that was bound.
 """

@@ -4,7 +4,7 @@
     zookeeper.session.timeout.ms      how long ephemerals outlive a node that is gone
     zookeeper.connection.timeout.ms   how long a start waits; the session timeout when not set
     zookeeper.max.in.flight.requests  requests under way at once
-    zookeeper.auth                    digest:USER:PASSWORD, who this node is to ZooKeeper
+    zookeeper.auth                    digest:USER:PASSWORD, this node's identity in ZooKeeper
     zookeeper.set.acl                 nodes are for this user alone to change; needs zookeeper.auth
 
 Read when metadata.store=zookeeper only, so that no other start pays for it.
