@@ -1,7 +1,7 @@
 """One broker inside this process: the handle that `from barnabas import Broker` gives.
 
 It is the broker of `barnabas start`, on a free port. Unless `log.dirs` is given it keeps its data
-in a directory of its own, in memory where the machine has room there, and removes it at the stop.
+in a directory of its own, in memory where enough is free, and removes it at the stop.
 Nothing that belongs to the whole process is touched, so several may live side by side.
 
 A fork copies the memory of a process and none of its threads, so a forked child has no broker: its
@@ -125,9 +125,9 @@ class _Run:
 class Broker:
     """One broker inside this process; several may run side by side.
 
-    `settings` are Kafka's names; the environment and files are not looked at. `durable` is whether
-    what was acknowledged is on disk; without it the broker forgets in a crash of the machine, and
-    is quicker. Left out, it is durable where `log.dirs` is given, as somebody wants the data then.
+    `settings` are Kafka's names; the environment and files are not read. `durable`: whether
+    acknowledged records are on disk; if False, the broker is quicker, and a crash of the machine
+    loses records. The default is True where `log.dirs` is given, else False.
     Raises ConfigError for a bad setting when it is made, and CannotStart from `start`.
     """
 

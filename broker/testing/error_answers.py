@@ -45,7 +45,7 @@ WHOLE_REQUEST = frozenset(
 )
 
 
-# From KIP-848 on Kafka says an error in the highest place, and nothing else is told.
+# Since KIP-848 an answer of Kafka with an error has only the error code at the top level.
 BARE = frozenset((68, 69, *range(76, 80), *range(83, 88), *range(90, 93)))
 
 

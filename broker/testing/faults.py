@@ -5,10 +5,9 @@ a rule names it: the reactor's gate is open then, and shut otherwise, so that a 
 does what it always does. Answers are real ones of the protocol (error_answers.py). A rule strikes
 `times` times and is gone.
 
-A Fetch of an incremental session names only what changed, so an error could not be said of each
-partition: it is told that its session is unknown, and the full Fetch that every client then sends
-gets the error. That first answer is no strike.
-"""
+A Fetch of an incremental session names only what changed, so its answer could not give an error for
+each partition. The broker answers that the session is unknown, and the full Fetch that every client
+then sends gets the error. The first answer does not count as a strike."""
 
 from __future__ import annotations
 
@@ -169,7 +168,8 @@ class Faults:
             self._reactor.set_gate({rule.key for rule in self._rules})
 
     def _has_lane(self, pending: PendingRequest) -> bool:
-        """Keys that Python has a handler for are gated so that no lane passes a rule by."""
+        """Keys that Python has a handler for are gated so that no native handler bypasses a
+        rule."""
         return pending.gated and pending.api_key in self._lane_keys
 
     def gate(self, pending: PendingRequest) -> bool:

@@ -1,10 +1,10 @@
-"""Directories of brokers that end with their process, in memory where the machine has room there.
+"""Directories of brokers that end with their process, in memory where enough of it is free.
 
-    /dev/shm/barnabas-XXXXXXXXXXXX      a broker that forgets
+    /dev/shm/barnabas-XXXXXXXXXXXX      a broker whose data need not survive
     $TMPDIR/barnabas-XXXXXXXXXXXX       one whose writes are to reach a disk
 
-A process that was killed leaves its directories behind. Whoever makes the next one removes those
-that no living broker has locked; young ones are spared, as theirs may not have locked them yet.
+A process that was killed leaves its directories behind. The next process that makes one removes
+those that no running broker has locked, except young ones, which a broker may not have locked yet.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _remove_abandoned(path: str) -> None:
 
 
 def remove_tree(top: Path) -> None:
-    """As shutil.rmtree, without its import; what somebody else removes meanwhile is no error."""
+    """Removes a tree as shutil.rmtree does, without its import; a file that another process removes
+    meanwhile is no error."""
     for folder, folders, files in os.walk(top, topdown=False):
         for name in files:
             _quietly(os.unlink, os.path.join(folder, name))
