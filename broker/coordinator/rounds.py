@@ -1,14 +1,13 @@
-"""Work in rounds: each round takes all that has come since the last, on one thread at a time.
+"""Work in rounds: each round takes all work since the last round, on one thread at a time.
 
-Who has left work calls `ask`, which never waits and may be called under locks. Where a round may
-wait (for a flush) it runs on a thread of its own. Where it does not, a thread that lends itself
-carries it out: what a request handler has asked for is done as soon as it holds no lock any more,
-at the end of its request, without the two changes of thread that another one's help would cost: a
-fifth of the price of a read-process-write transaction. Other threads' rounds always run on a thread
-of their own.
+Code that has queued work calls `ask`, which never waits and may be called under locks. A round that
+may wait (for a flush) runs on its own thread. A round that does not wait, and that a request
+handler asked for inside `lending`, runs on the handler's thread at the end of the request, when the
+handler holds no lock. This saves two changes of thread, a fifth of the time of a
+read-process-write transaction. Rounds that other threads ask for run on the rounds' own thread.
 
-Limit: HERE_MAX rounds in a row on a lent thread; what comes then is for the thread of its own, so
-that no request waits behind the work of others without end.
+Limit: a request handler runs HERE_MAX rounds in a row; the rounds' own thread runs the rest, so
+that no request waits without end behind the work of others.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ HERE_MAX = 16
 
 
 class _Lent(threading.local):
-    asked: deque[Rounds] | None = None  # of a thread that lends itself
+    asked: deque[Rounds] | None = None  # set while the thread is inside `lending`
 
 
 _lent = _Lent()
 
 
 class lending:
-    """Rounds that are asked for inside run at its end, on this thread, which has no lock then."""
+    """Runs the rounds that are asked for inside it at its end, on this thread, without a lock."""
 
     def __enter__(self) -> None:
         _lent.asked = deque()
@@ -59,8 +58,8 @@ class Rounds:
         *,
         may_wait: Callable[[], bool],
     ) -> None:
-        """`work` is one round; it gives the seconds until the next one that nobody asks for, None:
-        there is none. `may_wait`: whether a round may wait."""
+        """`work` runs one round and returns the seconds until the next round without a call of
+        `ask`, or None. `may_wait`: whether a round may wait."""
         self._name = name
         self._work = work
         self._may_wait = may_wait

@@ -1,4 +1,4 @@
-"""Groups: who is a member, who reads which partitions, and how far a group has read.
+"""Groups: their members, the partitions of each member, and the committed offsets.
 
 Read on: classic_group.py (the state of a group), rebalance.py (joining, syncing, leaving),
 offsets.py (what was committed), group_records.py (all of it as records of __consumer_offsets),

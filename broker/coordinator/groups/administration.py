@@ -171,7 +171,7 @@ class GroupAdministration:
                         if not coordinator.offsets.of(group_id):
                             if group.state == EMPTY:
                                 coordinator.drop_group(group_id, partition)
-                            else:  # somebody joined while it was being forgotten
+                            else:  # a member joined while it was being forgotten
                                 coordinator.offsets.forget_group(group_id)
                     answer(error)
 

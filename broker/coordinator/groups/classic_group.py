@@ -50,7 +50,7 @@ class Leases(Protocol):
 
 
 class MemberView(NamedTuple):
-    """A member as the leader is told of it."""
+    """A member as the leader's answer describes it."""
 
     member_id: str
     instance_id: str | None
@@ -258,7 +258,7 @@ class ClassicGroup:
         return self.state in BEFORE[PREPARING]
 
     def begin_generation(self, wall_ms: int) -> None:
-        """All have joined (or nobody is left): the next generation, with its protocol."""
+        """Begins the next generation and selects its protocol: all members have joined or left."""
         self.revoke_leases()
         self.generation += 1
         if self.members:
@@ -335,7 +335,7 @@ class ClassicGroup:
             if counts[name] == 0:
                 del counts[name]
 
-    # -- who is waited for ----------------------------------------------------------------------
+    # -- members that the group waits for -------------------------------------------------------
 
     def awaits_join(self, member_id: str, timer: Any) -> None:
         """It was given an id and has yet to join with it."""
@@ -362,7 +362,7 @@ class ClassicGroup:
                 self.pending_sync = NOBODY
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
-        """The static member gets a new id; gives the member, who keeps all else."""
+        """Gives the static member a new id and returns the member, which is otherwise unchanged."""
         self.revoke_leases()
         old_id = self.instances[instance_id]
         member = self.members.pop(old_id)
@@ -413,7 +413,7 @@ class ClassicGroup:
     # -- protocols ------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether somebody with these protocols may join."""
+        """Whether a member with these protocols may join."""
         if not protocol_type or not protocols:
             return False
         if self.state == EMPTY or not self.members:
@@ -440,7 +440,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def _subscriptions(self) -> frozenset[str] | None:
-        """All topics that members subscribe to; None when that cannot be told."""
+        """Returns all topics that members subscribe to, or None when they are not known."""
         if self.protocol_type != "consumer" or self.protocol_name is None:
             return frozenset() if not self.members and self.protocol_type == "consumer" else None
         return self._topics_of(m.metadata(self.protocol_name) for m in self.members.values())
@@ -461,11 +461,11 @@ class ClassicGroup:
         return found
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """A group whose subscriptions cannot be told counts as subscribed to everything."""
+        """A group whose subscriptions are not known counts as subscribed to every topic."""
         return self.subscribed is None or topic in self.subscribed
 
     def views(self) -> list[MemberView]:
-        """The members as the leader is told of them."""
+        """Returns the members as the leader's answer lists them."""
         return [
             MemberView(m.member_id, m.instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()

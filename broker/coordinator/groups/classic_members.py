@@ -126,7 +126,7 @@ class ClassicMembers:
         def told(error: KafkaError | None) -> None:
             answer(joined if error is None else JoinResult(error, member.member_id))
 
-        # Whoever is not at the group's epoch has something to give up or to get.
+        # A member that is not at the group's epoch has partitions to revoke or to receive.
         rebalance = resubscribed or any(m.epoch != group.epoch for m in group.members.values())
         self._heartbeats.migration.downgrade(group, (), told, rebalance)
 
@@ -171,7 +171,7 @@ class ClassicMembers:
         )
 
     def _watch_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """It was told to join again."""
+        """Starts the rebalance timeout of a member that was asked to join again."""
         watch = self._heartbeats.watch(group, member.member_id)
         if watch.join is None:
             watch.join = self._heartbeats.after(

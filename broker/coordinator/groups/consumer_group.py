@@ -103,7 +103,7 @@ class ConsumerGroup:
         self.behind = False  # a write failed: the log has less than what is here
         self.catches_up_later: Any = None  # a timer: the log takes the whole group then
         self.deletions = 0  # tombstones of the group that wait for the journal
-        self.held: list[Told] = []  # who waits until the log has caught up
+        self.held: list[Told] = []  # callbacks that wait until the log has caught up
         self.unwritten: set[str] = set()  # members that went, and the log may not know it
         self.unwritten_regexes: set[str] = set()
 

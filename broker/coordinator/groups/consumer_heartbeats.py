@@ -1,19 +1,19 @@
 """Heartbeats of the consumer protocol (KIP-848): joining, being assigned, giving up, leaving.
 
 Everything happens in heartbeats. One may bring a new member or a new subscription: then the group's
-epoch goes up, and the same heartbeat has the target assignment worked out anew. Whatever it brings,
-its member makes a step towards its target (consumer_member.py) and is told what it owns now, when
-that is durable (consumer_writes.py). A heartbeat that is refused has changed nothing.
+epoch goes up, and the same heartbeat computes a new target assignment. After each heartbeat its
+member makes a step towards its target (consumer_member.py) and receives its present partitions when
+they are durable (consumer_writes.py). A heartbeat that is refused changes nothing.
 
-A group is assigned anew once in its assignment interval: who joins a moment after another waits for
-the next time, and is at the last epoch without partitions until then. Joins are gathered while
-another thread takes them up, and those of a group share one assignment.
+A group gets a new assignment once in its assignment interval: a member that joins soon after
+another waits for the next assignment, and is at the last epoch without partitions until then.
+Joins are gathered while another thread handles them, and those of a group share one assignment.
 
-Timers: a session for each member, and while it has partitions to give up, its rebalance timeout.
-Who exceeds either is fenced: out of the group, its partitions free. Topics that came, went or grew
-are seen by the next heartbeat of the group. Under the coordinator's lock, without I/O or a clock of
-its own. Next: consumer_regexes.py, classic_members.py, migration.py.
-"""
+Timers: a session for each member, and while it has partitions to give up, its rebalance timeout. A
+member that exceeds either is fenced: it leaves the group and its partitions become free. The next
+heartbeat of the group sees topics that were created, deleted or extended. The code runs under the
+coordinator's lock and uses no I/O and no clock of its own. Next: consumer_regexes.py,
+classic_members.py, migration.py."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def says_all(self) -> bool:
-        """Whether it joins, or says as much as who joins: it is told all that it owns."""
+        """Whether the member joins or sends all fields; the answer then has all its partitions."""
         return self.member_epoch == JOIN or (
             self.rebalance_timeout_ms != -1
             and (self.topics is not None or self.regex is not None)
@@ -326,7 +326,7 @@ class ConsumerHeartbeats:
         return change
 
     def _group_for(self, group_id: str, create: bool) -> tuple[ConsumerGroup, list[Entry]]:
-        """The group, perhaps a new one that nobody knows yet, and what is to be written for it."""
+        """Returns the group, which may be new and not yet registered, and the entries to write."""
         found = self.coordinator.groups.get(group_id)
         if found is not None and found.group_type == "consumer":
             return found, []
@@ -645,7 +645,7 @@ class ConsumerHeartbeats:
                 self._watch_rebalance(group, member)
 
     def forget(self, group: ConsumerGroup) -> None:
-        """The group is no longer ours. Who waits for the journal is told by it."""
+        """Drops a group that was deleted or moved. The journal answers its waiting requests."""
         group.revoke_leases()
         group.dead = True
         if group.assigns_later is not None:

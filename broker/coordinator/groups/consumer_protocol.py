@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol say and are told, inside the bytes of Join- and SyncGroup.
+"""Subscriptions and assignments of the classic protocol, inside the bytes of Join- and SyncGroup.
 
 Both begin with a version; Kafka's schemas ConsumerProtocolSubscription and
 ConsumerProtocolAssignment are behind it. A version that is newer than the newest known begins as

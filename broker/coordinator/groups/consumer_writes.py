@@ -1,4 +1,4 @@
-"""What consumer groups write, and who is answered when it is durable.
+"""The writes of consumer groups, and the requests that are answered when they are durable.
 
 A group changes in memory first and is written then, so that the next request goes on from there
 without waiting for the disk. A request is answered only when the log has the state that its answer

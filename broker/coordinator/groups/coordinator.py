@@ -249,14 +249,14 @@ class GroupCoordinator:
         self.offsets.forget_group(group_id)
 
     def _forget(self, group: Group, error: KafkaError) -> None:
-        """It is another's, or none; who waits is told."""
+        """Fails every pending request of the group: it was deleted or moved to another broker."""
         if group.group_type == "classic":
             self._rebalances.forget(group, error)
         else:
             self.consumers.forget(group)
 
     def stop(self) -> None:
-        """The node stops: who waits for a group is told, and nobody waits from now on."""
+        """Fails every pending request because the node stops; later requests do not wait."""
         with self.lock:
             self._stopped = True
             for group in self.groups.values():
@@ -422,7 +422,7 @@ class GroupCoordinator:
             return self._rebalances.leave(group, leaving)
 
     def _group_of_members(self, group_id: str) -> Group:
-        """A group that somebody says to be a member of."""
+        """Returns the group that a client claims to be a member of."""
         if not group_id:
             raise InvalidGroupId()
         self.check(group_id)
@@ -583,7 +583,8 @@ class GroupCoordinator:
         generation: int,
         transactional: bool,
     ) -> None:
-        """Whether a group takes a commit from this member, or from somebody without a name."""
+        """Whether a group accepts a commit from this member, or from a client without a member
+        id."""
         if group_id not in self.groups:
             if self.is_other(group_id):
                 raise GroupIdNotFound(f"Group {group_id} does not commit offsets.")

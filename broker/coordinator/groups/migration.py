@@ -77,7 +77,7 @@ class Migration:
         return None
 
     def _take_over(self, group: ConsumerGroup, classic: ClassicGroup, member: Member) -> None:
-        # Who has just come may not support what the last generation agreed on.
+        # A new member may not support the protocol of the last generation.
         names = [name for name, _ in member.protocols]
         name = classic.protocol_name if classic.protocol_name in names else names[0]
         subscription = subscription_of(member.metadata(name))
@@ -147,7 +147,7 @@ class Migration:
         told: Told | None,
         rebalance: bool = True,
     ) -> ClassicGroup:
-        """The group without who leaves, as a classic group; `told` when that is durable."""
+        """Makes a classic group without the leaving member; calls `told` when that is durable."""
         entries = records.group_tombstones(group)
         for member_id in list(leaving):
             group.remove(member_id)

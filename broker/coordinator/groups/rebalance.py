@@ -59,7 +59,7 @@ class Timers(Protocol):
 
 
 class Store(Protocol):
-    """Journals a group with these assignments; `done` is told under the coordinator's lock."""
+    """Journals a group with these assignments; calls `done` under the coordinator's lock."""
 
     def __call__(
         self,
@@ -188,7 +188,7 @@ class Rebalances:
             return
         same = member.protocols == tuple(asked.protocols)
         if group.state == COMPLETING and same:
-            # It did not get the answer to its join: it is told again, without a new rebalance.
+            # It did not get the answer to its join: send that again, without a new rebalance.
             answer(self._current(group, member))
         elif group.state == STABLE and same and group.leader != member.member_id:
             answer(self._current(group, member))
@@ -198,7 +198,7 @@ class Rebalances:
             answer(JoinResult(UnknownMemberId(), asked.member_id))
 
     def _current(self, group: ClassicGroup, member: Member) -> JoinResult:
-        """The generation as a member is told of it."""
+        """Returns the generation as the answer to a member describes it."""
         leader = group.leader or ""
         return JoinResult(  # by place: of each of many
             None,
@@ -467,7 +467,7 @@ class Rebalances:
                 answer(SyncResult(error))
 
     def _sync_timed_out(self, group: ClassicGroup, generation: int) -> None:
-        """Who joined and did not sync in time is out, and the rest begin anew."""
+        """Removes members that joined and did not sync in time; the others rebalance again."""
         group.sync_timer = None
         late = list(group.pending_sync)
         if group.generation != generation or group.state not in (COMPLETING, STABLE) or not late:
@@ -545,7 +545,7 @@ class Rebalances:
             self._extend_session(group, member)
 
     def forget(self, group: ClassicGroup, error: KafkaError) -> None:
-        """The group is no longer ours: timers stop, who waits is told."""
+        """Stops the group's timers and fails its pending requests: it was deleted or moved."""
         self._cancel(group, "join_timer")
         self._cancel(group, "sync_timer")
         self._cancel(group, "session_timer")

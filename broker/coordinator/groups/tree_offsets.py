@@ -26,7 +26,7 @@ class TreeOffsets:
             except NoNode:
                 self._tree.ensure_path(parent_of(path))
                 self._tree.create(path, data)
-        except NodeExists:  # somebody else's first commit came between
+        except NodeExists:  # another client's first commit came between
             self._tree.set(path, data)
         except InvalidPath as error:
             raise InvalidGroupId() from error

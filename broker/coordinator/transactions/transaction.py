@@ -151,7 +151,7 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, version: int, now_ms: int) -> Transaction:
-        """Aborted by the coordinator: nobody has the epoch of the markers."""
+        """Returns the state after the coordinator aborts; no producer has the markers' epoch."""
         if version >= BUMPS_EPOCH:
             return self.prepared(False, version, NO_PRODUCER_ID, now_ms)
         bumped = self._replace(producer_epoch=self.producer_epoch + 1, last_epoch=NO_EPOCH)

@@ -51,7 +51,7 @@ def transaction_value(transaction: Transaction, version_level: int) -> bytes:
 # A producer's transactions are in the same partitions again and again, and each takes four records.
 @lru_cache(maxsize=1024)
 def _rows(partitions: frozenset[TopicPartition]) -> list[Struct]:
-    """By topic. Nobody changes them."""
+    """Returns one row for each topic. Callers must not change the rows, which are cached."""
     row_of = record_type(TRANSACTION_STATE, "TransactionLog").value.struct("transactionPartitions")
     by_topic = defaultdict(list)
     for topic, index in sorted(partitions):

@@ -1,4 +1,4 @@
-"""Whether a producer may write to a partition in its transaction: questions of the Produce lane.
+"""Whether a producer may write to a partition in its transaction: questions of Produce.
 
 Produce requests below ADDS_FROM come from clients that add partitions themselves: the partition is
 looked for, when its log does not expect the transaction (after a restart, or where too many are
@@ -40,7 +40,7 @@ log = logging.getLogger("barnabas.transactions")
 ADDS_FROM = 12  # of Produce
 ABORTABLE_FROM = 11  # clients that know TRANSACTION_ABORTABLE
 
-# Clients send a batch again that was not copied often enough, without asking who leads.
+# After NOT_ENOUGH_REPLICAS clients send the batch again without a request for new metadata.
 _TRY_AGAIN = (
     ConcurrentTransactions.code,
     CoordinatorLoadInProgress.code,
@@ -50,7 +50,7 @@ _TRY_AGAIN = (
 
 
 def told(code: int, api_version: int) -> int:
-    """What a producer is answered, by the version of its Produce request."""
+    """Returns the error code that a producer receives, by the version of its Produce request."""
     if code == ProducerFenced.code:
         return InvalidProducerEpoch.code
     if code == TransactionAbortable.code and api_version < ABORTABLE_FROM:
