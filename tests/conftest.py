@@ -66,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """CI installs all that tests need, so a skip there means a test that nobody runs."""
+    """CI installs all that tests need, so a test that CI skips would never run."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None and unlisted(reporter) and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,4 @@
-"""What the network threads share with each other, with the acceptor and with Python.
+"""The state that network threads share with each other, with the acceptor and with Python.
 
 A Network belongs to one reactor. Lock order: none of its locks is held while another is taken.
 """
@@ -49,7 +49,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_TLS_CLIENT              # a frame too large, whose first bytes begin a TLS handshake
     WHY_HTTP_CLIENT             # likewise, with a method of HTTP
     WHY_BAD_HEADER
-    WHY_LANE                    # a lane found the request malformed
+    WHY_LANE                    # a native handler found the request malformed
     WHY_HANDLER                 # Python closed it, or let the request fall
     WHY_IDLE
     WHY_RECEIVE_TIMEOUT
@@ -79,9 +79,9 @@ cdef enum:                      # what lies in an inbox
     MAIL_SILENT                 # Python is done and says nothing
     MAIL_CLOSE                  # Python wants the connection closed
     MAIL_LIMITS                 # a limit or the clock has changed: timers may be due earlier
-    MAIL_PROCEED                # a gated request goes to its lane after all: its frame
-    MAIL_PROCEED_MUFFLED        # the same, and nobody hears the answer
-    MAIL_FAREWELL               # Python is to be told when the connection closes: a Farewell as bytes
+    MAIL_PROCEED                # a gated request goes to its native handler after all: its frame
+    MAIL_PROCEED_MUFFLED        # the same, and its answer is dropped
+    MAIL_FAREWELL               # Python waits for the close: a Farewell as bytes
 
 cdef enum:                      # what a connection works on
     WORK_NONE
@@ -102,10 +102,10 @@ cdef struct Connection:
     bint overdrawn              # may hold overdraft_id of the network or of its address
     int64_t wanted_bytes        # of the budget, while paused
     AddressCount* address       # of its peer
-    Lane* lane                  # who parked the request
+    Lane* lane                  # the handler of the waiting request
     Request request             # the request in work
     Parked parked
-    int64_t began_ns            # somebody began to handle the request in work
+    int64_t began_ns            # a handler began the request in progress
     int64_t parked_ns           # it parked; 0: not so far
     int64_t sending_ns          # its answer began to go out
     Answered unsent             # an answer that is partly out
@@ -129,7 +129,7 @@ cdef struct Connection:
     int64_t timer_ns            # the time its heap entry stands for
     int64_t heap_index
     Connection* next_paused     # also the chain of the dead
-    Farewell* farewell          # NULL: nobody is told when it closes
+    Farewell* farewell          # NULL: Python does not wait for its close
     net_peer peer
 
 cdef struct Mail:
@@ -139,7 +139,7 @@ cdef struct Mail:
     uint64_t connection_id
     Buffer bytes
     int64_t dequeued_ns         # of a reply: Python took the request,
-    int64_t parked_ns           # its handler left it to somebody else (0: it did not),
+    int64_t parked_ns           # its handler left it to another thread (0: it did not),
     int64_t answered_ns         # and answered it
     net_peer peer
 

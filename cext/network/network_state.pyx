@@ -1,7 +1,7 @@
-"""What network threads share: inboxes, the queue to Python, the byte budget, the ring of events.
+"""Shared state of the network threads: inboxes, the queue to Python, the byte budget, the events.
 
-Everything here is plain C memory behind short mutexes or atomics; no lock is held across a call
-that can wait. Next on the data path: cext/network/connection.pyx.
+Everything here is plain C memory behind short mutexes or atomics; no thread holds a lock across a
+call that can wait. Next on the data path: cext/network/connection.pyx.
 """
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -58,7 +58,7 @@ cdef Network* network_new(System* system) noexcept nogil:
 
 
 cdef void network_free(Network* n) noexcept nogil:
-    """No thread may run any more, and no lane may wake."""
+    """The caller ensures that no thread runs any more, and that no native handler wakes one."""
     cdef int i
     cdef AddressCount* a
     cdef PyRequest* r
@@ -212,7 +212,7 @@ cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_
 # ------------------------------------------------------------------ the queue to Python
 
 cdef bint queue_push(Network* n, const Request* request, const net_peer* peer) noexcept nogil:
-    """Copies the frame; counts it against the budget. False when memory ran out."""
+    """Copies the frame and counts it against the budget. Returns False if memory ran out."""
     cdef PyRequest* r = <PyRequest*>malloc(sizeof(PyRequest) + request.size_bytes)
     cdef uint8_t* data
     cdef bint wake
@@ -248,14 +248,14 @@ cdef bint queue_push(Network* n, const Request* request, const net_peer* peer) n
 
 
 cdef PyRequest* queue_pop(Network* n, int64_t timeout_ms) noexcept nogil:
-    """Waits; NULL at the timeout, for who is let go, or when the queue is closed and empty. The
-    taker frees.
+    """Waits for a request, which the caller frees. Returns NULL at the timeout, for a taker that is
+    let go, or when the queue is closed and empty.
 
-    Python runs one thread at a time, and threads that want to run at once take turns at a price:
-    with eight of them an OffsetCommit cost 150 us of CPU, with one 93. So who comes while another
-    carries a request out leaves the queue to it, and only watches: when no request was taken in
-    WATCH_NS, the other waits for something, or is long about it, and the watcher takes one too.
-    While the queue is not empty one thread watches, unless all have requests in hand.
+    Python runs one thread at a time, and switches between threads are expensive: with eight threads
+    an OffsetCommit cost 150 us of CPU, with one 93. Therefore a thread that comes while another
+    handles a request leaves the queue to it and only watches: if no thread took a request within
+    WATCH_NS, the other one waits for something or is slow, and the watcher takes a request too.
+    While the queue is not empty, one thread watches, unless all threads handle requests.
     """
     cdef int64_t until_ns = net_clock_ns() + timeout_ms * 1000000 if timeout_ms >= 0 else -1
     cdef PyRequest* r
@@ -299,9 +299,9 @@ cdef PyRequest* queue_pop(Network* n, int64_t timeout_ms) noexcept nogil:
 
 
 cdef PyRequest* queue_pop_now(Network* n) noexcept nogil:
-    """What queue_pop would give without waiting, as long as nobody carries a request out; NULL
-    otherwise. Short enough to be called with the GIL: whoever gives that up for the next request
-    of a queue hands Python to a thread that has nothing to do, and has to get it back."""
+    """Returns a request without a wait, if no other thread handles one; else NULL. It is short, so
+    the caller keeps the GIL: a thread that releases it for the next request passes it to a thread
+    that has nothing to do, and must get it back."""
     cdef PyRequest* r = NULL
     if atomic_load_i64(&n.queue.count) == 0:
         return NULL
@@ -315,7 +315,7 @@ cdef PyRequest* queue_pop_now(Network* n) noexcept nogil:
 
 
 cdef PyRequest* _take_first(Network* n) noexcept nogil:
-    """Under the lock; NULL when there is none."""
+    """The caller holds the lock. Returns NULL if there is none."""
     cdef PyRequest* r = n.queue.first
     if r == NULL:
         return NULL
@@ -331,7 +331,7 @@ cdef PyRequest* _take_first(Network* n) noexcept nogil:
 
 
 cdef bint queue_is_full(Network* n) noexcept nogil:
-    """Looked at before a connection is read: what it sent ahead still goes in, one at a time."""
+    """Checked before a connection is read; its earlier requests still enter, one at a time."""
     return atomic_load_i64(&n.queue.count) >= atomic_load_i64(&n.limits[LIMIT_QUEUED_REQUESTS])
 
 
@@ -343,7 +343,7 @@ cdef void queue_let_go(Network* n, int64_t count) noexcept nogil:
 
 
 cdef void queue_close(Network* n) noexcept nogil:
-    """What still waits is dropped: its connections are gone."""
+    """Drops the waiting requests, whose connections are gone."""
     cdef PyRequest* r
     pthread_mutex_lock(&n.queue.lock)
     n.queue.closed = True
@@ -398,7 +398,7 @@ cdef bint budget_allows(Network* n, Connection* c, int64_t capacity) noexcept no
 
 
 cdef bint _reserve(Network* n, Connection* c, int64_t capacity) noexcept nogil:
-    """Under budget_lock."""
+    """The caller holds budget_lock."""
     if not budget_allows(n, c, capacity):
         return False
     if not _fits(n, c, capacity):
@@ -466,8 +466,9 @@ cdef void budget_end_overdraft(Network* n, Connection* c) noexcept nogil:
 
 
 cdef void room_came_free(Network* n) noexcept nogil:
-    """Who goes to sleep says so first and looks for room after that; here it is the other way
-    round, with a fence between, so one of the two sees what the other did."""
+    """Wakes threads that wait for memory. A thread announces its sleep, then checks for memory;
+    this function frees memory, then checks for sleepers. With a fence between, one of the two sees
+    the other's step."""
     cdef int i
     atomic_fence()
     if atomic_load_i64(&n.room_waiters) == 0:

@@ -21,8 +21,8 @@ class Reactor:
     """Listeners, network threads and the queue to Python of one broker.
 
     Limits have Kafka's names; see LIMITS for those there are. `flexible_from[key]` is the first
-    version whose request header has a tagged section, -1 for none. Whoever lets a lane wake a
-    connection stops doing so before the reactor goes.
+    version whose request header has a tagged section, -1 for none. Code that wakes a connection
+    for a native handler must stop before the reactor is freed.
     """
 
     def __init__(

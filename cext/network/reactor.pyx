@@ -1,7 +1,9 @@
 """The reactor: network threads that never hold the GIL, an acceptor, and Python's handle of both.
 
 Each network thread has its own epoll and its own connections and runs requests to completion
-through the lanes (cext/network/handler.pxd). Connections come from the acceptor (cext/network/acceptor.pyx). What no lane takes waits for Python (cext/network/request_queue.pyx). Next on the data path: cext/network/connection.pyx.
+through the native handlers (cext/network/handler.pxd). Connections come from the acceptor
+(cext/network/acceptor.pyx). Requests without a native handler wait for Python
+(cext/network/request_queue.pyx). Next on the data path: cext/network/connection.pyx.
 """
 import errno
 import os
@@ -160,8 +162,8 @@ cdef int _sleep_ms(NetThread* t) noexcept nogil:
 
 
 cdef void _visit_all(NetThread* t, bint resume) noexcept nogil:
-    """Settles every connection, or resumes every parked one. Closing changes the heap, so a copy
-    of it is walked; without memory for one, deadlines do the same later."""
+    """Settles every connection, or resumes every waiting one. It walks a copy of the heap, which
+    closes change; without memory for a copy, the deadlines do the same later."""
     cdef int64_t count = t.heap_count
     cdef int64_t i
     cdef Connection** all_of_them = <Connection**>malloc((count + 1) * sizeof(Connection*))
@@ -210,7 +212,7 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
 
 
 cdef void _mark(NetThread* t, Connection* c, Farewell* farewell) noexcept nogil:
-    """Python is told when the connection closes: at once when it has (NULL)."""
+    """Registers Python's wish to learn of the close; reports it at once if it has closed (NULL)."""
     if c == NULL:
         closings_put(&t.network.closings, farewell)
     elif c.farewell != NULL:
@@ -220,7 +222,7 @@ cdef void _mark(NetThread* t, Connection* c, Farewell* farewell) noexcept nogil:
 
 
 cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
-    """The first paused connection from `c` on that may read now."""
+    """Returns the first paused connection from `c` on that may read now."""
     if queue_is_full(t.network):
         return NULL
     while c != NULL:
@@ -231,7 +233,7 @@ cdef Connection* _next_with_room(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _resume_paused(NetThread* t) noexcept nogil:
-    """Lets connections read again for which memory is free, those first that wait longest."""
+    """Lets paused connections read again while memory is free, the longest waiting first."""
     cdef Connection* c = _next_with_room(t, t.paused)
     cdef Connection* following
     cdef int turn = 0
@@ -244,7 +246,7 @@ cdef void _resume_paused(NetThread* t) noexcept nogil:
 
 
 cdef bint _room_is_there(NetThread* t) noexcept nogil:
-    """Before it sleeps a thread says that it waits for room, and looks once more after that: see
+    """Before a thread sleeps, it announces that it waits for memory, and then checks once more: see
     room_came_free."""
     if atomic_cas_i64(&t.waits_for_room, 0, 1):
         atomic_add_i64(&t.network.room_waiters, 1)
@@ -360,8 +362,8 @@ cdef class Reactor:
         self.look_at_timers()
 
     def set_gate(self, keys) -> None:
-        """From now on requests of these API keys come to next_request() before a lane sees them,
-        with `gated` set; PendingRequest.proceed() sends them on to it."""
+        """Sets the API keys whose requests come to next_request() before a native handler sees
+        them, with `gated` set; PendingRequest.proceed() passes them on to it."""
         cdef int64_t gate[2]
         gate[0] = gate[1] = 0
         for key in keys:
@@ -372,7 +374,7 @@ cdef class Reactor:
         atomic_store_i64(&self._network.gate[1], gate[1])
 
     def look_at_timers(self) -> None:
-        """Every thread looks at its timers now: a limit has changed, or the clock was moved."""
+        """Makes every thread check its timers now, after a limit or the clock has changed."""
         cdef Mail mail
         cdef int i
         memset(&mail, 0, sizeof(Mail))
@@ -419,8 +421,9 @@ cdef class Reactor:
         free(old)
 
     def resize(self, int network_threads) -> None:
-        """More threads begin at once. One too many takes no new connections, answers what it has,
-        for 5 s at most, closes its connections and ends: their clients connect again."""
+        """Changes the number of network threads. New threads begin at once. A thread too many takes
+        no new connections, answers its requests for 5 s at most, closes its connections and ends:
+        their clients connect again."""
         cdef Network* n = self._network
         cdef NetThread* t
         cdef int i
@@ -460,9 +463,9 @@ cdef class Reactor:
         return 0
 
     def listen(self, str name not None, str host not None, int port, int backlog=50) -> int:
-        """Opens a listener and gives its port (that which the system chose for 0).
+        """Opens a listener and returns its port (for port 0, the port that the system chose).
 
-        Raises OSError with its errno for a port that is taken or an address that is not here.
+        Raises OSError with its errno if the port is in use or the host does not have the address.
         """
         cdef Network* n = self._network
         cdef int index
@@ -490,7 +493,7 @@ cdef class Reactor:
         return bound
 
     def unlisten(self, str name not None) -> None:
-        """Closes a listener: its connections go when their requests in work are answered."""
+        """Closes a listener; its connections close after the answers to requests in progress."""
         with self._lock:
             index = self._place_of(name)
             if index < 0:
@@ -541,9 +544,9 @@ cdef class Reactor:
             accept_loop(self._network)
 
     def stop(self, int64_t timeout_ms=5000) -> None:
-        """Accepts and reads no more, lets requests in work be answered, then closes everything.
+        """Stops accepting and reading, waits for the answers in progress, then closes everything.
 
-        What is not answered after timeout_ms is closed without an answer. May be called twice.
+        After timeout_ms it closes connections without an answer. A second call is harmless.
         """
         cdef Network* n = self._network
         cdef int i
@@ -564,8 +567,8 @@ cdef class Reactor:
             queue_close(n)
 
     def close(self) -> None:
-        """After stop(): gives the descriptors back, whoever keeps the reactor still. What is woken
-        or answered from now on goes nowhere."""
+        """Closes the descriptors after stop(), even if other objects still refer to the reactor.
+        Later wakes and answers have no effect."""
         cdef Network* n = self._network
         cdef NetThread* t
         cdef int i
@@ -585,7 +588,8 @@ cdef class Reactor:
                     n.listeners[i].fd = -1
 
     def next_request(self, int64_t timeout_ms=-1):
-        """The next request for Python; None after timeout_ms (-1: never), when let go or stopped."""
+        """Returns the next request for Python; None after timeout_ms (-1: never), when let go or
+        stopped."""
         cdef PyRequest* request = queue_pop_now(self._network)
         if request == NULL:
             with nogil:
@@ -595,15 +599,15 @@ cdef class Reactor:
         return pending_request(self, self._network, self._names, request)
 
     def next_closed(self, int64_t timeout_ms=-1):
-        """The id of the next connection that has closed of those that tell_closing() marked; None
-        after timeout_ms (-1: never), or when the reactor stops."""
+        """Returns the id of the next closed connection that tell_closing() had marked; None after
+        timeout_ms (-1: never), or when the reactor stops."""
         cdef uint64_t connection_id
         with nogil:
             connection_id = closings_take(&self._network.closings, timeout_ms)
         return connection_id or None
 
     def let_go(self, int64_t takers) -> None:
-        """So many callers of next_request, waiting or to come, are given None."""
+        """Makes next_request return None to `takers` present or later callers."""
         queue_let_go(self._network, takers)
 
     @property

@@ -1,4 +1,4 @@
-"""A broker of each file's own, and somebody beside the hostile who must not be harmed."""
+"""Each file gets its own broker, and a normal client that hostile clients must not harm."""
 
 import pytest
 from compat.support import Wire
@@ -23,8 +23,8 @@ def broker(tmp_path_factory, request):
 
 @pytest.fixture(autouse=True)
 def neighbour(broker, request):
-    """Another connection, opened before; it is served as ever afterwards. In between the broker's
-    memory grows by no more than the file's GROWTH_MAX, at its peak."""
+    """Opens another connection before the test; the broker must serve it normally afterwards. The
+    broker's memory may grow by at most the file's GROWTH_MAX meanwhile, at its peak."""
     growth_max = getattr(request.module, "GROWTH_MAX", GROWTH_MAX)
     with Wire(broker.address) as wire:
         assert metadata(wire, "t").topics[0].errorCode == 0

@@ -1,4 +1,4 @@
-"""A partition table with topics, logs on disk and the Produce lane, without sockets."""
+"""A partition table with topics, logs on disk and the native Produce handler, without sockets."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Broker:
         return Path(self.directory, f"{name}-{index}", f"{0:020}.log").read_bytes()
 
     def send(self, parts, version: int = 9, wait: bool = True, **options):
-        """The ProduceResponse, None, or with wait=False a request that is parked."""
+        """Returns the ProduceResponse, None, or with wait=False a request that waits."""
         answer = self.lane.handle_frame(wire.produce_frame(parts, version, **options))
         while wait and answer is not None and not isinstance(answer, bytes):
             job = self.lane.decodes.next(0)

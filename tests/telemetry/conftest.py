@@ -1,4 +1,4 @@
-"""A broker with a page of figures, and ways to read it."""
+"""A broker with a page of metrics, and functions that read it."""
 
 import http.client
 import time

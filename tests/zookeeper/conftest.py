@@ -23,7 +23,7 @@ def own_server(tmp_path):
 
 @pytest.fixture
 def zk():
-    """Connects kazoo to a server, as somebody else would."""
+    """Connects kazoo to a server, as another client would."""
     made = []
 
     def connect(server, auth=None):
@@ -39,7 +39,7 @@ def zk():
 
 
 class Brokers:
-    """Makes brokers on one chroot, and stops them."""
+    """Starts brokers on one chroot, and stops them after the test."""
 
     def __init__(self, folder: Path):
         self._folder = folder
