@@ -1,10 +1,9 @@
 """Members of consumer groups (KIP-848) that speak the wire, for the rows of coordinators.py.
 
-A member joins, heartbeats every HEARTBEAT_S, gives up what it is told to, takes what it is given,
-and says what it owns when that has changed, as Java's and librdkafka's members do. What 500 of them
-cost the load must not hide what they cost the broker: frames are made before they are needed, an
-answer that brings no assignment is read with two offsets, and nobody walks over all members.
-"""
+A member joins, heartbeats every HEARTBEAT_S, gives up revoked partitions, takes assigned ones, and
+reports its partitions when they have changed, as Java's and librdkafka's members do. What 500 of
+them cost the load must not hide what they cost the broker: frames are made before they are needed,
+an answer that brings no assignment is read with two offsets, and no loop visits all members."""
 
 import selectors
 import socket

@@ -5,7 +5,7 @@
                                  [--out DIR] [--data DIR] [--list] [--draw coordinators.json]
 
 The turns, the table and the plot are those of bench/broker.py; README.md says how it compares. Here
-nobody waits for others to join (group.initial.rebalance.delay.ms=0, and of the consumer protocol
+no member waits for others to join (group.initial.rebalance.delay.ms=0, and of the consumer protocol
 group.consumer.assignment.interval.ms=0) on both sides, and `fsync` is log.durability=fsync and
 log.flush.interval.messages=1.
 """

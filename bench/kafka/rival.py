@@ -129,7 +129,7 @@ def tool(
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on; Kafka has to be told numbers before it starts."""
+    """Returns free ports of 127.0.0.1; Kafka needs their numbers before it starts."""
     with contextlib.ExitStack() as held:
         taken = [held.enter_context(socket.socket()) for _ in range(count)]
         for sock in taken:
@@ -290,7 +290,7 @@ class Rival:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return
             time.sleep(0.05)
-        raise RivalError(f"nobody listens on port {port} after {START_TIMEOUT_S} s")
+        raise RivalError(f"Kafka does not listen on port {port} after {START_TIMEOUT_S} s")
 
     def _wait_for_log(self, process: "subprocess.Popen[bytes]", line: str) -> None:
         """Kafka opens its port a little before it knows itself as a broker."""
