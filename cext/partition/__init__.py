@@ -1,1 +1,1 @@
-"""The partition table: who leads what, high watermarks, purgatory, group commit."""
+"""The partition table: leaders, high watermarks, purgatory, group commit."""

@@ -1,12 +1,12 @@
-"""Group commit: flush threads that make what was appended durable, many appends a flush.
+"""Group commit: flush threads that make appended records durable, many appends with one flush.
 
-A produce with acks=all, a fetch that has reached unflushed bytes and Python's own waits ask for a
-log; a flush thread takes it from the queue, calls log_flush and tells the owner, which moves the
-high watermark and wakes who waits. The threads are Python threads that enter the kernel of this
-module once and keep no GIL until the queue is closed.
+A produce with acks=all, a fetch that has reached unflushed bytes and waits in Python request the
+flush of a log. A flush thread takes the log from the queue, calls log_flush and calls `done` of the
+owner, which moves the high watermark and wakes the waiting requests. The threads are Python threads
+that enter the native loop of this module once and hold no GIL until the queue is closed.
 
-Durability: an item's `done` comes with 0 only after an fdatasync that began after the last ask
-that it covers. With an error the log is offline for good; nobody asks for it again with success.
+Durability: an item's `done` is called with 0 only after an fdatasync that began after the last
+request that it covers. After an error the log stays offline; later requests for it fail.
 Order of locks: the queue's lock is taken last and nothing else is taken while it is held.
 Next on the data path: cext/log/log.pyx below, cext/partition/partitions.pyx above.
 """

@@ -1,7 +1,7 @@
-"""What Python reads of many partitions at once: offsets, sizes and counters, a topic at a time.
+"""Offsets, sizes and counters of many partitions at once, for Python, a topic at a time.
 
 One call looks a topic's partitions up in one epoch, without the GIL, and makes plain values of
-them: the page of figures asks for thousands of partitions and must not hold anybody up.
+them: /metrics reads thousands of partitions and must not delay other threads.
 Above: barnabas.telemetry.
 """
 from cpython.bytes cimport PyBytes_AS_STRING

@@ -1,4 +1,4 @@
-"""The partition table: what every thread knows of a partition, and who waits for it.
+"""The partition table: the shared state of each partition, and the watches on it.
 
 Python owns every change; network threads, flush threads and Python handlers read it inside an
 epoch (epoch.pxd). A Partition pointer is valid only inside the epoch in which it was looked up;
@@ -103,7 +103,7 @@ cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns
 # 6 NOT_LEADER_OR_FOLLOWER or 56 KAFKA_STORAGE_ERROR (log offline); 0 with a partition this node leads.
 cdef Partition* partition_by_name(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index, int16_t* error) noexcept nogil
 cdef Partition* partition_by_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
-# The same for whoever leads it and in whatever state; partition_error says what is in the way.
+# The same with any leader and in any state; partition_error returns the error that a client gets.
 cdef Partition* partition_find(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index) noexcept nogil
 cdef Partition* partition_find_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
 cdef int16_t partition_error(Table* table, const Partition* partition) noexcept nogil
@@ -117,16 +117,16 @@ cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil
 cdef int64_t partition_visible_end(Table* table, Partition* partition, bint committed_only) noexcept nogil
 
 # After an append. os durability: moves the high watermark to the log end and wakes watchers. fsync: asks the
-# group commit when somebody waits (watchers, or `wanted`), which moves the high watermark after fdatasync.
+# group commit when a request waits (watchers, or `wanted`), which moves the high watermark after fdatasync.
 cdef void partition_appended(Table* table, Partition* partition, bint wanted) noexcept nogil
 # Asks for a commit of everything appended so far (fsync durability; nothing to do in os).
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 
 # A watch is one-shot: when the high watermark moves (or the partition goes) all watches of the partition
 # are unlinked and their connections woken through the Waker. Registering does not look at the state:
-# register first, then check again, then park.
+# register first, then check again, then delay the request.
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil
 cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil     # safe when already woken or the partition is gone
-# For its owner, who holds no lock: once it does not, nobody else looks at it any more.
+# Whether the watch still waits; its owner calls it without a lock. After 0 no other thread uses it.
 cdef inline bint watch_waits(Watch* watch) noexcept nogil:
     return atomic_load_i32(<int32_t*>&watch.linked) != 0

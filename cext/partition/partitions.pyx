@@ -1,4 +1,4 @@
-"""The partition table: who leads what, how far it is visible, and who waits for it.
+"""The partition table: leaders, high watermarks, and the watches of waiting requests.
 
 Two hash maps, by topic name and by topic id (topics.pyx), lead to a Topic, whose array leads to the
 partitions.
@@ -9,9 +9,10 @@ come from Python, one at a time under `changes`.
 High watermark: with `os` durability the log end at each append; with `fsync` the flushed end, moved
 by the group commit (group_commit.pyx). It never goes back by itself.
 
-Watches: a list per partition under its own mutex. Whoever waits links a watch and looks again; who
-moves the high watermark looks at the list after it. Both put a full fence between, so that one of
-the two sees the other. A removed partition's list is closed first: a watch on it is woken at once.
+Watches: a list per partition under its own mutex. A waiting thread links a watch and then checks
+the partition again; the thread that moves the high watermark checks the list afterwards. Both put a
+full fence between the two steps, so that one of them sees the other. The list of a removed
+partition is closed first: a watch on it is woken at once.
 
 Memory: memory_bytes(), about 350 bytes a partition. Limits: MAX_PARTITIONS of a topic.
 Next on the data path: cext/log/log.pyx; cext/produce/produce.pyx and cext/fetch/fetch.pyx above.
@@ -250,7 +251,8 @@ cdef void partition_commit(Table* table, Partition* partition) noexcept nogil:
         commit_ask(entry.queue, &entry.commit)
 
 cdef void _committed(CommitItem* item, int error) noexcept nogil:
-    """On a flush thread. After an error nothing has moved: who waits sees an offline log."""
+    """Runs on a flush thread. After an error nothing has moved: waiting requests see an offline
+    log."""
     cdef Entry* entry = <Entry*>item.owner
     if error == 0:
         _raise_high_watermark(&entry.p, log_flushed_offset(entry.p.log))
@@ -322,7 +324,7 @@ cdef class PartitionTable:
         return group
 
     def close(self):
-        """Flushes what somebody waits for and ends the flush threads. The table stays readable."""
+        """Makes the requested flushes and ends the flush threads. The table stays readable."""
         for group in self.directories.values():
             (<GroupCommit>group).stop()
 
@@ -598,7 +600,7 @@ cdef class PartitionTable:
 
     def set_leader(self, str name not None, int index, *, int leader_id, int leader_epoch,
                    int isr_count=1):
-        """Who leads a partition now. Waiting requests look at it again."""
+        """Sets the leader of a partition. Waiting requests check the partition again."""
         cdef Entry* entry
         self._lock()
         try:
@@ -739,7 +741,7 @@ cdef class PartitionHandle:
         return bool(done)
 
     def appended(self, bint wanted=False):
-        """Tells the table of an append through the log handle; wanted: somebody waits for it."""
+        """Reports an append through the log handle to the table; wanted: a caller waits for it."""
         cdef int slot
         with nogil:
             slot = epoch_enter(self.table.table.epochs)

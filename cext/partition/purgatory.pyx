@@ -1,10 +1,10 @@
 """Watches for a Python thread: one thread waits for any of many partitions to move.
 
-A watch is one-shot, as those of connections (partitions.pyx): when the high watermark of its
-partition moves, or the partition goes, `wait` tells the key it was added with, and it is no longer
-there. Who adds a watch looks at the partition afterwards, so that nothing is missed in between.
+A watch fires once, like those of connections (partitions.pyx): when the high watermark of its
+partition moves, or the partition is removed, `wait` returns the key of the watch and removes the
+watch. The caller checks the partition after it has added a watch, so that it misses no change.
 
-Any thread may add and nudge; one waits. The GIL guards the rows; it is given up while waiting.
+Any thread may add and nudge; one thread waits. The GIL guards the rows; the wait releases it.
 Memory: one Watch (about 80 bytes) a watched partition. Limit: WATCHES_MAX.
 Next on the data path: cext/partition/partitions.pyx.
 """

@@ -129,7 +129,7 @@ cdef void map_remove(void** published, Topic* topic, bint by_id) noexcept nogil:
 # --------------------------------------------------------------------- life of topics, partitions
 
 cdef void topic_release(void* pointer) noexcept nogil:
-    """After a grace period: nobody can be on the way to it any more."""
+    """Runs after a grace period: no reader can still reach it."""
     cdef Topic* topic = <Topic*>pointer
     if atomic_add_i64(&topic.refs, -1) == 0:
         free(<void*>topic.name)
