@@ -1,7 +1,7 @@
-"""Reads of a log for Python that come with the aborted transactions in what was read.
+"""Reads of a log for Python that also return the aborted transactions in the range.
 
-Share groups that read committed records alone leave the batches of those transactions out
-(broker/coordinator/share). Consumers are served by the fetch lane.
+Share groups with read_committed isolation leave out the batches of those transactions
+(broker/coordinator/share). The native handler of Fetch serves consumers.
 Next: cext/log/log_transactions.pyx.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

@@ -1,16 +1,17 @@
-"""What was verified: bytes that this process did not append are checked before they are first served.
+"""CRC checks: bytes that this process did not append are checked before they are first served.
 
-A segment found on disk and not walked by recovery holds `foreign_bytes` of another process' life.
+A segment that recovery did not check has `foreign_bytes`, which an earlier process wrote.
 `verified_bytes` is the mark below which their batches had true frames, true CRCs and offsets that
-only grow. A fetch that reaches beyond the mark waits (cold_reads.pyx) while a thread moves it on;
-appended bytes cost nothing. The mark only grows: a segment is read once, whoever asks.
+only grow. A fetch beyond the mark waits (cold_reads.pyx) while a thread moves the mark; appended
+bytes cost nothing. The mark only grows: a segment is checked once for all readers.
 
-A batch that fails is told apart from its neighbours while its length leads on to the next: bad
-bytes are kept as one range, [corrupt_from, corrupt_to), widened by each find. Nothing in it is
-sent, and each find is told once (damage.pyx). Where the frames themselves are lost the range reaches to the end of the foreign bytes.
-Two threads may check the same bytes; the mark may then step back, which costs a second look.
+While the length of a bad batch leads to the next batch, only the bad batch counts as damage: bad
+bytes are kept as one range, [corrupt_from, corrupt_to), which each find extends. No byte of it is
+sent, and each find is reported once (damage.pyx). Where the lengths are lost, the range reaches to
+the end of the foreign bytes. Two threads may check the same bytes; the mark may then step back,
+which costs a second check.
 
-Limit: TURN_BYTES a turn, so that one old segment does not hold up other readers.
+Limit: TURN_BYTES a turn, so that one old segment does not delay other readers.
 Next: cold_reads.pyx.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t

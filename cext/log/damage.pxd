@@ -1,7 +1,7 @@
-"""What was found damaged in segments, until it is told; described in damage.pyx."""
+"""Damage found in segments, until Python logs it; described in damage.pyx."""
 from libc.stdint cimport int64_t
 
 from barnabas.cext.log.segment cimport Segment
 
-# Bytes [first, end) of the .log hold no valid batch: counted, and kept to be told, unless they were.
+# Bytes [first, end) of the .log hold no valid batch: counts and records them, unless known already.
 cdef void damage_note(Segment* segment, int64_t first, int64_t end) noexcept nogil

@@ -1,9 +1,9 @@
-"""Damage found in segments: bytes where a batch must be and none is, by a read or by the scrub.
+"""Damage in segments: bytes without a valid batch, found by a read or by the scrub.
 
-A segment keeps what was found as one range, [corrupt_from, corrupt_to), widened by each find; what
-lies in it is not told twice. The pool of the broker's segments counts the finds and keeps the last
-ones for Python, which writes the log lines: a network thread never waits for a log.
-Limit: FINDS_MAX finds that nobody took; more are counted and not kept.
+A segment keeps its damage as one range, [corrupt_from, corrupt_to), which each find extends; damage
+inside the range is not reported again. The pool of the broker's segments counts the finds and keeps
+the last ones for Python, which writes the log lines: a network thread never waits for a log.
+Limit: FINDS_MAX finds that Python has not taken; more are counted and not kept.
 Next: crc_check.pyx, scrub.pyx.
 """
 import os

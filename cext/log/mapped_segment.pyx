@@ -1,23 +1,24 @@
-"""A segment's files by one who does not own them: readers beside the broker.
+"""A segment's files, read by a process that does not own them.
 
-The log is as long as it is when it is opened; what is appended later is not seen. Records are read
-in pieces into the builder's room for them (pread): the copy stays in the core's own cache, where
-checksum and columns find it, which costs less than the faults of a map. A piece ends where a batch
-does; a batch that is larger than a piece is read whole. A file that somebody cuts short gives fewer
-bytes than it had: CutShort names the file then, nothing of the piece is given out, and no later read
-gives anything either.
+The length of the log is that at the time of opening; later appends are not visible. Records are
+read in pieces into the builder's buffer (pread): the copy stays in the core's own cache for the
+checksum and the columns, which costs less than the page faults of a map. A piece ends at the end of
+a batch; a batch that is larger than a piece is read whole. When another process truncates the file,
+a read returns too few bytes: it raises CutShort with the file's name and returns no part of the
+piece, and no later read returns any bytes either.
 
-Seeking looks at a few bytes far apart, in maps. A file that is cut short below its map raises SIGBUS
-at the next touch: every touch is made under a guard (mapguard.h) that lays zeros there, and
-afterwards the guard's count says that it happened. The log is not read again then, as above.
+Seeking reads a few bytes far apart, in maps. When a file is truncated below its map, the next
+access raises SIGBUS: every access runs under a guard (mapguard.h) that maps zeros there, and the
+guard's count shows afterwards that this happened. The log is not read again then, as above.
 
-An index is believed as the broker believes it: an offset's entry where the batch it points to
-begins at or before that offset, a time's entry where the batch it names has that time. Otherwise
-the search begins at the segment's start, and finds the same more slowly. They are mapped for one
-search, because the broker may cut or delete them any time.
+An index entry is used under the broker's conditions: an offset's entry when the batch at its
+position begins at or before that offset, a time's entry when its batch has that time. Otherwise the
+search begins at the segment's start, and finds the same result more slowly. The indexes are mapped
+for one search only, because the broker may truncate or delete them at any time.
 
-Nothing here is held longer than a call but the map itself: a segment that is deleted, or swapped
-by compaction, keeps its bytes for who has it open. Next on the data path: broker/scan/log_directory.py.
+Only the map itself lives longer than a call: a segment that is deleted, or swapped by compaction,
+keeps its bytes for the processes that have it open.
+Next on the data path: broker/scan/log_directory.py.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

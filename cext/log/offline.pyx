@@ -1,8 +1,8 @@
-"""The marks "this log cannot be used", and how many were ever set.
+"""The marks "this log cannot be used", and the number of their changes.
 
-Who remembers something that a usable log is part of (cext/network/response_cache.pyx) looks at the count
-instead of at every log. It is of the whole process: brokers beside each other forget a little more
-than they must, and nothing wrong is remembered.
+A cache whose entries depend on usable logs (cext/network/response_cache.pyx) checks the count
+instead of every log. The count belongs to the whole process: with several brokers in it a cache
+drops more entries than necessary, and never keeps a wrong one.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -12,13 +12,13 @@ cdef int64_t marks = 0
 
 
 cdef void mark_offline(int32_t* flag) noexcept nogil:
-    # The mark first: who has seen the new count must not take the log for a good one.
+    # The mark first: a reader of the new count must not take the log for a usable one.
     atomic_store_i32(flag, 1)
     atomic_add_i64(&marks, 1)
 
 
 cdef void mark_online(int32_t* flag) noexcept nogil:
-    """The log is usable again; what was remembered of it is not true any more either."""
+    """Marks the log as usable again; cached answers about it are wrong now, too."""
     atomic_store_i32(flag, 0)
     atomic_add_i64(&marks, 1)
 

@@ -1,11 +1,12 @@
-"""The scrub: sealed segments are read again now and then, so that damage is met while a good copy
-still exists, and not by the consumer who needs the bytes.
+"""The scrub: reads sealed segments again at intervals, to find damage while a good copy still
+exists and before a consumer needs the bytes.
 
-A turn checks some batches of one segment as a first read does (crc_check.pyx), through a descriptor
-of its own without read-ahead, and drops from the page cache what was not in it before: the records
-that consumers read stay where they are. What is in the page cache is checked there, and not on the
-disk. Bad bytes are told (damage.pyx) and from then on answered CORRUPT_MESSAGE, also in a segment
-that this process wrote. Which segment, when and how fast is decided in broker/storage/scrub.py.
+A turn checks some batches of one segment like a first read does (crc_check.pyx), through its own
+descriptor without read-ahead. It drops those pages from the page cache that were not in it before,
+so that records that consumers read stay there. Pages in the page cache are checked there, and not
+on the disk. Bad bytes are recorded (damage.pyx); from then on their fetches are answered
+CORRUPT_MESSAGE, also in a segment that this process wrote. broker/storage/scrub.py selects the
+segment, the time and the rate.
 """
 from libc.stdint cimport int64_t
 

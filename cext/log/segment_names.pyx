@@ -1,8 +1,8 @@
-"""What happens to the names of a segment's four files when it is dropped or replaced.
+"""Renames a segment's four files when the segment is dropped or replaced.
 
-Dropping begins with the .log: without it the others are nobody's. Replacing ends with it: where it
-has its new name, the others have theirs. A crash in between leaves names that cext/log/log_files.py
-knows what to do with. Next on the data path: cext/log/segment.pyx.
+Dropping begins with the .log: without it the other files belong to no segment. Replacing ends with
+the .log: when it has its new name, the others have theirs. A crash in between leaves names that
+cext/log/log_files.py repairs. Next on the data path: cext/log/segment.pyx.
 """
 from libc.stdio cimport snprintf
 
@@ -18,7 +18,7 @@ cdef enum:
 cdef int _rename(
     const char* stem, System* system, const char* suffix, const char* ending, const char* target
 ) noexcept nogil:
-    """A file that is not there is none to rename."""
+    """Renames a file; an absent file is no error."""
     cdef char source_path[PATH_BYTES_MAX]
     cdef char target_path[PATH_BYTES_MAX]
     cdef int status
