@@ -1,9 +1,9 @@
-"""One node: starts in stages, and stops the same way back.
+"""One node: starts in stages, and stops in the reverse order.
 
 Start: directories are locked, the metadata store opens, directories are checked against it, logs
 open (recovered where the last stop was unclean), listeners are bound, this node registers, becomes
 leader of its partitions, and serves. Repeating tasks come after that: they must not delay the first
-answer. Stop is the same backwards, from any stage, and leaves a mark that no recovery is needed.
+answer. A stop reverses the stages reached so far and leaves a mark that no recovery is needed.
 Next: stages/__init__.py.
 """
 
@@ -42,11 +42,11 @@ Reached = TypeVar("Reached", Opened, Loaded, Bound, Serving, Running)
 
 
 class NotStarted(RuntimeError):
-    """The node has not come that far."""
+    """The node has not reached the stage that the caller needs."""
 
 
 def open_embedded(directory: Path, wall_ms: Callable[[], int]) -> MetadataTree:
-    """The store of a node on its own: one file, every commit synced."""
+    """Opens the metadata store of a single node: one file that is synced at every commit."""
     return EmbeddedTree(directory, clock_ms=wall_ms)
 
 
@@ -86,7 +86,8 @@ class Node:
         self._stage: Stage = self._configured
 
     def start(self) -> None:
-        """Returns when clients are served. Raises CannotStart, with everything given back."""
+        """Returns when the node serves clients. Raises CannotStart after it has closed what it
+        had opened."""
         start = self._configured
         try:
             start.undo.callback(start.metrics.close)
@@ -105,7 +106,7 @@ class Node:
         start.metrics.ready()
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Stops the node cleanly."""
         self._undo(is_clean=True)
 
     def _give_up(self) -> None:
@@ -118,7 +119,7 @@ class Node:
         self.metrics.state = SHUTTING_DOWN
         self._configured.undo.close(is_clean)
 
-    # -- how far it has come --------------------------------------------------------------------
+    # -- the stages that the node has reached ---------------------------------------------------
 
     def _reached(self, wanted: type[Reached]) -> Reached:
         stage = self._stage
@@ -153,7 +154,7 @@ class Node:
         """Its repeating tasks."""
         return self._reached(Running)
 
-    # -- what commands and tests ask most ---------------------------------------------------------
+    # -- shortcuts for commands and tests ---------------------------------------------------------
 
     @property
     def config(self) -> BrokerConfig:

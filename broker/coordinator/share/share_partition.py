@@ -14,7 +14,7 @@ each offset is in one of Kafka's states:
 
 Neighbouring offsets of one kind are one Run. A change of state is asked for first (`acknowledge`,
 `release`, `expire`, `archived`): it gives a Change, whose batches are to be made durable; `finish`
-or `undo` follows. In between the offsets are pending: nobody else may change them. Handing out
+or `undo` follows. In between the offsets are pending: no other call may change them. Handing out
 (`acquire`) and a longer lock (renew) are not durable: after a crash such records are available.
 
 Plain state without a lock, a clock or I/O. Its limits: the records out at a time are those that
@@ -39,7 +39,7 @@ THROTTLE_COUNT_MIN = 2
 
 
 class StateBatch(NamedTuple):
-    """What is kept of a range of offsets, both ends included."""
+    """The durable state of a range of offsets, both ends included."""
 
     first: int
     last: int
@@ -48,7 +48,7 @@ class StateBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """A range that was handed out, and how often each record of it was by now."""
+    """A range of acquired records, and the delivery count of each of them."""
 
     first: int
     last: int
@@ -64,7 +64,7 @@ class Acknowledgement(NamedTuple):
 
 
 class Acquisition(NamedTuple):
-    """How much a member may be given, and on what terms."""
+    """The limits of one acquisition by a member."""
 
     member_id: str
     records_max: int
@@ -137,7 +137,7 @@ class SharePartition:
     """The state of one partition in one group."""
 
     def __init__(self, start: int, batches: Iterable[StateBatch] = ()) -> None:
-        """What was kept: between its ranges nothing was acknowledged."""
+        """Loads the durable state; offsets between its ranges were not acknowledged."""
         self.start = start
         self.end = start
         self.runs: list[Run] = []
@@ -160,7 +160,7 @@ class SharePartition:
         return self.end - self.start
 
     def complete_count(self) -> int:
-        """Of those, the ones that are done with."""
+        """The number of completed offsets between start and end."""
         return sum(
             run.size
             for run in self.runs
@@ -205,8 +205,8 @@ class SharePartition:
         left_out: Sequence[tuple[int, int]] = (),
     ) -> list[Acquired]:
         """Hands out what the log's batches (first and last offset) read from `offset` on hold.
-        Offsets in no batch do not exist any more, those in `left_out` are nobody's business: both
-        are archived."""
+        Offsets in no batch do not exist any more, and no member may receive those in `left_out`:
+        both are archived."""
         given: list[Acquired] = []
         at = max(offset, self.start)
         for first, last in batches:
@@ -371,7 +371,7 @@ class SharePartition:
                 )
 
     def release(self, member_id: str, delivery_max: int, dead_letters: bool = False) -> Change:
-        """The member is gone: what it was given is as if it had released it."""
+        """Releases the acquired records of a member that has left."""
         change = Change()
         for run in self.runs:
             if self._is_out(run) and run.member_id == member_id:
@@ -380,7 +380,7 @@ class SharePartition:
         return change
 
     def expire(self, now_ms: int, delivery_max: int, dead_letters: bool = False) -> Change:
-        """Locks that ran out."""
+        """Releases the records whose acquisition locks have expired."""
         change = Change()
         for run in self.runs:
             if self._is_out(run) and run.deadline_ms <= now_ms:
@@ -389,7 +389,7 @@ class SharePartition:
         return change
 
     def archived(self, first: int, last: int) -> Change:
-        """The dead letters of a range are written, or cannot be."""
+        """Archives a range whose dead letters were written or cannot be written."""
         change = Change()
         if last < self.start or not self.runs:
             return change
