@@ -66,10 +66,10 @@ cdef bint rows_have(const TxnRows* rows, const uint8_t* topic, int32_t topic_byt
 cdef bint rows_add(TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil
 
 cdef void connections_add(Connections* connections, uint64_t connection_id) noexcept nogil
-# A connection begins a transaction, when none is ongoing, or goes on with it. 0: nobody asks which.
+# A connection begins a transaction if none is ongoing, or continues it. 0: no connection to note.
 cdef void txn_takes_part(Txn* txn, uint64_t connection_id) noexcept nogil
-# Whether a connection began an earlier transaction and has no part in the newest.
+# Returns whether a connection began an earlier transaction and has no part in the newest.
 cdef bint txn_was_left_on(const Txn* txn, uint64_t connection_id) noexcept nogil
 
-# The value of its record in a state, behind what the buffer holds.
+# Appends the value of its record in a state to the buffer.
 cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil

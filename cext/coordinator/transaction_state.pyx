@@ -42,7 +42,7 @@ cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil:
 # -------------------------------------------------------------------------------- partitions
 
 cdef inline int _order(const TxnRows* rows, const TxnRow* row, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Below, at or above zero as the row comes before, is, or comes behind."""
+    """Returns a number below, equal to or above zero: the row is before, equal to, or behind."""
     cdef int found = memcmp(rows.names.data + row.name_at, topic, min(row.name_bytes, topic_bytes))
     if found == 0:
         found = row.name_bytes - topic_bytes
@@ -52,7 +52,7 @@ cdef inline int _order(const TxnRows* rows, const TxnRow* row, const uint8_t* to
 
 
 cdef inline int32_t _place(const TxnRows* rows, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Of the first row that is not before it."""
+    """Returns the position of the first row that is not before it."""
     cdef int32_t low = 0, high = rows.count, middle
     while low < high:
         middle = (low + high) // 2
@@ -106,7 +106,7 @@ cdef bint rows_have(const TxnRows* rows, const uint8_t* topic, int32_t topic_byt
 
 
 cdef int64_t _name_at(TxnRows* rows, int32_t place, const uint8_t* topic, int32_t topic_bytes) noexcept nogil:
-    """A topic's rows stand together and share its name; -1: no memory."""
+    """Adds a row. A topic's rows are adjacent and share its name. Returns -1 if memory ran out."""
     cdef TxnRow* beside
     cdef int32_t i
     cdef int64_t at

@@ -43,7 +43,7 @@ cdef struct TransactionCore:
     int32_t offsets_topic_bytes
     Secret secret
 
-# Makes partitions that are led here part of a producer's transaction, which they may be already.
+# Adds partitions that this node leads to a producer's transaction; some may belong to it already.
 # `verifications`: of their logs, begun before. When it gives True, no marker of an earlier transaction
 # has overtaken them. Inside an epoch. False: Python is to do it.
 cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t name_bytes, int64_t producer_id, int16_t producer_epoch, Partition** partitions, const int64_t* verifications, int32_t count) noexcept nogil

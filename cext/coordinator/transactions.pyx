@@ -138,7 +138,7 @@ cdef inline int64_t _next_step(TransactionCore* core) noexcept nogil:
     return atomic_add_i64(&core.step, 1)
 
 cdef Txn* _find(Shard* shard, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    """Under the shard's lock."""
+    """The caller holds the shard's lock."""
     cdef Txn* txn = <Txn*><intptr_t>int64_map_get(&shard.ids, hashed, 0)
     if txn == NULL or txn.key_bytes - KEY_HEAD_BYTES != name_bytes or (
             memcmp(txn_key(txn) + KEY_HEAD_BYTES, name, name_bytes) != 0):
@@ -178,7 +178,7 @@ cdef int32_t _java_hash(const uint8_t* p, int32_t n) noexcept nogil:
     return 0 if found == 0x80000000u else <int32_t>found
 
 cdef int32_t _offsets_index(TransactionCore* core, const uint8_t* group, int32_t group_bytes) noexcept nogil:
-    """The partition of a group's offsets; -1: Python is to say."""
+    """Returns the partition of a group's offsets; -1: Python must decide."""
     cdef int32_t count = atomic_load_i32(&core.offsets_partitions)
     cdef int32_t hashed = _java_hash(group, group_bytes)
     return hashed % count if count > 0 and hashed >= 0 else -1
@@ -217,13 +217,13 @@ cdef bint _read(TransactionCore* core, const Request* r, Asked* asked) noexcept 
     return not c.bad and cursor_left(&c) == 0 and asked.count > 0
 
 cdef inline Partition* _led(TransactionCore* core, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Inside an epoch: a partition that is led here and online, else NULL."""
+    """Returns, inside an epoch, a partition that is online and led by this node, else NULL."""
     cdef int16_t error
     cdef Partition* p = partition_by_name(core.table, topic, topic_bytes, index, &error)
     return p if p != NULL and error == ERROR_NONE and p.log != NULL else NULL
 
 cdef bint _is_led_here(TransactionCore* core, Asked* asked) noexcept nogil:
-    """Inside an epoch: finds every partition."""
+    """Finds every partition, inside an epoch."""
     cdef AskedRow* row
     cdef int32_t i
     for i in range(asked.count):
@@ -237,12 +237,12 @@ cdef bint _is_led_here(TransactionCore* core, Asked* asked) noexcept nogil:
 # -------------------------------------------------------------------------------- what grows
 
 cdef inline bint _is_prepared(const Txn* txn) noexcept nogil:
-    """An end that could not be carried out."""
+    """Returns whether the end of the id is decided but not complete."""
     return txn.state in (STATE_PREPARE_COMMIT, STATE_PREPARE_ABORT)
 
 cdef inline bint _takes_steps(const Txn* txn) noexcept nogil:
-    """Whether a native handler may take one: the partition is loaded, Python writes none, and no end
-    waits for its markers."""
+    """Returns whether a native handler may take a step: the partition is loaded, Python writes no
+    step, and no end waits for its markers."""
     return txn.leader_epoch != LOADING and txn.token == 0 and txn.producer_epoch >= 0 and (
         not _is_prepared(txn))
 
@@ -274,7 +274,7 @@ cdef bint _merge(Shard* shard, const Txn* txn, const Asked* asked) noexcept nogi
     return True
 
 cdef bint _append(TransactionCore* core, Shard* shard, const Txn* txn, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
-    """Whether the record is in the log, and counts."""
+    """Returns whether the record is in the log, and counts."""
     cdef int64_t offset
     cdef Buffer* b = &shard.batch
     cdef Partition* p = _led(core, core.topic, core.topic_bytes, txn.partition)
@@ -331,8 +331,8 @@ cdef bint _add(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked
 # -------------------------------------------------------------------------------- the end
 
 cdef bint _find_endings(TransactionCore* core, const Txn* txn, bint committed, Ending* endings, int32_t* found) noexcept nogil:
-    """Every partition, and a note for each that groups' offsets are in. `found` of them are there
-    also when it gives False."""
+    """Finds every partition, and makes a note for each with groups' offsets. It sets `found` to
+    their number also when it returns False."""
     cdef const TxnRow* row
     cdef const uint8_t* topic
     cdef Ending* at
@@ -354,7 +354,7 @@ cdef bint _find_endings(TransactionCore* core, const Txn* txn, bint committed, E
     return True
 
 cdef bint _write_markers(TransactionCore* core, Shard* shard, const Txn* txn, bint committed, Ending* endings, int64_t now_ms) noexcept nogil:
-    """Takes over the notes. Whether all are written."""
+    """Writes the markers and takes over the notes. Returns whether all are written."""
     cdef Buffer* b = &shard.batch
     cdef bint all_written = True
     cdef int64_t verification = BUMPING_MARKER if txn.client_version >= BUMPS_EPOCH else TRUSTED
@@ -387,7 +387,7 @@ cdef bint _write_markers(TransactionCore* core, Shard* shard, const Txn* txn, bi
     return all_written
 
 cdef bint _decide(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked, int64_t now_ms) noexcept nogil:
-    """The Prepare record. False: it is as it was."""
+    """Writes the Prepare record. Returns False if the id is unchanged."""
     cdef Txn before = txn[0]
     if asked.client_version >= BUMPS_EPOCH:
         txn.last_epoch = txn.producer_epoch
@@ -438,7 +438,7 @@ cdef bint _end(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noex
     return True
 
 cdef bint _carry_out(TransactionCore* core, Asked* asked, bint ends) noexcept nogil:
-    """Inside an epoch. False: Python is to do it."""
+    """The caller is inside an epoch. Returns False if Python must do it."""
     cdef int64_t hashed = _hash(core, asked.name, asked.name_bytes)
     cdef Shard* shard = _shard(core, hashed)
     cdef Txn* txn
@@ -496,10 +496,10 @@ cdef Partition* transaction_offsets_of(TransactionCore* core, const uint8_t* gro
     return _led(core, core.offsets_topic, core.offsets_topic_bytes, index)
 
 
-# -------------------------------------------------------------------------------- the lane
+# -------------------------------------------------------------------------------- the handler
 
 cdef void _write_partitions(Buffer* b, Request* r, bint flexible) noexcept nogil:
-    """The request's topics once more, each partition with its code."""
+    """Writes the request's topics again, each partition with its error code."""
     cdef Cursor c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
     cdef int32_t topics, partitions, size_bytes, i, k
     cdef const uint8_t* topic
@@ -525,7 +525,7 @@ cdef int _answer(Request* r, Response* out, const Asked* asked) noexcept nogil:
     cdef Buffer* b = &out.bytes
     cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
     response_begin(out, r.correlation_id, flexible)
-    buffer_i32(b, 0)                    # nobody is throttled
+    buffer_i32(b, 0)                    # never throttles
     if r.api_key == KEY_ADD_PARTITIONS:
         _write_partitions(b, r, flexible)
     else:
@@ -585,7 +585,7 @@ cdef void _add_name(Buffer* b, const Txn* txn) noexcept nogil:
     buffer_bytes(b, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
 
 cdef void _collect(TransactionCore* core, Buffer* b, int which, int64_t argument, int32_t leader_epoch) noexcept nogil:
-    """The names of the ids that match. PREPARED_IN opens every id of the partition."""
+    """Returns the names of the ids that match. PREPARED_IN opens every id of the partition."""
     cdef Shard* shard
     cdef Txn* txn
     cdef int64_t k
@@ -665,7 +665,7 @@ cdef struct Named:                  # the id of a name
     int32_t size_bytes
 
 cdef Named _named(TransactionCore* core, bytes name):
-    """Good as long as the caller holds `name`."""
+    """The result is valid as long as the caller holds `name`."""
     cdef Named named
     named.at = <const uint8_t*><const char*>name
     named.size_bytes = <int32_t>len(name)
@@ -674,7 +674,7 @@ cdef Named _named(TransactionCore* core, bytes name):
     return named
 
 cdef inline Txn* _locked(const Named* named) noexcept nogil:
-    """With the shard's lock, which the caller gives back; NULL: there is no such id."""
+    """Returns the id with its shard locked, which the caller unlocks; NULL: there is no such id."""
     pthread_mutex_lock(&named.shard.lock)
     return _find(named.shard, named.hashed, named.at, named.size_bytes)
 
@@ -741,7 +741,7 @@ cdef class TransactionLane(LaneHandle):
         free(self.core)
 
     cdef Txn* made(self, str name, transaction) except NULL:
-        """An id that is not in the table yet. Raises MemoryError, ValueError."""
+        """Adds an id that is not in the table yet. Raises MemoryError, ValueError."""
         cdef bytes raw = name.encode(), topic_name
         cdef bytes key = b"\0\0" + len(raw).to_bytes(2, "big") + raw
         cdef int32_t index
@@ -788,8 +788,8 @@ cdef class TransactionLane(LaneHandle):
             raise MemoryError
 
     def get(self, str name not None):
-        """(partition of __transaction_state, step, whether Python writes a step, transaction);
-        None: there is no such id."""
+        """Returns (partition of __transaction_state, step, whether Python writes a step,
+        transaction); None if there is no such id."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef Txn copy
@@ -871,7 +871,7 @@ cdef class TransactionLane(LaneHandle):
             txn_free(txn)
 
     def order(self, str name not None, int64_t step) -> bool:
-        """Whether the caller is to write the markers of an id that is prepared since `step`: once."""
+        """Returns, once, whether the caller must write the markers of an id prepared at `step`."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef bint ordered = False
@@ -898,7 +898,7 @@ cdef class TransactionLane(LaneHandle):
         return is_same
 
     def was_left_on(self, str name not None, uint64_t connection_id) -> bool:
-        """Whether a connection began an earlier transaction and has no part in the newest."""
+        """Returns whether a connection began an earlier transaction and is not in the newest."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef bint was_left
@@ -933,7 +933,7 @@ cdef class TransactionLane(LaneHandle):
             buffer_free(&b)
 
     def names(self) -> list:
-        """Every id."""
+        """Returns every id."""
         return self.names_of(EVERY, 0, 0)
 
     def late(self, int64_t now_ms) -> list:
@@ -942,15 +942,15 @@ cdef class TransactionLane(LaneHandle):
         return self.names_of(LATE, now_ms, 0)
 
     def unused(self, int64_t oldest_ms) -> list:
-        """Ids without a transaction that have not changed since oldest_ms."""
+        """Returns the ids without a transaction that have not changed since oldest_ms."""
         return self.names_of(UNUSED, oldest_ms, 0)
 
     def open(self, int32_t partition, int32_t leader_epoch) -> list:
-        """The partition was replayed: native handlers may serve its ids. Those that are prepared."""
+        """Lets native handlers serve the ids of a replayed partition; returns prepared ids."""
         return self.names_of(PREPARED_IN, partition, leader_epoch)
 
     def forget(self, int32_t partition) -> list:
-        """Another node coordinates the ids of the partition: they leave the table. Their names."""
+        """Removes the partition's ids, which another node coordinates; returns their names."""
         cdef Buffer b
         buffer_init(&b)
         try:
@@ -980,10 +980,10 @@ cdef class TransactionLane(LaneHandle):
 
     @property
     def count(self) -> int:
-        """How many ids are in the table."""
+        """Returns the number of ids in the table."""
         return atomic_load_i64(&self.core.id_count)
 
     @property
     def served(self) -> int:
-        """How many requests were answered here."""
+        """Returns the number of requests that the native handlers answered."""
         return atomic_load_i64(&self.core.served)
