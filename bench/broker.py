@@ -4,11 +4,11 @@
     python bench/broker.py [--quick] [--rows one,fetch,...] [--repeats N] [--kafka VERSION]
                            [--out DIR] [--data DIR] [--list] [--draw broker.json]
 
-Both brokers run side by side in their own processes and with the same durability. They are warmed
-alike, then each row of rows.py is measured `repeats` times, the two taking turns and changing who
-goes first, after memory was recycled. The table has medians with (smallest-largest), the ratio of
-medians, and the bar that the row is to reach. CPU is user and system time of the broker's process.
-README.md says how to repeat one row.
+Both brokers run side by side in their own processes, with the same durability and the same warm-up.
+Then the script measures each row of rows.py `repeats` times on each broker in turn; the order
+alternates, and memory is recycled before each run. The table has medians with (smallest-largest),
+the ratio of medians, and the bar that the row must reach. CPU is user and system time of the
+broker's process. README.md explains how to repeat one row.
 """
 
 import argparse

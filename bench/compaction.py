@@ -1,8 +1,9 @@
-"""A log for the cleaner: so many bytes over so many keys, and how long and how much a pass takes.
+"""Writes a log of a given size and number of keys, and measures the time and CPU of a cleaner pass.
 
-The records are made once, in batches of just below 64 KiB, each key once in a round of batches;
-rounds are sent until the bytes are there. A compaction lag keeps both cleaners away meanwhile; it
-is taken off, and the pass is over when cleaner-offset-checkpoint names the active segment.
+The script makes the records once, in batches of just below 64 KiB, each key once in a round of
+batches, and sends rounds until the log has its size. A compaction lag stops both cleaners.
+The script then removes the lag; the pass ends when cleaner-offset-checkpoint names the active
+segment.
 """
 
 import random

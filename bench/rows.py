@@ -1,8 +1,8 @@
-"""The rows of bench/broker.py: what is done, which figures are taken, the bar each should reach.
+"""The rows of bench/broker.py: the load of each, its measurements, and the bar that it must reach.
 
-A row measures one side and gives its figures. Rows of "os" and "fsync" find both brokers running,
-warm and with the topics of TOPICS; rows of "own" start and stop brokers themselves. A bar is held
-against ours / Kafka's of the medians, or against our own figure where it says `own`.
+A row measures one side and returns its numbers. For rows of "os" and "fsync" both brokers already
+run, warm and with the topics of TOPICS; rows of "own" start and stop brokers themselves. A bar
+applies to the ratio of the medians (ours / Kafka's), or to our own number if it says `own`.
 """
 
 import contextlib
