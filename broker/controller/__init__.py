@@ -1,4 +1,4 @@
-"""Who decides about topics and leaders. One node is a cluster of one: its controller is itself.
+"""The controller: topics, leaders and features. A single node is its own controller.
 
 Read topic_names.py, then topics.py.
 """

@@ -1,4 +1,4 @@
-"""Topics that Metadata was asked for and that do not exist: created after the answer.
+"""Creates the absent topics that Metadata requests name, after the answer.
 
 Kafka's DefaultAutoTopicCreationManager does the same: the first answer is
 UNKNOWN_TOPIC_OR_PARTITION, whatever comes of the creation; clients ask again, as they do while any
@@ -52,7 +52,7 @@ class AutoTopicCreation:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Names that wait are not created."""
+        """Stops; the names that still wait are not created."""
         with self._lock:
             self._stopped = True
             thread = self._thread

@@ -169,7 +169,8 @@ class ConfigChanges:
 
 
 def notes_of(tree: MetadataTree, entity: str) -> list[Operation]:
-    """What tells others, where there may be others, that a configuration changed."""
+    """Returns the operations that notify other nodes, on a shared tree, of a changed
+    configuration."""
     if not tree.is_shared:
         return []
     note = znodes.ConfigChange(entity).encode()
@@ -177,8 +178,8 @@ def notes_of(tree: MetadataTree, entity: str) -> list[Operation]:
 
 
 def follower(config: DynamicConfig, began: ClusterState) -> Callable[[ClusterState], None]:
-    """Brings what others altered for brokers into force; `began` is the state that is loaded. To
-    be told of every state."""
+    """Returns a function that applies the broker configurations that other nodes altered; call it
+    with every new state. `began`: the loaded state."""
     before = {path: texts for path, texts in began.configs.items() if _is_broker(path)}
 
     def apply(state: ClusterState) -> None:
@@ -239,9 +240,9 @@ def _check_thread_count(name: str, asked: int, now: int) -> None:
 
 
 def check_value(name: str, setting: Setting | None, text: str) -> None:
-    """Kafka's words for a value that is not allowed, which its tools' users look for."""
+    """Raises InvalidConfig for an invalid value, in Kafka's wording: users search for it."""
     if setting is None:
-        return  # who knows the scope says what an unknown name means
+        return  # the caller for the scope handles an unknown name
     try:
         parse_value(setting, text)
     except ConfigError as error:

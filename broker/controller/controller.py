@@ -1,4 +1,4 @@
-"""The controller's own thread: what it does when others write to a tree that is shared.
+"""The controller's own thread: it reacts when other nodes or tools write to a shared tree.
 
     a session begins          this node registers again (server/membership.py), the seat is taken
     the seat is free          it is taken, under the next controller epoch
@@ -9,7 +9,7 @@
                               when every broker has seen them
 
 Each change names the version of /controller_epoch, so that a controller that another has replaced
-changes nothing. A node on its own has nobody who writes besides it, and no such thread.
+changes nothing. A single node is the only writer of its tree and has no such thread.
 
 What cannot be done now (no connection, another writer) is tried again every second.
 """
@@ -84,8 +84,8 @@ class Controller:
             self._thread.join(STOP_S)
 
     def apply(self, _state: ClusterState) -> None:
-        """Told of each state; returns at once. A state that this thread has made itself calls for
-        nothing: what others did meanwhile is told by their watches."""
+        """Takes each new state; returns at once. A state that this thread has made itself needs no
+        work: watches report the changes of other writers."""
         if threading.current_thread() is not self._thread:
             self._wake.set()
 

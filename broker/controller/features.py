@@ -58,7 +58,7 @@ FEATURES = (
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that somebody wants to agree on."""
+    """A requested level of a feature."""
 
     name: str
     level: int
@@ -140,7 +140,7 @@ class Features:
             except MultiFailed as failed:
                 if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                     raise failed.error from None
-                continue  # another node was quicker
+                continue  # another node was faster
             self._load()
             return
         raise StoreUnavailable(f"other nodes changed features {ATTEMPTS_MAX} times meanwhile")

@@ -1,4 +1,4 @@
-"""Bringing partitions to life: the state of those that somebody else, or a crash, left without.
+"""Writes the first state of partitions that another program, or a crash, left without one.
 
 `kafka-topics --zookeeper` writes a topic's assignment and no more; so does this broker, of a topic
 that is larger than one multi. The controller gives such a topic its id, and each partition that has
@@ -62,7 +62,7 @@ def give_ids(
         try:
             tree.set(znodes.topic_path(topic.name), data, topic.assignment_version)
         except (BadVersion, NoNode):
-            pass  # somebody wrote it meanwhile: it is read again, and looked at again
+            pass  # another writer changed it meanwhile: it is read and checked again
     changed = {*state.without_id, *(topic.name for topic in lost)}
     if changed:
         reader.refresh_topics(changed)

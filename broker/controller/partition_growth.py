@@ -1,7 +1,7 @@
 """CreatePartitions: more partitions for a topic, never fewer.
 
 The new assignment and the nodes of the new partitions go into one multi, which names the version
-of the assignment that it was worked out from: of two who add at once, one is told to ask again.
+of the previous assignment: of two concurrent requests one fails, and its client retries it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The broker at the service of plugins that run inside it: hooks/services.py says what."""
+"""The broker's implementation of the services for plugins, which hooks/services.py defines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Deleting topics: asked for, carried out, and finished after a crash.
+"""Deletes topics, and finishes a deletion after a crash.
 
-    1  a marker below /admin/delete_topics says that the topic is on its way out
+    1  a marker below /admin/delete_topics marks the topic for deletion
     2  its logs leave service and their directories are renamed to `-delete`
     3  the checkpoints are written without it: a later topic of the same name starts afresh
     4  its nodes, its configuration and the marker go in one multi
@@ -98,7 +98,7 @@ class TopicDeletion:
         return True
 
     def _carry_out(self, names: Sequence[str]) -> None:
-        self._reader.refresh_topics(names)  # who hosts a marked topic drops its logs
+        self._reader.refresh_topics(names)  # the node that hosts a marked topic drops its logs
         self._logs_dropped()
         self._remove(names)
 

@@ -1,4 +1,4 @@
-"""Which names a topic may have.
+"""Checks the names of topics.
 
 A topic's name is a directory name, a path of the metadata tree and part of metric names: 1 to 249
 letters of `a-z A-Z 0-9 . _ -`, not `.` or `..`. Two names that differ in `.` and `_` only would be

@@ -1,9 +1,9 @@
-"""Making topics: checks, placement, and one multi in the metadata tree.
+"""Creates topics: checks, placement, and one multi in the metadata tree.
 
 A topic is made whole or not at all: its assignment, its configuration and the state of every
 partition (leader, epoch 0, ISR) go into one multi. Where ZooKeeper takes no multi of that size the
-rest comes after it (new_partitions.py). Who hosts the partitions is told by the change
-of the tree's state, before the caller is answered.
+rest comes after it (new_partitions.py). The change of the tree's state notifies the nodes that
+host the partitions, before the caller gets its answer.
 """
 
 from __future__ import annotations

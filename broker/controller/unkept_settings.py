@@ -1,4 +1,4 @@
-"""Settings whose promise this node cannot keep, and settings that an alteration overrides.
+"""Settings that this node cannot fulfil, and settings that an altered value overrides.
 
 One line each, logged at WARNING when the node starts: the setting, its value, where it was given,
 and what holds instead.
@@ -49,7 +49,7 @@ def warn(dynamic: DynamicConfig, state: ClusterState) -> None:
 
 
 def unkept(dynamic: DynamicConfig) -> list[str]:
-    """Numbers of replicas that somebody asked for and that partitions do not have."""
+    """Returns the settings that request more replicas than partitions have."""
     lines = []
     for name, instead in UNKEPT.items():
         given = dynamic.layers.given(BROKER_SETTINGS[name])
