@@ -9,8 +9,8 @@ from typing import Any
 from kazoo.client import KazooClient
 
 CONNECT_AGAIN = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
-# A server that is just starting may take a connection and never answer on it: a third of the
-# session leaves time for another attempt before it is over.
+# A starting server may accept a connection and never answer on it: a limit of a third of the
+# session leaves time for another attempt before the session expires.
 HANDSHAKES_A_SESSION = 3
 
 

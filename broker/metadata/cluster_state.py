@@ -1,6 +1,6 @@
-"""What the cluster looks like: brokers, topics, partitions, configurations, as one frozen value.
+"""The state of the cluster: brokers, topics, partitions, configurations, as one frozen value.
 
-`ClusterState` never changes; who holds one sees one moment. `ClusterStateReader` loads it from a
+A `ClusterState` never changes: it shows one moment. `ClusterStateReader` loads it from a
 tree and replaces it when the tree changes. Brokers, the list and the assignment of topics, the
 controller and the notes of configuration changes are watched. Partition states are not (a watch
 for each of many thousands would cost more than it tells): their writer calls `refresh_topics`, and
@@ -149,7 +149,7 @@ def _topics_in(nodes: list[Node]) -> dict[str, list[Node]]:
 
 
 class ClusterStateReader:
-    """Keeps `state` current. Any thread may read it; `listener` is told of each new state."""
+    """Keeps `state` current. Any thread may read it; `listener` is called with each new state."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class ClusterStateReader:
         self.load()
 
     def on_change(self, listener: Callable[[ClusterState], object]) -> None:
-        """`listener` is told of each new state from here on, in place of any other."""
+        """Calls `listener` with each new state from here on, in place of any other."""
         self._listener = listener
 
     def load(self) -> ClusterState:
@@ -205,7 +205,7 @@ class ClusterStateReader:
             return self._publish(state)
 
     def refresh_topics(self, names: Iterable[str]) -> ClusterState:
-        """Read these topics anew: after own writes, or when told that others wrote."""
+        """Reads these topics again: after own writes, or after a note of another writer."""
         with self._lock:
             known = self.state
             deleting = self._marked(self._names(znodes.DELETE_TOPICS_PATH))

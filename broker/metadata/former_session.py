@@ -1,8 +1,8 @@
 """The number of this node's last session in ZooKeeper, in its first log directory.
 
-`zookeeper.session` holds `version=0` and `session=0x...`. Who holds the directory's lock and finds
-the number knows that its session is of a process that is gone: what it registered is ours to
-remove, long before ZooKeeper lets the session expire. The file is replaced before a new session
+`zookeeper.session` holds `version=0` and `session=0x...`. This process holds the directory's lock,
+so the process of that session has ended: this node may remove the registrations of that session,
+long before ZooKeeper lets it expire. The file is replaced before a new session
 registers anything. It may be lost or torn by a power cut: then nothing is known of a former
 session, and a registration that is still there has to expire first.
 """

@@ -1,6 +1,6 @@
 """Writing partition states so that the other nodes of a shared tree read them.
 
-Nobody watches partition states (cluster_state.py says why). A multi that writes some therefore ends
+Partition states have no watches (cluster_state.py has the reason). A multi that writes some ends
 with a note in /isr_change_notification, as Kafka's leaders write it: its sequential node names the
 partitions. Every node watches that directory and reads the topics of new notes. The controller
 removes notes when every node has seen them. A store of one node needs no notes.

@@ -34,7 +34,7 @@ DATA_BYTES_MAX = 0xFFFFF - PATH_BYTES_MAX - 1024
 
 
 class MetadataError(Exception):
-    """Base of everything the room raises."""
+    """Base class of all errors of this package."""
 
 
 class InvalidPath(MetadataError):
@@ -296,7 +296,7 @@ class MetadataTree(ABC):
 
     @abstractmethod
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The watch stays also when the node is not there: it is told of the creation."""
+        """The watch stays also when the node does not exist: its creation fires the watch."""
 
     @abstractmethod
     def children(self, path: str, watch: Watch | None = None) -> list[str]:

@@ -28,7 +28,7 @@ WATCHES_MAX = 1_000_000
 
 
 class TooManyWatches(RuntimeError):
-    """Somebody registers without end; forgetting watches silently would be worse."""
+    """The limit of registered watches is reached; to drop watches silently would be worse."""
 
 
 class Calls:
