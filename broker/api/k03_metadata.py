@@ -56,9 +56,10 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
 
 
 def lasting(answer: Struct) -> int:
-    """Answers without an error last: they are made of cluster state and of which logs are offline,
-    and who asked has no part in them but by the listener. Whoever asks next may make what is
-    missing."""
+    """Returns whether the response cache may keep `answer`: 0 if any code in it is an error.
+
+    A response depends on the cluster state, the offline logs and the listener, not on the client.
+    An error is not cached, because the next request may create the missing topic."""
     codes = [answer.errorCode]
     for topic in answer.topics:
         codes.append(topic.errorCode)

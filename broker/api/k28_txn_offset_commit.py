@@ -2,8 +2,8 @@
 
 The group's partition of __consumer_offsets must be part of the transaction: the coordinator of
 transactions is asked, as for produced batches. Until the marker comes the offsets stay apart, and
-who asks for stable offsets is told to wait. What is plain does not come here, once the group has
-taken a commit and the log knows the transaction: cext/coordinator/offset_commit.pyx answers it.
+a request for stable offsets is answered with a retriable error. After the group has accepted a
+commit and the log knows the transaction, cext/coordinator/offset_commit.pyx answers plain requests.
 
 v2 leader epochs; v3 flexible, generation and member are checked; v4 TRANSACTION_ABORTABLE; v5 the
 partition is added to the transaction here (KIP-890), without AddOffsetsToTxn; v6 topic ids.

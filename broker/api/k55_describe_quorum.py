@@ -1,4 +1,4 @@
-"""DescribeQuorum (55), versions 0-2: who keeps the cluster's metadata, and how far each has come.
+"""DescribeQuorum (55), versions 0-2: the voters of the cluster's metadata and their offsets.
 
 There is no KRaft quorum. The controller is answered as the one voter and leader of
 `__cluster_metadata`, partition 0; the number of the metadata store's last commit stands for the end

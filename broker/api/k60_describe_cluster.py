@@ -1,7 +1,7 @@
 """DescribeCluster (60), versions 0-2: the brokers as this listener knows them, and the controller.
 
-With no authorizer everything is allowed: the operations that are told, when asked for, are all
-that a cluster has.
+With no authorizer everything is allowed: a request for the allowed operations receives all
+operations of a cluster.
 
 v1 endpoint type (1 brokers; 2 controllers, which have no listeners here); v2 fenced brokers, of
 which there are none.

@@ -35,8 +35,8 @@ def _keep(
 def forgetting(
     kept: KeptAnswers, apply: Callable[[ClusterState], object]
 ) -> Callable[[ClusterState], None]:
-    """`apply`, around which all kept answers go: before it those of the state until now, after it
-    those that were made of the new state and of logs that were still being opened."""
+    """Wraps `apply` to clear the response cache before and after it. The second time removes
+    responses that were made of the new state while its logs were still being opened."""
 
     def changed(state: ClusterState) -> None:
         kept.forget()

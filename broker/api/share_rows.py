@@ -82,7 +82,7 @@ def unknown_members(request: Struct) -> str:
 
 
 class Leaders:
-    """Tells who leads instead, beside the partitions that are answered so."""
+    """Collects the present leaders of partitions that this broker does not lead."""
 
     def __init__(self, call: Call[ShareContext]) -> None:
         self._call = call

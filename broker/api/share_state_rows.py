@@ -31,9 +31,9 @@ def answered(
     at_once: bool = False,
     of_topics: bool = True,
 ) -> Struct | Later:
-    """A row for each partition of the request, when all of them are told; `at_once`: `part` gives
-    what is in the row and does not call `done`. Without `of_topics` a partition that is not there
-    is one that has no state."""
+    """Answers with a row for each partition of the request when all rows are known. `at_once`:
+    `part` returns the fields of the row and does not call `done`. Without `of_topics` a partition
+    that does not exist counts as one without a state."""
     from barnabas.coordinator.share.share_state import ShareKey
 
     if not request.groupId:
