@@ -1,7 +1,7 @@
 """Every error code of the protocol as a named exception.
 
-Packages raise these; barnabas.api puts the code into the answer, and cext speaks in codes alone.
-A retriable error may go away by itself: clients try again after refreshing what they know.
+Packages raise these errors; barnabas.api puts the code into the response. cext uses codes alone.
+A retriable error may be temporary: clients retry the request, usually with new metadata.
 """
 
 MESSAGE_LETTERS_MAX = 2000  # with 4 bytes a letter far below the 32,767 bytes of a short string
@@ -9,8 +9,8 @@ NONE = 0  # the code of success; no exception carries it
 
 
 class _NameOnTheWire:
-    """UNKNOWN_TOPIC_OR_PARTITION of UnknownTopicOrPartition; made when it is asked for, as a start
-    asks for none of the hundred and more."""
+    """Kafka's name of the error: UNKNOWN_TOPIC_OR_PARTITION for UnknownTopicOrPartition. It is made
+    at each access, because a start needs none of the more than a hundred names."""
 
     def __get__(self, error: object, cls: type) -> str:
         capitals = [f"_{c}" if c.isupper() else c.upper() for c in cls.__name__]
@@ -18,8 +18,8 @@ class _NameOnTheWire:
 
 
 class KafkaError(Exception):
-    """Base of all errors that the wire has a code for. `str` gives what was passed, or the
-    meaning of the code."""
+    """Base class of all errors with a code of the protocol. `str` returns the message, by default
+    the meaning of the code."""
 
     code: int
     meaning: str
@@ -31,7 +31,8 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        """What a response says; longer texts, which quote a name of the request, are cut."""
+        """The error message of a response, cut after MESSAGE_LETTERS_MAX letters: it may quote a
+        long name of the request."""
         text = str(self.args[0])
         if len(text) <= MESSAGE_LETTERS_MAX:
             return text
@@ -39,7 +40,7 @@ class KafkaError(Exception):
 
 
 class RetriableError(KafkaError):
-    """Base of the errors that may go away by themselves."""
+    """Base class of the temporary errors, after which a client may retry."""
 
     retriable = True
 
@@ -738,7 +739,7 @@ ERRORS: dict[int, type[KafkaError]] = {
 
 
 def error_of(code: int) -> type[KafkaError]:
-    """The class of a code; of one that is not known, UnknownServerError, as clients take it.
+    """Returns the class of a code; UnknownServerError for an unknown code, as clients do.
 
     Raises ValueError for 0, which is no error."""
     if code == NONE:
@@ -747,7 +748,7 @@ def error_of(code: int) -> type[KafkaError]:
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of a code: NONE, OFFSET_OUT_OF_RANGE, ...; UNKNOWN_CODE_n when there is none."""
+    """Returns Kafka's name of a code: NONE, OFFSET_OUT_OF_RANGE, ...; UNKNOWN_CODE_n for others."""
     if code == NONE:
         return "NONE"
     return ERRORS[code].name if code in ERRORS else f"UNKNOWN_CODE_{code}"
