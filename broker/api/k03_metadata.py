@@ -56,7 +56,7 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
 
 
 def lasting(answer: Struct) -> int:
-    """Returns whether the response cache may keep `answer`: 0 if any code in it is an error.
+    """Returns the count of error codes in `answer`, or 0 if the cache must not keep it.
 
     A response depends on the cluster state, the offline logs and the listener, not on the client.
     An error is not cached, because the next request may create the missing topic."""
