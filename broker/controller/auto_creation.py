@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.config import DynamicConfig
 from barnabas.controller.internal_topics import internal_topic
 from barnabas.controller.topics import NewTopic, TopicController
@@ -46,7 +47,7 @@ class AutoTopicCreation:
                 return
             self._waiting[name] = None
             if self._thread is None:
-                self._thread = threading.Thread(
+                self._thread = NamedThread(
                     target=self._run, name="auto-topic-creation", daemon=True
                 )
                 self._thread.start()

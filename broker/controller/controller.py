@@ -20,6 +20,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.controller.new_partitions import KnownId, begin_partitions, give_ids, stateless
 from barnabas.controller.topic_deletion import TopicDeletion
 from barnabas.metadata import znodes
@@ -70,7 +71,7 @@ class Controller:
         self._said = ""
         self._stopping = False
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+        self._thread = NamedThread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
         self._wake.set()

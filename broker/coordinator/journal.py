@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle, SegmentInfo
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.key_hash import java_hash
 from barnabas.cext.record.records import CorruptRecords, Record, parse_header
@@ -373,7 +374,7 @@ class CoordinatorLog:
             self._to_load.extend(full)
             if self._loader is None and not self._stopping:
                 name = f"{self.topic}-loader"
-                self._loader = threading.Thread(target=self._load_all, name=name, daemon=True)
+                self._loader = NamedThread(target=self._load_all, name=name, daemon=True)
                 self._loader.start()
 
     def _load_if_empty(self, index: int) -> bool:

@@ -17,6 +17,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from barnabas.cext.memory.threads import NamedThread
+
 log = logging.getLogger("barnabas.rounds")
 
 HERE_MAX = 16
@@ -116,7 +118,7 @@ class Rounds:
         if self._stopping or self._running:
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = NamedThread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         else:
             self._changed.notify()

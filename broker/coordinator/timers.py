@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.server.clock import Clock
 
 log = logging.getLogger("barnabas.timers")
@@ -75,7 +76,7 @@ class Timers:
             first = not self._heap or timer < self._heap[0]
             heapq.heappush(self._heap, timer)
             if self._thread is None and not self._stopping:
-                self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
+                self._thread = NamedThread(target=self._run, name="timers", daemon=True)
                 self._thread.start()
             elif first:
                 self._changed.notify()

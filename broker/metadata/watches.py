@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.metadata.tree import (
     EventType,
     SessionLost,
@@ -36,7 +37,7 @@ class Calls:
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[tuple[Callable, object] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = NamedThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def put(self, function: Callable[..., object], argument: object) -> None:

@@ -32,6 +32,7 @@ from kazoo.protocol.states import EventType as KazooEvent
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.config.zookeeper import ZooKeeperSettings
 from barnabas.metadata.former_session import FormerSession
 from barnabas.metadata.tree import (
@@ -268,7 +269,7 @@ class ZooKeeperTree(MetadataTree):
             self._changed.notify_all()
             self._tell(SessionState.LOST)
         # kazoo waits for its threads, which may be waiting for a server that is not there.
-        stopping = threading.Thread(target=self._stop_client, name="zookeeper-close", daemon=True)
+        stopping = NamedThread(target=self._stop_client, name="zookeeper-close", daemon=True)
         stopping.start()
         stopping.join(patience_s)
         self._calls.stop()

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.server.clock import Clock
 
 log = logging.getLogger("barnabas.background")
@@ -57,7 +58,7 @@ class Background:
                     row.due_ns = due_in(period_ms())
                     self._ran.notify_all()
 
-        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread = NamedThread(target=run, name=name, daemon=True)
         row = _Task(thread, due_in(period_ms() if first_ms is None else first_ms))
         self._tasks.append(row)
         self._rings.append(alarm.ring)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.cext.fetch.interception import RewriteJob, RewriteQueue
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.produce.decode import DecodeJob
 from barnabas.cext.record.records import CorruptRecords
 from barnabas.config import TopicConfig
@@ -96,7 +97,7 @@ class Interceptors:
         if self._threads:
             return
         for number in range(FETCH_THREADS):
-            thread = threading.Thread(
+            thread = NamedThread(
                 target=self._run, args=(queue,), name=f"fetch-interceptors-{number}", daemon=True
             )
             self._threads.append(thread)

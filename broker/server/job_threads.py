@@ -4,9 +4,10 @@ Each thread runs one job after the other until the queue is closed.
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
+
+from barnabas.cext.memory.threads import NamedThread
 
 log = logging.getLogger("barnabas.jobs")
 
@@ -31,9 +32,7 @@ class JobThreads(Generic[Job]):
         assert count > 0
         self._name, self._queue, self._carry_out = name, queue, carry_out
         names = [name] if count == 1 else [f"{name}-{at}" for at in range(count)]
-        self._threads = [
-            threading.Thread(target=self._run, name=each, daemon=True) for each in names
-        ]
+        self._threads = [NamedThread(target=self._run, name=each, daemon=True) for each in names]
 
     def start(self) -> None:
         for thread in self._threads:

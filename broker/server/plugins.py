@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.config.layers import Layers, value_in_force
 from barnabas.config.settings import BROKER_SETTINGS
@@ -387,9 +388,7 @@ class Plugins:
             return
         self._events.put((hook, arguments))
         if self._teller is None:
-            self._teller = threading.Thread(
-                target=self._tell_all, name="plugin-events", daemon=True
-            )
+            self._teller = NamedThread(target=self._tell_all, name="plugin-events", daemon=True)
             self._teller.start()
 
     def _tell_all(self) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.network.reactor import Reactor
 from barnabas.cext.network.request_queue import PendingRequest
 
@@ -52,7 +53,7 @@ class RequestHandlers:
             self._wanted_count = thread_count
             while len(self._threads) < thread_count:
                 name = f"request-handler-{len(self._threads)}"
-                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread = NamedThread(target=self._run, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
             surplus = len(self._threads) - thread_count

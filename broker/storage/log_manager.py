@@ -23,6 +23,7 @@ from barnabas.cext.log.log_handle import LogError, LogHandle, LogSettings, Segme
 from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.memory.threads import name_this_thread
 from barnabas.config import DynamicConfig, TopicConfig
 from barnabas.storage import checkpoints as files
 from barnabas.storage import partition_dirs
@@ -213,7 +214,10 @@ class LogManager:
             from concurrent.futures import ThreadPoolExecutor
 
             threads = self._config.integer("num.recovery.threads.per.data.dir")
-            with ThreadPoolExecutor(threads * len(self._dirs), "log-recovery") as pool:
+            name = "log-recovery"
+            with ThreadPoolExecutor(
+                threads * len(self._dirs), name, name_this_thread, (name,)
+            ) as pool:
                 opening = [pool.submit(self._try_to_open, row, wanted[row.name]) for row in found]
                 for row, done in zip(found, opening, strict=True):
                     self._keep_or_report(row, done.result())

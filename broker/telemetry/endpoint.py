@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from barnabas.cext.memory.threads import NamedThread
+
 log = logging.getLogger("barnabas.metrics")
 
 REQUEST_BYTES_MAX = 8192
@@ -80,7 +82,7 @@ class Endpoint:
             raise
         self.host = host
         self.port: int = self._socket.getsockname()[1]
-        self._acceptor = threading.Thread(target=self._accept, name="metrics", daemon=True)
+        self._acceptor = NamedThread(target=self._accept, name="metrics", daemon=True)
 
     @property
     def address(self) -> str:
@@ -112,7 +114,7 @@ class Endpoint:
                     time.sleep(0.1)
                 continue
             client.settimeout(REQUEST_S_MAX)
-            thread = threading.Thread(
+            thread = NamedThread(
                 target=self._serve, args=(client,), name="metrics-client", daemon=True
             )
             with self._lock:

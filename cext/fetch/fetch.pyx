@@ -27,7 +27,6 @@ A delayed fetch first registers its watches, then reads the partitions' state ag
 This module keeps no Partition pointer: each look enters an epoch of its own. Slices hold
 their segments; a request that continues to wait releases them.
 """
-import threading
 
 cimport cython
 from libc.stdint cimport int16_t, uint8_t
@@ -36,6 +35,7 @@ from libc.string cimport memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.codec.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_of, cursor_take, cursor_uvarint,
 )
@@ -677,8 +677,8 @@ cdef class FetchLane(LaneHandle):
 
     def start(self, int thread_count=2):
         """Enables the threads that read old data into memory; else sendfile waits for the disk."""
-        for _ in range(thread_count):
-            thread = threading.Thread(target=self.read_cold_ranges, name="cold-reads", daemon=True)
+        for i in range(thread_count):
+            thread = NamedThread(target=self.read_cold_ranges, name=f"cold-reads-{i}", daemon=True)
             self.threads.append(thread)
             cold_expect_thread(self.core.cold)
             thread.start()

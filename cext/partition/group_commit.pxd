@@ -35,6 +35,8 @@ cdef struct CommitQueue:
     CommitItem* tail
     int32_t depth
     int32_t forgetting
+    int32_t idle_count      # threads that wait for work
+    int32_t started_count   # threads, ever
     bint closed
     int64_t asked           # counters, under the lock
     int64_t flushes
@@ -55,3 +57,5 @@ cdef class GroupCommit:
     cdef readonly int thread_count
     cdef readonly str name
     cdef Epochs epochs
+    cdef int named_count
+    cdef int start_one(self) except -1

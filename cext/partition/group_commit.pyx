@@ -3,18 +3,19 @@
 A produce with acks=all, a fetch that has reached unflushed bytes and waits in Python request the
 flush of a log. A flush thread takes the log from the queue, calls log_flush and calls `done` of the
 owner, which moves the high watermark and wakes the waiting requests. The threads are Python threads
-that enter the native loop of this module once and hold no GIL until the queue is closed.
+that hold the GIL only to start one more: a directory begins with one thread, and a thread that finds
+several items in the queue while no thread is idle starts the next, up to thread_count.
 
 Durability: an item's `done` is called with 0 only after an fdatasync that began after the last
 request that it covers. After an error the log stays offline; later requests for it fail.
 Order of locks: the queue's lock is taken last and nothing else is taken while it is held.
 Next on the data path: cext/log/log.pyx below, cext/partition/partitions.pyx above.
 """
-import threading
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.log.log cimport log_flush
 from barnabas.cext.memory.condition cimport (
     condition_init, monotonic_now_ns, pthread_cond_broadcast, pthread_cond_destroy,
@@ -87,7 +88,9 @@ cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil:
     pthread_mutex_unlock(&queue.lock)
 
 
-cdef void _flush_until_closed(CommitQueue* queue) noexcept nogil:
+cdef bint _flush_until_closed(CommitQueue* queue, int32_t threads_max) noexcept nogil:
+    """True: the queue needs one more thread, which counts already; the caller starts it and calls
+    again. False: the queue is closed and empty."""
     cdef CommitItem* item
     cdef Log* log
     cdef int64_t began_ns, took_ns
@@ -95,10 +98,16 @@ cdef void _flush_until_closed(CommitQueue* queue) noexcept nogil:
     pthread_mutex_lock(&queue.lock)
     while True:
         while queue.head == NULL and not queue.closed:
+            queue.idle_count += 1
             pthread_cond_wait(&queue.work, &queue.lock)
+            queue.idle_count -= 1
         item = queue.head
         if item == NULL:
             break                           # closed, and what was asked for before is done
+        if queue.depth > 1 and queue.idle_count == 0 and queue.started_count < threads_max:
+            queue.started_count += 1
+            pthread_mutex_unlock(&queue.lock)
+            return True
         queue.head = item.next
         if queue.head == NULL:
             queue.tail = NULL
@@ -124,6 +133,7 @@ cdef void _flush_until_closed(CommitQueue* queue) noexcept nogil:
             if queue.forgetting:
                 pthread_cond_broadcast(&queue.idle)
     pthread_mutex_unlock(&queue.lock)
+    return False
 
 
 cdef class GroupCommit:
@@ -147,20 +157,33 @@ cdef class GroupCommit:
         self.threads = []
 
     def start(self):
-        """Starts the threads; once."""
+        """Starts the first thread; once."""
         if self.threads:
             raise RuntimeError("started already")
-        for i in range(self.thread_count):
-            thread = threading.Thread(
-                target=self._run, name=f"flush-{self.name}-{i}", daemon=True
-            )
-            self.threads.append(thread)
+        self.queue.started_count = 1
+        self.start_one()
+        if not self.threads:
+            raise RuntimeError("the system starts no more threads")
+
+    cdef int start_one(self) except -1:
+        """Starts the next thread. When the system has none to give, the running ones do the work."""
+        name = f"flush-{self.name}-{self.named_count}"
+        self.named_count += 1
+        thread = NamedThread(target=self._run, name=name, daemon=True)
+        try:
             thread.start()
+        except RuntimeError:
+            return 0
+        self.threads.append(thread)         # before this thread ends: stop() joins it too
+        return 0
 
     def _run(self):
-        cdef CommitQueue* queue = self.queue
-        with nogil:
-            _flush_until_closed(queue)
+        cdef bint needs_thread = True
+        while needs_thread:
+            with nogil:
+                needs_thread = _flush_until_closed(self.queue, self.thread_count)
+            if needs_thread:
+                self.start_one()
 
     def stop(self):
         """Flushes what was asked for, then ends the threads. Later asks do nothing."""

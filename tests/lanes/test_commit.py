@@ -84,6 +84,26 @@ def test_flush_threads_work_side_by_side(make_broker):
     assert 0.2 <= time.monotonic() - began < 0.7
 
 
+def flush_threads():
+    return sum(thread.name.startswith("flush-") for thread in threading.enumerate())
+
+
+def test_f25_flush_threads_start_when_logs_wait_for_them(make_broker):
+    before = flush_threads()
+    broker = make_broker(flush_threads=4)
+    broker.topic("orders", partitions=8)
+    broker.system.fault("fdatasync", "delay", delay_ms=50, count=100)
+    assert flush_threads() == before + 1
+    for index in range(3):
+        assert broker.one("orders", index, batch()).errorCode == 0
+    assert flush_threads() == before + 1
+    answer = broker.send([("orders", index, batch()) for index in range(8)])
+    assert [p.errorCode for p in partitions_of(answer)] == [0] * 8
+    assert flush_threads() == before + 4
+    broker.table.close()
+    assert flush_threads() == before
+
+
 def test_os_durability_needs_no_fdatasync(make_broker):
     broker = make_broker("os")
     handle = broker.topic("orders")

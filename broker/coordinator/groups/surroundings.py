@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.group_config import GroupConfig
 from barnabas.coordinator.groups.consumer_heartbeats import ConsumerSettings, Timeouts
@@ -103,7 +104,7 @@ class Elsewhere:
         with self._lock:
             self._waiting.append(call)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread = NamedThread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
 
     def _work(self) -> None:

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from barnabas.cext.memory.threads import NamedThread
+
 log = logging.getLogger("barnabas.network")
 
 Told = Callable[[int], object]  # with the connection's id
@@ -44,7 +46,7 @@ class Closings:
                 return
             known.append(told)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="closings", daemon=True)
+                self._thread = NamedThread(target=self._run, name="closings", daemon=True)
                 self._thread.start()
         connection.tell_closing()
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from barnabas.cext.log.log_handle import LogError
+from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.partition.partitions import PartitionHandle
 from barnabas.cext.record.records import CorruptRecords, Record
 from barnabas.config import TopicConfig
@@ -100,9 +101,7 @@ class DeadLetters:
             if not full and not self._stopping:
                 self._waiting.append(letters)
                 if self._thread is None:
-                    self._thread = threading.Thread(
-                        target=self._run, name="dead-letters", daemon=True
-                    )
+                    self._thread = NamedThread(target=self._run, name="dead-letters", daemon=True)
                     self._thread.start()
                 self._changed.notify()
         if full:
