@@ -2,12 +2,12 @@
 
 A `ClusterState` never changes: it shows one moment. `ClusterStateReader` loads it from a
 tree and replaces it when the tree changes. Brokers, the list and the assignment of topics, the
-controller and the notes of configuration changes are watched. Partition states are not (a watch
-for each of many thousands would cost more than it tells): their writer calls `refresh_topics`, and
-tells other nodes by a note in /isr_change_notification, which is watched (state_changes.py).
+controller and the notes of configuration changes are watched. Partition states are not watched,
+because many thousands of watches would cost too much: the writer of a state calls `refresh_topics`,
+and notifies other nodes by a note in /isr_change_notification, which is watched (state_changes.py).
 
 Data that cannot be read (another program may have written it) is logged and left out: a damaged
-topic is listed in `unreadable` and nothing else suffers.
+topic is listed in `unreadable`, and all other topics are served.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def topic_of(nodes: list[Node], deleting: bool = False, states: _States | None =
 
 
 def _with_known_id(topic: Topic, known: Topic | None) -> Topic:
-    """A topic whose assignment was written without its id, and which is the one that had it."""
+    """A topic whose assignment was written without its id, with the id that it had before."""
     if topic.topic_id is not None or known is None or known.czxid != topic.czxid:
         return topic
     assignment = replace(topic.assignment, topic_id=known.topic_id)
@@ -157,7 +157,7 @@ class ClusterStateReader:
         listener: Callable[[ClusterState], object] | None = None,
         may_delete: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`may_delete`: whether topics that are marked for deletion are given up."""
+        """`may_delete` returns whether topics that are marked for deletion are left out."""
         self.state = ClusterState()
         self._tree = tree
         self._listener = listener
@@ -176,7 +176,7 @@ class ClusterStateReader:
         """Read everything, with new watches."""
         tree = self._tree
         with self._lock:
-            # Watches before values: a change in between is then told and read once more.
+            # Watches before values: a change in between then fires a watch and is read again.
             self._watch_children(znodes.TOPICS_PATH, self._topics_changed)
             isr_notes = self._watch_children(znodes.ISR_CHANGES_PATH, self._isr_changed)
             self._isr_notes_seen = max(isr_notes, default="")
@@ -214,7 +214,7 @@ class ClusterStateReader:
             for name in wanted:
                 path = znodes.topic_path(name)
                 if self._tree.exists(path) is None:
-                    continue  # the watch on /brokers/topics tells when it comes
+                    continue  # the watch on /brokers/topics fires when it comes
                 self._tree.exists(path, self._topic_changed)
                 nodes = self._tree.subtree(path)
                 if nodes:
@@ -318,7 +318,7 @@ class ClusterStateReader:
             return []
 
     def _watch_children(self, path: str, watch: Callable[[WatchEvent], None]) -> list[str]:
-        """Children of a node; when it is not there yet, the watch is told of its creation."""
+        """The children of a node; the creation of an absent node fires the watch."""
         try:
             return self._tree.children(path, watch)
         except NoNode:
@@ -344,7 +344,7 @@ class ClusterStateReader:
         state = self.state
         known = state.topics.keys() | state.unreadable.keys() | state.without_id.keys()
         changed = now ^ known
-        if changed:  # no note tells of the configuration that a topic is made with
+        if changed:  # the configuration of a new topic comes without a note
             self.refresh_config(f"topics/{name}" for name in changed)
         self.refresh_topics(changed)
 

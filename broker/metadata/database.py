@@ -9,16 +9,16 @@
 Beside it stand `metadata.db-wal` (belongs to it: copy and restore both or neither) and
 `metadata.db.lock`, held by the process that has the store open.
 
-Invariants: one transaction a commit, zxid in it; every node but the root has its parent; each row
-agrees with its CRC. Write-ahead log with synchronous=FULL: a commit is answered after fsync. After
-a crash half-way through a commit the log's checksums end before it, and opening finds the state of
-the commit before; a crash during a checkpoint is repaired from the log, which is cut only after
-the database file has been synced. SQLite itself would not see a flipped bit in a row, hence the
-CRC.
+Invariants: one transaction for each commit, with its zxid; every node but the root has its parent;
+each row matches its CRC. The write-ahead log has synchronous=FULL: a commit returns after fsync.
+After a crash in the middle of a commit the log's checksums end before it, and opening finds the
+state of the commit before; a crash during a checkpoint is repaired from the log, which is cut only
+after the database file has been synced. SQLite itself would not see a flipped bit in a row, hence
+the CRC.
 
 An error before COMMIT is rolled back and means "not done". An error of COMMIT itself (a failed
-fsync, say) leaves the outcome unknown: the connection is dropped, and `reopen` takes what the file
-says as the truth, after a checkpoint has written and synced all of it anew.
+fsync, say) leaves the outcome unknown: the connection is dropped, and `reopen` takes the content of
+the file as the truth, after a checkpoint has written and synced all of it again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StoreInUse(StoreUnavailable):
 
 
 class StoreCorrupt(StoreUnavailable):
-    """The file is not what this store wrote."""
+    """The file is damaged, or another program wrote it."""
 
 
 class SchemaTooNew(StoreUnavailable):
@@ -107,8 +107,8 @@ def _code(error: sqlite3.Error) -> int:
 
 
 class Database:
-    """The open file. One thread at a time; the store's writer lock sees to it. Not `synced`, it
-    takes what a crash of the machine leaves: for tests."""
+    """The open file. One thread at a time uses it, under the store's writer lock. With `synced`
+    False a crash of the machine may lose commits: for tests."""
 
     def __init__(
         self,
@@ -164,7 +164,8 @@ class Database:
         return lock
 
     def _make_file(self) -> None:
-        """Readable for its owner alone, as there are credentials in it; so is the log."""
+        """Makes the file readable for its owner only, because it holds credentials; so is the
+        log."""
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             os.close(os.open(self.path, flags, 0o600))
@@ -229,7 +230,7 @@ class Database:
         connection.execute("COMMIT")
 
     def begin_session(self) -> int:
-        """Ephemerals of all former sessions go, and this one gets its number, in one commit."""
+        """Deletes the ephemerals of all former sessions and numbers this session, in one commit."""
         connection = self._require()
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -270,14 +271,15 @@ class Database:
 
     @staticmethod
     def _agrees(path: str, entry: Entry, crc: int) -> bool:
-        """Damage can give a column another type as well as another value."""
+        """Checks the types of a row: damage can change the type of a column, not only its value."""
         try:
             return isinstance(entry.data, bytes) and row_crc(path, entry) == crc
         except (AttributeError, TypeError, UnicodeError, struct.error):
             return False
 
     def commit(self, table: NodeTable, changes: Changes) -> None:
-        """Durable when this returns. StoreUnavailable: not done. OutcomeUnknown: `reopen`."""
+        """Commits; the changes are durable when this returns. Raises StoreUnavailable (not done)
+        and OutcomeUnknown (call `reopen`)."""
         connection = self._require()
         gone = [(p,) for p, e in changes.entries.items() if e is None and table.find(p) is not None]
         put = [_row(p, entry) for p, entry in changes.entries.items() if entry is not None]

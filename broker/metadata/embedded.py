@@ -1,13 +1,13 @@
-"""The tree of a single node: held in memory, committed to one SQLite file (see `database`), or to
-nothing at all (see `memory`).
+"""The tree of a single node: held in memory, and committed to one SQLite file (see `database`) or
+only to memory (see `memory`).
 
-Reads never touch the disk and never wait for one. A write is checked against the tree in memory,
-committed, applied, and its watches are queued, in this order and under the writer's lock, so that
-watches are called in the order of commits and readers never see what a crash could take back.
+Reads never touch the disk. A write is checked against the tree in memory, committed, applied, and
+its watches are queued, in this order and under the writer's lock. So watches are called in the
+order of commits, and readers never see a change that a crash could undo.
 
-When a commit fails in a way that leaves its outcome unknown the session is SUSPENDED: every call
-first tries to open the file anew, and fails with StoreUnavailable until that succeeds. Then the
-file's state is the truth, watchers are told of what differs, and the session goes on.
+When a commit fails and its outcome is unknown, the session is SUSPENDED: every call first tries to
+open the file again, and raises StoreUnavailable until that succeeds. Then the file's state is the
+truth, the watches of changed nodes fire, and the session goes on.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ WAL_PAGES_MAX = 1000  # SQLite's own default: a checkpoint each 4 MB of log
 
 
 class EmbeddedTree(MetadataTree):
-    """Open store and session in one; `directory` is made when it is missing. `store` is what to
-    commit to in place of the SQLite file there."""
+    """An open store with its session. It creates a missing `directory`. `store` replaces the SQLite
+    file there."""
 
     limits = Limits(multi_operations_max=200_000, multi_bytes_max=64 * 1024 * 1024)
 
@@ -173,7 +173,7 @@ class EmbeddedTree(MetadataTree):
                 self._ready()
 
     def _ready(self) -> None:
-        """Open the file anew when the last commit failed; the caller holds the writer's lock."""
+        """Opens the file again after a failed commit; the caller holds the writer's lock."""
         if self._state is SessionState.LOST:
             raise SessionLost("the session on the metadata store is closed")
         if self._state is SessionState.CONNECTED and self._database.connected:
@@ -184,7 +184,7 @@ class EmbeddedTree(MetadataTree):
         with self._table_lock:
             events = table.events_since(self._table)
             self._table = table
-            # A commit that is in neither is given up with its number: it could have been seen.
+            # A commit that is in neither is dropped with its number: a reader could have seen it.
             self._zxid = max(zxid, self._zxid + 1)
             self._watches.fire(events)
         if self._state is SessionState.SUSPENDED:

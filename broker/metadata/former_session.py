@@ -28,7 +28,7 @@ class FormerSession:
         self._path = directory / FILE_NAME
 
     def read(self) -> int | None:
-        """The number as ZooKeeper gives it, signed; None when it is not known."""
+        """The session id as ZooKeeper gives it, signed; None when it is unknown."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -43,7 +43,8 @@ class FormerSession:
         return number - 2**64 if number >= 2**63 else number
 
     def write(self, session_id: int) -> None:
-        """Failing costs a wait after a crash, so it is said and not raised."""
+        """Writes the number. A failure only delays the start after a crash, so it is logged and not
+        raised."""
         temporary = self._path.with_name(FILE_NAME + ".tmp")
         try:
             temporary.write_bytes(b"version=0\nsession=0x%x\n" % (session_id & (2**64 - 1)))

@@ -1,7 +1,7 @@
 """A store of the embedded tree that keeps nothing on disk: for brokers that end with their test.
 
-Same surface as `database.Database`. What is committed outlives a session and goes with the object,
-so a broker that is stopped and started again in one process finds its topics.
+It has the interface of `database.Database`. Commits live as long as the object, so a broker that is
+stopped and started again in one process finds its topics.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from barnabas.metadata.tree import Stat
 
 
 class MemoryStore:
-    """One thread at a time; the tree's writer lock sees to it."""
+    """The store. One thread at a time uses it, under the tree's writer lock."""
 
     path = Path(":memory:")
     connected = True  # there is nothing that could be lost
@@ -24,7 +24,7 @@ class MemoryStore:
         self._session = 0
 
     def begin_session(self) -> int:
-        """Ephemerals of all former sessions go, and this one gets its number."""
+        """Deletes the ephemerals of all former sessions, and numbers this session."""
         self._entries = {
             path: entry for path, entry in self._entries.items() if entry.stat.ephemeral_owner == 0
         }
@@ -50,4 +50,4 @@ class MemoryStore:
         raise AssertionError("a store in memory is never closed by a failure")
 
     def close(self) -> None:
-        """What was committed stays, for the next session."""
+        """Ends the session; the commits stay for the next one."""

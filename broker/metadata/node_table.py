@@ -1,8 +1,8 @@
 """The tree in memory, and the changes of one multi that are not committed yet.
 
-`NodeTable` is what readers see. `Changes` is laid over it while a multi is checked: later
-operations of the multi see the earlier ones, readers see none until the store has committed them
-and calls `NodeTable.apply`.
+Readers see `NodeTable`. `Changes` covers it while a multi is checked: later operations of the multi
+see the earlier ones; readers see none until the store has committed them and calls
+`NodeTable.apply`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class NodeTable:
         return [path for path, entry in entries if entry.stat.ephemeral_owner == session_id]
 
     def events_since(self, before: NodeTable) -> list[WatchEvent]:
-        """What watchers of `before` have to be told when this table takes its place."""
+        """The events for the watches on `before` when this table replaces it."""
         events = []
         for path in before._entries.keys() - self._entries.keys():
             events += deletion_events(path)
@@ -129,7 +129,8 @@ def deletion_events(path: str) -> list[WatchEvent]:
 
 
 class Changes:
-    """What one multi changes. `entries` maps each touched path to its new entry, None if gone."""
+    """The changes of one multi. `entries` maps each changed path to its new entry, None if
+    deleted."""
 
     def __init__(self, table: NodeTable, zxid: int, session_id: int, now_ms: int) -> None:
         self.entries: dict[str, Entry | None] = {}

@@ -1,7 +1,7 @@
 """Blocks of producer ids, handed out through `/latest_producer_id_block` as Kafka does.
 
-Each broker takes a block at a time and gives out its ids from memory; ids of a block whose broker
-stops are lost, never given twice.
+Each broker takes a block at a time and allocates its ids from memory; ids of a block whose broker
+stops are lost, never allocated twice.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ATTEMPTS_MAX = 100
 
 
 class NoProducerIds(MetadataError):
-    """No block could be had: the ids are used up, or others were always quicker."""
+    """No block is available: all ids are used, or other brokers were always faster."""
 
 
 def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
-    """The next block, for this broker alone. A commit whose outcome stays unknown costs a block."""
+    """Takes the next block for this broker. A commit with an unknown outcome loses a block."""
     for _attempt in range(ATTEMPTS_MAX):
         try:
             data, stat = tree.get(PRODUCER_ID_BLOCK_PATH)

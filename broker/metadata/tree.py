@@ -1,20 +1,20 @@
-"""The tree of cluster state: what every store of it promises.
+"""The tree of cluster state: the contract of every store.
 
-Nodes are named by paths as in ZooKeeper, hold bytes and a version, and may have children. A node
-made as ephemeral belongs to the session that made it and goes when that session ends; it has no
-children. A node made as sequential gets ten digits behind its name, larger than those of every
-earlier sequential sibling.
+Nodes are named by paths as in ZooKeeper, hold bytes and a version, and may have children. An
+ephemeral node belongs to the session that created it, is deleted when that session ends, and has no
+children. A sequential node gets ten digits after its name, larger than those of every earlier
+sequential sibling.
 
-A watch is a callable given to `get`, `exists` or `children`. It is called once, after the commit
-of the first change that concerns it, by the one thread of the store that calls watches; changes
-are told in the order of their commits. A watch on data (`get`, `exists`) is told of creation,
-change and deletion of its node; a watch on children of arriving and leaving children and of the
-deletion of the node itself. The same callable given twice for one node is called once. When the
-session is lost, or only the connection to the store, watches are dropped without a call: who
-listens for the state sees CONNECTED, and reads and watches anew.
+A watch is a callable given to `get`, `exists` or `children`. The store's one thread for watches
+calls it once, after the commit of the first change that concerns it; watches are called in the
+order of commits. A watch on data (`get`, `exists`) fires for creation, change and deletion of its
+node; a watch on children for new and deleted children and for the deletion of the node itself. The
+same callable given twice for one node is called once. When the session is lost, or only the
+connection to the store, watches are dropped without a call: a listener of the state sees CONNECTED,
+and must read and watch again.
 
 `multi` does all of its operations or none. `OutcomeUnknown` means that an operation may or may
-not have been done; every other error means that nothing was changed.
+not have been carried out; every other error means that nothing was changed.
 
 The stores are `embedded` and ZooKeeper; tests/metadata/conformance.py runs against both.
 """
@@ -46,11 +46,11 @@ class TooLarge(MetadataError):
 
 
 class NoNode(MetadataError):
-    """The node, or the parent of the node to be made, is not there."""
+    """The node, or the parent of the node to be created, does not exist."""
 
 
 class NodeExists(MetadataError):
-    """There is a node of this path already."""
+    """A node with this path exists already."""
 
 
 class BadVersion(MetadataError):
@@ -66,7 +66,7 @@ class NoChildrenForEphemerals(MetadataError):
 
 
 class Forbidden(MetadataError):
-    """The store does not let this session do that."""
+    """The store denies this session the operation."""
 
 
 class StoreUnavailable(MetadataError):
@@ -78,16 +78,16 @@ class StoreUnreachable(StoreUnavailable):
 
 
 class SessionLost(StoreUnavailable):
-    """The session is over: closed, or expired. Its ephemerals and watches are gone."""
+    """The session was closed or has expired. Its ephemerals and watches are gone."""
 
 
 class OutcomeUnknown(MetadataError):
-    """The operation may or may not have been done; read again to learn which."""
+    """The operation may or may not have been carried out; read again to find out."""
 
 
 class MultiFailed(MetadataError):
-    """A multi was refused as a whole. `results` has one entry an operation: the error at `index`,
-    None for the others, which were not done."""
+    """A multi was refused as a whole. `results` has one entry for each operation: the error at
+    `index`, None for the others, which were not carried out."""
 
     def __init__(self, index: int, count: int, error: MetadataError) -> None:
         super().__init__(f"operation {index} of {count}: {type(error).__name__}: {error}")
@@ -167,7 +167,7 @@ Result = str | Stat | None  # path of a create, Stat of a set, None of a delete 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one store takes; writers of large multis share them out with `shares`."""
+    """The limits of a store; writers of large multis divide them with `shares`."""
 
     multi_operations_max: int
     multi_bytes_max: int
@@ -207,7 +207,7 @@ def check_data(path: str, data: bytes) -> None:
 
 
 def check_operations(operations: Sequence[Operation], limits: Limits) -> None:
-    """Raise before anything is begun when a path, a value or the whole is beyond the limits."""
+    """Raises, before anything is changed, when a path, a value or the whole exceeds the limits."""
     if len(operations) > limits.multi_operations_max:
         raise TooLarge(
             f"a multi of {len(operations)} operations; the limit is {limits.multi_operations_max}"
@@ -234,8 +234,8 @@ def _size_bytes(operation: Operation, limits: Limits) -> int:
 def shares(
     operations: Iterable[Operation], limits: Limits, each: Sequence[Operation] = ()
 ) -> Iterator[list[Operation]]:
-    """The operations in their order, in parts that one multi each can take. `each` is what every
-    part begins with."""
+    """Divides operations, in their order, into parts that each fit one multi. Every part begins
+    with `each`."""
     least_bytes = sum(_size_bytes(operation, limits) for operation in each)
     part: list[Operation] = [*each]
     size_bytes = least_bytes
@@ -288,31 +288,33 @@ class MetadataTree(ABC):
 
     @abstractmethod
     def add_listener(self, listener: StateListener) -> None:
-        """Called with each new state, by the thread that calls watches."""
+        """Adds a listener, which the thread for watches calls with each new state."""
 
     @abstractmethod
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """NoNode (and no watch left behind) when it is not there."""
+        """Raises NoNode (and leaves no watch) for an absent node."""
 
     @abstractmethod
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The watch stays also when the node does not exist: its creation fires the watch."""
+        """The node's Stat, or None. The watch also stays for an absent node: its creation fires
+        it."""
 
     @abstractmethod
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Names, in no promised order."""
+        """The names of the children, in no particular order."""
 
     @abstractmethod
     def subtree(self, path: str) -> list[Node]:
-        """The node and all below it, parents before children; empty when it is not there."""
+        """The node and all nodes below it, parents before children; empty for an absent node."""
 
     @abstractmethod
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """All or none; MultiFailed says which operation was refused, and why."""
+        """Carries out all operations or none. MultiFailed names the refused operation and the
+        reason."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the session: its ephemerals go. A second call does nothing."""
+        """Ends the session, which deletes its ephemerals. A second call does nothing."""
 
     def create(
         self, path: str, data: bytes = b"", ephemeral: bool = False, sequence: bool = False

@@ -29,11 +29,11 @@ WATCHES_MAX = 1_000_000
 
 
 class TooManyWatches(RuntimeError):
-    """The limit of registered watches is reached; to drop watches silently would be worse."""
+    """The limit of registered watches is reached: no watch is dropped silently."""
 
 
 class Calls:
-    """The thread that calls watches and listeners, in the order they were put."""
+    """The thread that calls watches and listeners, in the order of `put`."""
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[tuple[Callable, object] | None] = queue.SimpleQueue()

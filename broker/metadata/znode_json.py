@@ -1,4 +1,4 @@
-"""JSON out of the tree, read as untrusted: other brokers, tools and ZooKeeper's users write there.
+"""JSON from the tree, which is untrusted: other brokers, tools and ZooKeeper's users write there.
 
 `read_object` and the `*_of` readers raise ZnodeDataError, which names the field and what it holds.
 """
@@ -17,7 +17,7 @@ _MISSING = object()
 
 
 class ZnodeDataError(MetadataError):
-    """The data of a node is not what its path calls for."""
+    """The data of a node does not have the format of its path."""
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
@@ -29,7 +29,7 @@ def _no_constant(name: str) -> object:
 
 
 def read_object(data: bytes, versions: range | None = None) -> dict[str, Any]:
-    """The object, its `version` (a number, or text as in /cluster/id) among the known ones."""
+    """The object; its `version` (a number, or text as in /cluster/id) must be a known one."""
     try:
         found = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -82,7 +82,7 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def _part(name: str) -> str:
-    """One part of a path, of a name that may come from a client."""
+    """Encodes a name, which may come from a client, as one part of a path."""
     if not name or "/" in name or name in (".", ".."):
         raise InvalidPath(f"{name!r} cannot name a node")
     return name
@@ -178,9 +178,9 @@ _RESERVED_UUIDS = (bytes(16), bytes(15) + b"\x01")
 
 
 def new_uuid(random_bytes: Callable[[int], bytes]) -> str:
-    """A random (version 4) id that does not begin with a dash, which command lines would trip on.
+    """A random (version 4) id without a leading dash, which command lines would take for an option.
 
-    Used for topic ids and for the cluster id."""
+    Topic ids and the cluster id are made with it."""
     while True:
         raw = bytearray(random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40

@@ -1,18 +1,18 @@
-"""The tree in ZooKeeper, over kazoo: for a node that old clients, or other brokers, share it with.
+"""The tree in ZooKeeper, over kazoo: for a node that shares it with old clients or other brokers.
 
-kazoo keeps the connection: it reads and writes on a thread of its own, and connects again, with the
-same session while that lives and with a new one after it expired. Here its requests become the
-tree's calls:
+kazoo keeps the connection: it reads and writes on a thread of its own, and reconnects with the same
+session while that lives, and with a new one after it expired. This module turns its requests into
+the tree's calls:
 
-    a read whose answer was lost is asked again
+    a read whose answer was lost is repeated
     a multi whose answer was lost is looked for in the tree (see zookeeper_outcome) and sent again
-    only when it is certain that it was not done; else the caller gets OutcomeUnknown
-    while there is no connection a call waits, as long as a session may live without one; then it
-    is StoreUnavailable
+    only when it certainly was not done; else the caller gets OutcomeUnknown
+    without a connection a call waits as long as a session may live without one; then it raises
+    StoreUnavailable
 
-Requests under way at once are bounded (zookeeper.max.in.flight.requests); reading a subtree keeps
-that many going. Paths are those below the chroot, which is made when it is not there. Empty data is
-written as none at all, as Kafka does.
+The number of requests in flight is bounded (zookeeper.max.in.flight.requests); reading a subtree
+keeps that many in flight. Paths are those below the chroot, which is created when it is missing.
+Empty data is written as no data, as Kafka does.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ _EVENTS = {
 
 
 class _AnswerLost(Exception):
-    """The connection or the session went, or no answer came in time."""
+    """The connection or the session was lost, or no answer came in time."""
 
 
 class ZooKeeperTree(MetadataTree):
-    """Connected when it is made. Raises StoreUnavailable or Forbidden: one plain line.
+    """A connected tree. The constructor raises StoreUnavailable or Forbidden: one plain line.
 
-    A session that expires is LOST, and the next one CONNECTED, of the same object: who listens has
-    its ephemerals and watches to make again."""
+    When a session expires, the same object is LOST and then CONNECTED with the next one: a listener
+    must create its ephemerals and watches again."""
 
     is_shared = True
 
@@ -170,7 +170,7 @@ class ZooKeeperTree(MetadataTree):
             self._make_chroot()
             self._read(lambda: self._client.exists_async(self._full("/")), "/")
         except BaseException:
-            self._close(GIVE_UP_S)  # nobody is there who could take leave
+            self._close(GIVE_UP_S)  # no server is there to end the session
             raise
 
     @property
@@ -196,7 +196,7 @@ class ZooKeeperTree(MetadataTree):
                 pass  # another node was quicker, or the answer of ours was lost
 
     def _state_changed(self, kazoo_state: str) -> None:
-        """On kazoo's connection thread, which must not wait."""
+        """Called on kazoo's connection thread, which must not wait."""
         state = _STATES[kazoo_state]
         with self._changed:
             if self._closing:
@@ -228,9 +228,10 @@ class ZooKeeperTree(MetadataTree):
             self._calls.put(self._call, (listener, state, self._session_id))
 
     def _call(self, call: tuple[Callable[..., object], object, int]) -> None:
-        """On the thread of watches: each call is for one session. A watch of a former one is
-        dropped, and nothing that a call reads comes from a later one: between the two this node may
-        not be registered, and the listeners, which see to that, are called after it."""
+        """Runs a call on the thread for watches; each call belongs to one session. A watch of a
+        former session is dropped, and a call reads nothing from a later session: between the two
+        this node may not be registered, and the listeners that register it are called
+        afterwards."""
         function, argument, session_id = call
         if isinstance(argument, WatchEvent) and session_id != self._session_id:
             return
@@ -309,7 +310,7 @@ class ZooKeeperTree(MetadataTree):
             raise tree_error(error, path) from None
 
     def subtree(self, path: str) -> list[Node]:
-        """Level by level; what changes meanwhile may be seen or not."""
+        """Reads level by level; changes that come meanwhile may be seen or not."""
         check_path(path)
         nodes: list[Node] = []
         level = [path]
@@ -340,8 +341,8 @@ class ZooKeeperTree(MetadataTree):
         return lambda: self._client.exists_async(self._full(path))
 
     def _read(self, ask: Ask, path: str) -> Any:
-        """The answer; asked again while the connection comes and goes. NoNodeError and
-        NodeExistsError are the caller's; other errors are the tree's."""
+        """Returns the answer, and repeats the request while the connection comes and goes. Raises
+        kazoo's NoNodeError and NodeExistsError, and the tree's errors for all others."""
         try:
             return self._answer_of(ask, self._send(ask))
         except (NoNodeError, NodeExistsError):
@@ -352,7 +353,8 @@ class ZooKeeperTree(MetadataTree):
             raise tree_error(error, path) from error
 
     def _read_all(self, asks: Iterable[Ask]) -> Iterator[Any]:
-        """The answers in order, None for what is not there; as many under way as may be."""
+        """The answers in order, None for absent nodes, with as many requests in flight as
+        allowed."""
         waiting: deque[tuple[Ask, _Asked]] = deque()
         for ask in asks:
             waiting.append((ask, self._send(ask)))
@@ -384,7 +386,7 @@ class ZooKeeperTree(MetadataTree):
     # -- one request ----------------------------------------------------------------------------
 
     def _send(self, ask: Ask) -> _Asked:
-        """Once there is a connection and a place among those under way."""
+        """Sends a request when there is a connection and the limit in flight allows it."""
         deadline = time.monotonic() + self._patience_s
         with self._changed:
             ready = self._changed.wait_for(
@@ -435,11 +437,11 @@ class ZooKeeperTree(MetadataTree):
         return None if watch is None else _Told(self, watch)
 
     def fire(self, watch: Watch, event: WatchedEvent, session_id: int) -> None:
-        """On kazoo's thread for watches, in the order of the changes. One event is told to the
-        same watch once, also when it waits for the node's data and for its children."""
+        """Called on kazoo's thread for watches, in the order of the changes. One event fires the
+        same watch once, also when it watches the node's data and its children."""
         kind = _EVENTS.get(event.type)
         if kind is None or self._closing:
-            return  # the connection is gone: listeners are told of that
+            return  # the connection is gone: listeners of the state are called for that
         last, told = self._last_event
         if last is not event:
             told = set()
@@ -499,7 +501,7 @@ class ZooKeeperTree(MetadataTree):
         return _stat(found) if isinstance(operation, SetData) else None
 
     def _acl(self, path: str) -> Any:
-        """Kafka's: nodes of consumers stay open, as old consumers write there themselves."""
+        """Kafka's access lists: consumers' nodes stay open, because old consumers write there."""
         if not self._settings.set_acl or path == CONSUMERS_PATH:
             return OPEN_ACL_UNSAFE
         if path.startswith(SENSITIVE):
@@ -509,8 +511,8 @@ class ZooKeeperTree(MetadataTree):
     def _look_for(
         self, operations: list[Operation], before: int, session_id: int, why: str
     ) -> list[Result] | None:
-        """What a multi that was not answered did: its results, or None when it was not done.
-        Raises OutcomeUnknown."""
+        """The results of a multi whose answer was lost, or None when it was not done. Raises
+        OutcomeUnknown."""
         log.warning("the answer to a change of %s was lost (%s)", operations[0].path, why)
         if all(isinstance(operation, CheckVersion) for operation in operations):
             return None
@@ -572,7 +574,7 @@ class ZooKeeperTree(MetadataTree):
 
 
 class _Asked:
-    """A request under way and its place among those, which is given back once."""
+    """A request in flight and its slot in the limit, which is released once."""
 
     __slots__ = ("_lock", "_places", "result")
 

@@ -1,4 +1,4 @@
-"""What kazoo raises, in the words of the tree."""
+"""Turns kazoo's errors into the tree's errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WORDS = {
 
 
 def tree_error(error: Exception, path: str) -> MetadataError:
-    """Of one request that was answered."""
+    """The tree's error for one request that ZooKeeper answered."""
     found = next((mine for theirs, mine in _KNOWN.items() if isinstance(error, theirs)), None)
     if found is None:
         return StoreUnavailable(f"{path}: ZooKeeper answered {type(error).__name__} {error}")
@@ -56,8 +56,8 @@ def tree_error(error: Exception, path: str) -> MetadataError:
 
 
 def multi_error(results: list[object], operations: list[Operation]) -> MultiFailed | None:
-    """ZooKeeper gives one result an operation: those around the refused one say that they were
-    rolled back, or never tried."""
+    """ZooKeeper returns one result for each operation: the results beside the refused one say that
+    they were rolled back, or never tried."""
     for index, (result, operation) in enumerate(zip(results, operations, strict=False)):
         around = isinstance(result, kazoo.RolledBackError | kazoo.RuntimeInconsistency)
         if isinstance(result, Exception) and not around:

@@ -1,7 +1,7 @@
-"""Was it done? What is found of a multi whose answer was lost.
+"""Decides whether a multi whose answer was lost was done, from the state of its nodes.
 
-A multi is done whole or not at all, under one number (zxid) that is larger than `before`, the
-largest that was seen when it was sent. So each of its operations is a witness:
+A multi is done completely or not at all, under one number (zxid) that is larger than `before`, the
+largest zxid seen when it was sent. So each of its operations is a witness:
 
     the node to be made     there since `before`, as it was to be made: done
                             older; or not there, and its parent unchanged since `before`: not done
@@ -9,9 +9,9 @@ largest that was seen when it was sent. So each of its operations is a witness:
     the node to be deleted  there, and made before: not done; gone: says nothing for certain
     a sequential node       its parent unchanged since `before`: not done; else nothing for certain
 
-One that says "not done" decides, as nothing of the lost request is still on its way: ZooKeeper
-closes the old connection of a session before it takes the new one. Done is what all that can say
-so agree on, with one number. Anything else stays unknown: another writer came between.
+One witness for "not done" decides, because the lost request cannot arrive any more: ZooKeeper
+closes the old connection of a session before it accepts the new one. The multi was done when all
+conclusive witnesses agree on one number. Anything else stays unknown: another writer came between.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _creation(operation: CreateNode, found: Found, before: int, session_id: int)
     owner = session_id if operation.ephemeral else 0
     if found.data == operation.data and stat.ephemeralOwner == owner:
         return int(stat.czxid)
-    return Verdict.NOT_DONE  # somebody else made it: trying again says so
+    return Verdict.NOT_DONE  # another writer created it: the next attempt reports that
 
 
 def _setting(operation: SetData, found: Found, before: int) -> Verdict | int:
