@@ -1,6 +1,6 @@
-"""Groups as an administrator sees them: listed, described, deleted, their offsets forgotten.
+"""Groups for administrators: list, describe, delete, and delete committed offsets.
 
-Deletions are tombstones in the journal; a group is gone when they are durable.
+Deletions are tombstones in the journal; a group is deleted when they are durable.
 Next: coordinator.py.
 """
 
@@ -80,7 +80,7 @@ class GroupAdministration:
         self._topics: KeysView[str] = {}.keys()  # as of the last state that was applied
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[GroupListing]:
-        """Groups in these states and of these types, whatever the case of the words; none given:
+        """The groups in these states and of these types, not case-sensitive; empty filters match
         all. Raises CoordinatorLoadInProgress while a partition loads."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {kind.lower() for kind in types}
@@ -145,7 +145,7 @@ class GroupAdministration:
             )
 
     def delete_group(self, group_id: str, answer: Answer) -> None:
-        """`answer` when it is durable, or with why not."""
+        """Deletes a group; calls `answer` when the deletion is durable, or with the error."""
         coordinator = self._coordinator
         try:
             with coordinator.lock:
@@ -185,7 +185,7 @@ class GroupAdministration:
         wanted: Sequence[TopicPartition],
         done: Callable[[Sequence[KafkaError | None]], object],
     ) -> None:
-        """OffsetDelete: what becomes of each. Raises for the whole request."""
+        """OffsetDelete: the outcome for each partition. Raises for the whole request."""
         coordinator = self._coordinator
         if not group_id:
             raise InvalidGroupId()
@@ -218,8 +218,8 @@ class GroupAdministration:
             coordinator.append(partition, self._tombstones(group_id, forgotten), finished)
 
     def expire(self) -> int:
-        """A look at all groups: offsets that are too old go, and empty groups without any.
-        Gives how many offsets are on their way out."""
+        """Deletes expired offsets of all groups, and empty groups without offsets. Returns the
+        number of offsets whose deletion is in progress."""
         coordinator = self._coordinator
         with coordinator.lock:
             names = list(coordinator.groups)
@@ -283,7 +283,7 @@ class GroupAdministration:
             self.topics_deleted(gone)
 
     def topics_deleted(self, names: Collection[str]) -> None:
-        """What groups committed for topics that are gone is forgotten."""
+        """Deletes the committed offsets of deleted topics."""
         coordinator = self._coordinator
         with coordinator.lock:
             for group_id, group in list(coordinator.groups.items()):

@@ -4,8 +4,8 @@
       ^___________|____________|__________|
 
 PREPARING collects JoinGroup requests, COMPLETING waits for the leader's assignment, STABLE has it.
-A group that was deleted is DEAD for whoever still holds it. Pending members were given an id and
-have not joined with it yet. Next: rebalance.py, which makes the transitions.
+A deleted group is DEAD for code that still holds it. Pending members have got an id and have not
+joined with it yet. Next: rebalance.py, which makes the transitions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEFORE = {  # the states that a state may follow
 }
 
 Protocols = Sequence[tuple[str, bytes]]
-# Most groups have nobody of these sorts, so no group has a container of its own for nobody.
+# Most groups have no such members, so they share these empty containers.
 NOBODY: frozenset[str] = frozenset()
 NO_INSTANCES: dict[str, str] = {}
 NO_TIMERS: dict[str, Any] = {}
@@ -41,8 +41,8 @@ KEPT_BYTES_MAX = 4096  # of each
 
 
 class Leases(Protocol):
-    """What of cext.coordinator.offset_commit groups use: leases of members, whose commits do not
-    come through Python."""
+    """The part of cext.coordinator.offset_commit that groups use: leases of members, whose commits
+    do not come through Python."""
 
     def revoke(self, group_id: str) -> Sequence[tuple[str, int]]: ...
     def revoke_member(self, group_id: str, member_id: str) -> None: ...
@@ -58,7 +58,7 @@ class MemberView(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """What JoinGroup answers."""
+    """The answer to JoinGroup."""
 
     error: KafkaError | None = None
     member_id: str = ""
@@ -71,7 +71,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """What SyncGroup answers."""
+    """The answer to SyncGroup."""
 
     error: KafkaError | None = None
     protocol_type: str | None = None
@@ -84,8 +84,8 @@ AnswerSync = Callable[[SyncResult], object]
 
 
 class Member:
-    """One member. `join` and `sync` are the answers it waits for; the group sets `join` and
-    `protocols`, which it counts."""
+    """One member. `join` and `sync` are the callbacks of its pending requests; only the group sets
+    `join` and `protocols`, because it counts them."""
 
     __slots__ = (
         "assignment",
@@ -127,7 +127,7 @@ class Member:
         self.deadline_ms = 0  # of its session, on the monotonic clock
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said with a protocol."""
+        """The member's metadata for a protocol."""
         for name, metadata in self.protocols:  # a loop: of each of many, several times a rebalance
             if name == protocol:
                 return metadata
@@ -135,7 +135,7 @@ class Member:
 
 
 def in_common(protocols: Protocols) -> tuple[tuple[str, bytes], ...]:
-    """The protocols as an object that members who say the same share."""
+    """The protocols, as one object that members with equal protocols share."""
     given = tuple(protocols)
     size_bytes = 0
     for _, metadata in given:
@@ -149,7 +149,7 @@ def _kept_protocols(given: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, by
 
 
 def shared_bytes(given: bytes) -> bytes:
-    """The same bytes, as an object that others who have them share."""
+    """The same bytes, as one object that members with equal bytes share."""
     return given if len(given) > KEPT_BYTES_MAX else _kept_bytes(given)
 
 
@@ -226,20 +226,21 @@ class ClassicGroup:
     # -- requests that do not come through here -------------------------------------------------
 
     def revoke_leases(self) -> None:
-        """Commits come through Python again: before anything changes that they depend on. What
-        members committed by a lease counts for their sessions."""
+        """Revokes the leases of the members, before anything changes that commits depend on:
+        commits then come through Python again. Commits by a lease extend their members'
+        sessions."""
         if self.leases is not None:
             leases, self.leases = self.leases, None
             for member_id, heard_ms in leases.revoke(self.group_id):
                 self._heard(member_id, heard_ms)
 
     def listen(self, member: Member) -> None:
-        """Moves a member's deadline on by what it committed by a lease."""
+        """Extends a member's session by its commits under a lease."""
         if self.leases is not None:
             self._heard(member.member_id, self.leases.heard_ms(self.group_id, member.member_id))
 
     def _heard(self, member_id: str, heard_ms: int) -> None:
-        """-1: it was not heard."""
+        """The time of the member's last commit under a lease; -1: none."""
         member = self.members.get(member_id)
         if member is not None and heard_ms >= 0:
             member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
@@ -309,7 +310,7 @@ class ClassicGroup:
         return member
 
     def set_join(self, member: Member, answer: AnswerJoin | None) -> AnswerJoin | None:
-        """What a member of the group waits for from now on; gives what it waited for before."""
+        """Sets the pending JoinGroup of a member; returns the former one."""
         before, member.join = member.join, answer
         self.joined_count += (answer is not None) - (before is not None)
         return before
@@ -321,7 +322,7 @@ class ClassicGroup:
 
     @property
     def protocol_counts(self) -> dict[str, int]:
-        """How many members support each."""
+        """The number of members that support each protocol."""
         if self._protocol_counts is not None:
             return self._protocol_counts
         return _counted(self.members.values())
@@ -338,13 +339,13 @@ class ClassicGroup:
     # -- members that the group waits for -------------------------------------------------------
 
     def awaits_join(self, member_id: str, timer: Any) -> None:
-        """It was given an id and has yet to join with it."""
+        """Adds a pending member: it has got an id and has not joined with it yet."""
         if self.pending is NO_TIMERS:
             self.pending = {}
         self.pending[member_id] = timer
 
     def end_joins(self) -> list[tuple[Member, AnswerJoin]]:
-        """Nobody waits for the others any more, and all have yet to sync; gives who waited."""
+        """Ends the join phase: all members must sync now. Returns the members that waited."""
         joined = []
         for member in self.members.values():
             member.is_new = False
@@ -395,7 +396,7 @@ class ClassicGroup:
         return [member for member in self.members.values() if member.join is None]
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader is one who has joined. False: nobody has."""
+        """Makes a member that has joined the leader. False: no member has joined."""
         leader = self.members.get(self.leader) if self.leader is not None else None
         if leader is not None and leader.join is not None:
             return True
@@ -407,7 +408,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance timeout of the members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     # -- protocols ------------------------------------------------------------------------------
@@ -428,7 +429,7 @@ class ClassicGroup:
         return False
 
     def select_protocol(self) -> str:
-        """What all support: the one that most members name first."""
+        """The protocol that all members support and most members prefer."""
         everybody = len(self.members)
         common = {name for name, count in self.protocol_counts.items() if count == everybody}
         if len(common) == 1:
@@ -446,7 +447,7 @@ class ClassicGroup:
         return self._topics_of(m.metadata(self.protocol_name) for m in self.members.values())
 
     def restore_subscriptions(self) -> None:
-        """After members were read from the log."""
+        """Restores the counts after members were read from the log."""
         self.subscribed = self._subscriptions()
 
     @staticmethod

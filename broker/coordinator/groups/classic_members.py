@@ -1,12 +1,14 @@
 """Members of the classic protocol inside a consumer group, answered from the group's state.
 
-Such a member joins and syncs as ever, and waits for nobody: JoinGroup is a heartbeat with a
-subscription, whose owned partitions say what it has given up, and is answered with the epoch as the
-generation; SyncGroup gives what is assigned at that epoch; Heartbeat is REBALANCE_IN_PROGRESS when
-joining again would change something. No member leads: the group's assignor assigns.
+Such a member sends JoinGroup and SyncGroup, and does not wait for others. JoinGroup is a heartbeat
+with a subscription: its owned partitions show which ones the member has revoked, and the answer has
+the epoch as the generation. SyncGroup returns the assignment at that epoch. Heartbeat answers
+REBALANCE_IN_PROGRESS when joining again would change something. No member leads: the group's
+assignor assigns.
 
-It is told to join again and has its rebalance timeout for that; having joined, it has it once more
-for its SyncGroup. Next: consumer_heartbeats.py, whose steps these are; migration.py.
+A member that must join again has its rebalance timeout for that; after it joined, it has the
+timeout once more for its SyncGroup. Next: consumer_heartbeats.py, whose steps these are;
+migration.py.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ Left = list[tuple[str, str | None, KafkaError | None]]
 
 
 class ClassicMembers:
-    """Of all consumer groups of a coordinator. Everything under its lock."""
+    """The classic members of all consumer groups of a coordinator. Callers hold its lock."""
 
     def __init__(self, heartbeats: ConsumerHeartbeats) -> None:
         self._heartbeats = heartbeats
@@ -59,7 +61,7 @@ class ClassicMembers:
     # -- JoinGroup ------------------------------------------------------------------------------
 
     def join(self, group: ConsumerGroup, asked: Join, answer: AnswerJoin) -> None:
-        """Raises what JoinGroup answers at once."""
+        """Handles JoinGroup. Raises the errors that it answers at once."""
         heartbeats = self._heartbeats
         member_id = asked.member_id or self._coordinator.new_id()
         heartbeats.check_room(group, member_id)
@@ -120,7 +122,8 @@ class ClassicMembers:
         resubscribed: bool,
         answer: AnswerJoin,
     ) -> None:
-        """The last member of the consumer protocol came back by the classic one."""
+        """Turns the group into a classic one: its last member of the consumer protocol came back
+        with the classic protocol."""
         joined = result._replace(generation=group.epoch)
 
         def told(error: KafkaError | None) -> None:
@@ -133,7 +136,7 @@ class ClassicMembers:
     def _member_of(
         self, group: ConsumerGroup, member_id: str, asked: Join
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """The member as it is, or a new one, and the one whose place it takes."""
+        """The known member, or a new one, and the member that it replaces."""
         holder = None if asked.instance_id is None else group.instances.get(asked.instance_id)
         if asked.instance_id is None:
             return group.members.get(member_id, ConsumerMember(member_id)), None
@@ -204,7 +207,7 @@ class ClassicMembers:
         protocol: tuple[str | None, str | None],
         answer: AnswerSync,
     ) -> None:
-        """Raises what SyncGroup answers at once."""
+        """Handles SyncGroup. Raises the errors that it answers at once."""
         member, classic = self._speaking(group, member_id, instance_id, generation)
         name, metadata = classic.protocols[0]
         for given, current in zip(protocol, (PROTOCOL_TYPE, name), strict=True):
@@ -232,7 +235,7 @@ class ClassicMembers:
     def heartbeat(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
     ) -> None:
-        """Raises what Heartbeat answers. REBALANCE_IN_PROGRESS: joining again would change
+        """Handles Heartbeat; raises its error. REBALANCE_IN_PROGRESS: joining again would change
         something."""
         member, classic = self._speaking(group, member_id, instance_id, generation)
         self._heartbeats.extend_session(group, member_id, classic.session_timeout_ms)
@@ -245,7 +248,7 @@ class ClassicMembers:
             raise RebalanceInProgress()
 
     def leave(self, group: ConsumerGroup, leaving: Iterable[tuple[str, str | None]]) -> Left:
-        """(member id, instance id) of each that leaves; what each is answered."""
+        """Handles LeaveGroup for (member id, instance id) pairs; returns the answer for each."""
         outcomes: Left = []
         gone: dict[str, ConsumerMember] = {}
         for member_id, instance_id in leaving:

@@ -1,7 +1,7 @@
-"""What a request makes of one member of a consumer group: put in, taken back when refused.
+"""The change that a request makes to one member of a consumer group; it is undone on refusal.
 
-Several members may change at once and be assigned together; who takes them back begins with the
-last. Plain state. Next: consumer_heartbeats.py.
+Several members may change at once and be assigned together; their changes are undone in the reverse
+order. Plain state. Next: consumer_heartbeats.py.
 """
 
 from __future__ import annotations

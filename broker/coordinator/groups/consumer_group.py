@@ -1,12 +1,13 @@
 """A group of the consumer protocol (KIP-848): members, epochs, target assignment. Plain state.
 
-Three epochs make it work. The group's goes up with every change of membership, subscription or
-topics; the target assignment has the one of the group that it was worked out for; each member has
-that of the assignment it has come to. So the state follows from them: no member, EMPTY; a target
-older than the group, ASSIGNING; members on their way, RECONCILING; else STABLE.
+It has three kinds of epochs. The group epoch goes up with every change of membership, subscription
+or topics; the target assignment has the group epoch that it was computed for; each member has the
+epoch of the assignment that it has reached. The state follows from them: without members, EMPTY;
+with a target older than the group, ASSIGNING; with members below the target's epoch, RECONCILING;
+else STABLE.
 
-`owners` says who may read a partition, also while it is asked to give it up. `put` and `remove`
-keep it and the other counts in step with the members. Next: consumer_heartbeats.py.
+`owners` maps a partition to the member that may read it, also while that member must revoke it.
+`put` and `remove` update it and the other counts. Next: consumer_heartbeats.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Told = Callable[[KafkaError | None], object]
 
 
 class Resolved(NamedTuple):
-    """The topics that a regular expression fits, as of some moment."""
+    """The topics that a regular expression matched at some time."""
 
     topics: frozenset[str]
     version: int
@@ -110,7 +111,7 @@ class ConsumerGroup:
     # -- state ----------------------------------------------------------------------------------
 
     def revoke_leases(self) -> None:
-        """Commits come through Python again: before the group goes, or its offsets."""
+        """Revokes all leases, before the group or its offsets are deleted or moved."""
         if self.leases is not None:
             leases, self.leases = self.leases, None
             leases.revoke(self.group_id)
@@ -162,15 +163,15 @@ class ConsumerGroup:
         return topic in self.names or any(topic in row.topics for row in self._resolved_rows())
 
     def topic_names(self) -> set[str]:
-        """All that members subscribe to, by name or by a regular expression."""
+        """All topics that members subscribe to, by name or by a regular expression."""
         return set(self.names).union(*(row.topics for row in self._resolved_rows()))
 
     def _resolved_rows(self) -> list[Resolved]:
-        """Those that a member still subscribes with."""
+        """The regular expressions that members subscribe with."""
         return [row for regex, row in self.resolved.items() if regex in self.regexes]
 
     def subscribers(self, views: TopicViews) -> dict[str, Subscriber]:
-        """The members as an assignor is to see them; the same topics are the same object."""
+        """The members as an assignor sees them; equal sets of topics are the same object."""
         ids: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
         found = {}
         for member_id, member in self.members.items():
@@ -186,7 +187,7 @@ class ConsumerGroup:
         return ids if resolved is None else ids | views.ids_of(resolved.topics)
 
     def assignor(self, default: str) -> str:
-        """The one that most members ask for."""
+        """The assignor that most members ask for."""
         if not self.assignors:
             return default
         return max(self.assignors, key=lambda name: (self.assignors[name], name))
@@ -215,7 +216,7 @@ class ConsumerGroup:
         )
 
     def waits_for_release(self, member: ConsumerMember) -> bool:
-        """Whether something of its target is still another's."""
+        """Whether another member still owns a partition of this member's target."""
         for topic_id, partitions in self.target_of(member.member_id).items():
             has = member.assigned.get(topic_id, {})
             for partition in partitions:
@@ -227,7 +228,7 @@ class ConsumerGroup:
     # -- changes --------------------------------------------------------------------------------
 
     def put(self, member: ConsumerMember, replaying: bool = False) -> None:
-        """A new member, or a new version of one."""
+        """Adds a member, or replaces it by its new version."""
         before = self.members.get(member.member_id)
         if before is not None:
             if (before.epoch, before.classic) != (member.epoch, member.classic):
@@ -248,7 +249,7 @@ class ConsumerGroup:
                 owners.update(dict.fromkeys(partitions, member.member_id))
 
     def remove(self, member_id: str) -> ConsumerMember | None:
-        """With its target."""
+        """Removes a member with its target."""
         self._revoke_lease(member_id)
         self.target.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -276,7 +277,7 @@ class ConsumerGroup:
                 del self.owners[topic_id]
 
     def settle_owners(self) -> None:
-        """After members were read from the log, in whatever order compaction left them."""
+        """Restores the counts after members were read from the log, in any order."""
         self.owners = {}
         for member in self.members.values():
             for owned in (member.assigned, member.revoking):

@@ -64,7 +64,7 @@ FIRST_EPOCH = 1  # of a group, before the subscription of its first member count
 
 
 class ConsumerSettings(NamedTuple):
-    """The broker's settings that groups of the consumer protocol go by."""
+    """The broker's settings for groups of the consumer protocol."""
 
     members_max: int
     assignors: tuple[str, ...]  # the first is the default
@@ -72,7 +72,7 @@ class ConsumerSettings(NamedTuple):
 
 
 class Timeouts(NamedTuple):
-    """Those of a group."""
+    """The settings of one group."""
 
     session_ms: int
     heartbeat_ms: int
@@ -80,17 +80,18 @@ class Timeouts(NamedTuple):
 
 
 class Surroundings(Protocol):
-    """What the node hands in, beside the settings."""
+    """The functions of the node that groups use."""
 
     settings: ConsumerSettings
     assign: Assign
 
     def run(self, call: Callable[[], object]) -> object:
-        """Somewhere else, soon."""
+        """Runs `call` soon, on the thread for long work."""
         ...
 
     def gather(self, call: Callable[[], object], count: Callable[[], int]) -> object:
-        """Somewhere else, when `count` has ceased to grow: joins rarely come alone."""
+        """Runs `call` on the thread for joins when `count` has stopped growing: joins rarely come
+        alone."""
         ...
 
     def topics(self) -> TopicViews: ...
@@ -98,7 +99,7 @@ class Surroundings(Protocol):
 
 
 class Heartbeat(NamedTuple):
-    """One ConsumerGroupHeartbeat request. None: not said."""
+    """One ConsumerGroupHeartbeat request. None: the request lacks the field."""
 
     member_id: str
     member_epoch: int
@@ -124,7 +125,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatResult(NamedTuple):
-    """What it is answered."""
+    """The answer to a heartbeat."""
 
     error: KafkaError | None = None
     member_id: str | None = None
@@ -168,7 +169,8 @@ class ConsumerHeartbeats:
     # -- the request ----------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, asked: Heartbeat, answer: AnswerHeartbeat) -> None:
-        """`answer` is called once: when what it says is durable, or at once with why not."""
+        """Handles a heartbeat. Calls `answer` once: when the state in the answer is durable, or at
+        once with an error."""
         try:
             self._check(group_id, asked)
         except KafkaError as error:
@@ -187,7 +189,7 @@ class ConsumerHeartbeats:
                 self._beat(group_id, [(asked, answer)])
 
     def _join_together(self) -> None:
-        """All joins that have come: those of a group share one assignment."""
+        """Handles all queued joins: those of a group share one assignment."""
         self._gathers = False  # from now on a join sees to itself, even if it is taken along here
         arrived: dict[str, list[Asked]] = {}
         while self._joining:
@@ -204,7 +206,7 @@ class ConsumerHeartbeats:
                         _refuse([row], UnknownServerError(str(error)))
 
     def _check(self, group_id: str, asked: Heartbeat) -> None:
-        """What can be said without looking at the group."""
+        """Checks the request, without the group."""
         named = (
             ("group id", group_id),
             ("instance id", asked.instance_id),
@@ -244,7 +246,7 @@ class ConsumerHeartbeats:
     # -- a heartbeat ----------------------------------------------------------------------------
 
     def _beat(self, group_id: str, rows: Sequence[Asked]) -> None:
-        """Heartbeats of one group: one of a member that is there, or joins."""
+        """Handles heartbeats of one group: one of a known member, or several joins."""
         try:
             partition = self.coordinator.check(group_id)
             group, entries = self._group_for(group_id, rows[0][0].member_epoch == JOIN)
@@ -289,8 +291,8 @@ class ConsumerHeartbeats:
         self.regexes.resolve(group)
 
     def _entered(self, group: ConsumerGroup, asked: Heartbeat) -> Change:
-        """The member as it asks to be, in the group. Raises why it may not; nothing has changed
-        then."""
+        """Changes the member in the group as it asks. Raises the refusal; then nothing has
+        changed."""
         member_id = asked.member_id or self.coordinator.new_id()
         self.check_room(group, member_id)
         before = self._member_for(group, member_id, asked)
@@ -351,8 +353,9 @@ class ConsumerHeartbeats:
     def _member_for(
         self, group: ConsumerGroup, member_id: str, asked: Heartbeat
     ) -> ConsumerMember | None:
-        """The member that speaks; None for a new one, or one that takes an instance's place. One
-        that is known and joins anew has abandoned what it had, and is told again what that is."""
+        """The member that sent the request; None for a new one, or one that replaces a static
+        member. A known member that joins again has abandoned its partitions; the answer names them
+        all."""
         if asked.member_epoch == JOIN:
             if asked.instance_id is not None and asked.instance_id in group.instances:
                 return None
@@ -362,8 +365,8 @@ class ConsumerHeartbeats:
         return found
 
     def _check_epoch(self, member: ConsumerMember, asked: Heartbeat) -> None:
-        """An answer may have been lost: the epoch before is taken too, from a member that owns
-        nothing that it must not."""
+        """Checks the epoch of a request. An answer may have been lost: the former epoch is accepted
+        too, from a member that owns only partitions of its assignment."""
         epoch = asked.member_epoch
         lost = epoch == member.previous_epoch and is_part_of(asked.owned, member.assigned)
         if epoch != member.epoch and not (epoch < member.epoch and lost):
@@ -375,7 +378,7 @@ class ConsumerHeartbeats:
     def _new_member(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """The new member, and the one whose place it takes."""
+        """The new member, and the static member that it replaces."""
         holder = group.instances.get(instance_id) if instance_id is not None else None
         if holder is None:
             return ConsumerMember(member_id), None
@@ -391,9 +394,9 @@ class ConsumerHeartbeats:
     def advance(
         self, group: ConsumerGroup, entries: list[Entry], changes: Sequence[Change]
     ) -> list[ConsumerMember]:
-        """Of changes that have entered the group: works out its epoch, and once for all of them
-        the target, where they have become old, and makes each member's step. What is to be written
-        is added to `entries`; when it raises, the group is as it was before they entered."""
+        """Completes changes that were made in the group: computes its epoch and, once for all of
+        them, an outdated target, and makes each member's step. Adds the records to `entries`. When
+        it raises, the group is as it was before the changes."""
         try:
             epoch, metadata_hash = self.next_epoch(group, sum(one.bumps for one in changes))
             target = self._next_target(group, epoch)
@@ -427,7 +430,7 @@ class ConsumerHeartbeats:
         return members
 
     def _describe(self, group: ConsumerGroup, change: Change, entries: list[Entry]) -> None:
-        """The entries of who the member is, and that it has another's place."""
+        """The records of a new or changed member, and of the member that it replaces."""
         group_id, member, replaced = group.group_id, change.member, change.replaced
         if replaced is not None:
             self._forget_watch(group, replaced.member_id)
@@ -441,8 +444,8 @@ class ConsumerHeartbeats:
             entries.append(records.target_entry(group_id, member.member_id, row))
 
     def next_epoch(self, group: ConsumerGroup, bumps: int) -> tuple[int, int]:
-        """The epoch that the group ought to have after so many changes, and the hash of its
-        topics, which are looked at as well."""
+        """The group epoch after a number of changes, and the hash of its topics, a change of which
+        counts too."""
         views = self.around.topics()
         epoch = max(group.epoch, FIRST_EPOCH)
         if not bumps and group.views is views:
@@ -454,7 +457,8 @@ class ConsumerHeartbeats:
         return epoch + bumps, metadata_hash
 
     def _next_target(self, group: ConsumerGroup, epoch: int) -> dict[str, Assignment] | None:
-        """None: the one that there is will do, or must do until its time is over."""
+        """The new target; None: the present one is up to date, or must stay until the assignment
+        interval is over."""
         if epoch <= group.target_epoch:
             return None
         if group.target_epoch > 0:
@@ -466,7 +470,7 @@ class ConsumerHeartbeats:
         return self._new_target(group)
 
     def _assign_later(self, group: ConsumerGroup, wait_ms: int) -> None:
-        """Members that join one after the other are assigned together."""
+        """Delays the next assignment: members that join one after the other share it."""
         if group.assigns_later is None:
             group.assigns_later = self.after(wait_ms, lambda: self._assign_due(group))
 
@@ -477,7 +481,7 @@ class ConsumerHeartbeats:
         try:
             target = self._new_target(group)
         except UnknownServerError:
-            return  # it was logged; the next heartbeat tries again, and tells its member
+            return  # it was logged; the next heartbeat tries again, and answers its member
         entries: list[Entry] = []
         self._take_target(group, target, group.epoch, entries)
         self.writes.write(group, entries, None)
@@ -489,7 +493,7 @@ class ConsumerHeartbeats:
         epoch: int,
         entries: list[Entry],
     ) -> None:
-        """The rows that have changed are written, and the epoch."""
+        """Adds the records of the changed targets and of their epoch."""
         for member_id, row in target.items():
             if group.target.get(member_id) != row:
                 entries.append(records.target_entry(group.group_id, member_id, row))
@@ -535,7 +539,7 @@ class ConsumerHeartbeats:
     def fence(
         self, group: ConsumerGroup, members: Collection[ConsumerMember], told: Told | None = None
     ) -> None:
-        """These are members no longer; what they owned is free."""
+        """Removes members; their partitions become free."""
         leaving = {member.member_id for member in members}
         if self.migration.downgrades_without(group, leaving):
             for member_id in leaving:
@@ -569,7 +573,7 @@ class ConsumerHeartbeats:
         return self._timers.after(delay_ms, locked)
 
     def extend_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
-        """From now on. A timer that runs early looks at the deadline and comes again."""
+        """Starts a member's session. A timer that runs early checks the deadline and runs again."""
         watch = self.watch(group, member_id)
         deadline_ms = self._timers.now_ms() + session_ms
         earlier, watch.deadline_ms = deadline_ms < watch.deadline_ms, deadline_ms
@@ -596,7 +600,7 @@ class ConsumerHeartbeats:
         self.fence(group, [member])
 
     def _watch_rebalance(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """While a member has partitions to give up it has its rebalance timeout for that."""
+        """Starts the rebalance timeout of a member that must revoke partitions."""
         watch = self.watch(group, member.member_id)
         waits = member.state == UNREVOKED and member.epoch != LEAVE_STATIC
         if watch.rebalance is not None and waits and watch.rebalance[0] is member.revoking:
@@ -634,7 +638,7 @@ class ConsumerHeartbeats:
     # -- the journal's calls --------------------------------------------------------------------
 
     def resume(self, group: ConsumerGroup) -> None:
-        """After a group was read from the log: its members have a session from now on."""
+        """Starts the sessions of a group's members after it was read from the log."""
         group.settle_owners()
         session_ms = self.around.timeouts(group.group_id).session_ms
         for member in group.members.values():

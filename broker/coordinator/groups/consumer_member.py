@@ -1,12 +1,13 @@
 """A member of a consumer group (KIP-848), and one step of it towards its target assignment.
 
-A member has an epoch, what it owns (`assigned`, with the epoch that each partition came at), and
-what it was told to give up (`revoking`) and may still read. It owns both until it says that it owns
-the second no more: so a partition has one owner at a time. States, numbered as Kafka stores them:
+A member has an epoch, its partitions (`assigned`, each with the epoch at which it was assigned),
+and the partitions that it must revoke (`revoking`) and may still read. It owns both until it
+reports that it no longer owns the second: so a partition has one owner at a time. States, numbered
+as Kafka stores them:
 
-    STABLE      it has come to the epoch it was led to
-    UNREVOKED   it must give up partitions first and stays at its old epoch
-    UNRELEASED  it is at the new epoch; others still hold some of what it is to get
+    STABLE      it has reached the target's epoch
+    UNREVOKED   it must revoke partitions first and stays at its old epoch
+    UNRELEASED  it is at the new epoch; others still own some partitions of its target
 
 `reconciled` makes the step. Plain values, no time, no I/O. Next: consumer_group.py.
 """
@@ -29,14 +30,14 @@ NOTHING: Owned = {}
 
 
 class ClassicPart(NamedTuple):
-    """What a member of the classic protocol said beside its subscription."""
+    """The other fields of a JoinGroup, for a member of the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class ConsumerMember(NamedTuple):
-    """One member, as of one moment."""
+    """One member at one moment."""
 
     member_id: str
     instance_id: str | None = None
@@ -56,12 +57,12 @@ class ConsumerMember(NamedTuple):
 
     @property
     def description(self) -> tuple[object, ...]:
-        """What its metadata record holds."""
+        """The fields of its metadata record."""
         return self[:10]
 
     @property
     def position(self) -> tuple[object, ...]:
-        """What its current assignment's record holds."""
+        """The fields of its current-assignment record."""
         return self[10:]
 
     def at(self, epoch: int) -> ConsumerMember:

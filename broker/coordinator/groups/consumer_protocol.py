@@ -19,7 +19,7 @@ SUBSCRIPTION, ASSIGNMENT = "ConsumerProtocolSubscription", "ConsumerProtocolAssi
 
 
 class MalformedSubscription(ValueError):
-    """The bytes are no subscription, or no assignment, of a consumer."""
+    """The bytes are not a subscription, or not an assignment, of a consumer."""
 
 
 class Subscription(NamedTuple):
@@ -41,7 +41,7 @@ def subscription_of(data: bytes) -> Subscription:
 
 
 def assignment_of(data: bytes) -> dict[str, frozenset[int]]:
-    """Partitions by topic; nothing was assigned by no bytes. Raises MalformedSubscription."""
+    """Partitions by topic; empty bytes are an empty assignment. Raises MalformedSubscription."""
     if not data:
         return {}
     _, fields = _fields(ASSIGNMENT, data)

@@ -2,20 +2,19 @@
 
 | type of key (int16)              | key             | value (version 0)                           |
 |----------------------------------|-----------------|---------------------------------------------|
-| 3 group                          | group           | epoch, hash of what is known of its topics  |
-| 4 partition metadata             | group           | of Kafka 4.0; the hash took its place. Only |
-|                                  |                 | read over, and forgotten with its group     |
-| 5 member                         | group, member   | who it is, what it subscribes to            |
+| 3 group                          | group           | epoch, hash of its topics' metadata         |
+| 4 partition metadata             | group           | of Kafka 4.0; the hash replaced it. It is   |
+|                                  |                 | skipped, and deleted with its group         |
+| 5 member                         | group, member   | client, subscription                        |
 | 6 target assignment's epoch      | group           | epoch, time                                 |
 | 7 target assignment of a member  | group, member   | partitions by topic id                      |
 | 8 current assignment of a member | group, member   | epochs, state, partitions with their epochs |
 | 16 regular expression            | group, regex    | topics that it fits, version, time          |
 
-A null value forgets the key; that of a classic group of the name also ends a consumer group. A
-change of a group is one batch unless it is larger than a batch may
-be; its group record comes first, so that a change that was cut short by a crash is seen: the target
-is older than the group, and is made anew. Next: consumer_heartbeats.py writes them.
-"""
+A null value deletes the key; the tombstone of a classic group also ends a consumer group of that
+name. A change of a group is one batch unless it is larger than a batch may be. Its group record
+comes first, so that a change that a crash cut short is detected: the target is older than the
+group, and is computed again. Next: consumer_heartbeats.py writes them."""
 
 from __future__ import annotations
 
@@ -147,7 +146,7 @@ def regex_tombstone(group_id: str, regex: str) -> Entry:
 
 
 def group_tombstones(group: ConsumerGroup) -> list[Entry]:
-    """All that the log may hold of a group, the group itself last."""
+    """Tombstones for everything that the log may hold of a group, the group itself last."""
     group_id = group.group_id
     entries: list[Entry] = []
     for member_id in {*group.members, *group.unwritten}:
@@ -158,13 +157,13 @@ def group_tombstones(group: ConsumerGroup) -> list[Entry]:
 
 
 def beginning(group: ConsumerGroup) -> list[Entry]:
-    """Of a group that the log does not know: whatever it has under the name, of either protocol,
-    ends here. Tombstones of an earlier group may have failed to be written."""
+    """Tombstones for a group that is new to the log: they end a former group of that name, of
+    either protocol, whose own tombstones may have failed."""
     return [(group_key(group.group_id), None)] if group.fresh else []
 
 
 def whole_group(group: ConsumerGroup) -> list[Entry]:
-    """Everything about a group: when it is new to the log, or the log lost track of it."""
+    """All records of a group, for a group that is new to the log or that the log is behind of."""
     group_id = group.group_id
     entries = beginning(group)
     entries.append(group_epoch(group_id, group.epoch, group.metadata_hash))
@@ -183,7 +182,7 @@ def whole_group(group: ConsumerGroup) -> list[Entry]:
 
 
 class ConsumerRecord(NamedTuple):
-    """A record of a consumer group: what it is about, and its value's fields; None: forgotten."""
+    """A record of a consumer group: its key, and the fields of its value; None: a tombstone."""
 
     name: str
     group_id: str
@@ -192,7 +191,7 @@ class ConsumerRecord(NamedTuple):
 
 
 def read_consumer_record(record: Record) -> ConsumerRecord | None:
-    """What a record says; None for a type that is not of consumer groups. Raises ValueError."""
+    """Decodes a record; None for a type that is not of consumer groups. Raises ValueError."""
     data = record.key or b""
     name = NAMES.get(data[0] << 8 | data[1]) if len(data) >= 2 else None
     if name is None:
@@ -213,7 +212,7 @@ def read_consumer_record(record: Record) -> ConsumerRecord | None:
 
 
 def replay(group: ConsumerGroup, record: ConsumerRecord) -> None:
-    """Into a group that is being loaded."""
+    """Applies a record to a group that is being loaded."""
     if record.value is None:
         _FORGET.get(record.name, _forget_group_row)(group, record.part or "")
     else:
@@ -274,7 +273,7 @@ def _read_current(group: ConsumerGroup, member_id: str, value: Struct) -> None:
 
 
 def _owned(rows: Iterable[Struct], member_epoch: int) -> Owned:
-    """Older brokers wrote no epochs: then a partition came with the member's, at the latest."""
+    """Older brokers wrote no epochs: then the member's epoch is used for each partition."""
     found: dict[bytes, Mapping[int, int]] = {}
     for row in rows:
         epochs = row.assignmentEpochs

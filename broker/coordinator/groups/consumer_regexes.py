@@ -1,10 +1,10 @@
 """Regular expressions that consumers subscribe with: checked, and the topics that they fit.
 
 Syntax and meaning are RE2's (wire/client_regex.py), and a name must match as a whole, so the time
-that a pattern takes is bounded. It may still be long with many topics: fitting is done somewhere
-else (`run`), without the coordinator's lock, and until it is done a new expression stands for no
-topic. The result is written, and the group's epoch goes up when it has changed. Topics that come
-and go are looked at with the next heartbeat, at most once in REFRESH_MS for each group.
+that a pattern takes is bounded. It may still be long with many topics: the matching runs on another
+thread (`run`), without the coordinator's lock, and until it ends a new expression matches no topic.
+The result is written, and the group's epoch goes up when it has changed. New and deleted topics are
+matched with the next heartbeat, at most once in REFRESH_MS for each group.
 Next: client_regex.py in wire/.
 """
 
@@ -33,7 +33,7 @@ Run = Callable[[Callable[[], object]], object]
 
 
 class Regexes:
-    """Of all groups of a coordinator."""
+    """The regular expressions of all groups of a coordinator."""
 
     def __init__(self, heartbeats: ConsumerHeartbeats, run: Run) -> None:
         self._heartbeats = heartbeats
@@ -59,14 +59,14 @@ class Regexes:
     def forget_left(
         self, group: ConsumerGroup, before: ConsumerMember, entries: list[Entry]
     ) -> None:
-        """After a member has left an expression: the last one's is forgotten."""
+        """Deletes an expression after its last member has left it."""
         regex = before.regex
         if regex and regex not in group.regexes and group.resolved.pop(regex, None) is not None:
             group.unwritten_regexes.add(regex)
             entries.append(records.regex_tombstone(group.group_id, regex))
 
     def resolve(self, group: ConsumerGroup) -> None:
-        """Has the topics looked up when there is reason to."""
+        """Starts the matching of topics when expressions or topics have changed."""
         if not group.regexes or group.resolving:
             return
         views = self._heartbeats.around.topics()
@@ -117,7 +117,7 @@ class Regexes:
 
 
 def topics_of(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The names that each expression fits."""
+    """The names that each expression matches."""
     found = {}
     names = list(names)
     for text in regexes:

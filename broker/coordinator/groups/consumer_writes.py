@@ -29,7 +29,7 @@ After = Callable[[int, Callable[[], object]], Any]  # milliseconds, a call under
 
 
 class _Flight:
-    """One change on its way."""
+    """One change that is being written."""
 
     __slots__ = ("error", "parts_left", "told", "whole")
 
@@ -41,7 +41,7 @@ class _Flight:
 
 
 class ConsumerWrites:
-    """The way of consumer groups into the journal. Everything under the coordinator's lock."""
+    """Writes consumer groups to the journal. Callers hold the coordinator's lock."""
 
     def __init__(self, append: Append, partition_of: Callable[[str], int], after: After) -> None:
         self._append = append
@@ -49,8 +49,8 @@ class ConsumerWrites:
         self._after = after
 
     def write(self, group: ConsumerGroup, entries: Sequence[Entry], told: Told | None) -> None:
-        """`told` when this, and all that came before it, is durable or was lost. Without entries:
-        when all that is known of the group is durable."""
+        """Writes entries; calls `told` when these, and all entries before them, are durable or have
+        failed. Without entries: when the group's present state is durable."""
         whole = group.behind
         if not entries and not whole:
             if told is None:

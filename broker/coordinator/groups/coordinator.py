@@ -1,13 +1,13 @@
 """The group coordinator: every group whose partition of __consumer_offsets this node leads.
 
-What the handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch and the
-administration of groups call. One lock over all groups: what happens under it is short and never
-waits. Answers go out through callables, at once or later, on whichever thread has them.
+The handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch and of group
+administration call it. One lock covers all groups; code under it is short and never waits. Answers
+go out through callables, at once or later, on any thread.
 
-A change is journalled first and counts when it is durable: a commit is answered and seen by
-OffsetFetch then, an assignment is handed out then. Clock, timers, journal and random ids are
-passed in. A member whose commit was taken here, in a transaction or not, is granted a lease, by
-which network threads take its next ones of both sorts, until its group changes in any way
+A change is written to the journal first and counts when it is durable: only then a commit is
+answered and seen by OffsetFetch, and an assignment is answered. Clock, timers, journal and random
+ids are passed in. A member whose commit was accepted here, in a transaction or not, is granted a
+lease: network threads take its next commits of both kinds, until its group changes in any way
 (cext/coordinator/offset_commit.pyx).
 Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
 Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
@@ -93,7 +93,7 @@ FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16  # of records; some between are 
 
 
 class Journal(Protocol):
-    """What of coordinator.journal is used here; tests have their own."""
+    """The part of coordinator.journal that this module uses; tests have their own."""
 
     topic: str
 
@@ -120,15 +120,15 @@ class OtherGroups(Protocol):
 
     def delete_group(self, group_id: str, answer: Done) -> None: ...
     def replay(self, partition: int, record: Record) -> bool:
-        """Whether the record is one of theirs. Raises ValueError."""
+        """Applies a record; returns whether it is one of their types. Raises ValueError."""
 
     def loaded(self, partition: int) -> None: ...
     def unloaded(self, partition: int) -> None: ...
 
 
 class Lane(Leases, Fresh, Protocol):
-    """What of cext.coordinator.offset_commit is used here; None where every commit comes through
-    Python."""
+    """The part of cext.coordinator.offset_commit that this module uses; None where every commit
+    comes through Python."""
 
     def grant(
         self,
@@ -146,7 +146,7 @@ class Lane(Leases, Fresh, Protocol):
 
 
 class GroupSettings(NamedTuple):
-    """The broker's settings that groups go by."""
+    """The broker's settings for groups."""
 
     session_timeout_min_ms: int
     session_timeout_max_ms: int
@@ -157,7 +157,7 @@ class GroupSettings(NamedTuple):
 
     @classmethod
     def of(cls, setting: Callable[[str], int]) -> GroupSettings:
-        """By Kafka's names."""
+        """Reads the settings by Kafka's names."""
         return cls(
             session_timeout_min_ms=setting("group.min.session.timeout.ms"),
             session_timeout_max_ms=setting("group.max.session.timeout.ms"),
@@ -182,7 +182,8 @@ class GroupCoordinator:
         lane: Lane | None = None,
         around: Callable[[], Surroundings] | None = None,
     ) -> None:
-        """`around`: what groups of the consumer protocol need; asked for with the first of them."""
+        """`around` makes the surroundings of consumer groups; it is called with the first of
+        them."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
@@ -266,7 +267,8 @@ class GroupCoordinator:
 
     @property
     def consumers(self) -> ConsumerHeartbeats:
-        """Under the lock, but for a heartbeat's first look."""
+        """The heartbeats of consumer groups, created with the first use. The caller holds the lock,
+        except for the first check of a heartbeat."""
         if self._consumers is None:
             from barnabas.coordinator.groups.classic_members import ClassicMembers
             from barnabas.coordinator.groups.consumer_heartbeats import ConsumerHeartbeats
@@ -281,7 +283,7 @@ class GroupCoordinator:
 
     @property
     def classic_members(self) -> ClassicMembers:
-        """Of consumer groups."""
+        """The regular expressions of consumer groups."""
         assert self.consumers is not None and self._classic_members is not None
         return self._classic_members
 
@@ -290,7 +292,7 @@ class GroupCoordinator:
         self.consumers.heartbeat(group_id, asked, answer)
 
     def adopt(self, group: ConsumerGroup, partition: int) -> None:
-        """Under the lock: from now on this is the group of its name."""
+        """Registers a group under its name. The caller holds the lock."""
         before = self.groups.get(group.group_id)
         if before is group:
             return
@@ -301,17 +303,17 @@ class GroupCoordinator:
             self.consumers.resume(group)
 
     def replace_by_classic(self, group: ConsumerGroup, classic: ClassicGroup) -> None:
-        """Under the lock: a consumer group goes on as this one."""
+        """Replaces a consumer group by this classic group. The caller holds the lock."""
         self.consumers.forget(group)
         self.groups[group.group_id] = classic
         self._rebalances.resume(classic)
 
     def rebalance(self, group: ClassicGroup) -> None:
-        """Under the lock: everybody joins anew."""
+        """Makes all members of a classic group join again. The caller holds the lock."""
         self._rebalances.rebalance(group)
 
     def tombstones_of(self, group: Group) -> list[Entry]:
-        """What makes the log forget a group, its offsets apart."""
+        """The tombstones of a group, without those of its offsets."""
         if group.group_type == "classic":
             return [(group_key(group.group_id), None)]
         from barnabas.coordinator.groups.consumer_records import group_tombstones
@@ -364,7 +366,7 @@ class GroupCoordinator:
         return self._group_or_new(group_id, partition)
 
     def _as_classic(self, group: Group, partition: int) -> ClassicGroup:
-        """A consumer group without members becomes what its next member speaks."""
+        """Turns a consumer group without members into a group of its next member's protocol."""
         if group.group_type == "classic":
             return group
         entries = self.tombstones_of(group)
@@ -401,7 +403,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> None:
-        """Raises what Heartbeat answers."""
+        """Handles Heartbeat; raises its error."""
         with self.lock:
             group = self._group_of_members(group_id)
             if group.group_type == "consumer":
@@ -412,7 +414,8 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, leaving: Iterable[tuple[str, str | None]]
     ) -> list[tuple[str, str | None, KafkaError | None]]:
-        """What each of (member id, instance id) is answered. Raises for the whole request."""
+        """LeaveGroup for (member id, instance id) pairs; returns the answer for each. Raises for
+        the whole request."""
         with self.lock:
             group = self._group_of_members(group_id)
             if group.group_type == "consumer":
@@ -446,7 +449,8 @@ class GroupCoordinator:
         done: Done,
         producer: Producer | None = None,
     ) -> None:
-        """Journals; `done` is called under the lock, when it is durable or was refused."""
+        """Appends entries to the journal; calls `done` under the lock, when they are durable or
+        were refused."""
 
         def locked(error: KafkaError | None) -> None:
             with self.lock:
@@ -471,8 +475,8 @@ class GroupCoordinator:
         producer: Producer | None = None,
         version: int = MEMBER_EPOCHS_FROM,
     ) -> None:
-        """OffsetCommit and, with a producer, TxnOffsetCommit. `done` gets what became of each
-        commit, in order, when all that was taken is durable. Raises for the whole request."""
+        """OffsetCommit and, with a producer, TxnOffsetCommit. `done` gets the outcome of each
+        commit, in order, when all accepted ones are durable. Raises for the whole request."""
         commits = list(commits)
         with self.lock:
             partition = self.check(group_id)
@@ -616,8 +620,9 @@ class GroupCoordinator:
         commits: Iterable[Commit],
         knows_epochs: bool,
     ) -> None:
-        """Whether a consumer group takes a commit. A member may have been brought to a later epoch
-        and not know it yet: it may commit for what it had in the earlier one and has still."""
+        """Whether a consumer group accepts a commit. A member may have reached a later epoch and
+        not know it yet: it may commit for partitions that it had in the earlier one and still
+        has."""
         if epoch < 0 and not group.members:
             return
         member = group.member(member_id)
@@ -651,22 +656,22 @@ class GroupCoordinator:
                 raise IllegalGeneration() if member.classic is not None else StaleMemberEpoch()
 
     def committed(self, group_id: str) -> Rows:
-        """All that a group committed; a copy."""
+        """All committed offsets of a group, as a copy."""
         with self.lock:
             self.check(group_id)
             rows = self.offsets.of(group_id)
             return {topic: dict(partitions) for topic, partitions in rows.items()}
 
     def committed_of_partition(self, topic: str, partition: int) -> dict[str, int]:
-        """The offsets of all groups that are led here and loaded."""
+        """The committed offsets of all groups that this node leads and has loaded."""
         with self.lock:
             return self.offsets.of_partition(topic, partition)
 
     def fetch(
         self, group_id: str, wanted: Iterable[tuple[str, Iterable[int]]], stable: bool
     ) -> list[tuple[str, list[tuple[int, Committed | None, bool]]]]:
-        """OffsetFetch: of each topic, (partition, what was committed, whether a transaction is
-        about to change it), the last only if `stable` is asked for."""
+        """OffsetFetch: for each topic (partition, committed offset, whether an open transaction
+        will change it); the last only with `stable`."""
         with self.lock:
             self.check(group_id)
             get, pending = self.offsets.get, self.offsets.is_pending
@@ -684,19 +689,19 @@ class GroupCoordinator:
     # -- transactions ---------------------------------------------------------------------------
 
     def marker_written(self, topic: str, partition: int, producer_id: int, commit: bool) -> None:
-        """A transaction has ended in some partition of the node, and that is durable."""
+        """Called when a transaction has ended in some partition of the node, durably."""
         if topic == CONSUMER_OFFSETS:
             self.transaction_ended(partition, producer_id, commit)
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
-        """A marker was written to a partition of __consumer_offsets, and is durable."""
+        """Called when a marker in a partition of __consumer_offsets is durable."""
         with self.lock:
             self.offsets.end_transaction(partition, producer_id, committed)
 
     # -- the journal's calls --------------------------------------------------------------------
 
     def replay(self, partition: int, batch: Batch) -> None:
-        """Records of the log, while a partition loads."""
+        """Applies records of the log while a partition loads."""
         if batch.control:
             for record in batch.records:
                 kind = int.from_bytes((record.key or b"")[2:4], "big")
@@ -740,7 +745,7 @@ class GroupCoordinator:
         self.groups[found.group_id] = found.group
 
     def _replay_end(self, partition: int, group_id: str) -> None:
-        """A group was forgotten; its offsets may be there still, without members."""
+        """Applies a tombstone of a group; its offsets may still exist, without members."""
         if self.offsets.of(group_id):
             self.groups[group_id] = ClassicGroup(group_id)
         else:
@@ -772,7 +777,7 @@ class GroupCoordinator:
             replay(group, found)
 
     def loaded(self, partition: int) -> None:
-        """The members of groups that were read have a session from now on."""
+        """Starts the sessions of the members that were read from the log."""
         with self.lock:
             for group_id in self._by_partition.get(partition, ()):
                 group = self.groups[group_id]
@@ -784,7 +789,7 @@ class GroupCoordinator:
                 other.loaded(partition)
 
     def unloaded(self, partition: int) -> None:
-        """Another node has the groups of a partition now."""
+        """Drops the groups of a partition that another node leads now."""
         with self.lock:
             for other in self.others:
                 other.unloaded(partition)

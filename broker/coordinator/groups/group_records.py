@@ -6,10 +6,9 @@
 |                      |                         | for a commit that named its own expiry        |
 | 2 classic group      | group                   | generation, protocol, leader, members: 3      |
 
-A null value forgets the key. These versions are the newest that Kafka 2.7 reads too, so a directory
-can go back. What is written by Kafka is read in every version. Types that are not known are
-passed over: a newer broker wrote them. Those of consumer groups are in consumer_records.py. Next:
-coordinator.py, which replays them.
+A null value deletes the key. Kafka 2.7 can read these versions too, so a directory can go back to
+it. Records of Kafka are read in every version. Unknown types are skipped: a newer broker wrote
+them. Those of consumer groups are in consumer_records.py. Next: coordinator.py, which replays them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ Entry = tuple[bytes, bytes | None]
 
 
 class Committed(NamedTuple):
-    """One committed offset. Times are of the wall clock; expire_ms NEVER: by the broker's rule."""
+    """One committed offset. Times are wall-clock ms; expire_ms NEVER: the broker's setting
+    applies."""
 
     offset: int
     leader_epoch: int
@@ -49,14 +49,14 @@ class Committed(NamedTuple):
 
 @cache
 def keys_of(name: str) -> tuple[bytes, Program, type[Struct]]:
-    """The bytes that a key of this type begins with, what writes the rest, and its class."""
+    """The first bytes of a key of this type, the encoder of the rest, and its class."""
     found = record_type(CONSUMER_OFFSETS, name)
     return _INT16.pack(found.type), found.key.program(0), found.key.cls
 
 
 @cache
 def values_of(name: str, version: int) -> tuple[bytes, Program]:
-    """The same of a value in a version."""
+    """The same for a value in a version."""
     return _INT16.pack(version), record_type(CONSUMER_OFFSETS, name).value.program(version)
 
 
@@ -90,7 +90,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def group_entry(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Entry:
-    """A group as it is now, with these assignments."""
+    """The value of a group's present state, with these assignments."""
     message = record_type(CONSUMER_OFFSETS, "GroupMetadata").value
     row = message.struct("members")
     members = [
@@ -119,7 +119,7 @@ def group_entry(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Entry:
 
 
 class OffsetRecord(NamedTuple):
-    """A record of an offset; `committed` None: forgotten."""
+    """A record of an offset; `committed` None: a tombstone."""
 
     group_id: str
     topic: str
@@ -128,14 +128,14 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A record of a classic group; `group` None: forgotten."""
+    """A record of a classic group; `group` None: a tombstone."""
 
     group_id: str
     group: ClassicGroup | None
 
 
 def read_record(record: Record) -> OffsetRecord | GroupRecord | None:
-    """What a record says; None for a type that is not of classic groups. Raises ValueError."""
+    """Decodes a record; None for a type that is not of classic groups. Raises ValueError."""
     key, value = record.key, record.value
     if key is None or len(key) < 2:
         raise ValueError("a record of __consumer_offsets has a key of 2 bytes or more")

@@ -1,12 +1,11 @@
-"""A group changes its protocol while it lives: classic to consumer, and back.
+"""Changes the protocol of a live group: classic to consumer, and back.
 
 The first member of the consumer protocol that joins a classic group turns it into a consumer group,
-in which the others go on by the classic protocol (classic_members.py) with what they have been
-assigned. When the last member of the consumer protocol leaves, or a static one comes back by the
-classic protocol, what is left is a classic group again, which rebalances. A group without members
-simply becomes what its next member speaks. `group.consumer.migration.policy` says what of this is
-done. In the log a change is the tombstones of the one form and the records of the other, together.
-"""
+in which the others go on with the classic protocol (classic_members.py) and their assignments. When
+the last member of the consumer protocol leaves, or a static one comes back with the classic
+protocol, the rest becomes a classic group again, which rebalances. A group without members takes
+the protocol of its next member. `group.consumer.migration.policy` allows each direction. In the log
+a change is one batch: the tombstones of the old form and the records of the new one."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ DOWNGRADES = ("downgrade", "bidirectional")
 
 
 class Migration:
-    """Between the two protocols."""
+    """Migrates groups between the two protocols."""
 
     def __init__(self, heartbeats: ConsumerHeartbeats) -> None:
         self._heartbeats = heartbeats
@@ -47,8 +46,8 @@ class Migration:
     # -- to the consumer protocol ---------------------------------------------------------------
 
     def upgraded(self, classic: ClassicGroup) -> tuple[ConsumerGroup, list[Entry]]:
-        """The group in its new form, which nobody knows yet, and its records. Raises
-        GroupIdNotFound when it cannot or may not be."""
+        """The group in its new form, which is not registered yet, and its records. Raises
+        GroupIdNotFound when the migration is impossible or not allowed."""
         group = ConsumerGroup(classic.group_id)
         if classic.state == EMPTY:
             return group, records.beginning(group)
@@ -111,7 +110,7 @@ class Migration:
     # -- to the classic protocol ----------------------------------------------------------------
 
     def downgrades_without(self, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-        """Whether the group becomes a classic one when these have left."""
+        """Whether the group becomes a classic one when these members have left."""
         staying = [m for m in group.members if m not in leaving]
         all_leave_the_new = any(
             group.members[m].classic is None for m in leaving if m in group.members
@@ -190,7 +189,7 @@ class Migration:
         return classic
 
     def names_of(self, assigned: Mapping[bytes, Collection[int]]) -> dict[str, Collection[int]]:
-        """By topic name, as consumers of the classic protocol know it."""
+        """The assignment by topic name, as the classic protocol has it."""
         views = self._heartbeats.around.topics()
         found = {}
         for topic_id, partitions in assigned.items():

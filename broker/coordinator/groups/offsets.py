@@ -1,15 +1,14 @@
-"""What groups have committed, and what transactions will have when they end. Plain state.
+"""Committed offsets of groups, and pending offsets of open transactions. Plain state.
 
-Of each group: topic, partition, Committed. Offsets of a transaction stay apart, by group and
-producer id, until its marker comes; then they count, unless one that counts stands later in the
-log, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with members do not expire
-while the group subscribes to their topic; those of an empty group expire
+For each group: topic, partition, Committed. Offsets of a transaction are kept apart, by group and
+producer id, until its marker comes; then they count, unless a later commit in the log counts
+already, as in Kafka. Expiry follows Kafka (KIP-211): the offsets of a group with members do not
+expire while the group subscribes to their topic; those of an empty group expire
 `offsets.retention.minutes` after it became empty, those without members ever, after their commit.
 
-Commits that network threads took (cext/coordinator/offset_commit.pyx), those of transactions among
-them, and transactions that they ended are taken over before anything is looked at or changed here:
-whoever asks finds what was answered before. Next: coordinator.py.
-"""
+Commits that network threads accepted (cext/coordinator/offset_commit.pyx), those of transactions
+included, and the transactions that they ended are merged in before anything is read or changed
+here: every caller sees all commits that were answered. Next: coordinator.py."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ Rows = dict[str, dict[int, Committed]]  # topic, partition
 
 
 class Fresh(Protocol):
-    """What of cext.coordinator.offset_commit is used here: durable commits that are not known here
-    so far."""
+    """The part of cext.coordinator.offset_commit that this module uses: durable commits that are
+    not merged in yet."""
 
     @property
     def waiting(self) -> int: ...
@@ -39,8 +38,8 @@ class Fresh(Protocol):
 
 
 class Pending:
-    """What a transaction will have committed. `order` is that of the log; `is_passed` once a
-    commit that counts stands later in it."""
+    """A pending offset of a transaction. `order`: its position in the log; `is_passed`: a later
+    commit in the log counts already."""
 
     __slots__ = ("committed", "is_passed", "order")
 
@@ -51,7 +50,7 @@ class Pending:
 
 
 class Offsets:
-    """All groups' offsets of one coordinator. What is put comes in the order of the log."""
+    """The offsets of all groups of one coordinator. Callers put them in the order of the log."""
 
     def __init__(
         self,
@@ -59,8 +58,8 @@ class Offsets:
         known: Container[str] = (),
         by_partition: Mapping[int, Container[str]] = MappingProxyType({}),
     ) -> None:
-        """`known`: the groups that there are; what comes from `fresh` for others is dropped.
-        `by_partition`: those of each partition of the log."""
+        """`known`: the existing groups; commits from `fresh` for others are dropped.
+        `by_partition`: the groups of each partition of the log."""
         self._groups: dict[str, Rows] = {}
         self._pending: dict[str, dict[int, dict[TopicPartition, Pending]]] = {}
         self._pending_groups: dict[int, set[str]] = {}  # by producer id
@@ -86,7 +85,7 @@ class Offsets:
                 self._put_pending(producer_id, group_id, topic, partition, row)
 
     def of(self, group_id: str) -> Rows:
-        """What a group committed; not to be changed."""
+        """The committed offsets of a group. The caller must not change them."""
         self._catch_up()
         return self._groups.get(group_id, {})
 
@@ -99,7 +98,7 @@ class Offsets:
         return partitions.get(partition) if partitions is not None else None
 
     def of_partition(self, topic: str, partition: int) -> dict[str, int]:
-        """What each group committed for one partition."""
+        """The committed offset of each group for one partition."""
         self._catch_up()
         rows = ((group, found.get(topic, {})) for group, found in self._groups.items())
         return {group: row[partition].offset for group, row in rows if partition in row}
@@ -131,7 +130,7 @@ class Offsets:
             self.forget(group_id, topic, partition)
 
     def forget_group(self, group_id: str) -> None:
-        """Its pending offsets too."""
+        """Deletes a group's offsets, pending ones too."""
         self._catch_up()
         self._groups.pop(group_id, None)
         for producer_id in self._pending.pop(group_id, ()):
@@ -154,8 +153,8 @@ class Offsets:
         self._pending_groups.setdefault(producer_id, set()).add(group_id)
 
     def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
-        """A marker in a partition of the log: what the producer had pending in the groups of that
-        partition counts, or never was."""
+        """Applies a marker in a partition of the log: the producer's pending offsets in the groups
+        of that partition count now, or are dropped."""
         self._catch_up()
         self._end(partition, producer_id, committed)
 
@@ -177,7 +176,8 @@ class Offsets:
                     self._pass(group_id, at, row.order)
 
     def _pass(self, group_id: str, at: TopicPartition, order: int) -> None:
-        """What is pending for a partition and stands up to here in the log counts no more."""
+        """Marks pending offsets of a partition up to this position in the log: a later commit
+        counts."""
         for rows in self._pending.get(group_id, {}).values():
             row = rows.get(at)
             if row is not None and row.order <= order:
@@ -190,7 +190,7 @@ class Offsets:
             self._pending_groups.pop(producer_id, None)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction is about to commit this one."""
+        """Whether an open transaction has a pending offset for this partition."""
         self._catch_up()
         return self._is_pending(group_id, topic, partition)
 
@@ -209,7 +209,7 @@ class Offsets:
     def expired(
         self, group_id: str, group: Group | None, now_ms: int, retention_ms: int
     ) -> Iterator[TopicPartition]:
-        """What of a group is to be forgotten now."""
+        """The offsets of a group that have expired."""
         for topic, partitions in self.of(group_id).items():
             since_ms = _counts_from(group, topic)
             if since_ms is None:

@@ -1,14 +1,12 @@
 """Joining, syncing and leaving a classic group: the transitions of classic_group.py.
 
-Nothing here waits and nothing reads a clock of its own: timers, the journal's `store` and random
-ids are passed in, answers go out through the callables that came with the questions. Everything
-runs under the coordinator's lock; timers and `done` callbacks take it themselves.
+Nothing here waits or reads a clock of its own: timers, the journal's `store` and random ids are
+passed in, and answers go out through the callables of the requests. Everything runs under the
+coordinator's lock; timers and `done` callbacks take it themselves.
 
-Sessions: a heartbeat only moves a member's deadline. The group's one timer looks at all of them at
-the earliest that it knows, and comes again at what is the earliest then, so that neither a member
-nor a heartbeat costs a timer.
-Next: coordinator.py above, ../journal.py below.
-"""
+Sessions: a heartbeat only moves a member's deadline. The group's one timer checks all deadlines at
+the earliest known one, and is set again to the earliest one then. So neither a member nor a
+heartbeat costs a timer. Next: coordinator.py above, ../journal.py below."""
 
 from __future__ import annotations
 
@@ -46,13 +44,14 @@ from barnabas.errors import (
     UnknownServerError,
 )
 
-# A member that is new to a group waits for its answer with a muted connection, so nobody would see
-# it go: it has this long from its join to its first heartbeat, whatever its session timeout is.
+# The connection of a new member is muted while it waits for its answer, so its loss is not seen:
+# the member has this long from its join to its first heartbeat, whatever its session timeout is.
 NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class Timers(Protocol):
-    """What of coordinator.timers is used here; tests move their own. A timer has `at_ms`."""
+    """The part of coordinator.timers that this module uses; tests move their own. A timer has
+    `at_ms`."""
 
     def now_ms(self) -> int: ...
     def after(self, delay_ms: int, call: Callable[[], object]) -> Any: ...
@@ -85,7 +84,7 @@ class Join(NamedTuple):
 
 
 class _Sessions:
-    """What the timer of a group's sessions calls: most groups have one, so it is small."""
+    """The callback of a group's session timer: most groups have one, so it is small."""
 
     __slots__ = ("_group", "_rebalances")
 
@@ -122,7 +121,8 @@ class Rebalances:
     # -- JoinGroup ------------------------------------------------------------------------------
 
     def join(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
-        """`answer` is called once: now, or when the group's next generation begins."""
+        """Handles JoinGroup. Calls `answer` once: now, or when the group's next generation
+        begins."""
         if not self._has_room(group, asked.member_id):
             if asked.member_id:
                 self._remove_quietly(group, asked.member_id)
@@ -211,7 +211,7 @@ class Rebalances:
         )
 
     def _add(self, group: ClassicGroup, member_id: str, asked: Join, answer: AnswerJoin) -> None:
-        """Whether all have joined with it, `join` looks at the end."""
+        """Adds or changes a member; `join` checks at the end whether all have joined."""
         member = Member(
             member_id,
             asked.instance_id,
@@ -248,8 +248,8 @@ class Rebalances:
         member.client_id, member.client_host = asked.client_id, asked.client_host
 
     def _await_join(self, group: ClassicGroup, member: Member, answer: AnswerJoin) -> None:
-        """A join asked again ends the one that waits, whose client has most likely gone. The
-        member itself is known: it must not be told otherwise."""
+        """Ends a waiting JoinGroup that the member sent again: its client has most likely gone. The
+        error must not be UNKNOWN_MEMBER_ID, because the member is known."""
         before = group.set_join(member, answer)
         if before is not None:
             before(JoinResult(RebalanceInProgress(), member.member_id))
@@ -257,7 +257,7 @@ class Rebalances:
     def _replace_static(
         self, group: ClassicGroup, new_id: str, asked: Join, answer: AnswerJoin
     ) -> None:
-        """A static member came back without its id: it takes its own place under a new one."""
+        """Gives a static member that came back without its id a new id in its own place."""
         assert asked.instance_id is not None
         old_leader = group.leader
         old_id = group.instances[asked.instance_id]
@@ -288,7 +288,8 @@ class Rebalances:
         old_leader: str | None,
         before: tuple[Any, int, int],
     ) -> None:
-        """No rebalance: the generation goes on with the new id, once that is durable."""
+        """Goes on with the generation under the new id, without a rebalance, once that is
+        durable."""
         new_id = member.member_id
         leads = group.leader == new_id
         skip = asked.can_skip_assignment
@@ -318,14 +319,14 @@ class Rebalances:
     # -- the rebalance --------------------------------------------------------------------------
 
     def rebalance(self, group: ClassicGroup) -> None:
-        """Everyone joins anew, for a reason from outside."""
+        """Starts a rebalance for an external reason."""
         if group.can_rebalance:
             self._prepare(group)
         else:
             self._complete_if_all_joined(group)
 
     def _prepare(self, group: ClassicGroup) -> None:
-        """Everyone joins anew."""
+        """Starts a rebalance: all members must join again."""
         self._cancel(group, "sync_timer")
         group.pending_sync = NOBODY
         if group.state == COMPLETING:
@@ -345,7 +346,7 @@ class Rebalances:
             group.join_timer = self._after(delay_ms, lambda: self._initial_join(group, left_ms))
 
     def _initial_join(self, group: ClassicGroup, left_ms: int) -> None:
-        """The delay of a first rebalance is over; it is drawn out while members come."""
+        """Ends the delay of a first rebalance, or extends it while members come."""
         group.join_timer = None
         if group.state != PREPARING:
             return
@@ -371,7 +372,7 @@ class Rebalances:
             self._complete(group)
 
     def _complete(self, group: ClassicGroup) -> None:
-        """The join phase is over. Dynamic members that did not join are out."""
+        """Ends the join phase, and removes dynamic members that did not join."""
         self._cancel(group, "join_timer")
         group.new_member_added = False
         for member in group.not_yet_joined():
@@ -405,7 +406,8 @@ class Rebalances:
         assignments: Iterable[tuple[str, bytes]],
         answer: AnswerSync,
     ) -> None:
-        """`answer` is called once: now, or when the leader's assignment is durable."""
+        """Handles SyncGroup. Calls `answer` once: now, or when the leader's assignment is
+        durable."""
         try:
             member = self._check_generation(group, member_id, instance_id, generation)
             self._check_protocol(group, protocol)
@@ -458,7 +460,7 @@ class Rebalances:
         return SyncResult(None, group.protocol_type, group.protocol_name, member.assignment)
 
     def _refuse_syncs(self, group: ClassicGroup, error: KafkaError) -> None:
-        """The generation failed; its assignments are void."""
+        """Drops the assignments of a failed generation."""
         for member in list(group.members.values()):
             member.assignment = b""
             answer, member.sync = member.sync, None
@@ -481,7 +483,7 @@ class Rebalances:
     def heartbeat(
         self, group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
     ) -> None:
-        """Raises what Heartbeat answers."""
+        """Handles Heartbeat; raises its error."""
         member = self._check_generation(group, member_id, instance_id, generation)
         if group.state == EMPTY:
             raise UnknownMemberId()
@@ -490,13 +492,13 @@ class Rebalances:
             raise RebalanceInProgress()
 
     def committed(self, group: ClassicGroup, member: Member) -> None:
-        """A commit shows that a member lives, as a heartbeat does."""
+        """Extends a member's session after a commit, as after a heartbeat."""
         self._extend_session(group, member)
 
     def leave(
         self, group: ClassicGroup, leaving: Iterable[tuple[str, str | None]]
     ) -> list[tuple[str, str | None, KafkaError | None]]:
-        """(member id, instance id) of each that leaves; what each is answered."""
+        """Handles LeaveGroup for (member id, instance id) pairs; returns the answer for each."""
         outcomes: list[tuple[str, str | None, KafkaError | None]] = []
         any_left = False
         for member_id, instance_id in leaving:
@@ -540,7 +542,7 @@ class Rebalances:
     # -- sessions -------------------------------------------------------------------------------
 
     def resume(self, group: ClassicGroup) -> None:
-        """After a group was read from the log: its members have a session from now on."""
+        """Starts the sessions of a group's members after it was read from the log."""
         for member in group.members.values():
             self._extend_session(group, member)
 
@@ -573,7 +575,7 @@ class Rebalances:
         self._look_at_sessions_by(group, member.deadline_ms, after_ms)
 
     def _extend_sessions(self, group: ClassicGroup) -> None:
-        """Of all members."""
+        """Starts the sessions of all members."""
         now_ms = self._timers.now_ms()
         soonest_ms = min(member.session_timeout_ms for member in group.members.values())
         for member in group.members.values():
@@ -581,19 +583,19 @@ class Rebalances:
         self._look_at_sessions_by(group, now_ms + soonest_ms, soonest_ms)
 
     def _look_at_sessions_by(self, group: ClassicGroup, at_ms: int, delay_ms: int) -> None:
-        """Unless the group's timer runs by `at_ms`, it runs in `delay_ms`, which is no later."""
+        """Sets the group's timer to `delay_ms` from now unless it runs by `at_ms` anyway."""
         timer = group.session_timer
         if timer is None or timer.at_ms > at_ms:
             self._cancel(group, "session_timer")
             group.session_timer = self._timers.after(delay_ms, _Sessions(self, group))
 
     def sessions_due(self, group: ClassicGroup) -> None:
-        """The group's timer has run."""
+        """Called when the group's timer has run."""
         with self._lock:
             self._look_at_sessions(group)
 
     def _look_at_sessions(self, group: ClassicGroup) -> None:
-        """The earliest deadline that was known has come."""
+        """Removes members whose deadline has passed, and sets the timer again."""
         group.session_timer = None
         now_ms = self._timers.now_ms()
         next_ms: int | None = None
@@ -606,7 +608,8 @@ class Rebalances:
             elif member.is_new or (member.join is None and member.sync is None):
                 self._take_out(group, member)
                 self._after_leaving(group)
-            # Who waits for a rebalance cannot send heartbeats; its session goes on with the answer.
+            # A member that waits for a rebalance cannot send heartbeats; its session starts again
+            # with the answer.
         if next_ms is not None:
             self._look_at_sessions_by(group, next_ms, next_ms - now_ms)
 

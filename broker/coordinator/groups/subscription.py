@@ -1,4 +1,4 @@
-"""What consumers put into their protocol metadata: only the topics matter to a coordinator.
+"""The protocol metadata of consumers, of which a coordinator reads only the topics.
 
 | field    | bytes                                                                   |
 |----------|-------------------------------------------------------------------------|
@@ -6,7 +6,7 @@
 | topics   | int32 count, then strings (int16 length, UTF-8)                         |
 | the rest | user data and, by version, owned partitions, generation, rack: not read |
 
-Clients write it and the coordinator passes it on unread; bytes that are no such thing give None.
+Clients write it and the coordinator passes it on unchanged; for other bytes the result is None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INT32 = struct.Struct(">i")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a subscription; None for bytes that are none."""
+    """The topics of a subscription; None for bytes that are not one."""
     return _kept(metadata) if len(metadata) <= KEPT_BYTES_MAX else _read(metadata)
 
 

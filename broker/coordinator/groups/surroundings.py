@@ -1,7 +1,7 @@
-"""What groups of the consumer protocol get from the node around them.
+"""The functions of the node that groups of the consumer protocol use.
 
-Topics are those of the last state of the cluster; a group's own timeouts stand above the broker's.
-Work that may take long goes to one thread and joins to another; both end when there is none left.
+Topics are those of the last cluster state; a group's own timeouts override the broker's. Long work
+runs on one thread and joins on another; both threads end when no work is left.
 Next: consumer_heartbeats.py, which uses it.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger("barnabas.groups")
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
 
-# Far below what a member waits for its next heartbeat; 500 that start together come in 50 ms.
+# Far below the interval of heartbeats; 500 members that start together join within 50 ms.
 GATHER_S, GATHER_MAX_S = 0.001, 0.1
 
 
@@ -40,7 +40,7 @@ def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
 
 
 class NodeSurroundings:
-    """Of one node."""
+    """The surroundings of one node."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class NodeSurroundings:
         return Timeouts(group(SESSION), group(HEARTBEAT), group(ASSIGNMENT))
 
     def run(self, call: Callable[[], object]) -> None:
-        """On the thread for long work. A group has one call there at most."""
+        """Runs a call on the thread for long work. A group has at most one call there."""
         self._long_work(call)
 
     def gather(self, call: Callable[[], object], count: Callable[[], int]) -> None:
-        """On the thread that has joins only. One call waits at most."""
+        """Runs a call on the thread for joins. At most one call waits there."""
 
         def gathered() -> None:
             until_s, before, now = time.monotonic() + GATHER_MAX_S, 0, count()
@@ -92,7 +92,7 @@ class NodeSurroundings:
 
 
 class Elsewhere:
-    """Calls one after the other on a thread that ends when there is none left."""
+    """Runs calls one after the other on a thread that ends when none is left."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,8 +1,8 @@
-"""The assignment a group is on its way to: asked of an assignor, checked, compared with the last.
+"""The target assignment of a group: requested from an assignor, checked, compared with the last.
 
-An assignor is a plugin (hooks/specs.py, assign_partitions), so its answer is looked at as one looks
-at bytes from a socket: members it was told of, topics they subscribe to, partitions that are there,
-none of them twice. Anything else is its failure, and the last assignment stays.
+An assignor is a plugin (hooks/specs.py, assign_partitions), so its answer is not trusted: it may
+contain only known members, topics that they subscribe to, and existing partitions, none of them
+twice. Anything else counts as a failure of the assignor, and the last assignment stays.
 Shared: consumer groups call `new_target` with the hook; a share group, whose partitions may have
 several readers, passes `exclusive=False`.
 """
@@ -27,7 +27,7 @@ NOTHING: Assignment = {}
 
 
 class Subscriber(NamedTuple):
-    """A member as far as its assignment goes."""
+    """A member as its assignment needs it."""
 
     instance_id: str | None
     rack_id: str | None
@@ -44,8 +44,8 @@ def new_target(
     *,
     exclusive: bool = True,
 ) -> dict[str, Assignment]:
-    """Of every subscriber, what it is to own; `before` is what each was to own until now, by the
-    ids of `subscribers`. Raises UnknownServerError when the assignor failed."""
+    """The target of every subscriber; `before`: the former targets, by the ids of `subscribers`.
+    Raises UnknownServerError when the assignor failed."""
     if not subscribers:
         return {}
     from barnabas.hooks.specs import GroupMemberView, GroupTopicView, GroupView
@@ -86,7 +86,7 @@ def _checked(
     before: Mapping[str, Assignment],
     exclusive: bool,
 ) -> dict[str, Assignment]:
-    """The answer with a row for every member; objects of `before` where nothing changed."""
+    """The answer with an entry for every member; unchanged entries are the objects of `before`."""
     if not answer.keys() <= subscribers.keys():
         raise ValueError("it assigned to somebody who is no member")
     found: dict[str, Assignment] = {}

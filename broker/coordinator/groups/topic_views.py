@@ -1,9 +1,9 @@
-"""What a group needs to know of topics: id, count and racks of the partitions, and one hash of all.
+"""The metadata of topics that groups use: id, partition count and racks, and one hash of them.
 
-Made anew from each state of the cluster; what of it is asked for is worked out once. The hash is
-kept with a group's epoch, so that the epoch goes up when a topic that somebody subscribes to comes,
-goes, grows or moves to other racks, also when that happened while nobody was coordinating. Kafka's
-hash of the same has another recipe: a group that changes brokers is assigned once more, no worse.
+It is made again from each cluster state; its values are computed with their first use. The hash is
+stored with a group's epoch, so that the epoch goes up when a subscribed topic is created, deleted,
+extended or moved to other racks, also while no coordinator was running. Kafka computes its hash
+differently: a group that moves between the two brokers is assigned once more.
 Shared by consumer groups and share groups. Next: target_assignment.py.
 """
 
@@ -42,14 +42,14 @@ class TopicViews:
         self._hashes: dict[str, bytes] = {}
 
     def is_of(self, state: ClusterState) -> bool:
-        """Whether another state says the same of topics and racks."""
+        """Whether another state has the same topics and racks."""
         return state.topics is self._state.topics and state.brokers is self._state.brokers
 
     def names(self) -> Collection[str]:
         return self._state.topics.keys()
 
     def named(self, name: str) -> TopicView | None:
-        """None for a topic that is not there, or is being deleted."""
+        """The view of a topic; None when it does not exist or is being deleted."""
         if name not in self._views:
             topic = self._state.topic(name)
             self._views[name] = None if topic is None else self._view(topic)
@@ -71,12 +71,12 @@ class TopicViews:
         return TopicView(uuid_bytes(topic.topic_id), topic.name, len(topic.partitions), racks)
 
     def ids_of(self, names: Iterable[str]) -> frozenset[bytes]:
-        """The ids of those that are there."""
+        """The ids of the existing topics among these names."""
         views = (self.named(name) for name in names)
         return frozenset(view.topic_id for view in views if view is not None)
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """A number for all that is known of these topics, as an int64."""
+        """The hash of the metadata of these topics, as an int64."""
         from hashlib import blake2b  # no group, no hash: a start does not pay for it
 
         total = blake2b(digest_size=HASH_BYTES)

@@ -1,7 +1,7 @@
-"""Offsets of the 0.8 generation: version 0 of OffsetCommit and OffsetFetch, in the metadata tree.
+"""Offsets of Kafka 0.8: version 0 of OffsetCommit and OffsetFetch, in the metadata tree.
 
-/consumers/G/offsets/T/P holds the offset as text, where clients of that age look for it themselves
-too. There is no metadata string, no expiry and no member: any group may commit at any time.
+/consumers/G/offsets/T/P holds the offset as text, where clients of that age also read it directly.
+There is no metadata string, no expiry and no member: any group may commit at any time.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from barnabas.metadata.znodes import CONSUMERS_PATH
 
 
 class TreeOffsets:
-    """Over the metadata tree."""
+    """The offsets in the metadata tree."""
 
     def __init__(self, tree: MetadataTree) -> None:
         self._tree = tree
 
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Durable when it returns. Raises InvalidGroupId for a name that is no node's."""
+        """Commits an offset; it is durable when this returns. Raises InvalidGroupId for a name that
+        cannot be a node's."""
         path, data = _path(group, topic, partition), b"%d" % offset
         try:
             try:
@@ -32,7 +33,7 @@ class TreeOffsets:
             raise InvalidGroupId() from error
 
     def fetch(self, group: str, topic: str, partition: int) -> int | None:
-        """None: never committed."""
+        """The committed offset; None: none was committed."""
         try:
             data, _ = self._tree.get(_path(group, topic, partition))
             return int(data)
