@@ -50,8 +50,8 @@ RANDOM_TOGETHER = 64
 
 
 class CoordinatorHandlers(NamedTuple):
-    """What answers requests of coordinators on the network threads, and the queues by which network
-    threads ask Python."""
+    """The native handlers of coordinators' requests, and the queues from network threads to
+    Python."""
 
     transactions: TransactionLane
     commits: OffsetCommitLane | None  # None where commits are compressed: Python takes them all
@@ -59,7 +59,7 @@ class CoordinatorHandlers(NamedTuple):
 
     @property
     def in_order(self) -> list[Any]:
-        """As the reactor asks them."""
+        """The handlers in the order in which the reactor asks them."""
         commits = [] if self.commits is None else [self.commits]
         return [self.transactions, *commits]
 
@@ -82,7 +82,7 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
 
 
 class Dependencies(NamedTuple):
-    """What coordinators use of their node."""
+    """The parts of a node that its coordinators use."""
 
     node_id: int
     config: BrokerConfig
@@ -102,7 +102,8 @@ class Dependencies(NamedTuple):
 
 
 class Coordinators:
-    """Made when logs and topics are there; `follow` when requests may come; `stop` once."""
+    """The coordinators of one node. Create it when logs and topics are open; call `follow` before
+    requests come, and `stop` once."""
 
     def __init__(self, given: Dependencies) -> None:
         self._given = given
@@ -142,7 +143,7 @@ class Coordinators:
         self.groups.others.append(self.share)
 
     def follow(self) -> None:
-        """From now on with the partitions that this node leads."""
+        """Loads the partitions that this node leads, now and after each new cluster state."""
         for journal in self._journals:
             self._apply_from_now(journal.apply)
             self._given.replicas.on_returned.append(journal.load_again)
@@ -151,7 +152,8 @@ class Coordinators:
         self._apply_from_now(self.group_administration.apply)
 
     def _apply_from_now(self, apply: Callable[[ClusterState], object]) -> None:
-        """`apply` gets the state of now, and each later one after this node has carried it out."""
+        """Calls `apply` with the present cluster state, and with each later one after this node has
+        applied it."""
         self._given.replicas.on_applied.append(apply)
         apply(self._given.reader.state)
 
@@ -172,7 +174,7 @@ class Coordinators:
         return self._given.table.durability != "os"
 
     def _journal(self, name: str, **options: int) -> CoordinatorLog:
-        """It follows the partitions once it is told who replays."""
+        """Makes a journal. It follows the partitions after `attach` names its coordinator."""
 
         def create() -> None:
             asked = internal_topic(name, self._given.dynamic, len(self._given.reader.state.brokers))
@@ -207,7 +209,8 @@ class Coordinators:
         return groups
 
     def _around(self) -> NodeSurroundings:
-        """The first group of the consumer protocol is here; a start does not wait for this."""
+        """Loads the code of the consumer protocol with its first group; a start does not pay for
+        it."""
         from barnabas.coordinator.groups.surroundings import NodeSurroundings
 
         return NodeSurroundings(
@@ -219,7 +222,7 @@ class Coordinators:
         )
 
     def _made_share(self) -> ShareService:
-        """The first share group is here."""
+        """Loads the code of share groups with the first one."""
         from barnabas.coordinator.share.closings import Closings
         from barnabas.coordinator.share.service import ShareService
 

@@ -1,22 +1,21 @@
-"""An internal topic as the journal of a coordinator: append, know when it is durable, read back.
+"""An internal topic as the journal of a coordinator: append, report durability, replay.
 
-A coordinator keeps its state in memory and writes every change here first, as key and value. Which
-partition of the topic an id belongs to follows from the id's hash, and who leads that partition
-coordinates the id. `append` never waits: a round (rounds.py) takes whatever has come since
-the last, one batch a partition, asks for one group commit and then calls each `done`. So ten
-thousand commits a second share a few hundred fsyncs.
+A coordinator keeps its state in memory and writes every change here first, as key and value. The
+hash of an id chooses the partition of the topic, and the leader of that partition coordinates the
+id. `append` never waits: a round (rounds.py) takes all entries since the last round, one batch a
+partition, requests one group commit and then calls each `done`. So ten thousand commits a second
+share a few hundred fsyncs.
 
-Order: the appends of a partition reach the log and their `done` in the order in which they were
-asked for. `done` gets None, or the KafkaError that a client is answered; it runs on the round's
-thread, without locks, and must not wait. After an error the records may still have reached the log.
+Order: the appends of a partition reach the log, and their `done` is called, in the order of the
+calls. `done` gets None, or the KafkaError for the client; it runs on the round's thread, without
+locks, and must not wait. After an error the records may still have reached the log.
 
-Loading: partitions that this node leads at the start, or leads anew, are replayed on a thread of
-their own; until then everything about them raises CoordinatorLoadInProgress. An empty partition is
-ready at once. A damaged batch is passed over with an ERROR that names the file and the byte, and
-the rest is loaded. Limits: PENDING_BYTES_MAX waiting to be written; beyond it
-CoordinatorNotAvailable. A crash between append and flush loses nothing that a `done` had told.
-Next: cext/partition/partitions.pyx.
-"""
+Loading: partitions that this node leads at the start, or becomes leader of, are replayed on a
+thread of their own; until then every call about them raises CoordinatorLoadInProgress. An empty
+partition is ready at once. A damaged batch is skipped with an ERROR that names the file and the
+byte, and the rest is loaded. Limits: PENDING_BYTES_MAX waiting to be written; beyond it
+CoordinatorNotAvailable. A crash between append and flush loses nothing that `done` had reported.
+Next: cext/partition/partitions.pyx."""
 
 from __future__ import annotations
 
@@ -69,23 +68,23 @@ Done = Callable[[KafkaError | None], object]
 
 
 class Replicas(Protocol):
-    """What of the replica manager is used here."""
+    """The part of the replica manager that this module uses."""
 
     def partition(self, topic: str, index: int) -> PartitionHandle: ...
     def topic_config(self, name: str) -> TopicConfig: ...
 
 
 class Journal(Protocol):
-    """A coordinator, as its log sees it. Called without any lock of the log."""
+    """The interface of a coordinator to its journal, which calls it without any lock."""
 
     def replay(self, partition: int, batch: Batch) -> None:
-        """Records of the log, in order, while the partition loads; control batches too."""
+        """Applies records of the log, in order, while the partition loads; control batches too."""
 
     def loaded(self, partition: int) -> None:
-        """Everything was replayed; requests come from now on."""
+        """Called when the partition is replayed; requests come from now on."""
 
     def unloaded(self, partition: int) -> None:
-        """Another node leads the partition, or it is gone: forget what it held."""
+        """Drops the state of a partition that another node leads now, or that is deleted."""
 
 
 class Producer(NamedTuple):
@@ -132,8 +131,8 @@ class CoordinatorLog:
         codec: int = NONE,
         load_bytes: int = LOAD_BYTES,
     ) -> None:
-        """`create` makes the topic, on first use; it may find it made by another meanwhile.
-        `may_wait`: whether what was appended is not durable at once, but waits for a flush."""
+        """`create` creates the topic on first use; another broker may have created it meanwhile.
+        `may_wait`: whether an append becomes durable only after a flush."""
         self._codec = codec
         self._load_bytes = load_bytes
         self.topic = topic
@@ -160,11 +159,11 @@ class CoordinatorLog:
     # -- whose id it is -------------------------------------------------------------------------
 
     def attach(self, journal: Journal) -> None:
-        """Who replays. Once, before the first `apply`."""
+        """Sets the coordinator that replays. Call it once, before the first `apply`."""
         self._journal = journal
 
     def ensure(self) -> None:
-        """Makes the topic when it is not there yet."""
+        """Creates the topic if it is missing."""
         if self._partition_count == 0:
             with self._making:  # who comes meanwhile waits, and finds it made
                 if self._partition_count == 0:
@@ -194,12 +193,12 @@ class CoordinatorLog:
         return led
 
     def leader_epoch(self, partition: int) -> int:
-        """Of a partition that this node leads; -1 of others."""
+        """The leader epoch of a partition that this node leads; -1 for others."""
         led = self._led.get(partition)
         return -1 if led is None else led.leader_epoch
 
     def led_partitions(self) -> dict[int, bool]:
-        """Partition: whether it was loaded."""
+        """The partitions that this node leads, and whether each is loaded."""
         with self._lock:
             return {partition: led.ready for partition, led in self._led.items()}
 
@@ -213,8 +212,8 @@ class CoordinatorLog:
         *,
         producer: Producer | None = None,
     ) -> None:
-        """All entries become one batch, or part of one. Raises what `check` does, MessageTooLarge,
-        and CoordinatorNotAvailable when too much waits; `done` is not called then."""
+        """Appends entries, all in one batch. Raises as `check` does, MessageTooLarge, and
+        CoordinatorNotAvailable when too many bytes wait; `done` is not called then."""
         assert entries, "a batch holds at least one record"
         size_bytes = len(entries) * RECORD_OVERHEAD_BYTES
         for key, value in entries:
@@ -260,7 +259,7 @@ class CoordinatorLog:
     def _write(
         self, partition: int, led: _Led, appends: list[_Append]
     ) -> tuple[PartitionHandle | None, list[tuple[_Append, KafkaError | None]]]:
-        """The partition's handle when something was written, and what became of each append."""
+        """The partition's handle when records were written, and the outcome of each append."""
         outcomes: list[tuple[_Append, KafkaError | None]] = []
         try:
             if self._led.get(partition) is not led:
@@ -319,7 +318,8 @@ class CoordinatorLog:
     # -- leadership and loading -----------------------------------------------------------------
 
     def apply(self, state: ClusterState) -> None:
-        """Follows who leads what. Called after the replica manager carried `state` out."""
+        """Loads and unloads partitions by their leaders. Called after the replica manager has
+        applied `state`."""
         topic = state.topic(self.topic)
         if topic is not None and topic.deleting:
             topic = None
@@ -366,7 +366,7 @@ class CoordinatorLog:
             self._journal.unloaded(index)
 
     def _load(self, indexes: list[int]) -> None:
-        """Empty partitions at once, the others on the loader's thread."""
+        """Loads empty partitions at once, and the others on the loader's thread."""
         full = [index for index in indexes if not self._load_if_empty(index)]
         if not full:
             return

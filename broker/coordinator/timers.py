@@ -1,7 +1,7 @@
 """Timers of the coordinators: one thread, one heap, the monotonic clock of the broker.
 
-A callable runs on the timers' thread at or soon after its time and must not wait. `cancel` is
-certain: after it returned the callable does not begin. A clock that is moved is looked at anew.
+A callable runs on the timers' thread at or soon after its time and must not wait. After `cancel`
+returned the callable does not begin. The thread reads a moved clock again.
 Limit: TIMERS_MAX; beyond it `at` raises, since every timer stands for a member or a request that
 has limits of its own.
 """
@@ -39,7 +39,7 @@ class Timer:
         return (self.at_ms, self.order) < (other.at_ms, other.order)
 
     def cancel(self) -> None:
-        """It does not run any more; nothing when it ran or was cancelled before."""
+        """Cancels the call; does nothing when it ran or was cancelled before."""
         if self._timers is not None:
             self._timers._cancel(self)
 
@@ -59,7 +59,7 @@ class Timers:
         self._stopping = False
 
     def now_ms(self) -> int:
-        """The clock the timers go by."""
+        """The monotonic clock of the timers, in ms."""
         return self._monotonic_ns() // 1_000_000
 
     def after(self, delay_ms: int, call: Callable[[], object]) -> Timer:
@@ -83,18 +83,18 @@ class Timers:
             return timer
 
     def look(self) -> None:
-        """The clock may have moved: what is due runs."""
+        """Runs due calls after the clock may have moved."""
         with self._lock:
             self._changed.notify()
 
     @property
     def count(self) -> int:
-        """Timers that have neither run nor been cancelled."""
+        """The number of timers that have neither run nor been cancelled."""
         with self._lock:
             return len(self._heap) - self._cancelled
 
     def stop(self) -> None:
-        """Nothing runs any more when this returns."""
+        """Stops the thread; no call runs any more when this returns."""
         with self._lock:
             self._stopping = True
             self._changed.notify()

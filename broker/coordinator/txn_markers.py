@@ -1,13 +1,14 @@
 """Transaction markers: the control batches that end a transaction in each of its partitions.
 
-A round (rounds.py) takes whatever was ordered since the last, appends a marker for each partition,
-asks for one flush of each log, and then says what became of every partition: so many transactions
-share few flushes. A partition that cannot be written to now is tried again, because a coordinator
-must not complete a transaction before all its markers are durable. One that is gone needs no
-marker. A marker that a newer producer or coordinator has overtaken is not written, and not missed.
+A round (rounds.py) takes all orders since the last round, appends a marker for each partition,
+requests one flush of each log, and then reports the outcome of every partition: so many
+transactions share few flushes. A partition that cannot be written to now is tried again, because a
+coordinator must not complete a transaction before all its markers are durable. A deleted partition
+needs no marker. A marker that a newer producer or coordinator has overtaken is not written and not
+needed.
 
-After a marker is durable `on_written` hears of it: offsets that were committed in the transaction
-count, or never were, from then on. Next: cext/log/log_transactions.pyx.
+`on_written` is called when a marker is durable: from then on offsets that were committed in the
+transaction count, or are dropped. Next: cext/log/log_transactions.pyx.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ NOT_NEEDED = (
 
 
 class Replicas(Protocol):
-    """What of the replica manager is used here."""
+    """The part of the replica manager that this module uses."""
 
     def partition(self, topic: str, index: int) -> PartitionHandle: ...
 
@@ -104,7 +105,8 @@ class TransactionMarkers:
         self._rounds = Rounds("transaction-markers", self._write_ordered, may_wait=may_wait)
 
     def write(self, order: MarkerOrder, done: Callable[[], object]) -> None:
-        """Goes on trying; `done` comes on the round's thread, unless the broker stops before."""
+        """Orders markers, with retries without end. `done` is called on the round's thread, unless
+        the broker stops before."""
         self._take(_Work(order, lambda codes: done(), True, set(order.partitions)))
 
     def write_once(self, order: MarkerOrder, done: Callable[[Codes], object]) -> None:
@@ -121,14 +123,14 @@ class TransactionMarkers:
         self._rounds.stop()
 
     def _write_ordered(self) -> float | None:
-        """One round, and when the next is due for what it did not finish."""
+        """Runs one round; returns when the next one is due for unfinished markers."""
         with self._lock:
             works, self._ordered = self._unfinished + self._ordered, []
         self._unfinished = self._round(works)
         return RETRY_S if self._unfinished else None
 
     def _round(self, works: list[_Work]) -> list[_Work]:
-        """Gives those that are to be tried again."""
+        """Returns the orders that must be tried again."""
         written: dict[PartitionHandle, list[tuple[_Work, TopicPartition]]] = {}
         handles: dict[TopicPartition, PartitionHandle] = {}
         for work in works:

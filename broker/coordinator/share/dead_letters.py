@@ -173,7 +173,8 @@ class DeadLetters:
         self.written_records += len(batch)
 
     def _partition_count(self, name: str) -> int:
-        """Of the topic, which may be made here. Raises KafkaError for one that must not be used."""
+        """The partition count of the topic, which this creates if necessary. Raises KafkaError for
+        a topic that must not be used."""
         if self._cluster().topic(name) is None:
             if not self._makes_topics():
                 raise InvalidConfig("there is no such topic, and it is not made by itself")
@@ -209,8 +210,8 @@ class DeadLetters:
         return Record(None, None, timestamp=now_ms, headers=headers)
 
     def _records(self, letters: Letters) -> Iterator[tuple[int, Record | None]]:
-        """The offsets of the range, with their records as far as they are to be copied. Of a range
-        that is not copied each offset is taken as a record."""
+        """The offsets of the range, with the records that must be copied. In a range that is not
+        copied each offset counts as a record."""
         first, last = letters.rows.first, letters.rows.last
         found = self._copies(letters, first, last) if letters.copies else {}
         for offset in range(first, last + 1):

@@ -153,7 +153,7 @@ class ShareService:
             raise NotCoordinator(str(error)) from error
 
     def _prune(self) -> None:
-        """What of the state topic is not needed any more goes, again and again."""
+        """Deletes outdated records of the state topic; called repeatedly."""
         self.state.prune()
         if not self._stopping:
             self._timers.after(PRUNE_PERIOD_MS, self._prune)

@@ -1,4 +1,4 @@
-"""Share sessions: which partitions a member fetches from, so that requests name changes alone.
+"""Share sessions: the partitions that a member fetches from, so that requests name only changes.
 
 A session belongs to a member of a group. It begins with a ShareFetch of epoch 0, each request after
 that (ShareFetch or ShareAcknowledge) carries the next epoch, and -1 ends the session. The end of
@@ -40,7 +40,7 @@ class Session:
 
 
 class Asked(NamedTuple):
-    """What a request is about: the partitions to fetch from, in the order of their turns."""
+    """The session part of a request: the partitions to fetch from, in the order of their turns."""
 
     session: Session
     places: Sequence[Place]
@@ -95,7 +95,8 @@ class ShareSessions:
             return Asked(session, _turned(list(session.places), epoch))
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> bool:
-        """A ShareAcknowledge; whether it is the session's last request."""
+        """Handles the session part of a ShareAcknowledge; whether it is the session's last
+        request."""
         key = group_id, member_id
         with self._lock:
             if epoch == FIRST_EPOCH:
@@ -107,12 +108,12 @@ class ShareSessions:
             return False
 
     def end(self, group_id: str, member_id: str) -> None:
-        """There need not be one."""
+        """Ends a member's session, if it has one."""
         with self._lock:
             self._end((group_id, member_id))
 
     def end_group(self, group_id: str) -> list[str]:
-        """The members that had one."""
+        """Ends the sessions of a group; returns the members that had one."""
         with self._lock:
             keys = [key for key in self._sessions if key[0] == group_id]
             for key in keys:
@@ -120,7 +121,7 @@ class ShareSessions:
             return [key[1] for key in keys]
 
     def connection_closed(self, connection_id: int) -> list[tuple[Member, list[Place]]]:
-        """The sessions that end by it, and their partitions."""
+        """Ends the sessions of a closed connection; returns them with their partitions."""
         with self._lock:
             found = []
             for key in list(self._by_connection.get(connection_id, ())):

@@ -21,7 +21,7 @@ KINDS = 5  # of acknowledgements: gap, accept, release, reject, renew
 
 
 class ShareCounts:
-    """Of one broker. Any thread counts."""
+    """The counts of one broker. Any thread may count."""
 
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self.monotonic_ns = monotonic_ns

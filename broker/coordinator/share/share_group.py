@@ -1,15 +1,15 @@
-"""A share group: members, what they are to read, and which partitions have a state. Plain state.
+"""A share group: members, assignments, and the partitions that have a state. Plain state.
 
-As records of __consumer_offsets (all of version 0; a null value forgets the key):
+As records of __consumer_offsets (all of version 0; a null value deletes the key):
 
 | type of key (int16)           | key           | value                                           |
 |-------------------------------|---------------|-------------------------------------------------|
 | 10 member metadata            | group, member | rack, client, subscribed topics                 |
-| 11 group metadata             | group         | group epoch, hash of what is known of topics    |
-| 12 target assignment metadata | group         | the group epoch that the targets are of         |
-| 13 target assignment          | group, member | what the member is to read                      |
-| 14 current assignment         | group, member | member epochs, what it was told to read         |
-| 15 state partitions           | group         | partitions whose state is (being) made          |
+| 11 group metadata             | group         | group epoch, hash of its topics' metadata       |
+| 12 target assignment metadata | group         | the group epoch of the targets                  |
+| 13 target assignment          | group, member | the member's target                             |
+| 14 current assignment         | group, member | member epochs, the member's assignment          |
+| 15 state partitions           | group         | partitions whose state is (being) initialized   |
 
 Next: share_groups.py, which makes the changes.
 """
@@ -57,7 +57,7 @@ class ShareMember:
 
 @dataclass(slots=True)
 class StateTopic:
-    """A topic of which partitions have a state in the group."""
+    """A topic with partitions that have a state in the group."""
 
     name: str
     partitions: set[int] = field(default_factory=set)
@@ -91,7 +91,7 @@ class ShareGroup:
         return topic is not None and index in topic.partitions
 
     def with_state(self, assignment: Assignment) -> Assignment:
-        """What of an assignment can be read by now."""
+        """The part of an assignment that is initialized, so that members can read it."""
         found = {}
         for topic_id, indexes in assignment.items():
             topic = self.states.get(topic_id)
@@ -187,8 +187,8 @@ def _assignment(rows: Iterable[Any]) -> Assignment:
 
 
 def replay(groups: dict[str, ShareGroup], record: Record, new: Callable[[str], object]) -> bool:
-    """Takes a record in; whether it is one of share groups. `new` is told of a group that is met
-    for the first time. Raises ValueError."""
+    """Applies a record; whether it is a record of share groups. Calls `new` with a group that
+    occurs for the first time. Raises ValueError."""
     if record.key is None or len(record.key) < 2:
         raise ValueError("a record of __consumer_offsets has a key of 2 bytes or more")
     number = record.key[0] << 8 | record.key[1]

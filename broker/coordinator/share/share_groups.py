@@ -1,11 +1,11 @@
 """The share groups of one coordinator: heartbeats, assignment, sessions of members, deletion.
 
-They live beside the other groups of the group coordinator, under its lock and in its journal. A
-member's first heartbeat, or one with other topics, first sees to it that the partitions it is about
-have a state (share_state.py), then to a new assignment; it is answered when all that is durable. A
-heartbeat that changes nothing is answered at once and costs no timer. A member is told what it
-reads the moment it is known: nobody has to give anything back, since a partition may have several
-readers.
+They are among the other groups of the group coordinator, under its lock and in its journal. A
+member's first heartbeat, or one with other topics, first initializes the state of the topics'
+partitions (share_state.py), then computes a new assignment; its answer comes when all that is
+durable. A heartbeat that changes nothing is answered at once and costs no timer. A member gets its
+partitions as soon as they are assigned: no other member has to revoke them, because a partition may
+have several readers.
 
 Limits: `group.share.max.size` members of a group. Next: share_group.py, share_partitions.py.
 """
@@ -71,7 +71,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatResult(NamedTuple):
-    """`assignment` None: as told before."""
+    """The answer to a heartbeat. `assignment` None: unchanged."""
 
     error: KafkaError | None
     member_id: str = ""
@@ -101,7 +101,7 @@ class ShareGroups:
         assign: Assign,
         rebalanced: Callable[[], object],
     ) -> None:
-        """`rebalanced` is told of each new epoch."""
+        """`rebalanced` is called with each new epoch."""
         self._coordinator = coordinator
         self._state = state
         self._partitions = partitions
@@ -122,7 +122,7 @@ class ShareGroups:
         return self._coordinator.lock
 
     def topics(self) -> TopicViews:
-        """As the cluster is now."""
+        """The topics of the present cluster state."""
         state = self._cluster()
         if self._views is None or not self._views.is_of(state):
             self._views = TopicViews(state)
@@ -131,7 +131,7 @@ class ShareGroups:
     # -- heartbeats -----------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, asked: Heartbeat, answer: Answer) -> None:
-        """`answer` now, or when what changed is durable."""
+        """Handles a heartbeat. Calls `answer` now, or when the changes are durable."""
         try:
             with self._coordinator.lock:
                 partition = self._coordinator.check(group_id)
@@ -190,7 +190,7 @@ class ShareGroups:
         return found
 
     def _member(self, group: ShareGroup, asked: Heartbeat) -> ShareMember | None:
-        """None for one that joins. Raises what the heartbeat is answered with."""
+        """The member of a heartbeat; None for one that joins. Raises the error of the answer."""
         member = group.members.get(asked.member_id)
         if asked.epoch == JOIN_EPOCH:
             if member is None and len(group.members) >= self._members_max():
@@ -218,7 +218,7 @@ class ShareGroups:
         return member
 
     def _update(self, member: ShareMember, asked: Heartbeat, is_new: bool) -> bool:
-        """Whether its metadata is to be written anew."""
+        """Updates a member; whether its metadata must be written."""
         told = (
             asked.rack_id if asked.rack_id is not None else member.rack_id,
             asked.client_id,
@@ -230,7 +230,7 @@ class ShareGroups:
         return is_new or told != was
 
     def _assign_anew(self, group: ShareGroup) -> list[Entry]:
-        """The target assignment of the group's epoch."""
+        """Computes the target assignment of the group's epoch."""
         views = self.topics()
         subscribers = {
             member.member_id: Subscriber(None, member.rack_id, views.ids_of(member.topics))
@@ -257,8 +257,8 @@ class ShareGroups:
         return entries
 
     def _assigns_later(self, group: ShareGroup, partition: int) -> bool:
-        """Members that join one after the other are assigned together: whether it is too early for
-        another assignment, which a timer makes then."""
+        """Whether it is too early for another assignment, which a timer makes then: members that
+        join one after the other share an assignment."""
         if group.assignment_epoch == 0:
             return False
         since_ms = self._coordinator.wall_ms() - group.assigned_ms
@@ -272,7 +272,7 @@ class ShareGroups:
         return True
 
     def _assign_due(self, group: ShareGroup, partition: int) -> None:
-        """Members hear of it with their next heartbeats."""
+        """Makes a new assignment; members get it with their next heartbeats."""
         with self._coordinator.lock:
             group.assigns_later = None
             if self.groups.get(group.group_id) is not group or not group.members:
@@ -282,13 +282,13 @@ class ShareGroups:
             try:
                 entries = self._assign_anew(group)
             except UnknownServerError:
-                return  # it was logged; the next heartbeat tries again, and tells its member
+                return  # it was logged; the next heartbeat tries again, and answers its member
             self._coordinator.append(partition, entries, _logged(group.group_id))
 
     def _told(
         self, group: ShareGroup, member: ShareMember, asked: Heartbeat, entries: list[Entry]
     ) -> HeartbeatResult:
-        """The member is given what is its own by now."""
+        """Brings a member to the initialized part of its target."""
         target = group.with_state(group.targets.get(member.member_id, NOTHING))
         anew = asked.epoch == JOIN_EPOCH or asked.epoch != member.epoch
         if member.epoch != group.assignment_epoch or target != member.assignment:
@@ -328,7 +328,7 @@ class ShareGroups:
         asked: Heartbeat,
         answer: Answer,
     ) -> None:
-        """Makes states, then goes on with the heartbeat; others of the group go on meanwhile."""
+        """Initializes states, then goes on with the heartbeat; other members go on meanwhile."""
         group.initializing = True
         group_id = group.group_id
         keys = [
@@ -386,7 +386,7 @@ class ShareGroups:
         self._remove(group, partition, member, done)
 
     def _remove(self, group: ShareGroup, partition: int, member: ShareMember, done: Done) -> None:
-        """A member is gone, and what was handed out to it comes back."""
+        """Removes a member, and releases the records that it had acquired."""
         del group.members[member.member_id]
         group.targets.pop(member.member_id, None)
         self._stop_session(member)
@@ -445,12 +445,12 @@ class ShareGroups:
         return found
 
     def group_or_none(self, group_id: str) -> ShareGroup | None:
-        """As `group`; None for one that is not there."""
+        """As `group`; None for a group that does not exist."""
         self._coordinator.check(group_id)
         return self.groups.get(group_id)
 
     def empty_group(self, group_id: str, create: bool = False) -> ShareGroup:
-        """As `group`; raises NonEmptyGroup for one with members."""
+        """As `group`; raises NonEmptyGroup for a group with members."""
         partition = self._coordinator.check(group_id)
         found = self._group_for(group_id, partition, create)
         if found.members:
@@ -470,7 +470,8 @@ class ShareGroups:
         ]
 
     def delete_group(self, group_id: str, answer: Done) -> None:
-        """First what is kept of its partitions, then the group. Under the lock; raises."""
+        """Deletes the state of the group's partitions, then the group. The caller holds the lock.
+        Raises the KafkaError of a refusal."""
         group = self.empty_group(group_id)
         partition = self._coordinator.check(group_id)
         keys = self.keys(group)
@@ -492,7 +493,7 @@ class ShareGroups:
         self._state.delete(keys, forgotten)
 
     def topics_deleted(self, is_there: Callable[[bytes], bool]) -> None:
-        """What is kept of topics that are gone goes too."""
+        """Deletes the state of deleted topics."""
         with self._coordinator.lock:
             for group in list(self.groups.values()):
                 gone = [topic_id for topic_id in group.states if not is_there(topic_id)]
@@ -508,7 +509,8 @@ class ShareGroups:
                     log.warning("states of group %s stay: %s", group.group_id, error)
 
     def states_changed(self, group: ShareGroup, done: Done) -> None:
-        """Under the lock: writes which partitions have a state, with the next epoch."""
+        """Writes the list of partitions with a state, with the next epoch. The caller holds the
+        lock."""
         group.epoch += 1
         entries = [records.group_entry(group), records.states_entry(group, {})]
         partition = self._coordinator.check(group.group_id)
@@ -535,7 +537,7 @@ class ShareGroups:
         return records.replay(self.groups, record, new)
 
     def loaded(self, partition: int) -> None:
-        """Members have a session from now on."""
+        """Starts the sessions of the members that were read from the log."""
         for group_id in list(self._by_partition.get(partition, ())):
             group = self.groups.get(group_id)
             if group is None:

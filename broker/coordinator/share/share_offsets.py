@@ -1,4 +1,4 @@
-"""The offsets of share groups as an administrator sees them: described, reset, deleted.
+"""The offsets of share groups for administrators: describe, reset, delete.
 
 A reset creates the state of a partition again under a higher state epoch, which fences each broker
 that loaded the old state. Next: share_groups.py, share_state.py.
@@ -34,7 +34,7 @@ class Replicas(Protocol):
 
 
 class OffsetRow(NamedTuple):
-    """Where a group is in one partition."""
+    """The position of a group in one partition."""
 
     partition: int
     start: int = UNINITIALIZED_OFFSET
@@ -50,7 +50,7 @@ class TopicRow(NamedTuple):
 
 
 class ShareOffsets:
-    """Over the share groups of one node."""
+    """The offsets of the share groups of one node."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class ShareOffsets:
         self._replicas = replicas
 
     def describe(self, group_id: str, wanted: Mapping[str, Sequence[int]] | None) -> list[TopicRow]:
-        """All partitions that have a state, or those asked for; of a group that is not there none.
-        Raises for the whole group."""
+        """The positions in all partitions with a state, or in the requested ones; none for an
+        absent group. Raises for the whole group."""
         with self._groups.lock:
             group = self._groups.group_or_none(group_id)
             topics: list[tuple[bytes | None, str, Sequence[int]]]
@@ -115,7 +115,7 @@ class ShareOffsets:
         wanted: Mapping[str, Mapping[int, int]],
         done: Callable[[Mapping[tuple[str, int], KafkaError | None]], object],
     ) -> None:
-        """Start offsets by topic and partition. Raises for the whole group."""
+        """Sets start offsets, by topic and partition. Raises for the whole group."""
         outcomes: dict[tuple[str, int], KafkaError | None] = {}
         keys: dict[ShareKey, tuple[tuple[str, int], int]] = {}
         with self._groups.lock:
@@ -161,7 +161,8 @@ class ShareOffsets:
         names: Sequence[str],
         done: Callable[[Mapping[str, tuple[bytes, KafkaError | None]]], object],
     ) -> None:
-        """What is kept of topics: topic id and outcome of each. Raises for the whole group."""
+        """Deletes the state of topics; returns topic id and outcome of each. Raises for the whole
+        group."""
         outcomes: dict[str, tuple[bytes, KafkaError | None]] = {}
         keys: list[ShareKey] = []
         with self._groups.lock:

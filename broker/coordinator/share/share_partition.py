@@ -1,25 +1,24 @@
-"""One partition as one share group sees it: which records are out, with whom, and how often.
+"""One partition in one share group: the acquired records, their members and delivery counts.
 
-From `start` (below it everything is done with) to `end` (from there on nothing was handed out yet)
-each offset is in one of Kafka's states:
+From `start` (all records below it are completed) to `end` (no record from there on was acquired
+yet) each offset is in one of Kafka's states:
 
 | state            | means                                               | goes to              |
 |------------------|-----------------------------------------------------|----------------------|
-| AVAILABLE (0)    | to be handed out (again)                            | ACQUIRED             |
-| ACQUIRED (1)     | with a member, until it acknowledges or its lock    | any of the others    |
-|                  | runs out                                            |                      |
+| AVAILABLE (0)    | a member may acquire it (again)                     | ACQUIRED             |
+| ACQUIRED (1)     | a member has it, until it acknowledges it or the    | any of the others    |
+|                  | acquisition lock expires                            |                      |
 | ACKNOWLEDGED (2) | accepted                                            |                      |
-| ARCHIVING (3)    | given up; on its way to the dead letters            | ARCHIVED             |
+| ARCHIVING (3)    | given up; its dead letter is being written          | ARCHIVED             |
 | ARCHIVED (4)     | given up                                            |                      |
 
-Neighbouring offsets of one kind are one Run. A change of state is asked for first (`acknowledge`,
-`release`, `expire`, `archived`): it gives a Change, whose batches are to be made durable; `finish`
-or `undo` follows. In between the offsets are pending: no other call may change them. Handing out
-(`acquire`) and a longer lock (renew) are not durable: after a crash such records are available.
+Neighbouring offsets of one kind are one Run. A change of state begins with a call (`acknowledge`,
+`release`, `expire`, `archived`) that returns a Change, whose batches must be made durable; `finish`
+or `undo` follows. In between the offsets are pending: no other call may change them. Acquiring
+(`acquire`) and extending a lock (renew) are not durable: after a crash such records are available.
 
-Plain state without a lock, a clock or I/O. Its limits: the records out at a time are those that
-`acquire` is allowed; so the runs are at most as many. Next: share_partitions.py, which owns it.
-"""
+Plain state without a lock, a clock or I/O. Limits: `acquire` bounds the acquired records, and so
+the number of runs. Next: share_partitions.py, which owns it."""
 
 from __future__ import annotations
 
@@ -181,7 +180,7 @@ class SharePartition:
         return self.records_out < locks_max or self.next_offset() < self.end
 
     def archiving(self) -> list[StateBatch]:
-        """What waits for the dead letters: after a load, what a crash left on its way."""
+        """The ranges whose dead letters must be written: after a load, those that a crash left."""
         return [
             StateBatch(run.first, run.last, run.state, run.count)
             for run in self.runs
@@ -204,9 +203,9 @@ class SharePartition:
         terms: Acquisition,
         left_out: Sequence[tuple[int, int]] = (),
     ) -> list[Acquired]:
-        """Hands out what the log's batches (first and last offset) read from `offset` on hold.
-        Offsets in no batch do not exist any more, and no member may receive those in `left_out`:
-        both are archived."""
+        """Acquires records of the log's batches (first and last offset), which were read from
+        `offset` on. Offsets in no batch do not exist any more, and no member may receive those in
+        `left_out`: both are archived."""
         given: list[Acquired] = []
         at = max(offset, self.start)
         for first, last in batches:
@@ -226,7 +225,7 @@ class SharePartition:
     def _acquire_batch(
         self, first: int, last: int, terms: Acquisition, given: list[Acquired]
     ) -> bool:
-        """Whether more may be given."""
+        """Whether more records may be acquired."""
         for low, high, count in self._offered(first, last):
             left = terms.records_max - sum(row.last - row.first + 1 for row in given)
             if low >= self.end:
@@ -244,7 +243,7 @@ class SharePartition:
         return True
 
     def _offered(self, first: int, last: int) -> list[tuple[int, int, int]]:
-        """What of a batch may be handed out: (first, last, deliveries so far)."""
+        """The available parts of a batch: (first, last, deliveries so far)."""
         found = []
         if self.runs and first < self.end:
             for index in range(self._index_of(first), len(self.runs)):
@@ -258,8 +257,9 @@ class SharePartition:
         return found
 
     def _throttle(self, count: int, terms: Acquisition) -> int:
-        """A record that failed often may be what fails the others that are handed out with it:
-        it goes with fewer of them, the last time alone. How many at most, 0: as many as asked."""
+        """The number of records that may be delivered together with one; 0: no limit. A record that
+        failed often may be the cause of the others' failure: it is delivered with fewer of them,
+        and the last time alone."""
         begins = max(THROTTLE_COUNT_MIN, (terms.delivery_max + 1) // 2)
         if count < begins:
             return 0
@@ -281,7 +281,7 @@ class SharePartition:
     def _tell(
         self, first: int, last: int, count: int, batch_size: int, given: list[Acquired]
     ) -> None:
-        """Joins a range to the last one told, until that is as large as the member wants."""
+        """Joins a range to the last acquired one, until that is as large as the member wants."""
         if given:
             before = given[-1]
             size = before.last - before.first + 1
@@ -291,7 +291,7 @@ class SharePartition:
         given.append(Acquired(first, last, count))
 
     def _skip(self, first: int, last: int) -> None:
-        """What is available of a range is archived; nobody was ever given the rest of it."""
+        """Archives the available offsets of a range; no member ever acquired the others."""
         if first < self.end:
             low, high = self._cut(first, min(last, self.end - 1))
             for run in self.runs[low:high]:
@@ -313,8 +313,8 @@ class SharePartition:
         delivery_max: int,
         dead_letters: bool = False,
     ) -> Change:
-        """All of it or nothing. Raises InvalidRequest for records that are not out, and
-        InvalidRecordState for those that are not the member's."""
+        """Acknowledges all of the ranges or none. Raises InvalidRequest for records that are not
+        acquired, and InvalidRecordState for those of another member."""
         asked = [part for row in rows for part in self._parts(row)]
         for first, last, _ in asked:
             self._check_owned(member_id, first, last)
@@ -412,7 +412,7 @@ class SharePartition:
             change.letters.append((row, rejected))
 
     def finish(self, change: Change) -> None:
-        """It is durable."""
+        """Applies a Change that is durable."""
         for row in change.batches:
             for run in self._pending(row):
                 run.state, run.count, run.pending = row.state, row.deliveries, NOT_PENDING
@@ -422,7 +422,7 @@ class SharePartition:
         self._advance()
 
     def undo(self, change: Change) -> None:
-        """It could not be made durable: all is as it was, also locks that ran out meanwhile."""
+        """Undoes a Change that could not be made durable; locks that expired meanwhile too."""
         for row in change.batches:
             for run in self._pending(row):
                 run.pending = NOT_PENDING
@@ -435,7 +435,7 @@ class SharePartition:
         return [run for run in self.runs[low:high] if run.pending == row.state]
 
     def log_starts_at(self, offset: int) -> None:
-        """The log has nothing below an offset any more."""
+        """Moves the start: the log has no records below an offset any more."""
         if offset <= self.start:
             return
         if offset >= self.end:
@@ -450,7 +450,7 @@ class SharePartition:
     # -- the runs -------------------------------------------------------------------------------
 
     def _append(self, run: Run) -> None:
-        """At the end."""
+        """Adds a run at the end."""
         if self.runs and self.runs[-1].is_like(run):
             self.runs[-1].last = run.last
         else:
@@ -462,7 +462,7 @@ class SharePartition:
         return bisect_right(self.runs, offset, key=_first_of) - 1
 
     def _cut(self, first: int, last: int) -> tuple[int, int]:
-        """Makes runs begin and end there; the slice of those between."""
+        """Splits runs so that one begins at each bound; the slice of the runs between."""
         low = self._cut_at(first)
         return low, self._cut_at(last + 1)
 
@@ -482,7 +482,7 @@ class SharePartition:
         return index + 1
 
     def _join(self, low: int, high: int) -> None:
-        """Runs of one kind become one, from the neighbour before `low` to the one after `high`."""
+        """Merges runs of one kind, from the neighbour before `low` to the one after `high`."""
         low, high = max(low - 1, 0), min(high + 1, len(self.runs))
         joined: list[Run] = []
         for run in self.runs[low:high]:
@@ -493,7 +493,7 @@ class SharePartition:
         self.runs[low:high] = joined
 
     def _advance(self) -> None:
-        """The start goes over what is done with."""
+        """Moves the start over completed offsets."""
         over = 0
         for run in self.runs:
             if not run.is_over:

@@ -1,13 +1,13 @@
-"""Share partitions at work: records read from the log, handed out, acknowledged, kept.
+"""Share partitions: reads records from the log, and lets members acquire and acknowledge them.
 
 Each has a lock of its own for its state (share_partition.py), held briefly; one thread at a time
-reads the log for it, without that lock. What an acknowledgement changes is made durable by the
-share coordinator (share_state.py) before it counts and is answered. Locks that run out come by one
-timer a partition.
+reads the log for it, without that lock. The share coordinator (share_state.py) makes the change of
+an acknowledgement durable before it counts and is answered. One timer for each partition handles
+expired acquisition locks.
 
-A share partition is loaded on its first use, and again when its leader epoch has moved or its state
-was fenced; those of a group that is gone, of a deleted topic or of offsets that were altered are
-dropped. Limit: what the groups' members fetch from. Next: waiting.py, dead_letters.py.
+A share partition is loaded on its first use, and again when its leader epoch has changed or its
+state was fenced; those of a deleted group, of a deleted topic or of altered offsets are dropped.
+Limit: the partitions that the groups' members fetch from. Next: waiting.py, dead_letters.py.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ Outcomes = Mapping[Place, KafkaError | None]
 
 
 class ShareFetch(NamedTuple):
-    """What a member asks for."""
+    """The limits of a member's ShareFetch."""
 
     group_id: str
     member_id: str
@@ -93,7 +93,7 @@ class ShareFetch(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """What it gets of one partition."""
+    """The records that it gets from one partition."""
 
     place: Place
     error: KafkaError | None
@@ -102,13 +102,13 @@ class Handed(NamedTuple):
 
 
 class Replicas(Protocol):
-    """What of the replica manager is used here."""
+    """The part of the replica manager that this module uses."""
 
     def partition(self, topic: str, index: int) -> PartitionHandle: ...
 
 
 class _Held:
-    """One share partition that was loaded."""
+    """One loaded share partition."""
 
     __slots__ = (
         "gone", "key", "kept", "leader_epoch", "lock", "partition", "reading", "timer", "topic",
@@ -124,7 +124,7 @@ class _Held:
         self.partition = SharePartition(kept.start, kept.batches)
         self.reading = threading.Lock()
         self.timer: Timer | None = None
-        self.turned_away = False  # somebody found another reading
+        self.turned_away = False  # a thread found another one reading
         self.gone = False
 
     @property
@@ -133,7 +133,7 @@ class _Held:
 
 
 class SharePartitions:
-    """Those that this node leads."""
+    """The share partitions that this node leads."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class SharePartitions:
     # -- loading --------------------------------------------------------------------------------
 
     def _topics(self, places: Iterable[Place]) -> set[str]:
-        """Their names, of those that are there."""
+        """The names of the existing topics among these ids."""
         cluster = self._cluster()
         found = (cluster.topic_by_id(uuid_text(topic_id)) for topic_id, _ in places)
         return {topic.name for topic in found if topic is not None}
@@ -177,7 +177,7 @@ class SharePartitions:
         return topic.name, self._replicas.partition(topic.name, place[1])
 
     def _load(self, key: ShareKey) -> tuple[_Held, PartitionHandle]:
-        """Raises KafkaError; one of NOT_READY: to be tried again in a moment."""
+        """The loaded share partition. Raises KafkaError; one of NOT_READY means a retry soon."""
         topic, handle = self._handle((key.topic_id, key.partition))
         leader_epoch = handle.leader_epoch
         with self._lock:
@@ -209,7 +209,7 @@ class SharePartitions:
         return made, handle
 
     def _first_offset(self, handle: PartitionHandle, settings: ShareSettings) -> int:
-        """Where a group begins that has never read the partition."""
+        """The start offset of a group that has never read the partition."""
         found = _log_of(handle)
         end = handle.last_stable_offset if settings.committed_only else handle.high_watermark
         if settings.reset == LATEST:
@@ -226,8 +226,8 @@ class SharePartitions:
     # -- fetching -------------------------------------------------------------------------------
 
     def fetch(self, asked: ShareFetch, answer: Callable[[Sequence[Handed]], object]) -> None:
-        """`answer`, at once or later and on another thread, when there is something to hand out,
-        when something went wrong, or when the wait is over."""
+        """Handles a ShareFetch. Calls `answer`, at once or later and on another thread, when
+        records were acquired, after an error, or when the wait is over."""
 
         def look() -> bool:
             found, is_over = self._round(asked)
@@ -243,7 +243,7 @@ class SharePartitions:
             self._waiting.add(row, asked.wait_ms)
 
     def _round(self, asked: ShareFetch) -> tuple[list[Handed], bool]:
-        """One look at each partition: what was found, and whether that is to be answered."""
+        """Reads each partition once; returns the results, and whether to answer now."""
         if asked.session.is_over:
             return [], True
         settings = self.settings(asked.group_id)
@@ -302,7 +302,8 @@ class SharePartitions:
         records: int,
         size: int,
     ) -> Handed | None:
-        """None: what was read holds nothing for the group, and there may be more."""
+        """Reads one partition. None: the batches hold no records for the group, and there may be
+        more."""
         found = _log_of(handle)
         with held.lock:
             if held.partition.start < found.start_offset:
@@ -355,7 +356,8 @@ class SharePartitions:
         rows: Mapping[Place, Sequence[Acknowledgement]],
         done: Callable[[Outcomes], object],
     ) -> None:
-        """`done` when all of it is durable or refused, at once or later."""
+        """Handles acknowledgements. Calls `done` when all of them are durable or refused, at once
+        or later."""
         outcomes: dict[Place, KafkaError | None] = {}
         lock = threading.Lock()
         self._counts.count(ACKNOWLEDGEMENTS, self._topics(rows))
@@ -409,7 +411,7 @@ class SharePartitions:
             self._keep(held, change, done)
 
     def release(self, group_id: str, member_id: str) -> None:
-        """The member, or its session, is gone."""
+        """Releases a member's records: the member, or its session, has ended."""
         with self._lock:
             rows = [held for key, held in self._held.items() if key.group_id == group_id]
         settings = self.settings(group_id)
@@ -421,7 +423,7 @@ class SharePartitions:
                 self._keep(held, change, _ignored)
 
     def _keep(self, held: _Held, change: Change, done: Done) -> None:
-        """Makes a change durable, then tells `done`. Under the lock of `held`."""
+        """Makes a change durable, then calls `done`. The caller holds the lock of `held`."""
         if not change.batches:
             done(None)
             return
@@ -481,7 +483,7 @@ class SharePartitions:
     # -- locks that run out ---------------------------------------------------------------------
 
     def _set_timer(self, held: _Held) -> None:
-        """Under the lock: the timer comes at or before the first deadline."""
+        """Sets the timer at or before the first deadline. The caller holds the lock."""
         if held.timer is not None or held.gone:
             return
         deadline_ms = held.partition.next_deadline_ms()
@@ -506,7 +508,7 @@ class SharePartitions:
     # -- forgetting -----------------------------------------------------------------------------
 
     def drop(self, keys: Iterable[ShareKey]) -> None:
-        """Their state was altered or deleted: who fetches from them loads it anew."""
+        """Drops share partitions whose state was altered or deleted: the next fetch loads it."""
         for key in keys:
             with self._lock:
                 held = self._held.get(key)
@@ -537,9 +539,8 @@ class SharePartitions:
 
 
 def left_out(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """First and last offset of the batches that hold no records for members: markers of
-    transactions, and what was aborted. `aborted`: producer id and first offset of each such
-    transaction."""
+    """First and last offset of the batches without records for members: transaction markers and
+    aborted records. `aborted`: producer id and first offset of each aborted transaction."""
     to_come = sorted(aborted, key=lambda row: row[1], reverse=True)
     active: set[int] = set()
     found = []
@@ -554,7 +555,7 @@ def left_out(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> li
 
 
 def _slice(data: bytes, batches: Sequence[Batch], given: Sequence[Acquired]) -> bytes:
-    """The batches from the first to the last that something of was handed out."""
+    """The batches from the first to the last one with acquired records."""
     first, last = given[0].first, given[-1].last
     told = [row for row in batches if row.last_offset >= first and row.base_offset <= last]
     return data[told[0].start : told[-1].start + told[-1].size_bytes]
@@ -568,7 +569,7 @@ def _log_of(handle: PartitionHandle) -> LogHandle:
 
 
 def _as_told(error: KafkaError | None) -> KafkaError | None:
-    """What a member is told of a write that failed."""
+    """The error that a member gets for a failed write."""
     if isinstance(error, NOT_READY):
         return CoordinatorNotAvailable()
     return NotLeaderOrFollower() if isinstance(error, FENCED) else error
@@ -579,4 +580,5 @@ def _telling(told: Callable[[Place, KafkaError | None], object], place: Place) -
 
 
 def _ignored(_error: KafkaError | None) -> None:
-    """Nobody waits for it; what could not be kept is as it was, and its lock runs out again."""
+    """The callback of a change without a request: after a failure the state is as before, and the
+    lock expires again."""

@@ -1,4 +1,4 @@
-"""What a share group goes by: its own settings above the broker's."""
+"""The settings of a share group: its own override the broker's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARTS = re.compile(
 
 
 class ShareSettings(NamedTuple):
-    """Of one group, as they are now."""
+    """The present settings of one group."""
 
     lock_ms: int
     delivery_max: int
@@ -53,14 +53,14 @@ class ShareSettings(NamedTuple):
 
 
 def _bounded(config: GroupConfig, broker: DynamicConfig, name: str) -> int:
-    """A value that was given before the broker's bounds changed is taken to the nearer one."""
+    """Clamps a value that was set before the broker's bounds changed."""
     value = config.integer(f"share.{name}")
     least, most = (broker.integer(f"group.share.{bound}.{name}") for bound in ("min", "max"))
     return min(max(value, least), most) if f"share.{name}" in config.overrides else value
 
 
 def duration_ms(text: str) -> int:
-    """Of an ISO 8601 duration that was checked when it was given."""
+    """The milliseconds of an ISO 8601 duration that was checked when it was set."""
     found = _PARTS.fullmatch(text)
     if found is None:
         return 0

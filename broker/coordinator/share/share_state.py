@@ -5,13 +5,14 @@
 | 0 snapshot          | group, topic id, partition | epochs, start offset, all state batches |
 | 1 update            | the same                   | what changed since the last snapshot    |
 
-Which partition of the topic a share partition belongs to follows from "group:topic id:partition".
-A change is an update; after `share.coordinator.snapshot.update.records.per.snapshot` of them, and
-whenever the state epoch changes, all is written as a snapshot. A null value forgets the key. The
-topic is not compacted, since an update is not the whole state: once a partition of it has grown,
-`prune` writes all of it anew and cuts what was before. A crash half-way leaves more than is needed.
+The hash of "group:topic id:partition" chooses the partition of the topic. A change is an update;
+after `share.coordinator.snapshot.update.records.per.snapshot` updates, and whenever the state epoch
+changes, the whole state is written as a snapshot. A null value deletes the key. The topic is not
+compacted, because an update is not the whole state: when a partition has grown, `prune` writes
+snapshots of everything in it and deletes the records before. A crash in between leaves more records
+than necessary.
 
-One lock over all; what happens under it is short. `done` gets None, or why it is not durable.
+One lock covers all; code under it is short. `done` gets None, or the error.
 Next: share_partitions.py, which asks for changes; coordinator/journal.py below.
 """
 
@@ -62,13 +63,13 @@ class ShareKey(NamedTuple):
     partition: int
 
     def text(self) -> str:
-        """As FindCoordinator names it."""
+        """The key of FindCoordinator."""
         return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The state of one share partition as far as it is kept."""
+    """The stored state of one share partition."""
 
     state_epoch: int = 0
     leader_epoch: int = 0
@@ -81,7 +82,7 @@ class Kept:
 
 
 class Journal(Protocol):
-    """What of coordinator.journal is used here."""
+    """The part of coordinator.journal that this module uses."""
 
     def ensure(self) -> None: ...
     def partition_of(self, name: str) -> int: ...
@@ -92,7 +93,7 @@ class Journal(Protocol):
 
 @dataclass(slots=True)
 class _Rows:
-    """What one partition of the topic holds."""
+    """The states in one partition of the topic."""
 
     kept: dict[ShareKey, Kept] = field(default_factory=dict)
     record_count: int = 0  # since the last prune
@@ -111,8 +112,8 @@ class ShareState:
         end_of: Callable[[int], int],
         counts: ShareCounts,
     ) -> None:
-        """`end_of` a partition of the topic: the offset its next record gets. `cut`: what of a
-        partition is below an offset is not needed any more."""
+        """`end_of` returns the next offset of a partition of the topic. `cut` deletes the records
+        of a partition below an offset."""
         self.journal = journal
         self._wall_ms = wall_ms
         self._updates_max = updates_max
@@ -133,15 +134,15 @@ class ShareState:
         return partition, self._partitions.setdefault(partition, _Rows())
 
     def summary(self, key: ShareKey) -> Kept | None:
-        """None: nothing is kept of it. Raises what `_rows` does."""
+        """The state; None: there is none. Raises as `_rows` does."""
         if key.partition < 0:
             raise InvalidRequest("The partition id cannot be a negative number.")
         with self._lock:
             return self._rows(key)[1].kept.get(key)
 
     def read(self, key: ShareKey, leader_epoch: int) -> Kept:
-        """For the partition's leader, whose epoch is kept from here on. Raises InvalidRequest for
-        a partition that was not initialized, FencedLeaderEpoch, and what `summary` does."""
+        """Reads the state for the partition's leader, and stores its epoch. Raises InvalidRequest
+        for a partition that was not initialized, FencedLeaderEpoch, and as `summary` does."""
         with self._lock:
             kept = self.summary(key)
             if kept is None:
@@ -156,8 +157,8 @@ class ShareState:
     # -- changes --------------------------------------------------------------------------------
 
     def initialize(self, key: ShareKey, state_epoch: int, start: int, done: Done) -> None:
-        """Nothing is acknowledged from `start` on. Raises FencedStateEpoch and what `summary`
-        does."""
+        """Initializes the state: no record from `start` on is acknowledged. Raises FencedStateEpoch
+        and as `summary` does."""
         with self._lock:
             before = self.summary(key)
             if before is not None and before.state_epoch > state_epoch:
@@ -178,8 +179,8 @@ class ShareState:
         batches: Iterable[StateBatch],
         done: Done,
     ) -> None:
-        """Raises InvalidRequest for a partition that was not initialized, FencedLeaderEpoch,
-        FencedStateEpoch, and what `summary` does."""
+        """Writes changes of the state. Raises InvalidRequest for a partition that was not
+        initialized, FencedLeaderEpoch, FencedStateEpoch, and as `summary` does."""
         with self._lock:
             kept = self.summary(key)
             if kept is None:
@@ -213,7 +214,7 @@ class ShareState:
                 self._keep(key, made, told, written)
 
     def delete(self, keys: Iterable[ShareKey], done: Done) -> None:
-        """Nothing is kept of them any more. Raises what `summary` does."""
+        """Deletes states. Raises as `summary` does."""
         with self._lock:
             by_partition: dict[int, list[ShareKey]] = {}
             for key in keys:
@@ -227,7 +228,7 @@ class ShareState:
                 self._append(partition, entries, all_told)
 
     def _keep(self, key: ShareKey, kept: Kept, told: Sequence[StateBatch], done: Done) -> None:
-        """As an update, or as a snapshot when it is time for one."""
+        """Appends a change as an update, or as a snapshot when one is due."""
         if kept.update_count >= self._updates_max():
             self._snapshot(key, replace(kept, snapshot_epoch=kept.snapshot_epoch + 1), done)
             return
@@ -249,7 +250,7 @@ class ShareState:
     # -- pruning --------------------------------------------------------------------------------
 
     def prune(self) -> int:
-        """How many partitions of the topic are being written anew."""
+        """Prunes partitions of the topic; returns the number that are being rewritten."""
         begun = 0
         for partition, ready in self.journal.led_partitions().items():
             if ready and self._prune(partition):
@@ -299,20 +300,20 @@ class ShareState:
                     log.warning("record %d is passed over: %s", record.offset, error)
 
     def loaded(self, partition: int) -> None:
-        """Nothing more is to be done."""
+        """Does nothing: a loaded partition needs no further step."""
 
     def unloaded(self, partition: int) -> None:
         with self._lock:
             self._partitions.pop(partition, None)
 
     def keys(self) -> list[ShareKey]:
-        """All that something is kept of here."""
+        """The keys of all stored states."""
         with self._lock:
             return [key for rows in self._partitions.values() for key in rows.kept]
 
 
 class _Together:
-    """Calls `done` once, when so many parts were told; with the first error."""
+    """Returns a callback that calls `done` once, after `count` calls, with the first error."""
 
     def __init__(self, count: int, done: Done) -> None:
         self._lock = threading.Lock()
@@ -332,7 +333,7 @@ class _Together:
 
 
 def together(count: int, done: Done) -> Done:
-    """What `done` is told when so many have been."""
+    """Collects outcomes; calls `done` with all of them after `count` calls."""
     return _Together(count, done)
 
 
@@ -347,8 +348,7 @@ def _logged(key: ShareKey) -> Done:
 def overlaid(
     before: Sequence[StateBatch], told: Iterable[StateBatch], start: int
 ) -> tuple[StateBatch, ...]:
-    """The batches with what was told later on top of them, from `start` on; neighbours that say
-    the same are one."""
+    """The batches, overridden by later ones, from `start` on; equal neighbours are merged."""
     rows = list(before)
     for new in told:
         kept = []

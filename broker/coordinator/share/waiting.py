@@ -1,9 +1,9 @@
-"""Share fetches that found nothing: they wait here, without a thread each.
+"""Delayed share fetches: they found no records and wait here, without a thread each.
 
-One thread looks at those whose partition moved (cext/partition/purgatory.pyx) or whose records came
-back (`look`); the broker's timers end those that waited long enough. A fetch is looked at by one
-thread at a time and answered once. Limit: a connection has one request at a time, so there are at
-most as many as connections.
+One thread tries those whose partition has new records (cext/partition/purgatory.pyx) or released
+ones (`look`); the broker's timers end those whose wait is over. One thread at a time tries a fetch,
+and it is answered once. Limit: a connection has one request at a time, so there are at most as many
+as connections.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Timer(Protocol):
 
 
 class Timers(Protocol):
-    """What of coordinator.timers is used here and in share_partitions.py."""
+    """The part of coordinator.timers that this module and share_partitions.py use."""
 
     def now_ms(self) -> int: ...
     def after(self, delay_ms: int, call: Callable[[], object]) -> Timer: ...
 
 
 class WaitingFetch:
-    """One fetch that waits. `look` answers it if it can now; `end` answers it as it is."""
+    """One delayed fetch. `look` answers it if it can now; `end` answers it without records."""
 
     __slots__ = ("_end", "_lock", "_look", "is_over", "places", "timer")
 
@@ -61,7 +61,7 @@ class WaitingFetch:
 
 
 class WaitingFetches:
-    """Those of one broker."""
+    """The delayed share fetches of one broker."""
 
     def __init__(self, watches: Watches, timers: Timers) -> None:
         self._watches = watches
@@ -77,7 +77,8 @@ class WaitingFetches:
             return len({row for rows in self._rows.values() for row in rows})
 
     def add(self, row: WaitingFetch, wait_ms: int) -> None:
-        """It is looked at once more when it is in the lists, so that nothing is missed."""
+        """Adds a fetch, and tries it once more when it is in the lists, so that no record is
+        missed."""
         with self._lock:
             if self._stopping:
                 return
@@ -93,7 +94,7 @@ class WaitingFetches:
             self._remove(row)
 
     def look(self, places: Iterable[Place]) -> None:
-        """Something of these may be handed out now. Returns at once."""
+        """Tries the fetches of these partitions: records may be available now. Returns at once."""
         with self._lock:
             moved = [place for place in places if place in self._rows]
             self._moved.update(moved)
@@ -101,7 +102,7 @@ class WaitingFetches:
             self._watches.nudge()
 
     def stop(self) -> None:
-        """Nobody is looked at any more; who waits gets no answer from here on."""
+        """Stops: no fetch is tried any more, and the waiting ones get no answer from here."""
         with self._lock:
             self._stopping = True
             thread = self._thread

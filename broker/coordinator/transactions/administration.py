@@ -1,4 +1,4 @@
-"""What DescribeTransactions and ListTransactions tell of transactional ids."""
+"""The state of transactional ids for DescribeTransactions and ListTransactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from barnabas.coordinator.transactions.transaction import NO_TIME, State, Transa
 from barnabas.errors import CoordinatorLoadInProgress, TransactionalIdNotFound
 
 TITLES = {state.title: state for state in State}
-# Nobody is ever told of a fence under way: it is part of a step.
+# A fence in progress is part of a step and never in an answer.
 LISTED = [title for title, state in TITLES.items() if state != State.PREPARE_EPOCH_FENCE]
 
 
@@ -40,7 +40,7 @@ class TransactionAdministration:
         longer_than_ms: int = -1,
         matches: Callable[[str], bool] | None = None,
     ) -> list[tuple[str, Transaction]]:
-        """Ids that fit every filter that is given. Raises CoordinatorLoadInProgress."""
+        """The ids that match every given filter. Raises CoordinatorLoadInProgress."""
         if not all(self._led_partitions().values()):
             raise CoordinatorLoadInProgress()
         coordinator = self._coordinator
@@ -57,5 +57,5 @@ class TransactionAdministration:
 
 
 def _runs_ms(now: Transaction, now_ms: int) -> int:
-    """How long ago it began; what has not begun counts from the first of all days, as in Kafka."""
+    """The age of a transaction in ms; one that has not begun counts from 1970, as in Kafka."""
     return now_ms - (now.start_ms if now.start_ms != NO_TIME else -1)

@@ -1,24 +1,24 @@
 """The transaction coordinator: every id whose partition of __transaction_state this node leads.
 
-What the handlers of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn call, and the
+The handlers of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn call it, and the
 verification of produced batches. The ids are in a native table (cext/coordinator/transactions.pyx),
-whose native handlers take the plain steps. Every other step is taken here: `find` reads the id,
+whose native handlers take the plain steps. This module takes every other step: `find` reads the id,
 `_step` announces the step to the table, writes it to the journal and stores it in the table when it
-is durable. Where the id has changed since it was read, `_step` does nothing and its caller looks
-again. While a step is under way, every request about the id is answered CONCURRENT_TRANSACTIONS.
+is durable. When the id has changed since it was read, `_step` does nothing and its caller reads it
+again. While a step is in progress, every request about the id is answered CONCURRENT_TRANSACTIONS.
 
-One lock over all of this; what happens under it is short and never waits. Answers go out through
-callables, without the lock, on whichever thread has them.
+One lock covers all of this; code under it is short and never waits. Answers go out through
+callables, without the lock, on any thread.
 
-The end of a transaction is decided by its Prepare record. The client is answered then; markers go
-to all its partitions, and when they are durable the Complete record follows. A coordinator that
-stops in between finds the Prepare record when it loads, and orders the markers once more.
+The Prepare record decides the end of a transaction. The client is answered then; markers go to all
+its partitions, and when they are durable the Complete record follows. A coordinator that stops in
+between finds the Prepare record when it loads, and orders the markers once more.
 
-The protocol's first version keeps the epoch from one transaction to the next, so that an EndTxn
-that was held up on the way could end the transaction after its own (KAFKA-17754). A producer that
-gave a connection up sends on a new one: an EndTxn is put off when the transaction it would end was
-begun on another connection than the one it comes from, and that one had begun an earlier one
-(docs/decisions/late-end-of-transaction.md). From version 2 on the epoch tells.
+The protocol's first version keeps the epoch from one transaction to the next, so a delayed EndTxn
+could end the transaction after its own (KAFKA-17754). A producer that gave up a connection sends on
+a new one: an EndTxn is deferred when the transaction that it would end was begun on another
+connection than its own, and its own connection had begun an earlier one
+(docs/decisions/late-end-of-transaction.md). From version 2 on the epoch shows it.
 
 Clock, timers, journal, producer ids and the writer of markers are passed in. Next: transaction.py,
 and coordinator/txn_markers.py for the markers; administration.py lists and describes.
@@ -80,7 +80,7 @@ DoneProducer = Callable[[KafkaError | None, int, int], object]  # with producer 
 
 
 class Journal(Protocol):
-    """What of coordinator.journal is used here; tests have their own."""
+    """The part of coordinator.journal that this module uses; tests have their own."""
 
     def partition_of(self, name: str) -> int: ...
     def check(self, partition: int) -> None: ...
@@ -89,7 +89,7 @@ class Journal(Protocol):
 
 
 class Timers(Protocol):
-    """What of coordinator.timers is used here."""
+    """The part of coordinator.timers that this module uses."""
 
     def after(self, delay_ms: int, call: Callable[[], object]) -> object: ...
 
@@ -101,7 +101,7 @@ Expect = Callable[[str, int, int, int], object]
 
 
 class TransactionSettings(NamedTuple):
-    """The broker's settings that transactions go by."""
+    """The broker's settings for transactions."""
 
     timeout_max_ms: int
     id_expiration_ms: int
@@ -110,7 +110,7 @@ class TransactionSettings(NamedTuple):
 
     @classmethod
     def of(cls, setting: Callable[[str], int]) -> TransactionSettings:
-        """By Kafka's names."""
+        """Reads the settings by Kafka's names."""
         return cls(
             timeout_max_ms=setting("transaction.max.timeout.ms"),
             id_expiration_ms=setting("transactional.id.expiration.ms"),
@@ -174,12 +174,12 @@ class TransactionCoordinator:
         )
 
     def find_all(self) -> list[TransactionalId]:
-        """Every id; each as it is when its turn comes."""
+        """Every id, each as it is when it is read."""
         found = (self.find(name) for name in self.ids.names())
         return [row for row in found if row is not None]
 
     def follow_version(self) -> None:
-        """The level of transaction.version may have changed: native handlers write its records."""
+        """Applies the level of transaction.version to the records that native handlers write."""
         self.ids.value_version = value_version(self.version_level())
 
     def _known(self, name: str) -> TransactionalId:
@@ -236,7 +236,7 @@ class TransactionCoordinator:
         waiting = self._waiting.setdefault(name, [])
         if len(waiting) >= WAITING_MAX:
             return False
-        called = threading.Lock()  # taken by whoever comes first
+        called = threading.Lock()  # the first caller takes it
 
         def once() -> None:
             if called.acquire(blocking=False):
@@ -376,7 +376,8 @@ class TransactionCoordinator:
     def verify(
         self, name: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> list[int]:
-        """Codes that say whether each partition belongs to the transaction. Raises for all."""
+        """An error code for each partition: whether it belongs to the transaction. Raises for the
+        whole request."""
         with self.lock:
             found = self._known(name)
             found.check_producer(producer_id, epoch)
@@ -416,8 +417,8 @@ class TransactionCoordinator:
         version: int,
         connection_id: int,
     ) -> bool:
-        """Under the lock: whether EndTxn begins an end; False: it was answered before. Raises what
-        refuses it."""
+        """Whether EndTxn begins an end; False: it was answered before. Raises a refusal. The caller
+        holds the lock."""
         if version >= BUMPS_EPOCH:
             found.check_settled()
             return _ends_bumping(found.now, producer_id, epoch, commit)
@@ -444,7 +445,7 @@ class TransactionCoordinator:
     # -- markers --------------------------------------------------------------------------------
 
     def _decided(self, name: str, error: KafkaError | None, done: Done) -> None:
-        """The Prepare record is durable, or is not."""
+        """Called when the Prepare record is durable or has failed."""
         done(error)
         if error is None:
             self._carry_out(name)
@@ -471,7 +472,7 @@ class TransactionCoordinator:
             self._complete(name, found.step)
 
     def _complete(self, name: str, step: int) -> None:
-        """Every marker is durable of what was prepared by `step`."""
+        """Called when every marker of the end prepared by `step` is durable."""
 
         def done(error: KafkaError | None) -> None:
             if error is not None:
@@ -491,7 +492,7 @@ class TransactionCoordinator:
     # -- what comes again -----------------------------------------------------------------------
 
     def abort_timed_out(self) -> int:
-        """Aborts transactions that are open for longer than they may be; how many. Carries out ends
+        """Aborts transactions that exceeded their timeout; returns their number. Carries out ends
         that a native handler decided and could not carry out."""
         aborted = 0
         with self.lock:
@@ -508,7 +509,8 @@ class TransactionCoordinator:
         return aborted
 
     def expire_ids(self) -> int:
-        """Forgets ids that were not used for transactional.id.expiration.ms; how many."""
+        """Deletes ids that were not used for transactional.id.expiration.ms; returns their
+        number."""
         expired = 0
         with self.lock:
             oldest_ms = self.wall_ms() - self.settings.id_expiration_ms
@@ -542,7 +544,7 @@ class TransactionCoordinator:
     # -- the journal's calls --------------------------------------------------------------------
 
     def replay(self, partition: int, batch: Batch) -> None:
-        """Records of the log, while a partition loads."""
+        """Applies records of the log while a partition loads."""
         if batch.control:
             return
         with self.lock:
@@ -558,12 +560,12 @@ class TransactionCoordinator:
                     self.ids.put(name, partition, LOADING, transaction)
 
     def loaded(self, partition: int) -> None:
-        """What was decided before is carried out."""
+        """Carries out ends that were decided before the load."""
         for name in self.ids.open(partition, self.journal.leader_epoch(partition)):
             self._carry_out(name)
 
     def unloaded(self, partition: int) -> None:
-        """Another node leads the partition."""
+        """Drops the ids of a partition that another node leads now."""
         with self.lock:
             gone = self.ids.forget(partition)
             waiting = [call for name in gone for call in self._waiting.pop(name, ())]
@@ -585,8 +587,8 @@ def _answer_producer(
 
 
 def _may_come_back(now: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether a producer that says what it had may have the id. An id that is new has no epoch: a
-    producer that recovers from UNKNOWN_PRODUCER_ID comes like that."""
+    """Whether a producer with a former producer id and epoch may take over the id. A new id has no
+    epoch: a producer that recovers from UNKNOWN_PRODUCER_ID comes with it."""
     return (
         now.producer_epoch == NO_EPOCH
         or producer_id == now.producer_id
@@ -604,8 +606,8 @@ def _ends(now: Transaction, commit: bool) -> bool:
 
 
 def _ends_bumping(now: Transaction, producer_id: int, epoch: int, commit: bool) -> bool:
-    """The same where each end bumps the epoch. To abort what was not begun is allowed: the
-    producer may not know whether a batch of it arrived."""
+    """The same for version 2, where each end bumps the epoch. Aborting a transaction that was not
+    begun is allowed: the producer may not know whether a batch of it arrived."""
     overflowed = now.ended_with_last_epoch(producer_id, epoch)
     if now.producer_id != producer_id and not overflowed:
         raise InvalidProducerIdMapping()

@@ -1,6 +1,6 @@
-"""Producer ids for this node: blocks of 1000 from the metadata tree, given out one by one.
+"""Producer ids for this node: blocks of 1000 from the metadata tree, allocated one by one.
 
-What is left of a block when the node stops is lost; ids are 63 bits, so that costs nothing.
+The rest of a block is lost when the node stops; ids have 63 bits, so this does not matter.
 """
 
 import threading

@@ -1,12 +1,12 @@
-"""One transactional id: what its journal says of it, and the steps it may take. Plain values.
+"""One transactional id: its state as in the journal, and the steps it may take. Plain values.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                      -> PrepareAbort  -> CompleteAbort
 
-A step gives the transaction as it will be once the journal has it. Which version of the protocol
-(KIP-890) the producer speaks goes with each step: from BUMPS_EPOCH on the epoch grows by one at
-every end, so that nothing late can touch the next transaction. An epoch is exhausted below the
-largest int16: the last one is left for fencing. Then a new producer id follows, with epoch 0.
+A step returns the transaction as it will be once the journal has it. Each step has the producer's
+version of the protocol (KIP-890): from BUMPS_EPOCH on every end bumps the epoch, so that no late
+request can touch the next transaction. An epoch is exhausted below the largest int16: the last one
+is reserved for fencing. Then a new producer id follows, with epoch 0.
 
 Next: transaction_records.py.
 """
@@ -82,7 +82,8 @@ class Transaction(NamedTuple):
     # -- a producer comes -----------------------------------------------------------------------
 
     def with_next_epoch(self, timeout_ms: int, expected: int | None, now_ms: int) -> Transaction:
-        """For a producer that comes, or comes back with the epoch it had. Raises ProducerFenced."""
+        """The state for a new producer, or for one that comes back with its epoch. Raises
+        ProducerFenced."""
         epoch, last = self.producer_epoch + 1, NO_EPOCH
         if expected is not None and self.producer_epoch != NO_EPOCH:
             if expected == self.producer_epoch:
@@ -98,7 +99,7 @@ class Transaction(NamedTuple):
     def with_producer_id(
         self, producer_id: int, timeout_ms: int, recovers: bool, now_ms: int
     ) -> Transaction:
-        """The same when epochs are exhausted: a new id, which begins at 0."""
+        """The same when the epochs are exhausted: a new producer id, which begins at epoch 0."""
         last = self.producer_epoch if recovers else NO_EPOCH
         after = self._emptied(producer_id, 0, last, timeout_ms, now_ms)
         return after._replace(previous_producer_id=self.producer_id)
@@ -122,7 +123,7 @@ class Transaction(NamedTuple):
     def with_partitions(
         self, added: frozenset[TopicPartition], version: int, now_ms: int
     ) -> Transaction:
-        """From an idle state this begins a transaction."""
+        """Adds partitions; from an idle state this begins a transaction."""
         begins = self.state in IDLE
         return self._replace(
             state=State.ONGOING,
@@ -135,7 +136,8 @@ class Transaction(NamedTuple):
     def prepared(
         self, commit: bool, version: int, next_producer_id: int, now_ms: int
     ) -> Transaction:
-        """Decided; markers follow. A transaction without partitions begins and ends here."""
+        """The decided state; markers follow. A transaction without partitions begins and ends
+        here."""
         epoch, last = self.producer_epoch, self.last_epoch
         if version >= BUMPS_EPOCH:
             epoch, last = epoch + 1, epoch
@@ -158,7 +160,8 @@ class Transaction(NamedTuple):
         return bumped.prepared(False, version, NO_PRODUCER_ID, now_ms)
 
     def completed(self, now_ms: int) -> Transaction:
-        """Every marker is durable. Where the producer's epochs ended its next id takes over."""
+        """The state when every marker is durable. If the producer's epochs are exhausted its next
+        id takes over."""
         after = self._replace(
             state=State.COMPLETE_COMMIT if self.commits else State.COMPLETE_ABORT,
             partitions=frozenset(),
@@ -176,11 +179,11 @@ class Transaction(NamedTuple):
     # -- the same request once more -------------------------------------------------------------
 
     def ended_before(self, producer_epoch: int) -> bool:
-        """Whether a producer that ends with this epoch was answered, but did not hear it."""
+        """Whether the end with this epoch was answered already; the answer may have been lost."""
         return self.producer_epoch == producer_epoch + 1
 
     def ended_with_last_epoch(self, producer_id: int, producer_epoch: int) -> bool:
-        """The same where that end took it to its next id."""
+        """The same when that end changed the producer id."""
         return (
             self.previous_producer_id == producer_id
             and producer_epoch == EPOCH_MAX - 1

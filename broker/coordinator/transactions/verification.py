@@ -1,13 +1,13 @@
-"""Whether a producer may write to a partition in its transaction: questions of Produce.
+"""Checks for Produce whether a producer may write to a partition in its transaction.
 
-Produce requests below ADDS_FROM come from clients that add partitions themselves: the partition is
-looked for, when its log does not expect the transaction (after a restart, or where too many are
-expected). From there on it is added (KIP-890, second part). What the coordinator says is told in
-codes that the client's version can act on.
+Produce requests below ADDS_FROM come from clients that add partitions themselves: the check looks
+for the partition when its log does not expect the transaction (after a restart, or when too many
+are expected). From ADDS_FROM on the check adds it (KIP-890, second part). The answer has an error
+code that the client's version can act on.
 
 Such a client writes on as soon as the end of its last transaction was decided, and the coordinator
 adds the partition when that one is complete. The marker of that transaction may come to the
-partition meanwhile; `add_for_append` then asks again.
+partition meanwhile; `add_for_append` then adds it again.
 
 This node asks its own coordinator. Next: cext/produce/transaction_check.pyx, where the questions
 wait.
@@ -59,7 +59,7 @@ def told(code: int, api_version: int) -> int:
 
 
 class Verifier:
-    """Answers the questions of one broker; none of them waits here."""
+    """Answers the checks of one broker; none of them waits here."""
 
     def __init__(self, queue: VerifyQueue, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
