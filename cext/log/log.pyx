@@ -114,7 +114,7 @@ cdef Log* log_new(
 
 
 cdef void log_free(Log* log) noexcept nogil:
-    """When nobody can see it any more; slices on their way keep their segments."""
+    """Frees a log that no thread can see any more; slices in flight keep their segments."""
     cdef Verification* verification = log.verifications
     cdef Verification* following
     cdef int64_t i
@@ -394,7 +394,8 @@ cdef int _check_verification(
 
 
 cdef void _overtake(Log* log, int64_t producer_id) noexcept nogil:
-    """A marker came: who asked the coordinator before it asks about a transaction that is over."""
+    """Marks the producer's verifications as overtaken by a marker: the coordinator's answers to them
+    may be about the transaction that has ended."""
     cdef Verification** at = &log.verifications
     cdef Verification* found
     while at[0] != NULL:
@@ -472,7 +473,8 @@ cdef int _note_producer(
 cdef Segment* _ready_to_append(
     Log* log, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset
 ) noexcept nogil:
-    """The active segment, after a roll when one is due, its indexes open with room; NULL: failed."""
+    """The active segment, after a roll if one is due, with open indexes that have free entries; NULL
+    after a failure."""
     cdef Segment* active = _active(log)
     cdef int status = 0
     if _roll_is_due(log, active, size_bytes, max_timestamp, last_offset):

@@ -1,18 +1,17 @@
 """Transactions in one log: the last stable offset, aborted ones for readers, verification of writers.
 
-Readers of committed records see as far as the earliest transaction that is open, or whose marker
-the high watermark has not passed yet. That offset is published by writers under the log's lock, and
-read without it: whoever reads the high watermark first and this second never sees too far, for a
-transaction is noted here before its batch can be below the high watermark.
+Readers of committed records see records below the earliest transaction that is open, or whose marker
+the high watermark has not passed yet. Writers publish that offset under the log's lock; readers read
+it without the lock. A thread that reads the high watermark first and this offset second never sees
+too far, because a transaction is noted here before its batch can be below the high watermark.
 
 A transactional batch of a client is appended when its producer has a transaction open in this log.
-The first batch of one has not: then the coordinator is asked whether the partition belongs to it,
-and while it thinks a marker may come and end that transaction. A verification, taken before asking
-and checked at the append, is overtaken by such a marker, so that no batch is left behind that no
-marker will ever follow. A coordinator on this node gives the answer before anybody asks, when it
-adds the partition to a transaction; that one goes with the marker. Verifications are the log's
-memory, 48 bytes each, as many as there are requests waiting, and EXPECTED_MAX answered ones; they
-are found by walking the list.
+For the first batch of a transaction the coordinator must confirm that the partition belongs to it,
+and meanwhile a marker may come and end that transaction. A verification, begun before the request to
+the coordinator and checked at the append, is overtaken by such a marker, so that no batch remains
+that no marker will follow. A coordinator on this node confirms in advance, when it adds the
+partition to a transaction; that confirmation ends with the marker. The log holds verifications, 48
+bytes each: one for each waiting request, and EXPECTED_MAX confirmed ones, in a list.
 
 Next on the data path: cext/log/txn_index.pyx.
 """

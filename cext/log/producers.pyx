@@ -1,8 +1,8 @@
-"""What a log knows of idempotent and transactional producers, and the snapshots of it.
+"""The state of idempotent and transactional producers in a log, and its snapshots.
 
 For each producer id: epoch, the last five batches (sequences and offsets), the time of the last,
-the coordinator epoch of its last marker, and where its open transaction begins. From it a log
-tells a repeated batch from a new one and a gap from the next in line.
+the coordinator epoch of its last marker, and the start of its open transaction. With it a log
+distinguishes a repeated batch from a new one and detects gaps.
 
     OFFSET.snapshot  version int16 = 1, crc uint32, count int32, then 46 bytes an entry:
                      producer id int64, epoch int16, last sequence int32, last offset int64,
@@ -11,8 +11,8 @@ tells a repeated batch from a new one and a gap from the next in line.
                      crc is CRC-32C of everything after it. Entries ascend by producer id.
 
 A snapshot keeps only the last batch of each producer: after a restart an older repeat is out of
-order. A torn or wrong snapshot is told by its CRC; the log then falls back on an older one and
-reads its batches from there. Sequences run from 0 to 2^31-1 and begin again at 0.
+order. The CRC detects a torn or wrong snapshot; the log then falls back on an older one and reads
+its batches from there. Sequences run from 0 to 2^31-1 and begin again at 0.
 
 Memory: 152 bytes a producer, in an array that grows by half, and 8 to 16 bytes for finding it.
 The number of producers is bounded by their expiry (producer.id.expiration.ms).
@@ -148,7 +148,8 @@ cdef inline bint _expired(const Producer* entry, int64_t now_ms, int64_t expirat
 
 
 cdef int64_t producers_expire(Producers* p, int64_t now_ms, int64_t expiration_ms) noexcept nogil:
-    """Forgets who has been silent for that long, but for open transactions; how many went."""
+    """Removes producers without a batch for that long and without an open transaction. Returns their
+    number."""
     cdef int64_t i = p.count - 1, before = p.count
     while i >= 0:
         if _expired(&p.entries[i], now_ms, expiration_ms):

@@ -323,8 +323,8 @@ cdef int segment_replay(
 
 
 cdef int segment_reindex_aborts(Segment* segment, System* system, Producers* producers) noexcept nogil:
-    """In one step, by a rename: an index with a part of its entries could not be told from a whole
-    one at the next opening."""
+    """Replaces the index in one step, by a rename: the next opening could not distinguish an index
+    with a part of its entries from a complete one."""
     cdef AbortedTxns found
     cdef int status
     memset(&found, 0, sizeof(AbortedTxns))

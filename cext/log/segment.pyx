@@ -17,9 +17,9 @@ After a crash the .log may end in a torn batch and indexes are full-sized and ma
 are mended by cext/log/recover.pyx. Limits: positions fit int32, so a segment is below 2 GiB; offsets
 span less than 2^31.
 
-The active segment keeps descriptor and maps. Sealed ones are opened when used and stay open in a
-pool of the broker, least recently used closed first; one somebody holds a reference to is not
-closed, so that many slices on their way can exceed the limit for a while.
+The active segment keeps its descriptor and maps. Sealed segments are opened on use and stay open in
+a pool of the broker, which closes the least recently used first. A referenced segment is not closed,
+so many slices in flight can exceed the limit for a while.
 
 Next on the data path: cext/log/index.pyx.
 """

@@ -193,7 +193,7 @@ cdef int64_t log_delete_before(Log* log, int64_t offset) noexcept nogil:
     if made == NULL:
         return -12
     memcpy(made.items, log.segments.items + dropped, made.count * sizeof(Segment*))
-    # The start moves first: a reader below it is told so, whatever list it saw.
+    # The start moves first: a reader below it gets OFFSET_OUT_OF_RANGE, whichever list it saw.
     atomic_store_i64(&log.start_offset, max(log.start_offset, made.items[0].base_offset))
     leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
     for i in range(dropped):

@@ -4,9 +4,9 @@
                      first offset int64, last offset int64 (the marker's), last stable offset int64
                      (after that abort). Entries ascend by last offset. Absent until the first
 
-A reader of committed records that gets [from, to) is told the transactions that reach into it:
-it searches by halving for the first marker at or above `from`, and goes on, through later segments
-too, until an entry's last stable offset says that all before `to` was decided.
+A reader of committed records in [from, to) gets the aborted transactions that reach into it: a
+binary search finds the first marker at or above `from`, and the walk goes on, through later segments
+too, until an entry's last stable offset shows that all before `to` was decided.
 
 `aborted_count` of a segment says how many entries may be read; it is -1 until the file was looked
 at, by the first reader or abort. It is published after the entry's bytes. A segment without aborts

@@ -1,8 +1,8 @@
-"""Group commit: a queue of logs that somebody waits for, and the threads that fsync them.
+"""Group commit: a queue of logs with waiting requests, and the threads that fsync them.
 
-One CommitQueue per log directory. An item is in the queue at most once; one that is asked for
-while it is being flushed is done once more, so that whoever asks after an append is covered by a
-flush that began after it. Many appends to one log so share one fdatasync.
+Each log directory has one CommitQueue. An item is in the queue at most once. An item that is
+requested while it is being flushed is flushed once more, so that a flush that began after an append
+covers each request made after it. So many appends to one log share one fdatasync.
 """
 from libc.stdint cimport int32_t, int64_t
 
