@@ -140,8 +140,13 @@ class ZooKeeperServer:
         self._process = None
 
     def pause(self) -> None:
-        """Its connections stay, and nothing is answered."""
+        """Stops every thread of the server: its connections stay, and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.pid}/task")
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while any(_state(task) != "T" for task in tasks.iterdir()):
+            assert time.monotonic() < deadline, "the server does not stop"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -242,3 +247,11 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
         pytest.skip(reason)
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+def _state(task: Path) -> str:
+    """The state of a thread as the kernel names it; T: stopped."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:  # it has ended
+        return "T"

@@ -175,7 +175,7 @@ class TransactionCoordinator:
 
     def find_all(self) -> list[TransactionalId]:
         """Every id, each as it is when it is read."""
-        found = (self.find(name) for name in self.ids.names())
+        found = (self.find(name) for name in sorted(self.ids.names()))
         return [row for row in found if row is not None]
 
     def follow_version(self) -> None:
@@ -497,7 +497,7 @@ class TransactionCoordinator:
         aborted = 0
         with self.lock:
             now_ms = self.wall_ms()
-            for name in self.ids.late(now_ms):
+            for name in sorted(self.ids.late(now_ms)):
                 self._carry_out(name)
                 found = self.find(name)
                 if found is None or not found.now.is_late(now_ms):
@@ -514,7 +514,7 @@ class TransactionCoordinator:
         expired = 0
         with self.lock:
             oldest_ms = self.wall_ms() - self.settings.id_expiration_ms
-            for name in self.ids.unused(oldest_ms):
+            for name in sorted(self.ids.unused(oldest_ms)):
                 found = self.find(name)
                 if found is not None and found.now.is_unused(oldest_ms):
                     expired += self._forget(found)
@@ -561,13 +561,14 @@ class TransactionCoordinator:
 
     def loaded(self, partition: int) -> None:
         """Carries out ends that were decided before the load."""
-        for name in self.ids.open(partition, self.journal.leader_epoch(partition)):
+        leader_epoch = self.journal.leader_epoch(partition)
+        for name in sorted(self.ids.open(partition, leader_epoch)):
             self._carry_out(name)
 
     def unloaded(self, partition: int) -> None:
         """Drops the ids of a partition that another node leads now."""
         with self.lock:
-            gone = self.ids.forget(partition)
+            gone = sorted(self.ids.forget(partition))
             waiting = [call for name in gone for call in self._waiting.pop(name, ())]
         for call in waiting:
             call()
