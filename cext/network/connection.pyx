@@ -193,7 +193,7 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
         elif events & (EPOLLHUP | EPOLLERR):
             conn_close(t, c, WHY_PEER, 0)
         elif (events & EPOLLRDHUP and not (c.work == WORK_PARKED and c.parked.unfinished)
-                and c.input_at == c.input_end and net_unread(c.fd) == 0):
+                and _has_no_request(c)):
             conn_close(t, c, WHY_PEER, 0)
         elif events & EPOLLRDHUP:
             # What it sent before it went (acks=0, perhaps) is carried out, and read in its turn.
@@ -202,6 +202,17 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
         else:
             c.in_fired = True
     conn_settle(t, c)
+
+
+cdef bint _has_no_request(Connection* c) noexcept nogil:
+    """Whether a peer that sends no more has left no whole frame behind, neither read nor unread. A
+    partial one would keep its memory while the connection waits for more memory."""
+    cdef int64_t present = c.input_end - c.input_at
+    cdef int64_t unread = net_unread(c.fd)
+    if present == 0:
+        return unread == 0
+    return (_ready(c) and present >= 4
+            and present + unread < 4 + <int64_t>be32_load(c.input + c.input_at))
 
 
 cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:

@@ -114,6 +114,16 @@ def test_f44_many_partial_small_requests_are_dropped_when_small_requests_wait():
             c.close()
 
 
+def test_partial_requests_that_wait_for_memory_end_with_their_peers():
+    """They kept all memory after their connections were closed."""
+    with Served(queued_max_request_bytes=4 * MIB) as served:
+        attackers = stalled(served, 10, announced_bytes=MIB, sent_bytes=MIB - 5000)
+        served.eventually(lambda c: c["held_bytes"] > 4 * MIB)
+        for c in attackers:
+            c.close()
+        served.quiet()
+
+
 def test_large_requests_of_one_peer_beyond_its_share_are_all_answered():
     with Served(threads=2, handlers=2, queued_max_request_bytes=16 * MIB) as served:
         bodies = [bytes([65 + i]) * (5 * MIB) for i in range(8)]
