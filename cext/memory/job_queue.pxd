@@ -2,12 +2,12 @@
 
 Each queued struct begins with a Job. Its owner may be gone while a Python thread works on it; the
 thread that finishes it checks this under the lock. The caller holds the lock for every function but
-jobs_init, jobs_free and jobs_is_done.
+jobs_init and jobs_free.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
-from barnabas.cext.memory.atomics cimport atomic_load_i32, atomic_store_i32
+from barnabas.cext.memory.atomics cimport atomic_store_i32
 from barnabas.cext.memory.condition cimport (
     condition_init, condition_wait_until, pthread_cond_destroy, pthread_cond_signal, pthread_cond_t,
     pthread_cond_wait,
@@ -85,11 +85,8 @@ cdef inline void jobs_remove(Jobs* jobs, Job* job) noexcept nogil:
     jobs.depth -= 1
 
 cdef inline void jobs_done(Job* job) noexcept nogil:
-    """Whether a job is done. A thread that sees it done also sees all earlier writes."""
+    """Marks a job as done. A thread that sees it done also sees all earlier writes."""
     atomic_store_i32(&job.state, JOB_DONE)
-
-cdef inline bint jobs_is_done(const Job* job) noexcept nogil:
-    return atomic_load_i32(&job.state) == JOB_DONE
 
 cdef inline Job* jobs_take(Jobs* jobs, int64_t deadline_ns) noexcept nogil:
     """The oldest job; waits for one until the deadline (-1: no end). NULL: none, or closed."""

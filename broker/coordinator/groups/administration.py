@@ -310,7 +310,7 @@ class GroupAdministration:
 
 
 def _is_deserted(coordinator: GroupCoordinator, group: Group) -> bool:
-    """Nobody is in the group, nobody is about to join it, and no transaction will commit to it."""
+    """Whether the group has no member, no pending member and no open transaction with offsets."""
     return (
         group.state == EMPTY
         and not (group.group_type == "classic" and group.pending)

@@ -240,7 +240,8 @@ class ClassicGroup:
             self._heard(member.member_id, self.leases.heard_ms(self.group_id, member.member_id))
 
     def _heard(self, member_id: str, heard_ms: int) -> None:
-        """The time of the member's last commit under a lease; -1: none."""
+        """Extends a member's session from `heard_ms`, the time of its last commit under a lease
+        (-1: it made none)."""
         member = self.members.get(member_id)
         if member is not None and heard_ms >= 0:
             member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)

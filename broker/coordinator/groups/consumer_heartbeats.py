@@ -573,7 +573,8 @@ class ConsumerHeartbeats:
         return self._timers.after(delay_ms, locked)
 
     def extend_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
-        """Starts a member's session. A timer that runs early checks the deadline and runs again."""
+        """Restarts a member's session. A timer that runs early checks the deadline and runs
+        again."""
         watch = self.watch(group, member_id)
         deadline_ms = self._timers.now_ms() + session_ms
         earlier, watch.deadline_ms = deadline_ms < watch.deadline_ms, deadline_ms

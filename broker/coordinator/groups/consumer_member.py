@@ -81,7 +81,7 @@ def with_epoch(assignment: Mapping[bytes, Collection[int]], epoch: int) -> Owned
 
 
 def is_part_of(owned: Mapping[bytes, Collection[int]] | None, assigned: Owned) -> bool:
-    """Whether a member that says what it owns owns nothing else. None: it did not say."""
+    """Whether all partitions that a member reports are assigned to it. None: it reported none."""
     if owned is None:
         return False
     return all(
@@ -100,11 +100,11 @@ def reconciled(
     subscribed: Collection[bytes],
     resubscribed: bool,
 ) -> ConsumerMember:
-    """The member after a step, or the same when none can be made.
+    """The member after a step, or the same member when no step is possible.
 
-    `owned` is what it says to own, None when it did not say. `subscribed` are the ids of its
-    topics: of another topic it gets nothing. `resubscribed`: its subscription has changed, so
-    topics that it has left go at once, whatever its target says."""
+    `owned`: the partitions that it reports, None without a report. `subscribed`: the ids of its
+    topics; it gets no partition of another topic. `resubscribed`: its subscription has changed, so
+    partitions of topics that it left are revoked at once, whatever its target is."""
     if member.state == UNKNOWN_STATE:
         # Kept by a later broker in a state that means nothing here: it begins from the start.
         if owned is None or any(owned.values()):

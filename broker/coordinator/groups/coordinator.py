@@ -283,7 +283,7 @@ class GroupCoordinator:
 
     @property
     def classic_members(self) -> ClassicMembers:
-        """The regular expressions of consumer groups."""
+        """The members of the classic protocol in consumer groups."""
         assert self.consumers is not None and self._classic_members is not None
         return self._classic_members
 

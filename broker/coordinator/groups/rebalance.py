@@ -211,7 +211,8 @@ class Rebalances:
         )
 
     def _add(self, group: ClassicGroup, member_id: str, asked: Join, answer: AnswerJoin) -> None:
-        """Adds or changes a member; `join` checks at the end whether all have joined."""
+        """Adds a member that waits for its answer. `join` checks at its end whether all members
+        have joined."""
         member = Member(
             member_id,
             asked.instance_id,
@@ -575,7 +576,7 @@ class Rebalances:
         self._look_at_sessions_by(group, member.deadline_ms, after_ms)
 
     def _extend_sessions(self, group: ClassicGroup) -> None:
-        """Starts the sessions of all members."""
+        """Restarts the session of every member."""
         now_ms = self._timers.now_ms()
         soonest_ms = min(member.session_timeout_ms for member in group.members.values())
         for member in group.members.values():

@@ -78,7 +78,7 @@ Outcomes = Mapping[Place, KafkaError | None]
 
 
 class ShareFetch(NamedTuple):
-    """The limits of a member's ShareFetch."""
+    """A member's ShareFetch: its session, and the limits of the answer."""
 
     group_id: str
     member_id: str

@@ -313,7 +313,7 @@ class ShareState:
 
 
 class _Together:
-    """Returns a callback that calls `done` once, after `count` calls, with the first error."""
+    """A callback that calls `done` once, after `count` calls, with the first error."""
 
     def __init__(self, count: int, done: Done) -> None:
         self._lock = threading.Lock()
@@ -333,7 +333,8 @@ class _Together:
 
 
 def together(count: int, done: Done) -> Done:
-    """Collects outcomes; calls `done` with all of them after `count` calls."""
+    """Returns a callback for `count` parts of a change: `done` is called once, when all of them
+    have ended, with the first error."""
     return _Together(count, done)
 
 
