@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
-from barnabas.cext.coordinator.offset_commit import OffsetCommitLane
-from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.coordinator.offset_commit import OffsetCommitHandler
+from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.produce.transaction_check import VerifyQueue
@@ -53,8 +53,8 @@ class CoordinatorHandlers(NamedTuple):
     """The native handlers of coordinators' requests, and the queues from network threads to
     Python."""
 
-    transactions: TransactionLane
-    commits: OffsetCommitLane | None  # None where commits are compressed: Python takes them all
+    transactions: TransactionHandler
+    commits: OffsetCommitHandler | None  # None where commits are compressed: Python takes them all
     verify: VerifyQueue
 
     @property
@@ -68,9 +68,9 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
     commits, ended = None, None
     if config.integer("offsets.topic.compression.codec") == NONE:
         ended = EndedTransactions()
-    transactions = TransactionLane(table, TRANSACTION_STATE, CONSUMER_OFFSETS, ended)
+    transactions = TransactionHandler(table, TRANSACTION_STATE, CONSUMER_OFFSETS, ended)
     if ended is not None:
-        commits = OffsetCommitLane(
+        commits = OffsetCommitHandler(
             table,
             CONSUMER_OFFSETS,
             ended,
@@ -202,7 +202,7 @@ class Coordinators:
             wall_ms=self._given.system.wall_ms,
             new_id=RandomUuids(),
             settings=GroupSettings.of(self._given.config.integer),
-            lane=self._given.native.commits,
+            native=self._given.native.commits,
             around=self._around,
         )
         self.group_log.attach(groups)

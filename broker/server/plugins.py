@@ -236,7 +236,7 @@ class Plugins:
     # -- questions --------------------------------------------------------------------------------
 
     def policy_flags(self, config: TopicConfig) -> dict[str, bool]:
-        """What the lanes look at."""
+        """What the native handlers look at."""
         produced = config.names("produce.interceptors")
         fetched = bool(config.names("fetch.interceptors"))
         self._named_by_topics.update(produced)

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas.api import k03_metadata
-from barnabas.cext.fetch.fetch import FetchLane
+from barnabas.cext.fetch.fetch import FetchHandler
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.network.reactor import LIMITS, Reactor
 from barnabas.cext.network.response_cache import KeptAnswers
-from barnabas.cext.produce.produce import ProduceLane
+from barnabas.cext.produce.produce import ProduceHandler
 from barnabas.config import BrokerConfig
 from barnabas.config.listeners import Listener
 from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_handlers
@@ -29,8 +29,8 @@ VERIFICATION = "transaction.partition.verification.enable"
 class NativeHandlers(NamedTuple):
     """What answers requests on the network threads, in the order in which the reactor asks."""
 
-    produce: ProduceLane
-    fetch: FetchLane
+    produce: ProduceHandler
+    fetch: FetchHandler
     response_cache: KeptAnswers
     coordinators: CoordinatorHandlers
 
@@ -80,7 +80,7 @@ def _native_handlers(loaded: Loaded, sessions: FetchSessions) -> NativeHandlers:
     opened, start = loaded.before, loaded.before.before
     config, dynamic = start.config, opened.dynamic
     coordinators = coordinator_handlers(config, loaded.table)
-    produce = ProduceLane(loaded.table, coordinators.verify, coordinators.transactions)
+    produce = ProduceHandler(loaded.table, coordinators.verify, coordinators.transactions)
     produce.verifies = dynamic.boolean(VERIFICATION)
 
     def verification_changed(names: frozenset[str]) -> None:
@@ -88,7 +88,7 @@ def _native_handlers(loaded: Loaded, sessions: FetchSessions) -> NativeHandlers:
             produce.verifies = dynamic.boolean(VERIFICATION)
 
     dynamic.on_change.append(verification_changed)
-    fetch = FetchLane(loaded.table, sessions, fetch_bytes_max=config.integer("fetch.max.bytes"))
+    fetch = FetchHandler(loaded.table, sessions, fetch_bytes_max=config.integer("fetch.max.bytes"))
     return NativeHandlers(produce, fetch, KeptAnswers(k03_metadata.KEY), coordinators)
 
 

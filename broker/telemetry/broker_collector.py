@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from barnabas.cext.fetch.fetch import FetchLane
+from barnabas.cext.fetch.fetch import FetchHandler
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.memory.counters import COUNT_NAMES
 from barnabas.cext.partition.group_commit import GroupCommit
@@ -58,7 +58,7 @@ class BrokerParts(NamedTuple):
     cluster: Callable[[], ClusterState]
     replicas: ReplicaManager
     logs: LogManager
-    fetch: FetchLane
+    fetch: FetchHandler
     sessions: FetchSessions
     commits: Iterable[GroupCommit]
     flush_times: Callable[[], tuple[int, dict[int, int]]]  # of flushes past the group commit

@@ -85,7 +85,7 @@ class Faults:
         self._delays: _Delays | None = None
         table = api_table()
         self._keys = {row.name.lower(): row.key for row in table.values()}
-        self._lane_keys = {row.key for row in table.values() if row.handle is None}
+        self._native_keys = {row.key for row in table.values() if row.handle is None}
 
     # -- the test's side ------------------------------------------------------------------------
 
@@ -167,17 +167,17 @@ class Faults:
         if self._reactor is not None:
             self._reactor.set_gate({rule.key for rule in self._rules})
 
-    def _has_lane(self, pending: PendingRequest) -> bool:
+    def _is_native(self, pending: PendingRequest) -> bool:
         """Keys that Python has a handler for are gated so that no native handler bypasses a
         rule."""
-        return pending.gated and pending.api_key in self._lane_keys
+        return pending.gated and pending.api_key in self._native_keys
 
     def gate(self, pending: PendingRequest) -> bool:
         """True when the request was taken over."""
         for rule in list(self._rules):
             if rule.key == pending.api_key and self._strike(rule, pending):
                 return True
-        if self._has_lane(pending):
+        if self._is_native(pending):
             pending.proceed()
             return True
         return False
@@ -271,7 +271,7 @@ class Faults:
             pending.reply(frame)
         elif rule.drop == "before" or rule.code or handlers is None:
             pending.close()
-        elif self._has_lane(pending):
+        elif self._is_native(pending):
             pending.proceed()
         else:
             handlers.answer(pending)

@@ -1,7 +1,7 @@
 """Transactions that network threads have ended, for the group coordinator.
 
-The TransactionLane writes markers to partitions of __consumer_offsets and notes them here; the
-OffsetCommitLane gives them to Python among the commits, in the order of each partition's log.
+The TransactionHandler writes markers to partitions of __consumer_offsets and notes them here; the
+OffsetCommitHandler gives them to Python among the commits, in the order of each partition's log.
 """
 from libc.stdint cimport int64_t
 

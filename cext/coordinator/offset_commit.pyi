@@ -2,12 +2,12 @@ from collections.abc import Iterable
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
-from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
-from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionHandler
 
 @final
-class OffsetCommitLane(LaneHandle):
+class OffsetCommitHandler(NativeHandler):
     def __init__(
         self,
         table: PartitionTable,
@@ -16,7 +16,7 @@ class OffsetCommitLane(LaneHandle):
         *,
         metadata_bytes_max: int,
         timeout_ms: int,
-        transactions: TransactionLane | None = None,
+        transactions: TransactionHandler | None = None,
     ) -> None: ...
     def grant(
         self,

@@ -65,7 +65,7 @@ from barnabas.cext.coordinator.offset_commit_request cimport (
     KEY_TXN_OFFSET_COMMIT, TXN_VERSION_ADDS, Walk,
 )
 from barnabas.cext.coordinator.transactions cimport (
-    transaction_adds, transaction_offsets_of, TransactionCore, TransactionLane,
+    transaction_adds, transaction_offsets_of, TransactionCore, TransactionHandler,
 )
 from barnabas.cext.log.log cimport Appended, log_append_verified
 from barnabas.cext.log.log_transactions cimport (
@@ -80,7 +80,7 @@ from barnabas.cext.memory.mutex cimport (
 from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_hash_within, secret_init
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.handler cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PYTHON, Lane, lane_of, lane_parks, LaneHandle, Parked, Request,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, Handler, handler_of, handler_parks, NativeHandler, Parked, Request,
     request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -114,7 +114,7 @@ cdef struct Shard:
     int64_t served
 
 cdef struct Core:
-    Lane lane
+    Handler handler
     Table* table
     TransactionCore* transactions
     Ended* ended
@@ -335,9 +335,9 @@ cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
         write_no_tags(b, w.flexible)
     write_no_tags(b, w.flexible)
     if b.failed:
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     response_end(out)
-    return LANE_DONE
+    return HANDLER_DONE
 
 cdef void _drop(Core* core, State* state) noexcept nogil:
     if state != NULL:
@@ -365,7 +365,7 @@ cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* s
             waits = True
     epoch_leave(table_epochs(core.table), slot)
     if waits:
-        return lane_parks(parked, state, r.received_ns + core.timeout_ns)
+        return handler_parks(parked, state, r.received_ns + core.timeout_ns)
     _drop(core, state)
     return _answer(r, out, code)
 
@@ -409,7 +409,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef bint visible = False
     cdef int slot
     if atomic_load_i64(&core.lease_count) == 0 or not commit_is_plain(&w, r, core.metadata_bytes_max):
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     group_hash = _hash(core, w.group, w.group_bytes)
     shard = _shard(core, group_hash)
     slot = epoch_enter(table_epochs(core.table))
@@ -428,11 +428,11 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
             state = _state(r, p, appended.last_offset + 1)
     epoch_leave(table_epochs(core.table), slot)
     if p == NULL:
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     if visible:
         return _answer(r, out, ERROR_NONE)
     if state == NULL:
-        return LANE_CLOSE               # no memory to wait with: it cannot be told whether it is durable
+        return HANDLER_CLOSE               # no memory to wait with: it cannot be told whether it is durable
     return _settle(core, r, out, parked, state, False)
 
 cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
@@ -500,18 +500,18 @@ cdef str _text(const uint8_t* p, int32_t n):
 
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
-cdef class OffsetCommitLane(LaneHandle):
+cdef class OffsetCommitHandler(NativeHandler):
     """The native OffsetCommit handler of one broker. `topic` is the internal topic of commits;
     `ended` has the transactions that network threads have ended in it; `transactions` is the table
     of transactional ids to which they add partitions."""
     cdef Core* core
     cdef bytes topic
     cdef EndedTransactions ended
-    cdef TransactionLane transactions
+    cdef TransactionHandler transactions
 
     def __cinit__(
         self, table, str topic not None, EndedTransactions ended not None, *,
-        int metadata_bytes_max, int64_t timeout_ms, TransactionLane transactions=None,
+        int metadata_bytes_max, int64_t timeout_ms, TransactionHandler transactions=None,
     ):
         cdef int i
         self.topic = topic.encode()
@@ -531,8 +531,8 @@ cdef class OffsetCommitLane(LaneHandle):
             pthread_mutex_init(&self.core.shards[i].lock, NULL)
             leases_init(&self.core.shards[i].leases)
             buffer_init(&self.core.shards[i].batch)
-        self.core.lane = lane_of(self.core, _takes, _handle, _resume, _abandon)
-        self.lane = &self.core.lane
+        self.core.handler = handler_of(self.core, _takes, _handle, _resume, _abandon)
+        self.handler = &self.core.handler
         self.owner = table
 
     def __init__(self, table, topic, ended, *, metadata_bytes_max, timeout_ms, transactions=None):

@@ -12,7 +12,7 @@ from barnabas.cext.coordinator.transaction_state cimport Txn, TxnRows
 from barnabas.cext.memory.int64_map cimport Int64Map
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.secret_hash cimport Secret
-from barnabas.cext.network.handler cimport Lane, LaneHandle
+from barnabas.cext.network.handler cimport Handler, NativeHandler
 from barnabas.cext.partition.partitions cimport Partition, Table
 
 cdef enum:
@@ -28,7 +28,7 @@ cdef struct Shard:
     Buffer batch
 
 cdef struct TransactionCore:
-    Lane lane
+    Handler handler
     Table* table
     Ended* ended
     Shard shards[SHARDS]
@@ -51,7 +51,7 @@ cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t n
 # The log of a group's offsets, if it is here; NULL: Python is to say. Inside an epoch.
 cdef Partition* transaction_offsets_of(TransactionCore* core, const uint8_t* group, int32_t group_bytes) noexcept nogil
 
-cdef class TransactionLane(LaneHandle):
+cdef class TransactionHandler(NativeHandler):
     cdef TransactionCore* core
     cdef bytes topic, offsets_topic
     cdef EndedTransactions ended

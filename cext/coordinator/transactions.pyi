@@ -1,14 +1,14 @@
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
-from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
 
 # The fields of barnabas.coordinator.transactions.transaction.Transaction.
 _Fields = tuple[int, int, int, int, frozenset[tuple[str, int]], int, int, int, int, int, int]
 
 @final
-class TransactionLane(LaneHandle):
+class TransactionHandler(NativeHandler):
     offsets_partitions: int
     value_version: int
     def __init__(

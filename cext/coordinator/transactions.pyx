@@ -74,7 +74,7 @@ from barnabas.cext.memory.mutex cimport (
 from barnabas.cext.memory.secret_hash cimport secret_hash, secret_init
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.handler cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PYTHON, lane_abandons_nothing, lane_of, lane_resumes_nothing,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_abandons_nothing, handler_of, handler_resumes_nothing,
     Parked, Request, request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -536,9 +536,9 @@ cdef int _answer(Request* r, Response* out, const Asked* asked) noexcept nogil:
         buffer_i16(b, asked.producer_epoch)
     write_no_tags(b, flexible)
     if b.failed:
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     response_end(out)
-    return LANE_DONE
+    return HANDLER_DONE
 
 cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     if api_key == KEY_ADD_PARTITIONS:
@@ -553,14 +553,14 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef bint done
     cdef int slot
     if atomic_load_i64(&core.id_count) == 0 or table_is_fsync(core.table):
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     if not _read(core, r, &asked):
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     slot = epoch_enter(table_epochs(core.table))
     done = _is_led_here(core, &asked) and _carry_out(core, &asked, r.api_key == KEY_END)
     epoch_leave(table_epochs(core.table), slot)
     if not done:
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     atomic_add_i64(&core.served, 1)
     return _answer(r, out, &asked)
 
@@ -683,7 +683,7 @@ cdef inline void _unlock(const Named* named) noexcept nogil:
 
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
-cdef class TransactionLane(LaneHandle):
+cdef class TransactionHandler(NativeHandler):
     """The ids of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups', whose
     coordinator hears of transactions by `ended`; None: Python takes every end.
 
@@ -714,9 +714,9 @@ cdef class TransactionLane(LaneHandle):
             buffer_init(&shard.rows.names)
             buffer_init(&shard.value)
             buffer_init(&shard.batch)
-        self.core.lane = lane_of(
-            self.core, _takes, _handle, lane_resumes_nothing, lane_abandons_nothing)
-        self.lane = &self.core.lane
+        self.core.handler = handler_of(
+            self.core, _takes, _handle, handler_resumes_nothing, handler_abandons_nothing)
+        self.handler = &self.core.handler
         self.owner = table
 
     def __init__(self, table, topic, offsets_topic, ended):

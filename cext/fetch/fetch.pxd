@@ -1,4 +1,4 @@
-"""The native Fetch handler for the reactor and for Python: FetchLane is a LaneHandle."""
+"""The native Fetch handler for the reactor and for Python: FetchHandler is a NativeHandler."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from barnabas.cext.fetch.cold_reads cimport ColdReads, ColdWait
@@ -6,7 +6,7 @@ from barnabas.cext.fetch.interception cimport RewriteQueue, Rewrites
 from barnabas.cext.fetch.request cimport FetchRequest
 from barnabas.cext.fetch.sessions cimport SessionCache, SessionUse
 from barnabas.cext.memory.waker cimport Waker
-from barnabas.cext.network.handler cimport Lane, LaneHandle, Response
+from barnabas.cext.network.handler cimport Handler, NativeHandler, Response
 from barnabas.cext.partition.partitions cimport Table, Watch
 
 cdef struct FetchCore:
@@ -30,9 +30,9 @@ cdef struct FetchWait:          # a request in work; what Parked.state points at
     bint rewrites               # waiting for plugins, after that
     int64_t deadline_ns
 
-cdef class FetchLane(LaneHandle):
+cdef class FetchHandler(NativeHandler):
     cdef FetchCore core
-    cdef Lane functions
+    cdef Handler functions
     cdef object table_owner
     cdef object sessions_owner
     cdef readonly RewriteQueue rewrites

@@ -1,4 +1,4 @@
-from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.fetch.interception import RewriteQueue
 from barnabas.cext.fetch.sessions import FetchSessions
 
@@ -9,7 +9,7 @@ class ParkedFetch:
     def wait(self) -> bytes: ...
     def abandon(self) -> None: ...
 
-class FetchLane(LaneHandle):
+class FetchHandler(NativeHandler):
     fetch_bytes_max: int
     rewrites: RewriteQueue
     def __init__(

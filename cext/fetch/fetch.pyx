@@ -69,7 +69,7 @@ from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
-    LANE_CLOSE, LANE_DONE, lane_of, LANE_PARKED, lane_parks, Parked, Request, request_error,
+    HANDLER_CLOSE, HANDLER_DONE, handler_of, HANDLER_PARKED, handler_parks, Parked, Request, request_error,
     Response, response_free, response_init,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -379,7 +379,7 @@ cdef int answer(FetchCore* core, FetchWait* w, const Request* request, int16_t e
     if out.slice_bytes:
         atomic_add_i64(&core.bytes_out, out.slice_bytes)
     wait_free(core, w)
-    return LANE_DONE if written else LANE_CLOSE
+    return HANDLER_DONE if written else HANDLER_CLOSE
 
 cdef bint hand_to_plugins(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
     """Returns whether plugins must process some range first. They see verified bytes only. If the
@@ -450,7 +450,7 @@ cdef int finish(FetchCore* core, FetchWait* w, const Request* request, Response*
     if not hand_to_plugins(core, w, request):
         return answer(core, w, request, 0, out)
     w.rewrites = True
-    return lane_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
+    return handler_parks(parked, w, now_ns(core) + REWRITE_WAIT_NS)
 
 cdef bint warm(FetchCore* core, FetchWait* w, const Request* request) noexcept nogil:
     """Returns whether a range must be read from the disk first; then w.cold is that wait."""
@@ -483,7 +483,7 @@ cdef int settle(FetchCore* core, FetchWait* w, const Request* request, Response*
     unwatch_all(core, w)
     if not warm(core, w, request):
         return finish(core, w, request, out, parked)
-    return lane_parks(parked, w, now_ns(core) + COLD_WAIT_NS)
+    return handler_parks(parked, w, now_ns(core) + COLD_WAIT_NS)
 
 cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Response* out, Parked* parked, bint first_time, bint expired) noexcept nogil:
     cdef Budget found
@@ -493,24 +493,24 @@ cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Res
     fetch_request_clear(&w.r)
     if not watch_all(core, w, request):
         wait_free(core, w)
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     look(core, &w.r, False, &found, request.thread_index)
     if is_enough(core, &w.r, &found):
         return settle(core, w, request, out, parked)
     fetch_request_clear(&w.r)
-    return lane_parks(parked, w, w.deadline_ns)
+    return handler_parks(parked, w, w.deadline_ns)
 
 # ---- the native handler
 
-cdef bint lane_takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
+cdef bint native_takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     return api_key == FETCH_KEY and FETCH_VERSION_MIN <= api_version <= FETCH_VERSION_MAX
 
-cdef int lane_handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
+cdef int native_handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
     cdef FetchCore* core = <FetchCore*>context
     cdef FetchWait* w = <FetchWait*>malloc(sizeof(FetchWait))
     cdef int status
     if w == NULL:
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     memset(w, 0, sizeof(FetchWait))
     fetch_request_init(&w.r)
     status = fetch_parse(
@@ -521,30 +521,30 @@ cdef int lane_handle(void* context, Request* request, Response* out, Parked* par
             return answer(core, w, request, <int16_t>status, out)
     if status < 0:
         wait_free(core, w)
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     request.from_follower = w.r.replica_id >= 0
     w.deadline_ns = request.received_ns + w.r.max_wait_ms * NS_PER_MS
     status = look_or_wait(core, w, request, out, parked, True, False)
-    if status == LANE_PARKED:
+    if status == HANDLER_PARKED:
         atomic_add_i64(&core.waits, 1)
     return status
 
-cdef int lane_resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
+cdef int native_resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
     cdef FetchCore* core = <FetchCore*>context
     cdef FetchWait* w = <FetchWait*>parked.state
     if w.rewrites:
         if not expired and not plugins_are_done(w):
-            return LANE_PARKED
+            return HANDLER_PARKED
         return take_rewritten(core, w, request, out)
     if w.cold != NULL:
         if not expired and not cold_wait_is_over(w.cold):
-            return LANE_PARKED
+            return HANDLER_PARKED
         return finish(core, w, request, out, parked)
     if expired:
         atomic_add_i64(&core.expired, 1)
     return look_or_wait(core, w, request, out, parked, False, expired)
 
-cdef void lane_abandon(void* context, Parked* parked) noexcept nogil:
+cdef void native_abandon(void* context, Parked* parked) noexcept nogil:
     wait_free(<FetchCore*>context, <FetchWait*>parked.state)
     parked.state = NULL
 
@@ -600,14 +600,14 @@ cdef bytes whole_response(Response* out, System* system):
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ParkedFetch:
     """A delayed fetch. It keeps the request's frame, because the request points into it."""
-    cdef FetchLane lane
+    cdef FetchHandler handler
     cdef bytes frame
     cdef Request request
     cdef Parked parked
 
     def __dealloc__(self):
         if self.parked.state != NULL:
-            lane_abandon(&self.lane.core, &self.parked)
+            native_abandon(&self.handler.core, &self.parked)
 
     @property
     def deadline_ns(self):
@@ -621,15 +621,15 @@ cdef class ParkedFetch:
             raise ValueError("the request has been answered")
         response_init(&out)
         with nogil:
-            status = lane_resume(&self.lane.core, &self.request, &out, &self.parked, expired)
-        if status == LANE_PARKED:
+            status = native_resume(&self.handler.core, &self.request, &out, &self.parked, expired)
+        if status == HANDLER_PARKED:
             return None
         self.parked.state = NULL
-        return self.lane.answer_of(status, &out)
+        return self.handler.answer_of(status, &out)
 
     def wait(self):
         """Waits without the GIL, at most maxWaitMs of the request; returns the answer's frame."""
-        cdef Table* table = self.lane.core.table
+        cdef Table* table = self.handler.core.table
         cdef int64_t wakes, deadline_ns
         cdef bint expired = False
         while True:
@@ -644,10 +644,10 @@ cdef class ParkedFetch:
     def abandon(self):
         """Drops the request, because its client has disconnected."""
         if self.parked.state != NULL:
-            lane_abandon(&self.lane.core, &self.parked)
+            native_abandon(&self.handler.core, &self.parked)
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
-cdef class FetchLane(LaneHandle):
+cdef class FetchHandler(NativeHandler):
     """The native Fetch handler of one broker. It keeps references to `table` and `sessions`."""
 
     def __cinit__(self, table, FetchSessions sessions, *, int fetch_bytes_max, int cold_depth_max=256):
@@ -661,9 +661,9 @@ cdef class FetchLane(LaneHandle):
         self.table_owner, self.sessions_owner, self.threads = table, sessions, []
         self.rewrites = RewriteQueue(REWRITES_MAX)
         self.core.rewrites = self.rewrites.serve(table)
-        self.functions = lane_of(
-            &self.core, lane_takes, lane_handle, lane_resume, lane_abandon)
-        self.lane = &self.functions
+        self.functions = handler_of(
+            &self.core, native_takes, native_handle, native_resume, native_abandon)
+        self.handler = &self.functions
         self.owner = (table, sessions)
 
     def __init__(self, *_args, **_named):
@@ -721,7 +721,7 @@ cdef class FetchLane(LaneHandle):
         }
 
     cdef object answer_of(self, int status, Response* out):
-        if status != LANE_DONE:
+        if status != HANDLER_DONE:
             response_free(out)
             raise MalformedMessage("a Fetch request that cannot be read; its connection is closed")
         return whole_response(out, table_system(self.core.table))
@@ -735,18 +735,18 @@ cdef class FetchLane(LaneHandle):
         cdef System* system = table_system(self.core.table)
         cdef Response out
         cdef int status
-        waiting.lane, waiting.frame = self, frame
+        waiting.handler, waiting.frame = self, frame
         waiting.request.data = <uint8_t*>PyBytes_AS_STRING(frame)
         waiting.request.size_bytes = len(frame)
         waiting.request.thread_index = LOCAL_THREAD
         waiting.request.received_ns = system.monotonic_ns(system)
         response_init(&out)
         status = read_header(&waiting.request)
-        if status < 0 or not lane_takes(NULL, waiting.request.api_key, waiting.request.api_version):
-            raise MalformedMessage("not a Fetch request of a version this lane takes")
+        if status < 0 or not native_takes(NULL, waiting.request.api_key, waiting.request.api_version):
+            raise MalformedMessage("not a Fetch request of a version this handler takes")
         with nogil:
-            status = lane_handle(&self.core, &waiting.request, &out, &waiting.parked)
-        if status == LANE_PARKED:
+            status = native_handle(&self.core, &waiting.request, &out, &waiting.parked)
+        if status == HANDLER_PARKED:
             return waiting
         return self.answer_of(status, &out)
 
@@ -756,7 +756,7 @@ cdef class FetchLane(LaneHandle):
         cdef Response out
         cdef Parked parked
         cdef int64_t i, size_bytes = 0
-        cdef int status = LANE_DONE
+        cdef int status = HANDLER_DONE
         memset(&request, 0, sizeof(Request))
         request.data = <uint8_t*>PyBytes_AS_STRING(frame)
         request.size_bytes = len(frame)
@@ -766,13 +766,13 @@ cdef class FetchLane(LaneHandle):
         with nogil:
             for i in range(rounds):
                 response_init(&out)
-                status = lane_handle(&self.core, &request, &out, &parked)
+                status = native_handle(&self.core, &request, &out, &parked)
                 size_bytes = out.bytes.size + out.slice_bytes
                 response_free(&out)
-                if status == LANE_PARKED:
-                    lane_abandon(&self.core, &parked)
-                if status != LANE_DONE:
+                if status == HANDLER_PARKED:
+                    native_abandon(&self.core, &parked)
+                if status != HANDLER_DONE:
                     break
-        if status != LANE_DONE:
+        if status != HANDLER_DONE:
             raise ValueError(f"the request was not answered at once ({status})")
         return size_bytes

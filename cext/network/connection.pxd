@@ -15,7 +15,7 @@ cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil
 cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil
 # Python's answer, whose bytes are taken over, or MAIL_SILENT when it has none.
 cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil
-# A gated request goes to its lane after all. Takes over the frame. `muffled`: it is carried out, and
+# A gated request goes to its handler after all. Takes over the frame. `muffled`: it is carried out, and
 # the connection closes in place of the answer.
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil
 # Reads again, because the budget has free memory for request bytes.

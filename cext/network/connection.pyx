@@ -35,7 +35,7 @@ from barnabas.cext.network.connection_table cimport (
     paused_add, paused_remove, table_add, table_remove, timer_move, timer_not_after,
 )
 from barnabas.cext.network.handler cimport (
-    LANE_DONE, LANE_PARKED, LANE_PYTHON, LANE_SILENT, Lane, Request, Response, ResponseSlice,
+    HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, Handler, Request, Response, ResponseSlice,
     response_append as _append, response_free, response_init, response_reset as _response_reset,
 )
 from barnabas.cext.network.network_state cimport *
@@ -124,7 +124,7 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     c.fd = -1
     if c.work == WORK_PARKED:
         count_parked(t, c, -1)
-        c.lane.abandon(c.lane.context, &c.parked)
+        c.handler.abandon(c.handler.context, &c.parked)
     c.work = WORK_NONE
     _release_block(t, c)
     _release_input(t, c)
@@ -303,8 +303,8 @@ cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
     cdef int outcome
     if c.fd < 0 or c.work != WORK_PARKED:
         return
-    outcome = c.lane.resume(c.lane.context, &c.request, &t.response, &c.parked, expired)
-    if outcome == LANE_PARKED:
+    outcome = c.handler.resume(c.handler.context, &c.request, &t.response, &c.parked, expired)
+    if outcome == HANDLER_PARKED:
         _response_reset(&t.response)
         if c.parked.deadline_ns <= t.now_ns:
             c.parked.deadline_ns = t.now_ns + RETRY_NS
@@ -314,7 +314,7 @@ cdef void conn_resume(NetThread* t, Connection* c, bint expired) noexcept nogil:
     count_parked(t, c, -1)
     c.work = WORK_NONE
     c.active_ns = t.now_ns
-    _outcome(t, c, c.lane, outcome)
+    _outcome(t, c, c.handler, outcome)
     if c.fd >= 0:
         _release_block(t, c)
         _send_gathered(t, c)
@@ -562,18 +562,18 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
     return not c.bad
 
 
-cdef Lane* _lane_for(Network* n, Request* q) noexcept nogil:
+cdef Handler* _handler_for(Network* n, Request* q) noexcept nogil:
     """Returns the native handler of the request; NULL: Python answers or sees it first (gate)."""
     cdef int64_t gate = atomic_load_i64(&n.gate[(q.api_key >> 6) & 1])
     q.gated = gate != 0 and 0 <= q.api_key < GATE_KEYS and (gate >> (q.api_key & 63)) & 1
-    return NULL if q.gated else _lane_of(n, q)
+    return NULL if q.gated else _native_of(n, q)
 
 
-cdef Lane* _lane_of(Network* n, const Request* q) noexcept nogil:
+cdef Handler* _native_of(Network* n, const Request* q) noexcept nogil:
     cdef int i
-    for i in range(n.lane_count):
-        if n.lanes[i].takes(n.lanes[i].context, q.api_key, q.api_version):
-            return n.lanes[i]
+    for i in range(n.handler_count):
+        if n.handlers[i].takes(n.handlers[i].context, q.api_key, q.api_version):
+            return n.handlers[i]
     return NULL
 
 
@@ -581,7 +581,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
                     bint owned) noexcept nogil:
     """Passes the request to a native handler or to Python; collects the answer if there is one."""
     cdef Request* q = &c.request
-    cdef Lane* lane
+    cdef Handler* handler
     cdef uint8_t* block = NULL
     cdef int outcome
     if not _header(t, q, frame, size_bytes):
@@ -595,9 +595,9 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     q.received_ns = t.now_ns
     request_begins(t, c)
     t.counters.requests += 1
-    lane = _lane_for(t.network, q)
-    if lane == NULL:
-        _outcome(t, c, NULL, LANE_PYTHON)
+    handler = _handler_for(t.network, q)
+    if handler == NULL:
+        _outcome(t, c, NULL, HANDLER_PYTHON)
         return
     if not owned and size_bytes <= SMALL_REQUEST_BYTES:
         block = <uint8_t*>malloc(size_bytes)
@@ -608,9 +608,9 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         q.data = block
         if q.client_id != NULL:
             q.client_id = block + (q.client_id - frame)
-    outcome = lane.handle(lane.context, q, &t.response, &c.parked)
+    outcome = handler.handle(handler.context, q, &t.response, &c.parked)
     read_clock(t)
-    _outcome(t, c, lane, outcome)
+    _outcome(t, c, handler, outcome)
     if block != NULL and c.work == WORK_PARKED:
         c.block = block
         c.block_bytes = size_bytes
@@ -621,7 +621,7 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
 
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil:
     cdef Request* q = &c.request
-    cdef Lane* lane
+    cdef Handler* handler
     cdef int outcome
     if c.work != WORK_PYTHON or not _header(t, q, frame.data, frame.size):
         buffer_free(frame)
@@ -629,14 +629,14 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     c.work = WORK_NONE
     c.muffled = muffled
     q.gated = False
-    lane = _lane_of(t.network, q)
-    if lane == NULL:
+    handler = _native_of(t.network, q)
+    if handler == NULL:
         conn_close(t, c, WHY_HANDLER, 0)
     else:
         c.began_ns = t.figures.clock_ns     # what Python did before counts as waiting for it
-        outcome = lane.handle(lane.context, q, &t.response, &c.parked)
+        outcome = handler.handle(handler.context, q, &t.response, &c.parked)
         read_clock(t)
-        _outcome(t, c, lane, outcome)
+        _outcome(t, c, handler, outcome)
     if c.work == WORK_PARKED:
         c.block = frame.data
         c.block_bytes = frame.size
@@ -648,12 +648,12 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     conn_settle(t, c)
 
 
-cdef void _outcome(NetThread* t, Connection* c, Lane* lane, int outcome) noexcept nogil:
-    if c.muffled and outcome != LANE_PARKED:
+cdef void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) noexcept nogil:
+    if c.muffled and outcome != HANDLER_PARKED:
         _response_reset(&t.response)
         conn_close(t, c, WHY_HANDLER, 0)
         return
-    if outcome == LANE_DONE:
+    if outcome == HANDLER_DONE:
         if t.response.bytes.failed or t.response.bytes.size < HEADER_BYTES_MIN:
             _response_reset(&t.response)
             conn_close(t, c, WHY_MEMORY, 0)
@@ -665,21 +665,21 @@ cdef void _outcome(NetThread* t, Connection* c, Lane* lane, int outcome) noexcep
             conn_close(t, c, WHY_MEMORY, 0)
         return
     _response_reset(&t.response)
-    if outcome == LANE_PARKED:
+    if outcome == HANDLER_PARKED:
         c.work = WORK_PARKED
-        c.lane = lane
+        c.handler = handler
         request_parks(t, c)
-    elif outcome == LANE_PYTHON:
+    elif outcome == HANDLER_PYTHON:
         if not queue_push(t.network, &c.request, &c.peer):
             conn_close(t, c, WHY_MEMORY, c.request.size_bytes)
             return
         c.work = WORK_PYTHON
         t.counters.python_requests += 1
-    elif outcome == LANE_SILENT:
+    elif outcome == HANDLER_SILENT:
         request_done(t, c, False)
     else:
         _send_gathered(t, c)
-        conn_close(t, c, WHY_LANE, c.request.api_key)
+        conn_close(t, c, WHY_NATIVE, c.request.api_key)
 
 
 # ------------------------------------------------------------------ bytes out

@@ -15,11 +15,11 @@ from barnabas.cext.log.segment cimport segment_release
 from barnabas.cext.memory.waker cimport Waker
 
 cdef enum:
-    LANE_CLOSE = -1     # malformed: close the connection, say nothing
-    LANE_DONE = 0       # the response is complete
-    LANE_SILENT = 1     # done, and there is no response (acks=0)
-    LANE_PARKED = 2     # `parked` is filled; resume() is called after wake() or at the deadline
-    LANE_PYTHON = 3     # not for this handler: Python answers it
+    HANDLER_CLOSE = -1     # malformed: close the connection, say nothing
+    HANDLER_DONE = 0       # the response is complete
+    HANDLER_SILENT = 1     # done, and there is no response (acks=0)
+    HANDLER_PARKED = 2     # `parked` is filled; resume() is called after wake() or at the deadline
+    HANDLER_PYTHON = 3     # not for this handler: Python answers it
 
 cdef struct Request:
     uint8_t* data               # the frame after its size prefix; stays put while parked; may be written to
@@ -36,7 +36,7 @@ cdef struct Request:
     const void* peer            # a net_peer, while its network thread handles it
     int64_t received_ns         # monotonic, when the frame was complete
     int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
-    bint from_follower          # a lane found that another broker asks
+    bint from_follower          # a handler found that another broker asks
     bint gated                  # Python sees it before its handler (Reactor.set_gate)
 
 cdef struct ResponseSlice:
@@ -52,18 +52,18 @@ cdef struct Response:
 
 cdef struct Parked:
     int64_t deadline_ns         # monotonic
-    void* state                 # the lane's own
+    void* state                 # the handler's own
     bint unfinished             # the request is to be carried out though its peer sends no more
 
-cdef inline int lane_parks(
+cdef inline int handler_parks(
     Parked* parked, void* state, int64_t deadline_ns, bint unfinished=False
 ) noexcept nogil:
     parked.state = state
     parked.deadline_ns = deadline_ns
     parked.unfinished = unfinished
-    return LANE_PARKED
+    return HANDLER_PARKED
 
-cdef struct Lane:
+cdef struct Handler:
     void* context
     bint (*takes)(void* context, int16_t api_key, int16_t api_version) noexcept nogil
     int (*handle)(void* context, Request* request, Response* out, Parked* parked) noexcept nogil
@@ -72,29 +72,29 @@ cdef struct Lane:
     # The connection went while parked: drop the state.
     void (*abandon)(void* context, Parked* parked) noexcept nogil
 
-cdef inline Lane lane_of(
+cdef inline Handler handler_of(
     void* context,
     bint (*takes)(void*, int16_t, int16_t) noexcept nogil,
     int (*handle)(void*, Request*, Response*, Parked*) noexcept nogil,
     int (*resume)(void*, Request*, Response*, Parked*, bint) noexcept nogil,
     void (*abandon)(void*, Parked*) noexcept nogil,
 ) noexcept nogil:
-    cdef Lane lane
-    lane.context = context
-    lane.takes, lane.handle = takes, handle
-    lane.resume, lane.abandon = resume, abandon
-    return lane
+    cdef Handler handler
+    handler.context = context
+    handler.takes, handler.handle = takes, handle
+    handler.resume, handler.abandon = resume, abandon
+    return handler
 
-# Of a lane that never parks.
-cdef inline int lane_resumes_nothing(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
-    return LANE_CLOSE
+# Of a handler that never parks.
+cdef inline int handler_resumes_nothing(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
+    return HANDLER_CLOSE
 
-cdef inline void lane_abandons_nothing(void* context, Parked* parked) noexcept nogil:
+cdef inline void handler_abandons_nothing(void* context, Parked* parked) noexcept nogil:
     pass
 
-cdef class LaneHandle:
-    """Python's carrier of a native handler (Lane) from the module that makes it to the reactor."""
-    cdef Lane* lane
+cdef class NativeHandler:
+    """Python's carrier of a native handler (Handler) from the module that makes it to the reactor."""
+    cdef Handler* handler
     cdef object owner           # kept alive while the reactor runs
     cdef void bind(self, Waker* waker)   # called once by the reactor before its threads start
 

@@ -1,2 +1,2 @@
-class LaneHandle:
-    """Carries a lane from the module that makes it to the Reactor; made by that module only."""
+class NativeHandler:
+    """Carries a native handler from the module that makes it to the Reactor; made by that module only."""

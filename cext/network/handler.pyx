@@ -1,14 +1,14 @@
-"""Python's carrier of a native handler: each derives from LaneHandle and fills `lane`.
+"""Python's carrier of a native handler: each derives from NativeHandler and fills `handler`.
 
 Next on the data path: cext/network/reactor.pyx calls the native handlers.
 """
 from barnabas.cext.memory.waker cimport Waker
 
 
-cdef class LaneHandle:
+cdef class NativeHandler:
 
     def __cinit__(self, *_args, **_named):
-        self.lane = NULL
+        self.handler = NULL
         self.owner = None
 
     cdef void bind(self, Waker* waker):

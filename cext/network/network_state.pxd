@@ -9,14 +9,14 @@ from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.closings cimport Closings, Farewell
-from barnabas.cext.network.handler cimport Lane, Parked, Request, Response
+from barnabas.cext.network.handler cimport Handler, Parked, Request, Response
 from barnabas.cext.network.request_metrics cimport Answered, FigureTable
 from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t
 
 cdef enum:
     LISTENERS_MAX = 16
     THREADS_MAX = 1000
-    LANES_MAX = 8
+    HANDLERS_MAX = 8
     SCRATCH_BYTES = 262144      # one receive buffer for all connections of a thread
     STAGE_BYTES = 65536         # small file pieces are read here before they are sent
     SPARE_SCRATCH_MAX = 8
@@ -49,7 +49,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_TLS_CLIENT              # a frame too large, whose first bytes begin a TLS handshake
     WHY_HTTP_CLIENT             # likewise, with a method of HTTP
     WHY_BAD_HEADER
-    WHY_LANE                    # a native handler found the request malformed
+    WHY_NATIVE                    # a native handler found the request malformed
     WHY_HANDLER                 # Python closed it, or let the request fall
     WHY_IDLE
     WHY_RECEIVE_TIMEOUT
@@ -102,7 +102,7 @@ cdef struct Connection:
     bint overdrawn              # may hold overdraft_id of the network or of its address
     int64_t wanted_bytes        # of the budget, while paused
     AddressCount* address       # of its peer
-    Lane* lane                  # the handler of the waiting request
+    Handler* handler                  # the handler of the waiting request
     Request request             # the request in work
     Parked parked
     int64_t began_ns            # a handler began the request in progress
@@ -189,7 +189,7 @@ cdef struct NetThread:
     uint8_t* spare_scratch[SPARE_SCRATCH_MAX]
     int32_t spare_scratch_count
     uint8_t* stage
-    Response response           # what a lane fills
+    Response response           # what a handler fills
     Response gathered           # answers of one connection that go out together
     bint draining
     ThreadCounters counters
@@ -277,8 +277,8 @@ cdef struct Network:
     int64_t overdraft_id                    # atomic: the one connection that may exceed the budget
     pthread_mutex_t budget_lock             # a growing buffer compares and takes under it
     int64_t refused[WHY_COUNT]              # atomic: by the acceptor
-    Lane* lanes[LANES_MAX]
-    int32_t lane_count
+    Handler* handlers[HANDLERS_MAX]
+    int32_t handler_count
     int16_t* flexible_from
     int32_t key_count
     NetThread* threads[THREADS_MAX]         # written once, never moved

@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.network.request_queue import PendingRequest
 from barnabas.cext.memory.sys import SystemCalls
 
@@ -28,7 +28,7 @@ class Reactor:
     def __init__(
         self,
         system: SystemCalls,
-        lanes: Iterable[LaneHandle],
+        native handlers: Iterable[NativeHandler],
         *,
         network_threads: int,
         flexible_from: Sequence[int],

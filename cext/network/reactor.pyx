@@ -29,7 +29,7 @@ from barnabas.cext.network.connection cimport (
     conn_timer, conn_unpause,
 )
 from barnabas.cext.network.connection_table cimport table_find
-from barnabas.cext.network.handler cimport LaneHandle
+from barnabas.cext.network.handler cimport NativeHandler
 from barnabas.cext.network.network_state cimport *
 from barnabas.cext.network.request_metrics cimport FigureTable, figures_dict, figures_init
 from barnabas.cext.network.request_queue cimport peer_of, pending_request
@@ -291,26 +291,26 @@ cdef class Reactor:
     """Listeners, network threads and the queue to Python of one broker."""
     cdef Network* _network
     cdef object _system
-    cdef tuple _lanes
+    cdef tuple _handlers
     cdef list _names
     cdef list _threads                  # by index; the first thread_count take connections
     cdef object _acceptor
     cdef object _lock
     cdef int64_t _stop_grace_ms
 
-    def __cinit__(self, SystemCalls system not None, lanes, *, int network_threads,
+    def __cinit__(self, SystemCalls system not None, handlers, *, int network_threads,
                   flexible_from, limits=None):
         cdef int i
-        cdef LaneHandle lane
+        cdef NativeHandler handler
         if not 1 <= network_threads <= THREADS_MAX:
             raise ValueError(f"network_threads is {network_threads}, not within 1-{THREADS_MAX}")
         self._system = system
-        self._lanes = tuple(lanes)
+        self._handlers = tuple(handlers)
         self._names = []
         self._threads = []
         self._lock = threading.Lock()
-        if len(self._lanes) > LANES_MAX:
-            raise ValueError(f"{len(self._lanes)} lanes, {LANES_MAX} at most")
+        if len(self._handlers) > HANDLERS_MAX:
+            raise ValueError(f"{len(self._handlers)} handlers, {HANDLERS_MAX} at most")
         self._network = network_new(&system.table)
         if self._network == NULL:
             raise MemoryError("no memory or descriptors for the network")
@@ -323,12 +323,12 @@ cdef class Reactor:
         for name, value in (limits or {}).items():
             self._set(name, value)
         self._take_versions(list(flexible_from))
-        for lane in self._lanes:
-            if lane.lane == NULL:
-                raise ValueError(f"{lane!r} has no lane in it")
-            self._network.lanes[self._network.lane_count] = lane.lane
-            self._network.lane_count += 1
-            lane.bind(&self._network.waker)
+        for handler in self._handlers:
+            if handler.handler == NULL:
+                raise ValueError(f"{handler!r} has no handler in it")
+            self._network.handlers[self._network.handler_count] = handler.handler
+            self._network.handler_count += 1
+            handler.bind(&self._network.waker)
 
     cdef int _take_versions(self, list flexible_from) except -1:
         cdef int i

@@ -134,7 +134,7 @@ cdef class PendingRequest:
         """Passes a gated request to its native handler, which answers it unless it is muffled."""
         cdef Mail mail
         if not self.gated:
-            raise RuntimeError("no lane waits for this request")
+            raise RuntimeError("no handler waits for this request")
         self._start(&mail, MAIL_PROCEED_MUFFLED if self._muffled else MAIL_PROCEED)
         _copy(&mail.bytes, self.data)
         if mail.bytes.failed:

@@ -1,6 +1,6 @@
-from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.network.handler import NativeHandler
 
-class KeptAnswers(LaneHandle):
+class KeptAnswers(NativeHandler):
     """The response cache of one API key of one broker: a native handler for Reactor."""
     def __init__(self, api_key: int) -> None: ...
     @property

@@ -25,7 +25,7 @@ from barnabas.cext.memory.mutex cimport (
 )
 from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_init
 from barnabas.cext.network.handler cimport (
-    LANE_DONE, LANE_PYTHON, Lane, lane_abandons_nothing, lane_of, lane_resumes_nothing, LaneHandle,
+    HANDLER_DONE, HANDLER_PYTHON, Handler, handler_abandons_nothing, handler_of, handler_resumes_nothing, NativeHandler,
     Parked, Request, Response, response_end,
 )
 
@@ -88,9 +88,9 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef int64_t size_bytes = r.size_bytes - r.body_at
     cdef int64_t slot
     cdef Answer* a
-    cdef int outcome = LANE_PYTHON
+    cdef int outcome = HANDLER_PYTHON
     if size_bytes > QUESTION_BYTES_MAX:
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     slot = _slot(k, question, size_bytes)
     pthread_mutex_lock(&k.lock)
     a = k.slots[slot]
@@ -104,24 +104,24 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
         if r.errors != NULL:
             r.errors[0] += a.good_codes
         k.served += 1
-        outcome = LANE_DONE
+        outcome = HANDLER_DONE
     pthread_mutex_unlock(&k.lock)
     return outcome
 
 
-cdef class KeptAnswers(LaneHandle):
+cdef class KeptAnswers(NativeHandler):
     """The response cache of one API key of one broker."""
     cdef Kept core
-    cdef Lane functions
+    cdef Handler functions
 
     def __cinit__(self, int api_key):
         memset(&self.core, 0, sizeof(Kept))
         pthread_mutex_init(&self.core.lock, NULL)
         self.core.api_key = <int16_t>api_key
         secret_init(&self.core.secret)      # else clients could push each other's answers out
-        self.functions = lane_of(
-            &self.core, _takes, _handle, lane_resumes_nothing, lane_abandons_nothing)
-        self.lane = &self.functions
+        self.functions = handler_of(
+            &self.core, _takes, _handle, handler_resumes_nothing, handler_abandons_nothing)
+        self.handler = &self.functions
 
     def __init__(self, int api_key):
         pass

@@ -1,15 +1,15 @@
 from typing import final
 
-from barnabas.cext.network.handler import LaneHandle
+from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
-from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.cext.produce.decode import DecodeQueue
 from barnabas.cext.produce.transaction_check import VerifyQueue
 
 class MalformedProduce(ValueError): ...
 
 @final
-class ProduceLane(LaneHandle):
+class ProduceHandler(NativeHandler):
     verifies: bool
     @property
     def decodes(self) -> DecodeQueue: ...
@@ -17,7 +17,7 @@ class ProduceLane(LaneHandle):
         self,
         table: PartitionTable,
         verify: VerifyQueue | None = None,
-        transactions: TransactionLane | None = None,
+        transactions: TransactionHandler | None = None,
     ) -> None: ...
     def handle_frame(self, frame: bytes) -> bytes | ParkedProduce | None: ...
     def repeat(self, frame: bytes, count: int) -> int: ...

@@ -54,7 +54,7 @@ from barnabas.cext.codec.inflate cimport (
     INFLATE_NO_MEMORY, INFLATE_OK, INFLATE_TOO_LARGE, Inflated, inflated_free, inflated_init,
     inflated_reset,
 )
-from barnabas.cext.coordinator.transactions cimport TransactionCore, TransactionLane
+from barnabas.cext.coordinator.transactions cimport TransactionCore, TransactionHandler
 from barnabas.cext.log.log cimport Appended, log_append, log_append_verified, log_start_offset
 from barnabas.cext.log.log_transactions cimport log_knows_transaction
 from barnabas.cext.memory.atomics cimport (
@@ -72,7 +72,7 @@ from barnabas.cext.memory.job_queue cimport Jobs
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
-    LANE_CLOSE, LANE_DONE, lane_of, LANE_PARKED, lane_parks, LANE_SILENT, Lane, LaneHandle, Parked,
+    HANDLER_CLOSE, HANDLER_DONE, handler_of, HANDLER_PARKED, handler_parks, HANDLER_SILENT, Handler, NativeHandler, Parked,
     Request, request_error, Response, response_begin, response_end, response_free, response_init,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -116,8 +116,8 @@ cdef enum:
     CODEC_SNAPPY = 2
     CODEC_ZSTD = 4
 
-cdef struct Lanes:                  # what one lane shares between its threads
-    Lane lane
+cdef struct Core:                  # what one handler shares between its threads
+    Handler handler
     Table* table
     Jobs* jobs
     Jobs* verify                    # NULL: nobody coordinates transactions here
@@ -126,7 +126,7 @@ cdef struct Lanes:                  # what one lane shares between its threads
     Inflated scratch[SCRATCHES]
 
 cdef struct Serving:                # the second pass
-    Lanes* lanes
+    Core* core
     Request* request
     Response* out
     State* state
@@ -138,10 +138,10 @@ cdef struct Serving:                # the second pass
     bint failed
 
 
-cdef inline bint _verifies(Lanes* lanes, int16_t version) noexcept nogil:
+cdef inline bint _verifies(Core* core, int16_t version) noexcept nogil:
     """Returns whether transactions are verified. In versions that add partitions with the batch,
     they always are: the client sends no AddPartitionsToTxn."""
-    return version >= VERIFY_ADDS_FROM or atomic_load_i32(&lanes.verifies)
+    return version >= VERIFY_ADDS_FROM or atomic_load_i32(&core.verifies)
 
 cdef Partition* _find(Table* table, const Walk* w, int16_t* error) noexcept nogil:
     cdef Partition* p
@@ -193,8 +193,8 @@ cdef void _open_check(Serving* s, const uint8_t* batch, const BatchHeader* h, co
 
 # ----------------------------------------------------------------------------------- the first pass
 
-cdef int _scan(Lanes* lanes, Request* request, Walk* w, DecodeGroup* group, bint* transactional) noexcept nogil:
-    """Finds damage (LANE_CLOSE) before any append. With a group, it queues decode jobs."""
+cdef int _scan(Core* core, Request* request, Walk* w, DecodeGroup* group, bint* transactional) noexcept nogil:
+    """Finds damage (HANDLER_CLOSE) before any append. With a group, it queues decode jobs."""
     cdef int64_t topics, partitions, i, k
     cdef BatchHeader h
     cdef bint wanted = False
@@ -210,14 +210,14 @@ cdef int _scan(Lanes* lanes, Request* request, Walk* w, DecodeGroup* group, bint
             if w.records_bytes > BATCH_OVERHEAD and w.records[AT_MAGIC] == 2:
                 if be16_load(w.records + AT_ATTRIBUTES) & ATTR_TRANSACTIONAL:
                     transactional[0] = True
-                wanted |= _job(lanes, w, &h, group)
+                wanted |= _job(core, w, &h, group)
         walk_tags(w)
     walk_tags(w)
     if w.c.bad or cursor_left(&w.c):
-        return LANE_CLOSE
-    return LANE_PARKED if wanted else LANE_DONE
+        return HANDLER_CLOSE
+    return HANDLER_PARKED if wanted else HANDLER_DONE
 
-cdef bint _job(Lanes* lanes, const Walk* w, BatchHeader* h, DecodeGroup* group) noexcept nogil:
+cdef bint _job(Core* core, const Walk* w, BatchHeader* h, DecodeGroup* group) noexcept nogil:
     """Returns whether the batch needs a decode job; with a group, also queues the job."""
     cdef int16_t error
     cdef const char* message
@@ -226,8 +226,8 @@ cdef bint _job(Lanes* lanes, const Walk* w, BatchHeader* h, DecodeGroup* group) 
     cdef BodyRules rules
     cdef System* system
     cdef Partition* p
-    p = _find(lanes.table, w, &error)
-    if p == NULL or partition_error(lanes.table, p) or batch_frame_error(w.records, w.records_bytes, w.version, h, &message):
+    p = _find(core.table, w, &error)
+    if p == NULL or partition_error(core.table, p) or batch_frame_error(w.records, w.records_bytes, w.version, h, &message):
         return False
     policy = _policy(p)
     if not _needs_job(h, policy):
@@ -236,10 +236,10 @@ cdef bint _job(Lanes* lanes, const Walk* w, BatchHeader* h, DecodeGroup* group) 
         return True
     if not batch_head_check(w.records, h, policy.message_bytes_max, &verdict):
         return False
-    system = table_system(lanes.table)
+    system = table_system(core.table)
     rules = _rules(policy, system.wall_ms(system))
     return decode_submit(
-        lanes.jobs, group, w.records, h, &rules,
+        core.jobs, group, w.records, h, &rules,
         policy.codec if policy.codec >= 0 and policy.codec != (h.attributes & ATTR_CODEC_MASK) else -1,
         policy.decompressed_bytes_max, p if policy.produce_intercepted else NULL)
 
@@ -318,7 +318,7 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
         if s.verdict.reason == COUNT_REJECTED_TOO_LARGE:
             _count(s, COUNT_BYTES_REJECTED, w.records_bytes)
         return
-    if _verifies(s.lanes, w.version):
+    if _verifies(s.core, w.version):
         error = log_append_verified(
             p.log, batch, batch_size(h), h, atomic_load_i32(&p.leader_epoch), verification, &appended)
     else:
@@ -337,7 +337,7 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
         _count(s, COUNT_BATCHES, 1)
         _count(s, COUNT_MESSAGES, h.record_count)
         _count(s, COUNT_BYTES, batch_size(h))
-    partition_appended(s.lanes.table, p, w.acks == -1)
+    partition_appended(s.core.table, p, w.acks == -1)
     if w.acks == -1 and partition_high_watermark(p) <= appended.last_offset:
         if not _wait_for(s, p, appended.last_offset + 1):
             s.failed = True
@@ -346,7 +346,7 @@ cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
     """Handles one partition of the request."""
     cdef BatchHeader h
     cdef const char* message = NULL
-    cdef Partition* p = _find(s.lanes.table, w, &a.error)
+    cdef Partition* p = _find(s.core.table, w, &a.error)
     if p == NULL:
         return
     s.counts = counters_of(p.counters, s.request.thread_index)
@@ -362,7 +362,7 @@ cdef void _produce(Serving* s, Walk* w, Answer* a) noexcept nogil:
     if w.acks < -1 or w.acks > 1:
         a.error = ERROR_INVALID_REQUIRED_ACKS
         return
-    a.error = partition_error(s.lanes.table, p)
+    a.error = partition_error(s.core.table, p)
     if a.error == ERROR_NOT_LEADER_OR_FOLLOWER:
         a.leader_id = atomic_load_i32(&p.leader_id)
         a.leader_epoch = atomic_load_i32(&p.leader_epoch)
@@ -393,8 +393,8 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
     cdef Answer a
     cdef Buffer* b = &s.out.bytes
     cdef bint wrong = False
-    cdef System* system = table_system(s.lanes.table)
-    cdef int slot = epoch_enter(table_epochs(s.lanes.table))
+    cdef System* system = table_system(s.core.table)
+    cdef int slot = epoch_enter(table_epochs(s.core.table))
     s.now_ms = system.wall_ms(system)
     topics = walk_begin(w, s.request)
     response_begin(s.out, s.request.correlation_id, w.flexible)
@@ -425,41 +425,41 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
     buffer_i32(b, 0)                # throttle time
     if w.flexible:
         buffer_i8(b, 0)
-    epoch_leave(table_epochs(s.lanes.table), slot)
+    epoch_leave(table_epochs(s.core.table), slot)
     return wrong
 
 
 # ------------------------------------------------------------------ waiting, the native handler
 
-cdef void _drop(Lanes* lanes, State* state) noexcept nogil:
-    state_free(state, lanes.table, lanes.jobs, lanes.verify)
+cdef void _drop(Core* core, State* state) noexcept nogil:
+    state_free(state, core.table, core.jobs, core.verify)
 
-cdef int _finish(Lanes* lanes, Response* out, State* state) noexcept nogil:
+cdef int _finish(Core* core, Response* out, State* state) noexcept nogil:
     """Finishes a request whose response is complete, in `out` or in the state."""
     if state != NULL and state.response.data != NULL:
         buffer_free(&out.bytes)
         out.bytes = state.response
         buffer_init(&state.response)
-    _drop(lanes, state)
+    _drop(core, state)
     if out.bytes.failed:
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     response_end(out)
-    return LANE_DONE
+    return HANDLER_DONE
 
-cdef int _go_on(Lanes* lanes, Request* request, Response* out, Parked* parked, State* state, int16_t refuse_all, int64_t deadline_ns) noexcept nogil:
+cdef int _go_on(Core* core, Request* request, Response* out, Parked* parked, State* state, int16_t refuse_all, int64_t deadline_ns) noexcept nogil:
     """Makes the second pass, then answers or waits; takes over the state."""
     cdef Serving s
     cdef Walk w
     cdef Inflated own
     cdef bint wrong
-    s.lanes = lanes
+    s.core = core
     s.request = request
     s.out = out
     s.state = state
     s.refuse_all = refuse_all
     s.failed = False
     if 0 <= request.thread_index < SCRATCHES:
-        s.scratch = &lanes.scratch[request.thread_index]
+        s.scratch = &core.scratch[request.thread_index]
     else:
         inflated_init(&own)
         s.scratch = &own
@@ -468,29 +468,29 @@ cdef int _go_on(Lanes* lanes, Request* request, Response* out, Parked* parked, S
         inflated_free(&own)
     state = s.state
     if state != NULL:
-        verify_drop(lanes.verify, state.verify)     # what was asked for is written, or refused
+        verify_drop(core.verify, state.verify)     # what was asked for is written, or refused
         state.verify = NULL
     if s.failed:
-        _drop(lanes, state)
-        return LANE_CLOSE
+        _drop(core, state)
+        return HANDLER_CLOSE
     if w.acks == 0:
-        _drop(lanes, state)
-        return LANE_CLOSE if wrong else LANE_SILENT
+        _drop(core, state)
+        return HANDLER_CLOSE if wrong else HANDLER_SILENT
     if state == NULL or state.wait_count == 0 or out.bytes.failed:
-        return _finish(lanes, out, state)
-    decode_abandon(lanes.jobs, &state.group)
+        return _finish(core, out, state)
+    decode_abandon(core.jobs, &state.group)
     state.phase = PRODUCE_VISIBLE
     state.response = out.bytes
     buffer_init(&out.bytes)
     state.deadline_ns = deadline_ns
-    if state_settle(state, request, lanes.table, False):
-        return _finish(lanes, out, state)
-    return lane_parks(parked, state, deadline_ns)
+    if state_settle(state, request, core.table, False):
+        return _finish(core, out, state)
+    return handler_parks(parked, state, deadline_ns)
 
 cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
     return api_key == KEY_PRODUCE and VERSION_FIRST <= api_version <= VERSION_LAST
 
-cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked, int16_t* refuse_all) noexcept nogil:
+cdef bint _ask(Core* core, const Request* request, Walk* w, VerifyWork** asked, int16_t* refuse_all) noexcept nogil:
     """Adds a question for each transactional batch whose partition does not have its transaction.
     All batches of a request have one producer. Returns False if memory ran out."""
     cdef int64_t topics, partitions, i, k
@@ -509,7 +509,7 @@ cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked
                 continue
             if work == NULL:
                 work = asked[0] = verify_new(
-                    lanes.table, request, w.transactional_id, w.transactional_id_bytes)
+                    core.table, request, w.transactional_id, w.transactional_id_bytes)
                 if work == NULL:
                     return False
                 work.producer_id = h.producer_id
@@ -517,106 +517,106 @@ cdef bint _ask(Lanes* lanes, const Request* request, Walk* w, VerifyWork** asked
             elif work.producer_id != h.producer_id or work.producer_epoch != h.producer_epoch:
                 refuse_all[0] = ERROR_INVALID_PRODUCER_ID_MAPPING
                 return True
-            p = _find(lanes.table, w, &error)
-            if p != NULL and partition_error(lanes.table, p) == ERROR_NONE and (
+            p = _find(core.table, w, &error)
+            if p != NULL and partition_error(core.table, p) == ERROR_NONE and (
                     not log_knows_transaction(p.log, &h)) and not verify_ask_for(work, p, w.records):
                 return False
         walk_tags(w)
     return True
 
-cdef int _verify(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
+cdef int _verify(Core* core, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
     """Handles a request with transactional records; it waits if the coordinator must confirm."""
     cdef int16_t refuse_all = ERROR_NONE
     cdef bint asked, known
     cdef int slot
     cdef State* state = <State*>calloc(1, sizeof(State))
     if state == NULL:
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     state.deadline_ns = deadline_ns
-    slot = epoch_enter(table_epochs(lanes.table))
-    asked = _ask(lanes, request, w, &state.verify, &refuse_all)
+    slot = epoch_enter(table_epochs(core.table))
+    asked = _ask(core, request, w, &state.verify, &refuse_all)
     known = asked and not refuse_all and (
         state.verify == NULL or state.verify.part_count == 0
-        or (lanes.transactions != NULL and request.api_version >= VERIFY_ADDS_FROM
-            and verify_adds(state.verify, lanes.transactions)))
-    epoch_leave(table_epochs(lanes.table), slot)
+        or (core.transactions != NULL and request.api_version >= VERIFY_ADDS_FROM
+            and verify_adds(state.verify, core.transactions)))
+    epoch_leave(table_epochs(core.table), slot)
     if not asked:
-        _drop(lanes, state)
-        return LANE_CLOSE
+        _drop(core, state)
+        return HANDLER_CLOSE
     if refuse_all:
-        return _go_on(lanes, request, out, parked, state, refuse_all, deadline_ns)
+        return _go_on(core, request, out, parked, state, refuse_all, deadline_ns)
     if known:
-        return _decode(lanes, request, out, parked, w, state)
-    if not verify_submit(lanes.verify, state.verify):
-        return _go_on(lanes, request, out, parked, state, ERROR_NOT_ENOUGH_REPLICAS, deadline_ns)
+        return _decode(core, request, out, parked, w, state)
+    if not verify_submit(core.verify, state.verify):
+        return _go_on(core, request, out, parked, state, ERROR_NOT_ENOUGH_REPLICAS, deadline_ns)
     state.phase = PRODUCE_VERIFYING
-    return lane_parks(parked, state, deadline_ns, True)
+    return handler_parks(parked, state, deadline_ns, True)
 
-cdef int _decode(Lanes* lanes, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
+cdef int _decode(Core* core, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
     """Waits while Python decompresses batches, if it must; takes over the state."""
     cdef bint transactional = False
     cdef int slot
-    decode_group_init(&state.group, lanes.table, request.thread_index, request.connection_id)
-    slot = epoch_enter(table_epochs(lanes.table))
-    _scan(lanes, request, w, &state.group, &transactional)
-    epoch_leave(table_epochs(lanes.table), slot)
+    decode_group_init(&state.group, core.table, request.thread_index, request.connection_id)
+    slot = epoch_enter(table_epochs(core.table))
+    _scan(core, request, w, &state.group, &transactional)
+    epoch_leave(table_epochs(core.table), slot)
     if state.group.first == NULL:
-        return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
+        return _go_on(core, request, out, parked, state, ERROR_NONE, state.deadline_ns)
     state.phase = PRODUCE_DECODING
-    return lane_parks(parked, state, state.deadline_ns, True)
+    return handler_parks(parked, state, state.deadline_ns, True)
 
 cdef int _handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
-    cdef Lanes* lanes = <Lanes*>context
+    cdef Core* core = <Core*>context
     cdef Walk w
     cdef State* state
     cdef bint transactional = False
     cdef int64_t deadline_ns
-    cdef int slot = epoch_enter(table_epochs(lanes.table))
-    cdef int found = _scan(lanes, request, &w, NULL, &transactional)
-    epoch_leave(table_epochs(lanes.table), slot)
-    if found == LANE_CLOSE:
-        return LANE_CLOSE
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef int found = _scan(core, request, &w, NULL, &transactional)
+    epoch_leave(table_epochs(core.table), slot)
+    if found == HANDLER_CLOSE:
+        return HANDLER_CLOSE
     deadline_ns = request.received_ns + (
         <int64_t>w.timeout_ms * 1000000 if w.timeout_ms > 0 else 0)
     if transactional and w.transactional_id == NULL:
-        return _go_on(lanes, request, out, parked, NULL,
+        return _go_on(core, request, out, parked, NULL,
                       ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, deadline_ns)
     if w.acks < -1 or w.acks > 1:
-        return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
-    if transactional and lanes.verify != NULL and _verifies(lanes, request.api_version):
-        return _verify(lanes, request, out, parked, &w, deadline_ns)
-    if found == LANE_DONE:
-        return _go_on(lanes, request, out, parked, NULL, ERROR_NONE, deadline_ns)
+        return _go_on(core, request, out, parked, NULL, ERROR_NONE, deadline_ns)
+    if transactional and core.verify != NULL and _verifies(core, request.api_version):
+        return _verify(core, request, out, parked, &w, deadline_ns)
+    if found == HANDLER_DONE:
+        return _go_on(core, request, out, parked, NULL, ERROR_NONE, deadline_ns)
     state = <State*>calloc(1, sizeof(State))
     if state == NULL:
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     state.deadline_ns = deadline_ns
-    return _decode(lanes, request, out, parked, &w, state)
+    return _decode(core, request, out, parked, &w, state)
 
 cdef int _resume(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
-    cdef Lanes* lanes = <Lanes*>context
+    cdef Core* core = <Core*>context
     cdef State* state = <State*>parked.state
     cdef Walk w
     cdef bint ready
     parked.state = NULL
     if state.phase == PRODUCE_VISIBLE:
-        if state_settle(state, request, lanes.table, expired):
-            return _finish(lanes, out, state)
+        if state_settle(state, request, core.table, expired):
+            return _finish(core, out, state)
     else:
         if state.phase == PRODUCE_VERIFYING:
-            ready = verify_is_done(lanes.verify, state.verify)
+            ready = verify_is_done(core.verify, state.verify)
         else:
-            ready = decode_pending(lanes.jobs, &state.group) == 0
+            ready = decode_pending(core.jobs, &state.group) == 0
         if ready and state.phase == PRODUCE_VERIFYING:
-            return _decode(lanes, request, out, parked, &w, state)
+            return _decode(core, request, out, parked, &w, state)
         if ready:
-            return _go_on(lanes, request, out, parked, state, ERROR_NONE, state.deadline_ns)
+            return _go_on(core, request, out, parked, state, ERROR_NONE, state.deadline_ns)
         if expired:
-            return _go_on(lanes, request, out, parked, state, ERROR_REQUEST_TIMED_OUT, state.deadline_ns)
-    return lane_parks(parked, state, state.deadline_ns, state.phase != PRODUCE_VISIBLE)
+            return _go_on(core, request, out, parked, state, ERROR_REQUEST_TIMED_OUT, state.deadline_ns)
+    return handler_parks(parked, state, state.deadline_ns, state.phase != PRODUCE_VISIBLE)
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
-    _drop(<Lanes*>context, <State*>parked.state)
+    _drop(<Core*>context, <State*>parked.state)
     parked.state = NULL
 
 
@@ -627,32 +627,32 @@ class MalformedProduce(ValueError):
 
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
-cdef class ProduceLane(LaneHandle):
+cdef class ProduceHandler(NativeHandler):
     """The native Produce handler of one broker's PartitionTable, for its reactor. `decodes` is the
     queue of the batches that Python processes (gzip, zstd, intercepted ones).
 
-    handle_frame takes the same path for callers without a connection: request handlers, tests.
+    handle_frame takes the same path for callers without a connection: request core, tests.
     """
 
     cdef readonly DecodeQueue decodes
 
-    def __cinit__(self, table, VerifyQueue verify=None, TransactionLane transactions=None):
-        cdef Lanes* lanes
+    def __cinit__(self, table, VerifyQueue verify=None, TransactionHandler transactions=None):
+        cdef Core* core
         cdef int i
         cdef DecodeQueue queue = DecodeQueue()
         cdef Table* found = table_of(table)
-        lanes = <Lanes*>calloc(1, sizeof(Lanes))
-        if lanes == NULL:
+        core = <Core*>calloc(1, sizeof(Core))
+        if core == NULL:
             raise MemoryError
-        lanes.table = found
-        lanes.jobs = queue.jobs
-        lanes.verify = NULL if verify is None else verify.jobs
-        lanes.transactions = NULL if transactions is None else transactions.core
-        lanes.verifies = 1
+        core.table = found
+        core.jobs = queue.jobs
+        core.verify = NULL if verify is None else verify.jobs
+        core.transactions = NULL if transactions is None else transactions.core
+        core.verifies = 1
         for i in range(SCRATCHES):
-            inflated_init(&lanes.scratch[i])
-        lanes.lane = lane_of(lanes, _takes, _handle, _resume, _abandon)
-        self.lane = &lanes.lane
+            inflated_init(&core.scratch[i])
+        core.handler = handler_of(core, _takes, _handle, _resume, _abandon)
+        self.handler = &core.handler
         self.decodes = queue
         self.owner = (table, queue, verify, transactions)
 
@@ -662,33 +662,33 @@ cdef class ProduceLane(LaneHandle):
     @property
     def verifies(self):
         """transaction.partition.verification.enable: transactional batches need a transaction."""
-        return bool(atomic_load_i32(&(<Lanes*>self.lane.context).verifies))
+        return bool(atomic_load_i32(&(<Core*>self.handler.context).verifies))
 
     @verifies.setter
     def verifies(self, bint value):
-        atomic_store_i32(&(<Lanes*>self.lane.context).verifies, value)
+        atomic_store_i32(&(<Core*>self.handler.context).verifies, value)
 
     cdef void bind(self, Waker* waker):
-        table_bind_waker((<Lanes*>self.lane.context).table, waker)
+        table_bind_waker((<Core*>self.handler.context).table, waker)
 
     def __dealloc__(self):
-        cdef Lanes* lanes
+        cdef Core* core
         cdef int i
-        if self.lane != NULL:
-            lanes = <Lanes*>self.lane.context
+        if self.handler != NULL:
+            core = <Core*>self.handler.context
             for i in range(SCRATCHES):
-                inflated_free(&lanes.scratch[i])
-            free(lanes)
+                inflated_free(&core.scratch[i])
+            free(core)
 
     def handle_frame(self, bytes frame not None):
         """Handles a request without its size prefix. Returns the response with its size prefix,
         None (acks=0), or a ParkedProduce that waits. Raises MalformedProduce where the reactor
         would close the connection."""
         cdef ParkedProduce call = ParkedProduce.__new__(ParkedProduce)
-        call.lane = self
+        call.handler = self
         call.take(frame)
         with nogil:
-            call.outcome = _handle(self.lane.context, &call.request, &call.response, &call.parked)
+            call.outcome = _handle(self.handler.context, &call.request, &call.response, &call.parked)
         return call.outcome_object()
 
     def repeat(self, bytes frame not None, int64_t count):
@@ -697,16 +697,16 @@ cdef class ProduceLane(LaneHandle):
         cdef ParkedProduce call = ParkedProduce.__new__(ParkedProduce)
         cdef int64_t i, answered = 0
         cdef const uint8_t* source = <const uint8_t*>PyBytes_AS_STRING(frame)
-        call.lane = self
+        call.handler = self
         call.take(frame)
         with nogil:
             for i in range(count):
                 memcpy(call.request.data, source, call.request.size_bytes)
                 call.outcome = _handle(
-                    self.lane.context, &call.request, &call.response, &call.parked)
-                answered += call.outcome == LANE_DONE or call.outcome == LANE_SILENT
-                if call.outcome == LANE_PARKED:
-                    _abandon(self.lane.context, &call.parked)
+                    self.handler.context, &call.request, &call.response, &call.parked)
+                answered += call.outcome == HANDLER_DONE or call.outcome == HANDLER_SILENT
+                if call.outcome == HANDLER_PARKED:
+                    _abandon(self.handler.context, &call.parked)
                 call.response.bytes.size = 0
         return answered
 
@@ -714,7 +714,7 @@ cdef class ProduceLane(LaneHandle):
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class ParkedProduce:
     """A delayed request of handle_frame. Call resume() until it returns the answer, or drop it."""
-    cdef ProduceLane lane
+    cdef ProduceHandler handler
     cdef Request request
     cdef Response response
     cdef Parked parked
@@ -725,13 +725,13 @@ cdef class ParkedProduce:
 
     def __dealloc__(self):
         if self.parked.state != NULL:
-            _abandon(self.lane.lane.context, &self.parked)
+            _abandon(self.handler.handler.context, &self.parked)
         response_free(&self.response)
         free(self.request.data)
 
     cdef int take(self, bytes frame) except -1:
         """Copies the frame, because the handler writes to it, and parses the request's header."""
-        cdef System* system = table_system((<Lanes*>self.lane.lane.context).table)
+        cdef System* system = table_system((<Core*>self.handler.handler.context).table)
         cdef Request* r = &self.request
         cdef Cursor c
         cdef int32_t i
@@ -754,18 +754,18 @@ cdef class ParkedProduce:
                 if c.bad:
                     break
         if c.bad or not _takes(NULL, r.api_key, r.api_version):
-            raise MalformedProduce("not the header of a Produce request that this lane takes")
+            raise MalformedProduce("not the header of a Produce request that this handler takes")
         r.body_at = c.p - r.data
         r.thread_index = LOCAL_THREAD
         r.received_ns = system.monotonic_ns(system)
         return 0
 
     cdef object outcome_object(self):
-        if self.outcome == LANE_PARKED:
+        if self.outcome == HANDLER_PARKED:
             return self
-        if self.outcome == LANE_SILENT:
+        if self.outcome == HANDLER_SILENT:
             return None
-        if self.outcome != LANE_DONE:
+        if self.outcome != HANDLER_DONE:
             raise MalformedProduce("the connection is closed")
         return PyBytes_FromStringAndSize(
             <const char*>self.response.bytes.data, self.response.bytes.size)
@@ -781,8 +781,8 @@ cdef class ParkedProduce:
         cdef int64_t wakes, now_ns, until_ns = 0
         cdef bint bounded = wait_ms is not None
         cdef bint expired = False
-        cdef System* system = table_system((<Lanes*>self.lane.lane.context).table)
-        cdef Table* table = (<Lanes*>self.lane.lane.context).table
+        cdef System* system = table_system((<Core*>self.handler.handler.context).table)
+        cdef Table* table = (<Core*>self.handler.handler.context).table
         if bounded:
             until_ns = monotonic_now_ns() + <int64_t>wait_ms * 1000000
         if self.parked.state == NULL:
@@ -792,9 +792,9 @@ cdef class ParkedProduce:
                 wakes = table_local_wakes(table)
                 expired = system.monotonic_ns(system) >= self.parked.deadline_ns
                 self.outcome = _resume(
-                    self.lane.lane.context, &self.request, &self.response, &self.parked, expired)
+                    self.handler.handler.context, &self.request, &self.response, &self.parked, expired)
                 now_ns = monotonic_now_ns()
-                if self.outcome != LANE_PARKED or (bounded and now_ns >= until_ns):
+                if self.outcome != HANDLER_PARKED or (bounded and now_ns >= until_ns):
                     break
                 table_wait_local(table, wakes, _earlier(
                     now_ns + self.parked.deadline_ns - system.monotonic_ns(system),

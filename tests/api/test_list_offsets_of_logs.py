@@ -23,7 +23,7 @@ STATES = 4  # partitions, each in another state
 @pytest.fixture(scope="module", params=["fsync", "os"])
 def broker(tmp_path_factory, request):
     """Partitions of `t`: 0 empty, 1 with records, 2 begins later, 3 in an open transaction."""
-    place = tmp_path_factory.mktemp("lane")
+    place = tmp_path_factory.mktemp("native")
     settings = {"log.dirs": str(place), "log.durability": request.param, "metrics.port": "0"}
     with Broker(settings) as running:
         create_topic(running.bootstrap_servers, TOPIC, STATES)

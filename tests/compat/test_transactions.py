@@ -279,7 +279,8 @@ def test_transactions_that_network_threads_carry_out(tmp_path: Path, writer: str
         pytest.skip(reason)
     settings = {"log.dirs": str(tmp_path), "log.durability": "os"}
     with barnabas.Broker(settings) as broker, contextlib.ExitStack() as closed:
-        address, lane = broker.bootstrap_servers, broker.node.serving.coordinators.transactions.ids
+        address = broker.bootstrap_servers
+        native = broker.node.serving.coordinators.transactions.ids
         create_topic(address, "t")
         transact: Transact
         if writer == "confluent_kafka":
@@ -293,6 +294,6 @@ def test_transactions_that_network_threads_carry_out(tmp_path: Path, writer: str
                 transact("t", values, commit=commit, group="g", offset=turn * len(ROUNDS) + at)
         assert Confluent.committed(address, "t") == COMMITTED * TURNS
         assert stable_offset(address, "g", "t") == (0, TURNS * len(ROUNDS) - 1)
-        assert lane.served > TURNS * len(ROUNDS) - 3
+        assert native.served > TURNS * len(ROUNDS) - 3
         spoken = broker.node.serving.coordinators.transactions.find("id").now.client_version
         assert spoken == (2 if writer == "java_44" else 0)

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from compat.support import Wire, create_topic, produce_batch
 from durability.broker_process import BrokerProcess, free_port
-from groups import lane_broker
+from groups import native_broker
 
 from barnabas import Broker
 from barnabas.controller.features import SAFE_DOWNGRADE, FeatureUpdate
@@ -321,28 +321,28 @@ def test_commits_of_a_member_by_its_epoch_need_no_python_until_the_epoch_changes
         create_topic(address, "t", 2)
         ready(address)
         epoch = beat(address).memberEpoch
-        lane = lane_broker.lane_of(broker)
+        native = native_broker.native_of(broker)
 
         def commit(offset, at, version=9):
             with closing(Wire(address)) as wire:
                 rows = [(0, offset, "", -1)]
-                return lane_broker.commit(
+                return native_broker.commit(
                     wire, rows, version=version, generation=at, member="m"
-                ), lane.served
+                ), native.served
 
-        assert commit(1, epoch) == ([0], 0) and lane.leases == 1
+        assert commit(1, epoch) == ([0], 0) and native.leases == 1
         assert commit(2, epoch) == ([0], 1)
         assert commit(3, epoch, version=8) == ([35], 1)
         assert commit(3, epoch + 1) == ([113], 1)
-        assert beat(address, epoch=epoch).errorCode == 0 and lane.leases == 1
+        assert beat(address, epoch=epoch).errorCode == 0 and native.leases == 1
         assert commit(3, epoch) == ([0], 2)
         assert beat(address, "other").memberEpoch == epoch + 1
         told = beat(address, epoch=epoch, owned=())
         while told.memberEpoch == epoch:
             told = beat(address, epoch=epoch, owned=())
-        assert lane.leases == 0
+        assert native.leases == 0
         assert commit(4, told.memberEpoch) == ([0], 2)
         assert commit(5, told.memberEpoch) == ([0], 3)
-        assert beat(address, epoch=-1).errorCode == 0 and lane.leases == 0
+        assert beat(address, epoch=-1).errorCode == 0 and native.leases == 0
         assert commit(6, told.memberEpoch) == ([25], 3)
-        assert lane_broker.fetched(broker)[0][0] == 5
+        assert native_broker.fetched(broker)[0][0] == 5

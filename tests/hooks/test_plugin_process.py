@@ -53,7 +53,7 @@ SOURCE = """
             if word == b"upper":
                 return Replace([Record(row.value.upper()) for row in batch.records])
 """
-OPTIONS = {"isolation": "process", "budget.ms": "1500", "failures.max": "0"}
+OPTIONS = {"isolation": "process", "budget.ms": "4000", "failures.max": "0"}
 
 
 @pytest.fixture

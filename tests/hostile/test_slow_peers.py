@@ -94,10 +94,10 @@ def topics(broker):
             create(wire, f"some-{number}", partitions=4)
 
 
-@pytest.mark.parametrize("lane", ["metadata", "produce"])
-def test_others_p99_stays_within_twice(broker, neighbour, lane):
+@pytest.mark.parametrize("native", ["metadata", "produce"])
+def test_others_p99_stays_within_twice(broker, neighbour, native):
     def call() -> None:
-        if lane == "metadata":
+        if native == "metadata":
             assert metadata(neighbour, "t").topics[0].errorCode == 0
         else:
             assert error_of(neighbour, BATCH, acks=1) == 0

@@ -6,7 +6,7 @@
 
 An answer is written without what differs from run to run: ids of topics and sessions are names,
 leader epochs are counted from the current one, times are "now" or "waited". The same steps are run
-against the lane by tests/lanes/test_fetch_kafka.py.
+against the native by tests/native/test_fetch_kafka.py.
 """
 
 import json

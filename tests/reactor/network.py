@@ -39,11 +39,11 @@ def echo(pending: PendingRequest) -> None:
 class Served:
     """A reactor with one listener and handler threads that call `handle`."""
 
-    def __init__(self, handle=echo, *, lanes=(), threads=1, handlers=1, start=True, **limits):
+    def __init__(self, handle=echo, *, native=(), threads=1, handlers=1, start=True, **limits):
         self.system = SystemCalls()
         self.reactor = Reactor(
             self.system,
-            list(lanes),
+            list(native),
             network_threads=threads,
             flexible_from=FLEXIBLE_FROM,
             limits={name.replace("_", "."): value for name, value in limits.items()},

@@ -1,4 +1,4 @@
-"""A gate lets Python see a lane's requests first: it answers them, or lets them proceed."""
+"""A gate shows Python the requests of a native handler first: Python may answer, or not."""
 
 import struct
 import time
@@ -7,30 +7,30 @@ import pytest
 from ext.compiled import compiled
 from reactor.network import Served, answer_to, echo, is_closed, request, response
 
-LANE_KEYS = [100, 101]
+NATIVE_KEYS = [100, 101]
 
 
 @pytest.fixture(scope="session")
-def trial_lane(tmp_path_factory):
-    return compiled("trial_lane", tmp_path_factory.mktemp("ext")).TrialLane
+def trial_handler(tmp_path_factory):
+    return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler
 
 
-def test_gated_requests_are_answered_by_python_and_others_by_their_lane(trial_lane):
+def test_gated_requests_are_answered_by_python_and_others_by_their_native_handler(trial_handler):
     seen = []
 
     def handle(pending):
         seen.append((pending.api_key, pending.gated))
         pending.reply(struct.pack(">ii", 8, pending.correlation_id) + b"mine")
 
-    with Served(handle, lanes=[trial_lane()]) as served, served.connect() as c:
-        c.sendall(request(1, b"lane", key=100))
-        assert response(c) == (1, b"lane")
+    with Served(handle, native=[trial_handler()]) as served, served.connect() as c:
+        c.sendall(request(1, b"native", key=100))
+        assert response(c) == (1, b"native")
         served.reactor.set_gate([100, 18])
-        c.sendall(request(2, b"lane", key=100) + request(3, b"", key=18))
+        c.sendall(request(2, b"native", key=100) + request(3, b"", key=18))
         assert [response(c), response(c)] == [(2, b"mine"), (3, b"mine")]
         served.reactor.set_gate([])
-        c.sendall(request(4, b"lane", key=100))
-        assert response(c) == (4, b"lane")
+        c.sendall(request(4, b"native", key=100))
+        assert response(c) == (4, b"native")
     assert seen == [(100, True), (18, True)]
 
 
@@ -42,10 +42,10 @@ def proceed(pending):
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1000, 50_000, 500_000])
-def test_a_request_that_proceeds_is_answered_by_its_lane_in_order(trial_lane, size_bytes):
+def test_a_request_that_proceeds_is_answered_by_its_handler_in_order(trial_handler, size_bytes):
     body = b"b" * size_bytes
-    with Served(proceed, lanes=[trial_lane()]) as served, served.connect() as c:
-        served.reactor.set_gate(LANE_KEYS)
+    with Served(proceed, native=[trial_handler()]) as served, served.connect() as c:
+        served.reactor.set_gate(NATIVE_KEYS)
         c.sendall(request(1, body, key=100) + request(2, body, key=18) + request(3, body, key=100))
         assert [response(c) for _ in range(3)] == [(1, body), (2, body), (3, body)]
         assert served.reactor.counters()["python_requests"] == 3
@@ -53,24 +53,24 @@ def test_a_request_that_proceeds_is_answered_by_its_lane_in_order(trial_lane, si
 
 
 @pytest.mark.parametrize("size_bytes", [0, 300_000])
-def test_a_request_that_proceeds_may_park(trial_lane, size_bytes):
-    lane = trial_lane()
-    with Served(proceed, lanes=[lane]) as served, served.connect() as c:
-        served.reactor.set_gate(LANE_KEYS)
+def test_a_request_that_proceeds_may_park(trial_handler, size_bytes):
+    native = trial_handler()
+    with Served(proceed, native=[native]) as served, served.connect() as c:
+        served.reactor.set_gate(NATIVE_KEYS)
         c.sendall(request(1, struct.pack(">i", 60_000) + bytes(size_bytes), key=101))
         served.eventually(lambda k: k["parked"] == 1)
-        lane.wake_last()
+        native.wake_last()
         assert response(c) == (1, b"woken")
-        assert lane.moved == 0
+        assert native.moved == 0
         c.sendall(request(2, struct.pack(">i", 60_000) + bytes(size_bytes), key=101))
         served.eventually(lambda k: k["parked"] == 1)
         c.close()
         served.quiet()
-        assert lane.abandoned == 1
+        assert native.abandoned == 1
 
 
-def test_a_muffled_request_is_carried_out_and_its_connection_closes(trial_lane):
-    lane = trial_lane()
+def test_a_muffled_request_is_carried_out_and_its_connection_closes(trial_handler):
+    native = trial_handler()
 
     def handle(pending):
         pending.muffle()
@@ -79,7 +79,7 @@ def test_a_muffled_request_is_carried_out_and_its_connection_closes(trial_lane):
         else:
             pending.reply(answer_to(pending))
 
-    with Served(handle, lanes=[lane]) as served, served.connect() as c, served.connect() as e:
+    with Served(handle, native=[native]) as served, served.connect() as c, served.connect() as e:
         served.reactor.set_gate([100, 101, 103])
         c.sendall(request(1, b"x", key=100) + request(2, b"x", key=18))
         assert is_closed(c)
@@ -89,12 +89,12 @@ def test_a_muffled_request_is_carried_out_and_its_connection_closes(trial_lane):
         with served.connect() as d:  # one that waits closes when its wait is over
             d.sendall(request(1, struct.pack(">i", 60_000), key=101))
             served.eventually(lambda k: k["parked"] == 1)
-            lane.wake_last()
+            native.wake_last()
             assert is_closed(d)
         served.quiet()
 
 
-def test_only_a_gated_request_proceeds_and_only_once(trial_lane):
+def test_only_a_gated_request_proceeds_and_only_once(trial_handler):
     said = []
 
     def handle(pending):
@@ -106,22 +106,22 @@ def test_only_a_gated_request_proceeds_and_only_once(trial_lane):
         if not pending.gated:
             pending.reply(answer_to(pending))
 
-    with Served(handle, lanes=[trial_lane()]) as served, served.connect() as c:
+    with Served(handle, native=[trial_handler()]) as served, served.connect() as c:
         served.reactor.set_gate([100])
         c.sendall(request(1, b"", key=18) + request(2, b"", key=100))
         assert [response(c), response(c)] == [(1, b""), (2, b"")]
-    assert said == ["no lane waits for this request", "this request was answered before"]
+    assert said == ["no handler waits for this request", "this request was answered before"]
 
 
-def test_a_key_that_does_not_fit_is_refused(trial_lane):
-    with Served(lanes=[trial_lane()]) as served:
+def test_a_key_that_does_not_fit_is_refused(trial_handler):
+    with Served(native=[trial_handler()]) as served:
         for key in (-1, 128):
             with pytest.raises(ValueError, match="not within 0-127"):
                 served.reactor.set_gate([key])
 
 
-def test_a_moved_clock_is_seen_by_connections_that_wait(trial_lane):
-    with Served(lanes=[trial_lane()], connections_max_idle_ms=600_000) as served:
+def test_a_moved_clock_is_seen_by_connections_that_wait(trial_handler):
+    with Served(native=[trial_handler()], connections_max_idle_ms=600_000) as served:
         with served.connect() as c:
             c.sendall(request(1, key=100))
             assert response(c) == (1, b"")

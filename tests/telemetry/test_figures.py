@@ -136,7 +136,7 @@ def test_requests_by_version_with_their_times(broker):
     )
 
 
-def test_errors_of_the_python_lane(broker):
+def test_errors_of_the_python_path(broker):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for expected in (None, "TOPIC_ALREADY_EXISTS"):
         (future,) = admin.create_topics([NewTopic("twice", 3, 1)]).values()

@@ -177,7 +177,7 @@ def price_of_a_page(address):
 
 @pytest.mark.slow
 def test_five_thousand_partitions_take_less_than_a_second(tmp_path):
-    """And a thread of the Python lane has its turn meanwhile. The best of five scrapes counts:
+    """And a thread of the Python native has its turn meanwhile. The best of five scrapes counts:
     what else runs on the machine can only add to one."""
     with watched(tmp_path, num_network_threads=1) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -333,7 +333,7 @@ def test_a_fault_that_cannot_be_is_refused_with_what_can(broker):
 
 
 def test_faults_are_those_of_the_protocol_for_every_api_that_is_served(broker):
-    """The broker's own client asks each question of Python's lane that it has a command for."""
+    """The broker's own client asks each question of Python's native that it has a command for."""
     broker.create_topic("asked")
     with Cluster(broker.bootstrap_servers) as cluster:
         asked = {
@@ -407,12 +407,12 @@ def test_offsets_of_transactions_are_struck_where_network_threads_take_them(brok
     producer.init_transactions(30)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": topic})
     member = consumer.consumer_group_metadata()
-    lane = broker.node.serving.coordinators.groups._lane
+    native = broker.node.serving.coordinators.groups._native
     for offset in range(3):
         producer.begin_transaction()
-        served = lane.served
+        served = native.served
         producer.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], member, 30)
-        assert lane.served == served + (offset > 0)
+        assert native.served == served + (offset > 0)
         producer.commit_transaction(30)
     producer.begin_transaction()
     with broker.fail("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED") as fault:
@@ -420,6 +420,6 @@ def test_offsets_of_transactions_are_struck_where_network_threads_take_them(brok
             producer.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], member, 30)
         fault.wait(0)
     assert raised.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    assert lane.served == served + 1
+    assert native.served == served + 1
     producer.abort_transaction(30)
     consumer.close()

@@ -1,7 +1,7 @@
 """Brokers whose network threads take steps of transactions, and one that is all Python."""
 
 import pytest
-from transactions.lane_twins import started
+from transactions.native_twins import started
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def broker(tmp_path):
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory):
     with (
-        started(tmp_path_factory.mktemp("lane"), "os") as lane,
+        started(tmp_path_factory.mktemp("native"), "os") as native,
         started(tmp_path_factory.mktemp("python"), "fsync") as python,
     ):
-        yield lane, python
+        yield native, python

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
@@ -116,7 +116,7 @@ class World:
             expect=self._expected,
             version_level=lambda: self.version_level,
             settings=self.settings,
-            ids=TransactionLane(self._partitions, TRANSACTION_STATE, CONSUMER_OFFSETS, None),
+            ids=TransactionHandler(self._partitions, TRANSACTION_STATE, CONSUMER_OFFSETS, None),
         )
         records = [Record(value, key) for key, value in self.journal.records]
         self.coordinator.replay(0, LoadedBatch(records))  # type: ignore[arg-type]

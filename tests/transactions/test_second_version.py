@@ -1,17 +1,17 @@
 """Transactions of producers that add no partitions and get a new epoch at each end (KIP-890), on
-the network threads: the answers, records and markers of Python, as in test_transaction_lane.py.
+the network threads: the answers, records and markers of Python, as in test_native_transaction.py.
 """
 
 import random
 import threading
 
 import pytest
-from transactions.lane_twins import (
+from transactions.native_twins import (
     TOPICS,
     Writer,
     known,
-    lane_of,
     log_of,
+    native_of,
     records_of,
     replace,
     side_by_side,
@@ -59,8 +59,8 @@ def test_answers_and_records_are_those_of_python(twins, produce_version, commit_
     for broker in twins:
         writer = writer_of(broker, name)
         ids = broker.node.cluster()
-        lane, commits = lane_of(broker), broker.node.serving.coordinators.groups._lane
-        before = lane.served, commits.served, asked(broker)
+        native, commits = native_of(broker), broker.node.serving.coordinators.groups._native
+        before = native.served, commits.served, asked(broker)
         answers = []
         for turn, committed in enumerate((True, False, True, True)):
             producer = writer.producer
@@ -75,7 +75,7 @@ def test_answers_and_records_are_those_of_python(twins, produce_version, commit_
         logs.append(log_of(broker, CONSUMER_OFFSETS, id_hash(writer.group) % 4))
         told.append((answers, records_of(broker, name), logs, writer.committed()))
         counts.append(
-            (lane.served - before[0], commits.served - before[1], asked(broker) - before[2])
+            (native.served - before[0], commits.served - before[1], asked(broker) - before[2])
         )
         writer.wire.close()
     assert told[0] == told[1]
@@ -99,7 +99,7 @@ def test_random_conversations_are_told_the_same(twins, seed):
         writer.topic = chance.choice(TOPICS)
         sequences: dict[tuple, int] = {}
         answers = []
-        served = lane_of(broker).served
+        served = native_of(broker).served
         for _ in range(300):
             producer = writer.producer
             if chance.random() < 0.06:
@@ -151,7 +151,7 @@ def test_random_conversations_are_told_the_same(twins, seed):
             writer.settle()
         log = log_of(broker, CONSUMER_OFFSETS, id_hash(writer.group) % 4)
         told.append((answers, records_of(broker, f"random-{seed}"), log))
-        assert (lane_of(broker).served > served + 10) == (broker is twins[0])
+        assert (native_of(broker).served > served + 10) == (broker is twins[0])
         writer.wire.close()
     for mine, pythons in zip(*told, strict=True):
         assert mine == pythons
@@ -197,12 +197,12 @@ def test_epochs_end_with_a_new_producer_id(twins):
         writer = writer_of(broker, "exhausted")
         replace(broker, "exhausted", producer_epoch=EPOCH_LAST - 2)
         writer.producer = writer._has()
-        served = lane_of(broker).served
+        served = native_of(broker).served
         answers = []
         for _ in range(2):
             answers.append(writer.produce(writer.producer, 0, version=PRODUCE, settle=False)[0])
             finish(writer, True)
-        assert lane_of(broker).served - served == 2 * (broker is twins[0])
+        assert native_of(broker).served - served == 2 * (broker is twins[0])
         last = writer.producer
         answers.append(writer.produce(last, 0, version=PRODUCE, settle=False)[0])
         code, producer_id, epoch = writer.end(last, True, END)
@@ -243,11 +243,11 @@ def test_an_end_whose_markers_cannot_be_written_is_carried_out_by_python(broker,
     writer = writer_of(broker, "broken")
     assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
     assert writer.commit_offsets(writer.producer, 7, COMMIT) == [0]
-    served = lane_of(broker).served
+    served = native_of(broker).served
     system = broker.node.system
     rule = system.fault("pwritev", "error", errno=28, path_contains=f"{topic}-")
     told = writer.end(writer.producer, committed, END, settle=False)
-    assert system.fired(rule) == 1 and lane_of(broker).served == served
+    assert system.fired(rule) == 1 and native_of(broker).served == served
     assert told[0] == 51  # CONCURRENT_TRANSACTIONS: it is decided, and not complete
     finish(writer, committed)
     assert writer.state() == ("CompleteCommit" if committed else "CompleteAbort")
@@ -262,11 +262,11 @@ def test_an_end_whose_markers_cannot_be_written_is_carried_out_by_python(broker,
 def test_an_end_that_could_not_be_written_bumps_the_epoch_once(broker):
     writer = writer_of(broker, "once")
     assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
-    served = lane_of(broker).served
+    served = native_of(broker).served
     system = broker.node.system
     rule = system.fault("pwritev", "error", errno=28, path_contains=f"{TRANSACTION_STATE}-")
     finish(writer, True)
-    assert system.fired(rule) == 1 and lane_of(broker).served == served
+    assert system.fired(rule) == 1 and native_of(broker).served == served
     epochs = [row.producer_epoch for _, _, row in records_of(broker, "once")]
     assert epochs == [0, 0, 1, 1]
     writer.wire.close()
@@ -369,4 +369,4 @@ def test_many_producers_while_others_look(broker):
 
     side_by_side(produce, over)
     assert failures == [] and len(counts) == 6
-    assert lane_of(broker).served > sum(counts) - 60 > 100
+    assert native_of(broker).served > sum(counts) - 60 > 100

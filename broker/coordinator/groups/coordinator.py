@@ -126,7 +126,7 @@ class OtherGroups(Protocol):
     def unloaded(self, partition: int) -> None: ...
 
 
-class Lane(Leases, Fresh, Protocol):
+class NativeCommits(Leases, Fresh, Protocol):
     """The part of cext.coordinator.offset_commit that this module uses; None where every commit
     comes through Python."""
 
@@ -179,7 +179,7 @@ class GroupCoordinator:
         wall_ms: Callable[[], int],
         new_id: Callable[[], str],
         settings: GroupSettings,
-        lane: Lane | None = None,
+        native: NativeCommits | None = None,
         around: Callable[[], Surroundings] | None = None,
     ) -> None:
         """`around` makes the surroundings of consumer groups; it is called with the first of
@@ -192,11 +192,11 @@ class GroupCoordinator:
         self.lock = threading.RLock()
         self.groups: dict[str, Group] = {}
         self.others: list[OtherGroups] = []
-        self._lane = lane
+        self._native = native
         self._stopped = False
         self._by_partition: dict[int, set[str]] = {}
         self._committing: dict[str, int] = {}  # commits of each group that are being written
-        self.offsets = Offsets(lane, self.groups, self._by_partition)
+        self.offsets = Offsets(native, self.groups, self._by_partition)
         self._around = around
         self._consumers: ConsumerHeartbeats | None = None
         self._classic_members: ClassicMembers | None = None
@@ -504,8 +504,8 @@ class GroupCoordinator:
                 self._commits(group_id, -1)
                 if error is None:
                     self._take(group_id, partition, taken, producer)
-                if self._lane is not None:
-                    self._lane.release(group_id, keys)
+                if self._native is not None:
+                    self._native.release(group_id, keys)
                     if error is None:
                         self._grant(group_id, partition, member_id, instance_id, generation)
                 if error is None:
@@ -520,8 +520,8 @@ class GroupCoordinator:
                 done(outcomes)
                 return
             entries = [(offset_key(group_id, t, p), offset_value(row)) for t, p, row in taken]
-            if self._lane is not None:
-                self._lane.hold(group_id, keys)
+            if self._native is not None:
+                self._native.hold(group_id, keys)
             self._commits(group_id, 1)
             self.append(partition, entries, finished, producer)
 
@@ -534,7 +534,7 @@ class GroupCoordinator:
         """Whether commits of the group are being written, or are in the log and not known here.
         Under the lock, and after revoke_leases(): else the answer holds for now only."""
         return group_id in self._committing or (
-            self._lane is not None and self._lane.has_waiting(group_id)
+            self._native is not None and self._native.has_waiting(group_id)
         )
 
     def _grant(
@@ -548,7 +548,7 @@ class GroupCoordinator:
         """A lease for a member that would be let through again as it was just now, until its group
         changes, or itself where the group is one of the consumer protocol."""
         group = self.groups.get(group_id)
-        if group is None or self._lane is None:
+        if group is None or self._native is None:
             return
         version_min = 0
         if group.group_type == "consumer":
@@ -565,8 +565,8 @@ class GroupCoordinator:
             instance_id is not None and group.instances.get(instance_id) != member_id
         ):
             return
-        self._lane.grant(group_id, partition, member_id, instance_id, generation, version_min)
-        group.leases = self._lane
+        self._native.grant(group_id, partition, member_id, instance_id, generation, version_min)
+        group.leases = self._native
 
     def _take(
         self, group_id: str, partition: int, taken: list[Commit], producer: Producer | None
@@ -793,8 +793,8 @@ class GroupCoordinator:
         with self.lock:
             for other in self.others:
                 other.unloaded(partition)
-            if self._lane is not None:
-                self._lane.forget(partition)
+            if self._native is not None:
+                self._native.forget(partition)
             for group_id in self._by_partition.pop(partition, set()):
                 self._forget(self.groups.pop(group_id), NotCoordinator())
                 self.offsets.forget_group(group_id)

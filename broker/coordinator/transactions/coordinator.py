@@ -33,7 +33,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
-from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.coordinator.transactions.transaction import (
     BUMPS_EPOCH,
     NO_EPOCH,
@@ -133,7 +133,7 @@ class TransactionCoordinator:
         expect: Expect,
         version_level: Callable[[], int],
         settings: TransactionSettings,
-        ids: TransactionLane,
+        ids: TransactionHandler,
     ) -> None:
         """`ids`: the table, which this coordinator shares with native handlers."""
         self.journal = journal

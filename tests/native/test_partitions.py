@@ -148,8 +148,8 @@ def test_lookups_beside_changes(make_broker):
         frame = produce_frame(parts, 9)
         try:
             while not stop.is_set():
-                broker.lane.repeat(frame, 50)
-                answer = partitions_of(produce_answer(broker.lane.handle_frame(frame)))
+                broker.native.repeat(frame, 50)
+                answer = partitions_of(produce_answer(broker.native.handle_frame(frame)))
                 assert answer[0].errorCode == 0
                 seen.add(answer[1].errorCode)
         except BaseException as error:

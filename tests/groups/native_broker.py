@@ -1,4 +1,4 @@
-"""A broker with a topic and a group, its commit lane, and who commits: clients and members."""
+"""A broker with a topic and a group, its native OffsetCommit handler, and clients that commit."""
 
 from contextlib import closing, contextmanager
 
@@ -24,10 +24,10 @@ def started(path, settings=()):
         yield broker
 
 
-def lane_of(broker):
-    lane = broker.node.serving.coordinators.groups._lane
-    assert lane is not None
-    return lane
+def native_of(broker):
+    native = broker.node.serving.coordinators.groups._native
+    assert native is not None
+    return native
 
 
 def body(rows, group="g", generation=-1, member="", by_id=None, key=8, **more):

@@ -9,14 +9,14 @@ from contextlib import closing
 
 import pytest
 from compat.support import Wire, create_topic
-from groups.lane_broker import (
+from groups.native_broker import (
     ENTRIES_MAX,
     PATIENCE_S,
     batches,
     body,
     commit,
     journal_of,
-    lane_of,
+    native_of,
     settled,
     started,
 )
@@ -80,7 +80,7 @@ def writer(broker):
 def admit(broker):
     with closing(Wire(broker.bootstrap_servers)) as wire:
         assert commit(wire, [(1, 1, "", -1)]) == [0]
-    assert lane_of(broker).leases == 1 and lane_of(broker).served == 0
+    assert native_of(broker).leases == 1 and native_of(broker).served == 0
 
 
 def stored(broker):
@@ -141,16 +141,16 @@ def known(broker, group="g"):
 
 @pytest.mark.parametrize("version", range(7))
 def test_answers_and_batches_are_those_of_python(broker, version):
-    lane = lane_of(broker)
+    native = native_of(broker)
     by_id = broker.node.loaded.replicas.partition("t", 0).topic_id
     with Writer(broker) as writer:
         assert writer.add_offsets(writer.producer) == 0
         asked = writer.asked(ROWS, version, by_id=by_id)
         frame = encode_request(28, version, 77, "compat", asked)
         by_python = writer.wire.call_raw(frame)
-        assert (lane.served, lane.leases) == (0, 1)
+        assert (native.served, native.leases) == (0, 1)
         assert writer.wire.call_raw(frame) == by_python
-        assert lane.served == 1
+        assert native.served == 1
         first, second = stored(broker)
         assert without_times(first) == without_times(second)
         assert [row.committed.offset for row in second[3]] == [5, 7]
@@ -185,9 +185,9 @@ def test_answers_and_batches_are_those_of_python(broker, version):
 def test_what_is_not_plain_goes_to_python(broker, writer, rows, version, more, codes):
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit(rows, version, **more) == codes
-    assert lane_of(broker).served == 0
+    assert native_of(broker).served == 0
     assert writer.commit([(0, 2, "", -1)]) == [0]
-    assert lane_of(broker).served == 1
+    assert native_of(broker).served == 1
     writer.ends()
     assert known(broker)[0]["t", 0] == 2 and known(broker) == replayed(broker)
 
@@ -198,7 +198,7 @@ def test_fields_that_nobody_knows_go_to_python(broker, writer):
     plain = writer.wire.call_raw(frame)
     tagged = frame[4:-1] + b"\1\7\1x"
     assert writer.wire.call_raw(len(tagged).to_bytes(4, "big") + tagged) == plain
-    assert lane_of(broker).served == 1
+    assert native_of(broker).served == 1
     assert len(batches(broker)) == 3
 
 
@@ -213,49 +213,49 @@ def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
         for at in range(len(whole) - 1, 16, -3):
             with closing(Wire(broker.bootstrap_servers)) as wire, pytest.raises(ConnectionError):
                 wire.call_raw(at.to_bytes(4, "big") + whole[:at])
-        assert journal_of(broker).end_offset == before and lane_of(broker).served == 0
+        assert journal_of(broker).end_offset == before and native_of(broker).served == 0
         writer.wire.call_raw(len(whole).to_bytes(4, "big") + whole)
-        assert lane_of(broker).served == 1
+        assert native_of(broker).served == 1
 
 
 def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker, writer):
     """Before the first of them in a version that adds the partition itself, after the end, and
     with another epoch: the coordinator answers, and nothing that is refused is in the log."""
-    lane, log = lane_of(broker), journal_of(broker)
+    native, log = native_of(broker), journal_of(broker)
     before = log.end_offset
     assert [writer.commit(ROWS, version) for version in (0, 3, 4)] == [[48] * 2] * 2 + [[120] * 2]
-    assert (log.end_offset, lane.served, lane.waiting) == (before, 0, 0)
+    assert (log.end_offset, native.served, native.waiting) == (before, 0, 0)
     adds = broker.node.loaded.table.durability == "os"  # natively
-    assert writer.commit(ROWS, 5) == [0, 0] and lane.served == adds
-    assert writer.commit(ROWS, 5) == [0, 0] and lane.served == 1 + adds  # it is open
-    assert writer.commit(ROWS, 3) == [0, 0] and lane.served == 2 + adds
+    assert writer.commit(ROWS, 5) == [0, 0] and native.served == adds
+    assert writer.commit(ROWS, 5) == [0, 0] and native.served == 1 + adds  # it is open
+    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 2 + adds
     writer.ends()
     before = log.end_offset
     assert writer.commit(ROWS, 3) == [48, 48]
-    assert (log.end_offset, lane.served) == (before, 2 + adds)
+    assert (log.end_offset, native.served) == (before, 2 + adds)
     assert writer.add_offsets(writer.producer) == 0
-    assert writer.commit(ROWS, 3) == [0, 0] and lane.served == 3 + adds  # it is expected
+    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 3 + adds  # it is expected
     zombie, (_, *writer.producer) = writer.producer, writer.init()
     assert writer.commit(ROWS, 3, producerEpoch=zombie[1]) == [47, 47]
-    assert lane.served == 3 + adds and known(broker) == replayed(broker)
+    assert native.served == 3 + adds and known(broker) == replayed(broker)
     assert known(broker)[0] == {("t", 0): 5, ("t", 1): 1, ("t", 2): 7}
 
 
 def test_readers_see_them_when_the_transaction_commits_and_never_when_it_aborts(broker, writer):
-    lane = lane_of(broker)
+    native = native_of(broker)
     assert writer.commit_plainly(1) == [0]
     at = 10
     for committed in (True, False, True):
         before = writer.settled()[1][0][1]
         assert writer.add_offsets(writer.producer) == 0
-        served = lane.served
-        assert writer.commit([(0, at, "", -1)]) == [0] and lane.served == served + 1
+        served = native.served
+        assert writer.commit([(0, at, "", -1)]) == [0] and native.served == served + 1
         assert writer.committed() == (0, [(UNSTABLE, -1)])
         assert writer.committed(stable=False) == (0, [(0, before)])
         writer.ends(committed)
         assert writer.committed() == (0, [(0, at if committed else before)])
         at += 10
-    assert lane.served == 4 and known(broker) == replayed(broker)
+    assert native.served == 4 and known(broker) == replayed(broker)
 
 
 def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
@@ -264,7 +264,7 @@ def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
         assert writer.add_offsets(writer.producer) == 0
         assert writer.commit([(0, offset, "", -1)]) == [0]
         writer.ends(offset != 3)
-    assert lane_of(broker).served == 5 and known(broker)[1] == set()
+    assert native_of(broker).served == 5 and known(broker)[1] == set()
     assert known(broker) == replayed(broker) and known(broker)[0]["t", 0] == 4
 
 
@@ -281,14 +281,14 @@ def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker,
         with groups.lock:
             assert asked()
         writer.ends()
-    assert lane_of(broker).served == 2
+    assert native_of(broker).served == 2
 
 
 @pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
 def test_what_waits_for_markers_makes_no_room(broker, writer, ends):
     """Of one partition a plain commit and those of two producers, which end in either way. Python
     takes them over when there are too many."""
-    lane = lane_of(broker)
+    native = native_of(broker)
     with Writer(broker, "other") as other:
         for one in (writer, other):
             assert one.add_offsets(one.producer) == 0
@@ -296,7 +296,7 @@ def test_what_waits_for_markers_makes_no_room(broker, writer, ends):
         assert writer.commit([(0, 6, "", -1)]) == [0] and other.commit([(0, 7, "", -1)]) == [0]
         for offset in range(2 * ENTRIES_MAX):
             assert writer.commit([(2, offset, "", -1)]) == [0]
-        assert lane.served == 2 * ENTRIES_MAX + 1 and lane.waiting < ENTRIES_MAX
+        assert native.served == 2 * ENTRIES_MAX + 1 and native.waiting < ENTRIES_MAX
         other.ends(ends[0])
         assert known(broker) == replayed(broker)
         writer.ends(ends[1])
@@ -305,7 +305,7 @@ def test_what_waits_for_markers_makes_no_room(broker, writer, ends):
 
 
 def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts(broker, writer):
-    lane = lane_of(broker)
+    native = native_of(broker)
     wanted = []
     for rows in ("pq", "qp", "pqp", "qpq", "ppqqp"):
         assert writer.add_offsets(writer.producer) == 0
@@ -317,7 +317,7 @@ def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts(broker,
                 assert writer.commit([(0, wanted[-1], "", -1)]) == [0]
         writer.ends()
         assert writer.settled() == (0, [(0, wanted[-1])]), rows
-    assert lane.served == len(wanted) and known(broker) == replayed(broker)
+    assert native.served == len(wanted) and known(broker) == replayed(broker)
 
 
 def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
@@ -328,7 +328,7 @@ def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
             assert writer.commit([(0, 4, "m", 2)]) == [0]
             writer.ends()
             assert writer.add_offsets(writer.producer) == 0
-            assert writer.commit([(0, 8, "n", 2)]) == [0] and lane_of(broker).served == 2
+            assert writer.commit([(0, 8, "n", 2)]) == [0] and native_of(broker).served == 2
             producer = writer.producer
         broker.restart()
         with Writer(broker, init=False) as writer:
@@ -345,7 +345,7 @@ def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
 def test_memory_says_what_the_log_says_after_any_order(broker, seed):
     """Plain commits, those of three producers, and ends, until there are too many."""
     rng = random.Random(seed)
-    lane = lane_of(broker)
+    native = native_of(broker)
     with closing(Wire(broker.bootstrap_servers)) as wire:
         admit(broker)
         writers = [Writer(broker, f"w{at}") for at in range(3)]
@@ -360,29 +360,29 @@ def test_memory_says_what_the_log_says_after_any_order(broker, seed):
                 ]
                 one = rng.choice([None, *writers])
                 told = commit(wire, rows) if one is None else one.commit(rows)
-                assert set(told) == {0} and lane.waiting <= ENTRIES_MAX
+                assert set(told) == {0} and native.waiting <= ENTRIES_MAX
             one = rng.choice(writers)
             one.ends(rng.random() < 0.7)
             assert known(broker) == replayed(broker)
             assert one.add_offsets(one.producer) == 0
-        assert offset - 3 <= lane.served <= offset
+        assert offset - 3 <= native.served <= offset
         for one in writers:
             one.ends()
             assert known(broker) == replayed(broker)
             one.wire.close()
-        assert known(broker)[1] == set() and lane.waiting == 0
+        assert known(broker)[1] == set() and native.waiting == 0
 
 
-def test_more_keys_than_the_lane_keeps_are_taken_over(broker, writer):
+def test_more_keys_than_the_native_handler_keeps_are_taken_over(broker, writer):
     create_topic(broker.bootstrap_servers, "u", ENTRIES_MAX + 50)
-    lane = lane_of(broker)
+    native = native_of(broker)
     assert writer.add_offsets(writer.producer) == 0
     for index in range(ENTRIES_MAX + 50):
         asked = writer.asked([(index, index, "", -1)])
         asked.topics[0].name = "u"
         assert writer.wire.call(28, 3, asked).topics[0].partitions[0].errorCode == 0
-        assert lane.waiting <= ENTRIES_MAX
-    assert lane.served == ENTRIES_MAX + 49
+        assert native.waiting <= ENTRIES_MAX
+    assert native.served == ENTRIES_MAX + 49
     writer.ends()
     assert known(broker) == replayed(broker) and len(known(broker)[0]) == ENTRIES_MAX + 51
 
@@ -398,7 +398,7 @@ def test_a_commit_is_not_answered_before_it_is_durable(tmp_path):
         system = broker.node.system
         system.fault("fdatasync", "delay", delay_ms=2000, path_contains=CONSUMER_OFFSETS)
         assert writer.commit([(2, 2, "", -1)]) == [15]
-        assert lane_of(broker).served == 2
+        assert native_of(broker).served == 2
         producer = writer.producer[0]
         assert known(broker)[1] == {(producer, ("t", 0))}
         system.clear_faults()
@@ -415,15 +415,15 @@ def test_a_log_that_fails_is_told_as_such(tmp_path):
         assert writer.add_offsets(writer.producer) == 0
         broker.node.system.fault("fdatasync", "error", errno=5, path_contains=CONSUMER_OFFSETS)
         assert writer.commit([(0, 2, "", -1)]) == [16]
-        assert lane_of(broker).served == 1
+        assert native_of(broker).served == 1
 
 
 def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
     """A marker may follow in the log before the network thread has noted what it appended."""
     with started(tmp_path, {"log.durability": "os"}) as broker, Writer(broker) as writer:
         admit(broker)
-        lane = lane_of(broker)
-        assert lane.waiting == 0 and writer.add_offsets(writer.producer) == 0
+        native = native_of(broker)
+        assert native.waiting == 0 and writer.add_offsets(writer.producer) == 0
         before, told = journal_of(broker).end_offset, []
         rule = broker.node.system.fault(
             "pwritev", "delay", delay_ms=1500, path_contains=CONSUMER_OFFSETS
@@ -431,18 +431,18 @@ def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
         thread = threading.Thread(target=lambda: told.append(writer.commit(ROWS)))
         thread.start()
         deadline = time.monotonic() + PATIENCE_S
-        while lane.waiting == 0 and time.monotonic() < deadline:
+        while native.waiting == 0 and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert lane.waiting == 2 and journal_of(broker).end_offset == before and not told
+        assert native.waiting == 2 and journal_of(broker).end_offset == before and not told
         began = time.monotonic()
-        taken = lane.take()
+        taken = native.take()
         assert time.monotonic() - began > 0.5  # it waits for the append
         while len(taken) < 2 and time.monotonic() < deadline:
-            taken += lane.take()  # the high watermark moves a moment later
+            taken += native.take()  # the high watermark moves a moment later
         assert [row[3] for row in taken] == [5, 7]
         assert broker.node.system.fired(rule) == 1
         thread.join(PATIENCE_S)
-        assert told == [[0, 0]] and lane.waiting == 0
+        assert told == [[0, 0]] and native.waiting == 0
 
 
 @pytest.mark.parametrize("rounds", [150])
@@ -476,77 +476,77 @@ def test_commits_beside_the_end_of_their_transaction(tmp_path, rounds):
 
 def test_a_group_that_is_deleted_takes_its_pending_offsets_along(broker, writer):
     assert writer.add_offsets(writer.producer) == 0
-    assert writer.commit([(0, 3, "", -1)]) == [0] and lane_of(broker).served == 1
+    assert writer.commit([(0, 3, "", -1)]) == [0] and native_of(broker).served == 1
     assert writer.call(42, 1, groupsNames=["g"]).results[0].errorCode == 0
-    assert lane_of(broker).leases == 0 and known(broker) == ({}, set())
+    assert native_of(broker).leases == 0 and known(broker) == ({}, set())
     writer.ends()
     assert writer.committed() == (0, [(0, -1)])
 
 
 def test_forgotten_partitions_leave_nothing(broker, writer):
-    lane = lane_of(broker)
+    native = native_of(broker)
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit(ROWS) == [0, 0]
     partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
-    assert (lane.leases, lane.waiting) == (1, 2)
-    lane.forget(partition)
-    assert (lane.leases, lane.waiting, lane.take()) == (0, 0, [])
-    assert writer.commit(ROWS) == [0, 0] and lane.served == 1
+    assert (native.leases, native.waiting) == (1, 2)
+    native.forget(partition)
+    assert (native.leases, native.waiting, native.take()) == (0, 0, [])
+    assert writer.commit(ROWS) == [0, 0] and native.served == 1
 
 
 def test_keys_in_the_hands_of_python_are_not_overtaken(broker, writer):
-    lane = lane_of(broker)
+    native = native_of(broker)
     assert writer.add_offsets(writer.producer) == 0
-    lane.hold("g", [("t", 2)])
-    assert writer.commit(ROWS) == [0, 0] and lane.served == 0
-    lane.release("g", [("t", 2)])
-    assert writer.commit(ROWS) == [0, 0] and lane.served == 1
+    native.hold("g", [("t", 2)])
+    assert writer.commit(ROWS) == [0, 0] and native.served == 0
+    native.release("g", [("t", 2)])
+    assert writer.commit(ROWS) == [0, 0] and native.served == 1
 
 
 def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_path):
     """The group is empty, without offsets: its tombstone is on its way when the commit comes."""
     with started(tmp_path) as broker, Writer(broker) as writer:
-        lane = lane_of(broker)
+        native = native_of(broker)
         assert writer.add_offsets(writer.producer) == 0
-        assert writer.commit([(0, 1, "", -1)]) == [0] and lane.leases == 1
+        assert writer.commit([(0, 1, "", -1)]) == [0] and native.leases == 1
         writer.ends(False)
         assert writer.add_offsets(writer.producer) == 0
         system = broker.node.system
         rule = system.fault("fdatasync", "delay", delay_ms=300, path_contains=CONSUMER_OFFSETS)
         assert broker.node.serving.coordinators.group_administration.expire() == 0
-        assert lane.leases == 0 and writer.commit([(0, 2, "", -1)]) == [0]
-        assert system.fired(rule) == 1 and lane.served == 0
+        assert native.leases == 0 and writer.commit([(0, 2, "", -1)]) == [0]
+        assert system.fired(rule) == 1 and native.served == 0
         writer.ends()
         assert known(broker) == ({("t", 0): 2}, set())
 
 
 @pytest.mark.parametrize("instance", [None, "one"])
 def test_members_commit_in_their_generation(broker, instance):
-    lane = lane_of(broker)
+    native = native_of(broker)
     member = settled(broker, instance=instance)
     with Writer(broker) as writer:
         assert writer.add_offsets(writer.producer) == 0
         given = dict(generation=member.generation, member=member.id, groupInstanceId=instance)
-        assert writer.commit(ROWS, **given) == [0, 0] and lane.served == 0
-        assert writer.commit(ROWS, **given) == [0, 0] and lane.served == 1
-        assert member.commit(3) == 0 and lane.served == 2  # who is admitted may do both
+        assert writer.commit(ROWS, **given) == [0, 0] and native.served == 0
+        assert writer.commit(ROWS, **given) == [0, 0] and native.served == 1
+        assert member.commit(3) == 0 and native.served == 2  # who is admitted may do both
         assert writer.commit(ROWS, **{**given, "generation": member.generation + 1}) == [22, 22]
         stranger = {**given, "member": "stranger"}
         assert writer.commit(ROWS, **stranger) == [82 if instance else 25] * 2
         # Without a name a producer commits for a group with members; Python alone takes it.
         for version in (0, 2, 3):
             assert writer.commit(ROWS, version) == [0, 0]
-        assert (lane.served, lane.leases) == (2, 1)
+        assert (native.served, native.leases) == (2, 1)
         writer.ends()
         assert known(broker) == replayed(broker)
         assert known(broker)[0] == {("t", 0): 5, ("t", 2): 7}
     member.wire.close()
 
 
-def test_librdkafka_commits_through_the_lane(broker):
+def test_librdkafka_commits_through_the_native_handler(broker):
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    lane = lane_of(broker)
+    native = native_of(broker)
     address = {"bootstrap.servers": broker.bootstrap_servers}
     producer = Producer({**address, "transactional.id": "librdkafka"})
     producer.init_transactions(PATIENCE_S)
@@ -569,6 +569,6 @@ def test_librdkafka_commits_through_the_lane(broker):
         found = consumer.committed([TopicPartition("t", index) for index in range(3)], PATIENCE_S)
         base = 30 if at == 4 else 10 * at
         assert [row.offset for row in found] == [base, base + 1, base + 2]
-    assert lane.served == 5
+    assert native.served == 5
     assert known(broker) == replayed(broker)
     consumer.close()

@@ -1,4 +1,4 @@
-"""The lane answers the scenarios as Kafka 4.3.1 answered them (tests/vectors, recorded by
+"""The native handler answers the scenarios as Kafka 4.3.1 answered them (tests/vectors, recorded by
 tests/oracle/fetch_scenarios.py from a broker with these very records)."""
 
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lanes.fetch_broker import FetchBroker
+from native.fetch_broker import FetchBroker
 from oracle.fetch_scenarios import (
     RECORDS,
     Step,
@@ -39,11 +39,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FetchBroker]:
 @pytest.mark.parametrize(
     "wanted", [*plain_steps(), *waiting_steps(), *epoch_steps()], ids=lambda step: step["name"]
 )
-def test_lane_answers_as_kafka(broker: FetchBroker, wanted: Step) -> None:
+def test_the_native_handler_answers_as_kafka(broker: FetchBroker, wanted: Step) -> None:
     assert broker.ask(wanted) == KAFKA[wanted["name"]]
 
 
-def test_lane_keeps_sessions_as_kafka(broker: FetchBroker) -> None:
+def test_the_native_handler_keeps_sessions_as_kafka(broker: FetchBroker) -> None:
     first = KAFKA["new v7"]["session"]  # Kafka made some before, in other steps
     broker.runner.sessions.extend(range(-first, -1))
     for wanted in session_steps():

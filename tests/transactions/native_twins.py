@@ -9,7 +9,7 @@ from compat.support import create_topic
 from transactions.dialogue import SETTINGS, Talk
 
 from barnabas import Broker
-from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.transactions.transaction import PREPARED
 from barnabas.coordinator.transactions.transaction_records import (
@@ -37,7 +37,7 @@ def started(place, durability, more=None):
         yield broker
 
 
-def lane_of(broker) -> TransactionLane:
+def native_of(broker) -> TransactionHandler:
     return broker.node.serving.coordinators.transactions.ids
 
 
@@ -50,7 +50,7 @@ def replace(broker, name, **fields):
     """Changes an id in memory only."""
     found = known(broker, name)
     epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
-    lane_of(broker).put(name, found.partition, epoch, found.now._replace(**fields))
+    native_of(broker).put(name, found.partition, epoch, found.now._replace(**fields))
 
 
 class Writer(Talk):

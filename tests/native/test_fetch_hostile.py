@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from lanes.fetch_broker import FetchBroker
+from native.fetch_broker import FetchBroker
 from oracle.fetch_scenarios import batch, part, step
 
 from barnabas.cext.codec.wire import MalformedMessage
@@ -50,7 +50,7 @@ def frame_of(broker: FetchBroker, version: int) -> bytes:
 
 def outcome(broker: FetchBroker, frame: bytes) -> str:
     try:
-        answer = broker.lane.handle_frame(frame)
+        answer = broker.native.handle_frame(frame)
     except MalformedMessage:
         return "closed"
     if isinstance(answer, ParkedFetch):
@@ -75,8 +75,8 @@ def test_request_whole_is_answered_and_cut_at_every_byte_is_closed(
 def test_mutated_requests_are_read_as_the_codec_reads_them(
     broker: FetchBroker, version: int
 ) -> None:
-    """What the codec takes is answered; what the lane closes on, the codec refuses too. A name that
-    is not UTF-8 is the one thing that the lane takes alone: it is an unknown topic."""
+    """The native handler answers what the codec reads, and closes on what the codec refuses. A name
+    that is not UTF-8 is the one exception: the native handler takes it for an unknown topic."""
     chance = random.Random(version)
     frame = frame_of(broker, version)
     header, body_at = decode_request_header(frame)

@@ -14,7 +14,7 @@ from oracle.produce import (
     record,
 )
 
-from barnabas.cext.produce.produce import MalformedProduce, ProduceLane
+from barnabas.cext.produce.produce import MalformedProduce, ProduceHandler
 from barnabas.cext.record.records import decode_records, encode_batch, parse_header
 from barnabas.wire import compression
 
@@ -202,22 +202,22 @@ def test_decode_waits_and_times_out(broker, now):
     broker.topic("orders")
     parts = [("orders", 0, compressed(1, [record()]))]
     parked = broker.send(parts, wait=False, timeout_ms=60)
-    job = broker.lane.decodes.next(0)
+    job = broker.native.decodes.next(0)
     assert job.codec == 1
     frame = parked.resume()
     assert partitions_of(produce_answer(frame))[0].errorCode == 7
     job.done(b"too late")
     assert broker.table.partition("orders", 0).counters()["batches"] == 0
-    assert broker.lane.decodes.next(0) is None
+    assert broker.native.decodes.next(0) is None
 
 
 def test_dropped_request_takes_its_jobs_with_it(broker, now):
     broker.topic("orders", partitions=2)
     sent = compressed(4, [record()])
     parked = broker.send([("orders", 0, sent), ("orders", 1, sent)], wait=False)
-    job = broker.lane.decodes.next(0)
+    job = broker.native.decodes.next(0)
     del parked
-    assert broker.lane.decodes.next(0) is None
+    assert broker.native.decodes.next(0) is None
     job.failed(87)
     with pytest.raises(RuntimeError):
         job.failed(87)
@@ -226,19 +226,19 @@ def test_dropped_request_takes_its_jobs_with_it(broker, now):
 def test_job_dropped_by_python_fails_the_batch(broker, now):
     broker.topic("orders")
     parked = broker.send([("orders", 0, compressed(1, [record()]))], wait=False)
-    job = broker.lane.decodes.next(0)
+    job = broker.native.decodes.next(0)
     del job
     frame = parked.resume()
     assert partitions_of(produce_answer(frame))[0].errorCode == -1
 
 
 def test_header_of_another_api_is_refused(broker):
-    lane = ProduceLane(broker.table)
+    native = ProduceHandler(broker.table)
     for version in (2, 14):
         frame = bytearray(produce_frame([("orders", 0, batch())], 9))
         frame[2:4] = version.to_bytes(2, "big")
         with pytest.raises(MalformedProduce):
-            lane.handle_frame(bytes(frame))
+            native.handle_frame(bytes(frame))
 
 
 def idempotent(sequence: int, count: int = 2, epoch: int = 0) -> bytes:

@@ -11,7 +11,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lanes.fetch_broker import FetchBroker, decoded
+from native.fetch_broker import FetchBroker, decoded
 from oracle.fetch_scenarios import part, step
 
 from barnabas.cext.fetch.fetch import ParkedFetch

@@ -1,4 +1,4 @@
-"""A partition table with logs and a Fetch lane over it, without sockets."""
+"""A partition table with logs and a Fetch native handler over it, without sockets."""
 
 import time
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from oracle.fetch_scenarios import Runner, Step
 
-from barnabas.cext.fetch.fetch import FetchLane, ParkedFetch
+from barnabas.cext.fetch.fetch import FetchHandler, ParkedFetch
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.log.log_handle import LogHandle
 from barnabas.cext.log.segment import SegmentCache
@@ -46,7 +46,7 @@ class FetchBroker:
         for name, count in topics.items():
             self.add_topic(name, count)
         self.sessions = FetchSessions(slots, seed=12345)
-        self.lane = FetchLane(
+        self.native = FetchHandler(
             self.table,
             self.sessions,
             fetch_bytes_max=fetch_bytes_max,
@@ -78,14 +78,14 @@ class FetchBroker:
         self.logs[name, index].append(bytearray(batch), leader_epoch=epoch)
 
     def close(self) -> None:
-        self.lane.stop()
+        self.native.stop()
         self.table.close()
 
     def start(self, wanted: Step) -> tuple[int, bytes | ParkedFetch]:
         version = wanted["version"]
         body = self.runner.body(wanted)
         frame = encode_request(1, version, 7, "tests", body, framed=False)
-        return version, self.lane.handle_frame(frame)
+        return version, self.native.handle_frame(frame)
 
     def ask(self, wanted: Step) -> dict[str, Any]:
         """The answer in the form of the scenarios, after the wait it takes."""

@@ -27,8 +27,8 @@ def sealed(body: bytes, count: int, base: int, payload: bytes = b"opened by the 
 
 def verdict(broker, topic: str, batch: bytes, answer) -> tuple:
     """The partition's answer when `answer` did the job."""
-    parked = broker.lane.handle_frame(produce_frame([(topic, 0, batch)]))
-    job = broker.lane.decodes.next(0)
+    parked = broker.native.handle_frame(produce_frame([(topic, 0, batch)]))
+    job = broker.native.decodes.next(0)
     answer(job)
     told = partitions_of(produce_answer(parked.resume()))[0]
     named = [(row.batchIndex, row.batchIndexErrorMessage) for row in told.recordErrors]

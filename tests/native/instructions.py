@@ -1,7 +1,7 @@
 """Instructions a request costs on the network thread, by callgrind: noise does not move them.
 
-    python tests/lanes/instructions.py              the figures beside the recorded ones
-    python tests/lanes/instructions.py --record     writes instructions.json anew
+    python tests/native/instructions.py              the figures beside the recorded ones
+    python tests/native/instructions.py --record     writes instructions.json anew
 
 A broker with its defaults runs under valgrind; bench/loadgen.c sends from outside of it, one
 request at a time. Only what happens inside conn_event is counted, which is the whole of a request

@@ -1,7 +1,7 @@
 """Transactions that network threads begin, let grow and end: the same answers, records and markers
 as Python's, request by request; what is not plain goes to Python. Two brokers are told the same:
-one counts an append at once, so that its lane takes what it can, the other flushes, and is all
-Python.
+one counts an append at once, so that its native handler takes what it can, the other flushes, so
+that Python answers everything.
 """
 
 import random
@@ -9,18 +9,18 @@ import threading
 
 import pytest
 from compat.support import Wire, create_topic
-from transactions.lane_twins import (
+from transactions.native_twins import (
     PATIENCE_S,
     TOPICS,
     Writer,
     known,
-    lane_of,
     log_of,
+    native_of,
     records_of,
     side_by_side,
 )
 
-from barnabas.cext.coordinator.transactions import TransactionLane
+from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.transactions.coordinator import LOADING
 from barnabas.coordinator.transactions.transaction import State, Transaction
@@ -36,7 +36,7 @@ def test_answers_and_records_are_those_of_python(twins, version):
     told, served = [], []
     for broker in twins:
         writer = Writer(broker, name)
-        before = lane_of(broker).served
+        before = native_of(broker).served
         answers = []
         for committed in (True, False, True):
             for rows in (
@@ -53,7 +53,7 @@ def test_answers_and_records_are_those_of_python(twins, version):
         logs = [log_of(broker, *row) for row in (("b", 3), ("a", 7), ("ab", 39))]
         logs.append(log_of(broker, CONSUMER_OFFSETS, id_hash(writer.group) % 4))
         told.append((answers, records_of(broker, name), logs))
-        served.append(lane_of(broker).served - before)
+        served.append(native_of(broker).served - before)
         writer.wire.close()
     assert told[0] == told[1]
     assert served == [21, 0]
@@ -72,7 +72,7 @@ def test_random_conversations_are_told_the_same(twins, seed):
         for one in writers:
             one.topic = "a"
         answers = []
-        served = lane_of(broker).served
+        served = native_of(broker).served
         for _ in range(300):
             writer = writers[chance.random() < 0.2]
             writer.producer = writer._has()
@@ -114,7 +114,7 @@ def test_random_conversations_are_told_the_same(twins, seed):
         answers.append(writers[0].committed(stable=False))
         log = log_of(broker, CONSUMER_OFFSETS, id_hash(writers[0].group) % 4)
         told.append((answers, records_of(broker, name), log))
-        assert (lane_of(broker).served > served + 20) == (broker is twins[0])
+        assert (native_of(broker).served > served + 20) == (broker is twins[0])
         for writer in writers:
             writer.wire.close()
     assert told[0] == told[1]
@@ -126,7 +126,7 @@ def test_what_is_not_plain_goes_to_python(twins):
         writer = Writer(broker, "odd")
         plain = writer.add_frame([("a", [1])], 3)
         assert writer.ask(plain)
-        served = lane_of(broker).served
+        served = native_of(broker).served
         tagged = plain[:-1] + b"\1\x63\0"
         tagged = (len(tagged) - 4).to_bytes(4, "big") + tagged[4:]
         producer_id, epoch = writer.producer
@@ -144,9 +144,9 @@ def test_what_is_not_plain_goes_to_python(twins):
                 writer.offsets_frame(3, producer=(producer_id, epoch + 1)),
             )
         ]
-        assert lane_of(broker).served == served
+        assert native_of(broker).served == served
         answers.append(writer.add_several(4, ("odd", writer.producer, False, "a", [1, 5])))
-        assert lane_of(broker).served == served
+        assert native_of(broker).served == served
         told.append((answers, records_of(broker, "odd")))
         writer.wire.close()
     assert told[0] == told[1]
@@ -161,18 +161,18 @@ def test_an_id_of_many_partitions_stays_with_python(broker):
         assert writer.ask(writer.add_frame([(topic, range(30, 40))], 3))
     wanted = {(topic, index) for topic in TOPICS for index in range(40)}
     assert known(broker, "many").now.partitions == wanted
-    served = lane_of(broker).served
-    assert writer.ask(writer.offsets_frame(3)) and lane_of(broker).served == served + 1
+    served = native_of(broker).served
+    assert writer.ask(writer.offsets_frame(3)) and native_of(broker).served == served + 1
     for index in range(120, 129):  # 128 are the most
         create_topic(broker.bootstrap_servers, f"more-{index}", 1)
         assert writer.add(writer.producer, 0, topic=f"more-{index}") == [0]
     assert len(known(broker, "many").now.partitions) == 130
-    served = lane_of(broker).served
+    served = native_of(broker).served
     assert writer.add(writer.producer, 0, topic="more-119") == [3]
-    assert writer.end(writer.producer, True) == 0 and lane_of(broker).served == served
+    assert writer.end(writer.producer, True) == 0 and native_of(broker).served == served
     writer.settle()
     assert writer.add(writer.producer, 1, topic="a") == [0]
-    assert lane_of(broker).served == served + 1
+    assert native_of(broker).served == served + 1
     writer.wire.close()
 
 
@@ -180,7 +180,7 @@ def test_what_network_threads_did_is_loaded_again(broker):
     writer = Writer(broker, "again")
     assert writer.ask(writer.add_frame([("a", [3]), ("b", [1])], 3))
     assert writer.ask(writer.offsets_frame(3))
-    assert lane_of(broker).served == 2
+    assert native_of(broker).served == 2
     before = known(broker, "again").now
     assert len(before.partitions) == 3
     writer.wire.close()
@@ -196,7 +196,7 @@ def test_what_network_threads_did_is_loaded_again(broker):
 def test_batches_of_partitions_that_were_added_here_are_not_asked_for(broker):
     writer = Writer(broker, "expected")
     writer.topic = "a"
-    assert writer.ask(writer.add_frame([("a", [0])], 3)) and lane_of(broker).served == 1
+    assert writer.ask(writer.add_frame([("a", [0])], 3)) and native_of(broker).served == 1
     assert writer.produce(writer.producer, 0, settle=False)[0] == 0
     assert broker.node.bound.native.coordinators.verify.counters()["done"] == 0
     assert writer.produce(writer.producer, 0, partition=1, settle=False)[0] == 48
@@ -211,7 +211,7 @@ def test_a_transaction_that_runs_too_long_is_aborted(broker):
     writer = Writer(broker, "late", init=False)
     assert writer.init(timeout_ms=5000)[0] == 0
     writer.producer = writer._has()
-    assert writer.ask(writer.add_frame([("a", [0])], 3)) and lane_of(broker).served == 1
+    assert writer.ask(writer.add_frame([("a", [0])], 3)) and native_of(broker).served == 1
     transactions = broker.node.serving.coordinators.transactions
     assert transactions.abort_timed_out() == 0
     broker.clock.advance(ms=5001)
@@ -229,7 +229,7 @@ def test_an_end_from_a_connection_that_was_left_is_put_off(broker):
     assert old.ask(old.add_frame([("a", [0])], 3))
     assert old.end(old.producer, True) == 0
     old.settle()
-    assert new.ask(new.add_frame([("a", [0])], 3)) and lane_of(broker).served == 3
+    assert new.ask(new.add_frame([("a", [0])], 3)) and native_of(broker).served == 3
     assert old.end(old.producer, True, settle=False) == 51
     assert new.end(new.producer, True) == 0
     for one in (old, new):
@@ -241,7 +241,7 @@ def test_nobody_needs_to_look_at_offsets_meanwhile(broker):
     writer = Writer(broker, "unseen")
     writer.topic = "a"
     assert writer.commit_plainly(1) == [0]
-    lane, commits = lane_of(broker), broker.node.serving.coordinators.groups._lane
+    native, commits = native_of(broker), broker.node.serving.coordinators.groups._native
     count = 3 * ENTRIES_MAX
     for offset in range(count):
         for _ in range(20):  # Python's own ends take a while
@@ -252,7 +252,7 @@ def test_nobody_needs_to_look_at_offsets_meanwhile(broker):
             assert writer.commit_offsets(writer.producer, offset) == [0]
         assert writer.end(writer.producer, offset % 2 == 0) == 0
         assert commits.waiting <= 2 * ENTRIES_MAX
-    assert 2 * count - 40 < lane.served < 2 * count
+    assert 2 * count - 40 < native.served < 2 * count
     writer.settle()
     assert writer.committed() == (0, [(0, count - 6)])
     writer.wire.close()
@@ -268,11 +268,11 @@ def test_an_end_whose_markers_cannot_be_written_is_carried_out_by_python(broker,
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit_offsets(writer.producer, 7) == [0]
     assert writer.produce(writer.producer, 0, settle=False)[0] == 0
-    served = lane_of(broker).served
+    served = native_of(broker).served
     system = broker.node.system
     rule = system.fault("pwritev", "error", errno=28, path_contains=f"{topic}-")
     told = writer.end(writer.producer, committed, settle=False)
-    assert system.fired(rule) == 1 and lane_of(broker).served == served
+    assert system.fired(rule) == 1 and native_of(broker).served == served
     assert told == 51  # CONCURRENT_TRANSACTIONS: it is decided, and not complete
     assert writer.end(writer.producer, committed) == 0
     assert writer.state() == ("CompleteCommit" if committed else "CompleteAbort")
@@ -330,25 +330,25 @@ def test_offsets_of_many_producers_while_others_look(broker):
 
     side_by_side(produce, over)
     assert failures == [] and len(counts) == 6
-    assert lane_of(broker).served > sum(counts) > 100
+    assert native_of(broker).served > sum(counts) > 100
 
 
 def test_an_id_whose_partition_goes_is_not_served_here(broker):
     writer = Writer(broker, "gone")
     transactions = broker.node.serving.coordinators.transactions
-    assert lane_of(broker).count == 1
+    assert native_of(broker).count == 1
     transactions.unloaded(transactions.journal.partition_of("gone"))
-    assert lane_of(broker).count == 0
+    assert native_of(broker).count == 0
     assert writer.add(writer.producer, 0, topic="a") == [49]  # INVALID_PRODUCER_ID_MAPPING
-    assert lane_of(broker).served == 0
+    assert native_of(broker).served == 0
     writer.wire.close()
 
 
 def test_an_id_of_another_leader_epoch_goes_to_python(broker):
     writer = Writer(broker, "epochs")
     found = known(broker, "epochs")
-    lane_of(broker).put("epochs", found.partition, 99, found.now)
-    assert writer.add(writer.producer, 0, topic="a") == [0] and lane_of(broker).served == 0
+    native_of(broker).put("epochs", found.partition, 99, found.now)
+    assert writer.add(writer.producer, 0, topic="a") == [0] and native_of(broker).served == 0
     assert known(broker, "epochs").now.partitions == {("a", 0)}
     writer.wire.close()
 
@@ -357,28 +357,28 @@ def test_an_id_is_not_served_while_python_writes_a_step(broker):
     """Its record would be overtaken in the log."""
     writer = Writer(broker, "written")
     assert writer.add(writer.producer, 0, topic="a") == [0]
-    lane, found = lane_of(broker), known(broker, "written")
-    token = lane.begin("written", found.step)
-    served = lane.served
+    native, found = native_of(broker), known(broker, "written")
+    token = native.begin("written", found.step)
+    served = native.served
     assert writer.add(writer.producer, 1, topic="a", settle=False) == [51]
     assert writer.end(writer.producer, True, settle=False) == 51
-    assert lane.served == served and known(broker, "written").now == found.now
-    lane.finish("written", token)
-    assert writer.end(writer.producer, True, settle=False) == 0 and lane.served == served + 1
+    assert native.served == served and known(broker, "written").now == found.now
+    native.finish("written", token)
+    assert writer.end(writer.producer, True, settle=False) == 0 and native.served == served + 1
     writer.wire.close()
 
 
 def test_an_id_is_not_served_while_its_partition_loads(broker):
     """Records that follow may say otherwise."""
     writer = Writer(broker, "loads")
-    found, lane = known(broker, "loads"), lane_of(broker)
+    found, native = known(broker, "loads"), native_of(broker)
     rows = frozenset([("a", 0)])
     open_one = found.now._replace(state=State.ONGOING, partitions=rows)
-    lane.put("loads", found.partition, LOADING, open_one)
-    assert writer.add(writer.producer, 0, topic="a") == [0] and lane.served == 0
+    native.put("loads", found.partition, LOADING, open_one)
+    assert writer.add(writer.producer, 0, topic="a") == [0] and native.served == 0
     epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
-    assert lane.open(found.partition, epoch) == []
-    assert writer.add(writer.producer, 1, topic="a") == [0] and lane.served == 1
+    assert native.open(found.partition, epoch) == []
+    assert writer.add(writer.producer, 1, topic="a") == [0] and native.served == 1
     writer.wire.close()
 
 
@@ -416,14 +416,14 @@ def test_nothing_is_lost_while_others_look(broker):
     for one in lookers:
         one.join(PATIENCE_S)
     assert failures == []
-    assert lane_of(broker).served > 0
+    assert native_of(broker).served > 0
     writer.wire.close()
 
 
 @pytest.fixture
 def ids(broker):
     """A table of its own."""
-    table = TransactionLane(broker.node.loaded.table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
+    table = TransactionHandler(broker.node.loaded.table, TRANSACTION_STATE, CONSUMER_OFFSETS, None)
     rows = frozenset((f"t{i % 7}", i) for i in range(200))
     table.put("x", 3, 5, OPEN._replace(partitions=rows))
     return table

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lanes.fetch_broker import FetchBroker, decoded
+from native.fetch_broker import FetchBroker, decoded
 from oracle.fetch_scenarios import batch, part, step
 
 from barnabas.cext.fetch.fetch import ParkedFetch
@@ -75,7 +75,7 @@ def test_wait_ends_at_its_deadline_with_what_there_is(broker: FetchBroker) -> No
     _, frame = ended(waiting)
     assert 0.14 < time.monotonic() - began < 5
     assert record_bytes(frame) == [len(BATCH)]
-    assert broker.lane.counters["expired"] == 1
+    assert broker.native.counters["expired"] == 1
 
 
 def test_wait_ends_when_the_partition_is_removed(broker: FetchBroker) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lanes.fetch_broker import FetchBroker, decoded
+from native.fetch_broker import FetchBroker, decoded
 from oracle.fetch_scenarios import batch, part, step
 
 from barnabas.cext.fetch.fetch import ParkedFetch
@@ -29,7 +29,7 @@ def sizes(frame: bytes | None) -> list[int]:
 
 
 def test_cold_records_are_read_first_and_then_answered(broker: FetchBroker) -> None:
-    broker.lane.start(1)
+    broker.native.start(1)
     cold = broker.system.fault("is_cached", "error", errno=11, count=2)
     broker.system.fault("pread", "delay", delay_ms=100, count=20)
     waiting = broker.start(WANTED)[1]
@@ -39,19 +39,19 @@ def test_cold_records_are_read_first_and_then_answered(broker: FetchBroker) -> N
     assert sizes(waiting.wait()) == [len(BATCH)] * 2
     assert time.monotonic() - began >= 0.15  # both ranges, one after the other
     assert broker.system.fired(cold) == 2
-    assert broker.lane.counters["cold_waits"] == 1
-    assert broker.lane.counters["cold_bytes_read"] == 2 * len(BATCH)
+    assert broker.native.counters["cold_waits"] == 1
+    assert broker.native.counters["cold_bytes_read"] == 2 * len(BATCH)
 
 
 def test_cold_records_are_sent_as_they_are_when_nobody_can_read_them(broker: FetchBroker) -> None:
     broker.system.fault("is_cached", "error", errno=11, count=2)
     frame = broker.start(WANTED)[1]
     assert isinstance(frame, bytes) and sizes(frame) == [len(BATCH)] * 2
-    assert broker.lane.counters["cold_refused"] == 2
+    assert broker.native.counters["cold_refused"] == 2
 
 
 def test_cold_wait_at_its_deadline_is_answered_all_the_same(broker: FetchBroker) -> None:
-    broker.lane.start(1)
+    broker.native.start(1)
     broker.system.fault("is_cached", "error", errno=11, count=2)
     broker.system.fault("pread", "delay", delay_ms=100, count=20)
     waiting = broker.start(WANTED)[1]
@@ -60,25 +60,25 @@ def test_cold_wait_at_its_deadline_is_answered_all_the_same(broker: FetchBroker)
 
 
 def test_cold_wait_that_is_abandoned_is_read_to_nobody(broker: FetchBroker) -> None:
-    broker.lane.start(1)
+    broker.native.start(1)
     broker.system.fault("is_cached", "error", errno=11, count=2)
     broker.system.fault("pread", "delay", delay_ms=50, count=20)
     waiting = broker.start(WANTED)[1]
     assert isinstance(waiting, ParkedFetch)
     waiting.abandon()
-    broker.lane.stop()
-    assert broker.lane.counters["cold_bytes_read"] == 2 * len(BATCH)
+    broker.native.stop()
+    assert broker.native.counters["cold_bytes_read"] == 2 * len(BATCH)
 
 
 def test_cold_queue_has_an_end(tmp_path: Path) -> None:
     broker = FetchBroker(tmp_path, {"t": 8}, cold_depth_max=3)
     for index in range(8):
         broker.append("t", index, BATCH)
-    broker.lane.start(1)
+    broker.native.start(1)
     broker.system.fault("is_cached", "error", errno=11, count=8)
     broker.system.fault("pread", "delay", delay_ms=50, count=100)
     waiting = broker.start(step("s", topics=[("t", [part(index, 0) for index in range(8)])]))[1]
     assert isinstance(waiting, ParkedFetch)
-    assert broker.lane.counters["cold_refused"] >= 4
+    assert broker.native.counters["cold_refused"] >= 4
     assert sizes(waiting.wait()) == [len(BATCH)] * 8
     broker.close()

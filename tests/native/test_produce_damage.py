@@ -11,9 +11,9 @@ from barnabas.cext.produce.produce import MalformedProduce
 
 def answered(broker, frame: bytes) -> bool:
     try:
-        answer = broker.lane.handle_frame(frame)
+        answer = broker.native.handle_frame(frame)
         while answer is not None and not isinstance(answer, bytes):
-            job = broker.lane.decodes.next(0)
+            job = broker.native.decodes.next(0)
             if job is not None:
                 job.failed(87)
             answer = answer.resume(5)
@@ -70,7 +70,7 @@ def test_a_million_empty_partitions(broker):
     count = 1_000_000
     body = struct.pack(">hhihhhi", 0, 8, 7, -1, -1, 1, 1000) + struct.pack(">ih", 1, 6) + b"orders"
     frame = body + struct.pack(">i", count) + struct.pack(">ii", 0, 0) * count
-    answer = broker.lane.handle_frame(frame)
+    answer = broker.native.handle_frame(frame)
     assert len(answer) < 6 * len(frame)
     codes = produce_answer(answer, 8).responses[0].partitionResponses
     assert len(codes) == count

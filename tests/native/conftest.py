@@ -12,13 +12,13 @@ from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
-from barnabas.cext.produce.produce import ProduceLane
+from barnabas.cext.produce.produce import ProduceHandler
 
 
 @dataclass
 class Broker:
     table: PartitionTable
-    lane: ProduceLane
+    native: ProduceHandler
     system: SystemCalls
     directory: str
     cache: SegmentCache
@@ -51,9 +51,9 @@ class Broker:
 
     def send(self, parts, version: int = 9, wait: bool = True, **options):
         """Returns the ProduceResponse, None, or with wait=False a request that waits."""
-        answer = self.lane.handle_frame(wire.produce_frame(parts, version, **options))
+        answer = self.native.handle_frame(wire.produce_frame(parts, version, **options))
         while wait and answer is not None and not isinstance(answer, bytes):
-            job = self.lane.decodes.next(0)
+            job = self.native.decodes.next(0)
             if job is not None:
                 decode(job)
             answer = answer.resume(20)
@@ -81,7 +81,7 @@ def make_broker(tmp_path):
         directory = tmp_path / f"data{len(made)}"
         directory.mkdir()
         table.add_directory(str(directory), flush_threads=flush_threads)
-        made.append(Broker(table, ProduceLane(table), system, str(directory), SegmentCache()))
+        made.append(Broker(table, ProduceHandler(table), system, str(directory), SegmentCache()))
         return made[-1]
 
     yield make

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A lane for the reactor's tests: answers, parks, refuses and sends file slices on demand.
+"""A handler for the reactor's tests: answers, parks, refuses and sends file slices on demand.
 
     key 100  answers with its body             key 103  is silent
     key 101  parks for int32 ms; answers       key 104  sends it on to Python
@@ -21,7 +21,7 @@ from barnabas.cext.log.segment cimport (
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
-    LANE_CLOSE, LANE_DONE, LANE_PARKED, LANE_PYTHON, LANE_SILENT, Lane, LaneHandle, Parked, Request,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, HANDLER_PYTHON, HANDLER_SILENT, Handler, NativeHandler, Parked, Request,
     Response, response_add_slice, response_begin, response_end,
 )
 
@@ -60,11 +60,11 @@ cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexc
     cdef Cursor c = cursor_of(q.data + q.body_at, q.size_bytes - q.body_at)
     cdef State* state
     if q.api_key == 102:
-        return LANE_CLOSE
+        return HANDLER_CLOSE
     if q.api_key == 103:
-        return LANE_SILENT
+        return HANDLER_SILENT
     if q.api_key == 104:
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     if q.api_key == 101 or q.api_key == 106:
         state = <State*>malloc(sizeof(State))
         state.data = q.data
@@ -74,14 +74,14 @@ cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexc
         trial.last_connection = <int64_t>q.connection_id
         trial.last_thread = q.thread_index
         atomic_add_i64(&trial.parked, 1)
-        return LANE_PARKED
+        return HANDLER_PARKED
     response_begin(out, q.correlation_id, False)
     if q.api_key == 100:
         buffer_bytes(&out.bytes, c.p, cursor_left(&c))
     else:
         _slices(trial, &c, out)
     response_end(out)
-    return LANE_DONE
+    return HANDLER_DONE
 
 
 cdef void _slices(Trial* trial, Cursor* c, Response* out) noexcept nogil:
@@ -104,11 +104,11 @@ cdef int _resume(void* context, Request* q, Response* out, Parked* parked, bint 
     atomic_add_i64(&trial.parked, -1)
     free(state)
     if q.api_key == 106:
-        return LANE_PYTHON
+        return HANDLER_PYTHON
     response_begin(out, q.correlation_id, False)
     buffer_bytes(&out.bytes, "expired" if expired else "woken", 7 if expired else 5)
     response_end(out)
-    return LANE_DONE
+    return HANDLER_DONE
 
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
@@ -118,9 +118,9 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
     atomic_add_i64(&trial.abandoned, 1)
 
 
-cdef class TrialLane(LaneHandle):
+cdef class TrialHandler(NativeHandler):
     cdef Trial trial
-    cdef Lane own
+    cdef Handler own
 
     def __cinit__(self, SegmentCache cache=None, bytes directory=b""):
         memset(&self.trial, 0, sizeof(Trial))
@@ -132,7 +132,7 @@ cdef class TrialLane(LaneHandle):
         self.own.handle = _handle
         self.own.resume = _resume
         self.own.abandon = _abandon
-        self.lane = &self.own
+        self.handler = &self.own
 
     def __dealloc__(self):
         if self.trial.segment != NULL:

@@ -108,7 +108,7 @@ def test_os_durability_needs_no_fdatasync(make_broker):
     broker = make_broker("os")
     handle = broker.topic("orders")
     broker.system.count_calls()
-    assert isinstance(broker.lane.handle_frame(frame_of("orders")), bytes)
+    assert isinstance(broker.native.handle_frame(frame_of("orders")), bytes)
     assert handle.high_watermark == 3
     assert handle.commit(0)
     assert broker.system.calls("fdatasync") == 0

@@ -1,7 +1,7 @@
 """A request costs no more instructions on the network thread than were recorded.
 
 Times cannot guard a build machine that is busy; instructions can. Who makes a request dearer on
-purpose records anew (`python tests/lanes/instructions.py --record`) and says why in the commit.
+purpose records anew (`python tests/native/instructions.py --record`) and says why in the commit.
 """
 
 import json
@@ -43,7 +43,7 @@ def test_requests_cost_the_recorded_instructions():
     found = instructions.measured()
     assert recorded["instructions"].keys() == found.keys()
     assert outside(found, recorded["instructions"]) == {}, (
-        "if this is wanted: python tests/lanes/instructions.py --record, and say why"
+        "if this is wanted: python tests/native/instructions.py --record, and say why"
     )
     plain, beside = found["produce of 1 record"], found[instructions.BESIDE_PLUGINS]
     assert beside <= plain * (1 + PLUGINS_COST), "a topic without interceptors pays for plugins"
