@@ -28,7 +28,7 @@ class Reactor:
     def __init__(
         self,
         system: SystemCalls,
-        native handlers: Iterable[NativeHandler],
+        handlers: Iterable[NativeHandler],
         *,
         network_threads: int,
         flexible_from: Sequence[int],
