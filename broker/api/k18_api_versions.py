@@ -29,6 +29,11 @@ def handle(request: Struct, call: Call[VersionContext]) -> Struct:
     return _answer(0, call)
 
 
+def lasting(answer: Struct) -> int:
+    """An answer without an error lasts until a feature level changes."""
+    return 1 if answer.errorCode == 0 else 0
+
+
 def refuse(request: Struct, code: int, call: Call[VersionContext]) -> Struct:
     return _answer(code, call, everything=code in (0, UnsupportedVersion.code))
 

@@ -6,9 +6,12 @@ there yet. What a handler raises as a KafkaError becomes `refuse(request, code, 
 that says so for the whole request. Produce and Fetch have no `handle`: native handlers answer them
 on the network threads.
 
-`lasting(answer)`, where a module has it, says how many error codes an answer has when it may be
-given again to the same question until cluster state changes or a log goes offline, and 0 when it
-may not (cext/network/response_cache.pyx).
+`lasting(answer)`, where a module has it, returns how many error codes an answer has if it may be
+sent again for the same question until the cluster's state changes or a log goes offline, and 0 if
+it may not (cext/network/response_cache.pyx).
+
+The reactor finds native handlers in a table by key and version (cext/network/reactor.pyx); each
+handler declares its versions, which lie within those of this table (a test compares them).
 """
 
 from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.errors import InvalidUpdateVersion
@@ -77,6 +77,7 @@ class Features:
         self._lock = threading.Lock()
         self._levels: Mapping[str, int] = {}
         self.epoch = 0  # grows with every change
+        self.on_change: list[Callable[[], object]] = []
         tree.add_listener(self._session_changed)
         self._load()
 
@@ -170,6 +171,8 @@ class Features:
                     name, level, feature.version_max,
                 )  # fmt: skip
         self._levels, self.epoch = levels, 0 if version is None else version + 1
+        for changed in self.on_change:
+            changed()
 
     def _changed(self, _event: WatchEvent) -> None:
         self._load()

@@ -58,7 +58,7 @@ class CoordinatorHandlers(NamedTuple):
     verify: VerifyQueue
 
     @property
-    def in_order(self) -> list[Any]:
+    def all(self) -> list[Any]:
         """The handlers in the order in which the reactor asks them."""
         commits = [] if self.commits is None else [self.commits]
         return [self.transactions, *commits]

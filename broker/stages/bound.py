@@ -6,11 +6,12 @@ import os
 from functools import partial
 from typing import Any, NamedTuple
 
-from barnabas.api import k03_metadata
+from barnabas.api.response_cache import response_cache
+from barnabas.api.table import api_table
 from barnabas.cext.fetch.fetch import FetchHandler
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.network.reactor import LIMITS, Reactor
-from barnabas.cext.network.response_cache import KeptAnswers
+from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.cext.produce.produce import ProduceHandler
 from barnabas.config import BrokerConfig
 from barnabas.config.listeners import Listener
@@ -27,16 +28,16 @@ VERIFICATION = "transaction.partition.verification.enable"
 
 
 class NativeHandlers(NamedTuple):
-    """What answers requests on the network threads, in the order in which the reactor asks."""
+    """The handlers that answer requests on the network threads."""
 
     produce: ProduceHandler
     fetch: FetchHandler
-    response_cache: KeptAnswers
+    response_cache: ResponseCache
     coordinators: CoordinatorHandlers
 
     @property
-    def in_order(self) -> list[Any]:
-        return [self.produce, self.fetch, self.response_cache, *self.coordinators.in_order]
+    def all(self) -> list[Any]:
+        return [self.produce, self.fetch, self.response_cache, *self.coordinators.all]
 
 
 class Bound(NamedTuple):
@@ -89,7 +90,7 @@ def _native_handlers(loaded: Loaded, sessions: FetchSessions) -> NativeHandlers:
 
     dynamic.on_change.append(verification_changed)
     fetch = FetchHandler(loaded.table, sessions, fetch_bytes_max=config.integer("fetch.max.bytes"))
-    return NativeHandlers(produce, fetch, KeptAnswers(k03_metadata.KEY), coordinators)
+    return NativeHandlers(produce, fetch, response_cache(api_table()), coordinators)
 
 
 def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
@@ -102,7 +103,7 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
             flexible_from[row.key] = row.request_flexible_from
     reactor = Reactor(
         start.system,
-        native.in_order,
+        native.all,
         network_threads=network_threads(dynamic, start.config.is_set(THREADS)),
         flexible_from=flexible_from,
         limits={name: dynamic.integer(name) for name in LIMITS},

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.api import contexts, k10_find_coordinator
 from barnabas.api.dispatch import CloseConnection, Dispatcher
-from barnabas.api.kept import forgetting, keeper
+from barnabas.api.response_cache import forgetting, storing
 from barnabas.api.table import advertised_versions, api_table
 from barnabas.cext.network.request_queue import PendingRequest
-from barnabas.cext.network.response_cache import KeptAnswers
+from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.config import TopicConfig
 from barnabas.controller import config_changes
 from barnabas.controller.auto_creation import AutoTopicCreation
@@ -189,6 +189,7 @@ def _request_handlers(
     opened, start = node.before.before, node.before.before.before
     table = api_table()
     made = _contexts(node, administration, coordinators, advertised_versions(table))
+    administration.features.on_change.append(node.native.response_cache.forget)
     count = errors.count if start.metrics.is_open else None
     dispatcher = Dispatcher({type(context): context for context in made}, table, count)
     dynamic = opened.dynamic
@@ -312,10 +313,13 @@ def _random_below(limit: int) -> int:
     return int.from_bytes(os.urandom(8), "big") % limit
 
 
-def _answering(dispatcher: Dispatcher, kept: KeptAnswers, bad_requests: BadRequests) -> Answer:
+def _answering(dispatcher: Dispatcher, cache: ResponseCache, bad_requests: BadRequests) -> Answer:
+    cached = frozenset(key for key, _first, _last in cache.apis)
+
     def answer(pending: PendingRequest) -> bytes | None:
+        store = storing(cache, pending) if pending.api_key in cached else None
         try:
-            frame = dispatcher.answer(pending, keeper(kept, pending))
+            frame = dispatcher.answer(pending, store)
             return ANSWERED_LATER if frame is None else frame
         except CloseConnection as error:
             bad_requests.add(*pending.peer, str(error))

@@ -80,7 +80,7 @@ from barnabas.cext.memory.mutex cimport (
 from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_hash_within, secret_init
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.handler cimport (
-    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, Handler, handler_of, handler_parks, NativeHandler, Parked, Request,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_parks, NativeHandler, Parked, Request,
     request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -114,7 +114,6 @@ cdef struct Shard:
     int64_t served
 
 cdef struct Core:
-    Handler handler
     Table* table
     TransactionCore* transactions
     Ended* ended
@@ -372,11 +371,6 @@ cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* s
 
 # -------------------------------------------------------------------------------- the handler
 
-cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
-    if api_key == KEY_TXN_OFFSET_COMMIT:
-        return 0 <= api_version <= TXN_VERSION_LAST
-    return api_key == KEY_OFFSET_COMMIT and VERSION_FIRST <= api_version <= VERSION_LAST
-
 cdef State* _state(const Request* r, const Partition* p, int64_t required) noexcept nogil:
     cdef State* state = <State*>calloc(1, sizeof(State))
     if state != NULL:
@@ -531,8 +525,10 @@ cdef class OffsetCommitHandler(NativeHandler):
             pthread_mutex_init(&self.core.shards[i].lock, NULL)
             leases_init(&self.core.shards[i].leases)
             buffer_init(&self.core.shards[i].batch)
-        self.core.handler = handler_of(self.core, _takes, _handle, _resume, _abandon)
-        self.handler = &self.core.handler
+        self.declare(
+            ((KEY_OFFSET_COMMIT, VERSION_FIRST, VERSION_LAST),
+             (KEY_TXN_OFFSET_COMMIT, 0, TXN_VERSION_LAST)),
+            self.core, _handle, _resume, _abandon)
         self.owner = table
 
     def __init__(self, table, topic, ended, *, metadata_bytes_max, timeout_ms, transactions=None):

@@ -12,7 +12,7 @@ from barnabas.cext.coordinator.transaction_state cimport Txn, TxnRows
 from barnabas.cext.memory.int64_map cimport Int64Map
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.secret_hash cimport Secret
-from barnabas.cext.network.handler cimport Handler, NativeHandler
+from barnabas.cext.network.handler cimport NativeHandler
 from barnabas.cext.partition.partitions cimport Partition, Table
 
 cdef enum:
@@ -28,7 +28,6 @@ cdef struct Shard:
     Buffer batch
 
 cdef struct TransactionCore:
-    Handler handler
     Table* table
     Ended* ended
     Shard shards[SHARDS]

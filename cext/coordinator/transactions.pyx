@@ -74,7 +74,7 @@ from barnabas.cext.memory.mutex cimport (
 from barnabas.cext.memory.secret_hash cimport secret_hash, secret_init
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.handler cimport (
-    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_abandons_nothing, handler_of, handler_resumes_nothing,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_abandons_nothing, handler_resumes_nothing,
     Parked, Request, request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -540,13 +540,6 @@ cdef int _answer(Request* r, Response* out, const Asked* asked) noexcept nogil:
     response_end(out)
     return HANDLER_DONE
 
-cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
-    if api_key == KEY_ADD_PARTITIONS:
-        return 0 <= api_version <= ADD_PARTITIONS_LAST
-    if api_key == KEY_END:
-        return 0 <= api_version <= END_LAST
-    return api_key == KEY_ADD_OFFSETS and 0 <= api_version <= ADD_OFFSETS_LAST
-
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
     cdef TransactionCore* core = <TransactionCore*>context
     cdef Asked asked
@@ -714,9 +707,10 @@ cdef class TransactionHandler(NativeHandler):
             buffer_init(&shard.rows.names)
             buffer_init(&shard.value)
             buffer_init(&shard.batch)
-        self.core.handler = handler_of(
-            self.core, _takes, _handle, handler_resumes_nothing, handler_abandons_nothing)
-        self.handler = &self.core.handler
+        self.declare(
+            ((KEY_ADD_PARTITIONS, 0, ADD_PARTITIONS_LAST), (KEY_ADD_OFFSETS, 0, ADD_OFFSETS_LAST),
+             (KEY_END, 0, END_LAST)),
+            self.core, _handle, handler_resumes_nothing, handler_abandons_nothing)
         self.owner = table
 
     def __init__(self, table, topic, offsets_topic, ended):

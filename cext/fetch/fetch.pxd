@@ -6,7 +6,7 @@ from barnabas.cext.fetch.interception cimport RewriteQueue, Rewrites
 from barnabas.cext.fetch.request cimport FetchRequest
 from barnabas.cext.fetch.sessions cimport SessionCache, SessionUse
 from barnabas.cext.memory.waker cimport Waker
-from barnabas.cext.network.handler cimport Handler, NativeHandler, Response
+from barnabas.cext.network.handler cimport NativeHandler, Response
 from barnabas.cext.partition.partitions cimport Table, Watch
 
 cdef struct FetchCore:
@@ -32,7 +32,6 @@ cdef struct FetchWait:          # a request in work; what Parked.state points at
 
 cdef class FetchHandler(NativeHandler):
     cdef FetchCore core
-    cdef Handler functions
     cdef object table_owner
     cdef object sessions_owner
     cdef readonly RewriteQueue rewrites

@@ -69,7 +69,7 @@ from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
-    HANDLER_CLOSE, HANDLER_DONE, handler_of, HANDLER_PARKED, handler_parks, Parked, Request, request_error,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, Parked, Request, request_error,
     Response, response_free, response_init,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -502,8 +502,8 @@ cdef int look_or_wait(FetchCore* core, FetchWait* w, const Request* request, Res
 
 # ---- the native handler
 
-cdef bint native_takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
-    return api_key == FETCH_KEY and FETCH_VERSION_MIN <= api_version <= FETCH_VERSION_MAX
+cdef inline bint _serves(const Request* r) noexcept nogil:
+    return r.api_key == FETCH_KEY and FETCH_VERSION_MIN <= r.api_version <= FETCH_VERSION_MAX
 
 cdef int native_handle(void* context, Request* request, Response* out, Parked* parked) noexcept nogil:
     cdef FetchCore* core = <FetchCore*>context
@@ -661,9 +661,9 @@ cdef class FetchHandler(NativeHandler):
         self.table_owner, self.sessions_owner, self.threads = table, sessions, []
         self.rewrites = RewriteQueue(REWRITES_MAX)
         self.core.rewrites = self.rewrites.serve(table)
-        self.functions = handler_of(
-            &self.core, native_takes, native_handle, native_resume, native_abandon)
-        self.handler = &self.functions
+        self.declare(
+            ((FETCH_KEY, FETCH_VERSION_MIN, FETCH_VERSION_MAX),),
+            &self.core, native_handle, native_resume, native_abandon)
         self.owner = (table, sessions)
 
     def __init__(self, *_args, **_named):
@@ -742,7 +742,7 @@ cdef class FetchHandler(NativeHandler):
         waiting.request.received_ns = system.monotonic_ns(system)
         response_init(&out)
         status = read_header(&waiting.request)
-        if status < 0 or not native_takes(NULL, waiting.request.api_key, waiting.request.api_version):
+        if status < 0 or not _serves(&waiting.request):
             raise MalformedMessage("not a Fetch request of a version this handler takes")
         with nogil:
             status = native_handle(&self.core, &waiting.request, &out, &waiting.parked)

@@ -565,16 +565,16 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
 cdef Handler* _handler_for(Network* n, Request* q) noexcept nogil:
     """Returns the native handler of the request; NULL: Python answers or sees it first (gate)."""
     cdef int64_t gate = atomic_load_i64(&n.gate[(q.api_key >> 6) & 1])
-    q.gated = gate != 0 and 0 <= q.api_key < GATE_KEYS and (gate >> (q.api_key & 63)) & 1
+    q.gated = gate != 0 and 0 <= q.api_key < API_KEYS_MAX and (gate >> (q.api_key & 63)) & 1
     return NULL if q.gated else _native_of(n, q)
 
 
 cdef Handler* _native_of(Network* n, const Request* q) noexcept nogil:
-    cdef int i
-    for i in range(n.handler_count):
-        if n.handlers[i].takes(n.handlers[i].context, q.api_key, q.api_version):
-            return n.handlers[i]
-    return NULL
+    cdef const Route* route
+    if not 0 <= q.api_key < API_KEYS_MAX:
+        return NULL
+    route = &n.routes[q.api_key]
+    return route.handler if route.version_min <= q.api_version <= route.version_max else NULL
 
 
 cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_bytes,

@@ -63,40 +63,34 @@ cdef inline int handler_parks(
     parked.unfinished = unfinished
     return HANDLER_PARKED
 
+ctypedef int (*HandleRequest)(
+    void* context, Request* request, Response* out, Parked* parked) noexcept nogil
+# As HandleRequest; PARKED: it waits again. `expired`: the deadline has passed, answer now.
+ctypedef int (*ResumeRequest)(
+    void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil
+# The connection closed while the request waited: drop the state.
+ctypedef void (*AbandonRequest)(void* context, Parked* parked) noexcept nogil
+
 cdef struct Handler:
     void* context
-    bint (*takes)(void* context, int16_t api_key, int16_t api_version) noexcept nogil
-    int (*handle)(void* context, Request* request, Response* out, Parked* parked) noexcept nogil
-    # As handle; PARKED: again. `expired`: the deadline has passed, answer now.
-    int (*resume)(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil
-    # The connection went while parked: drop the state.
-    void (*abandon)(void* context, Parked* parked) noexcept nogil
-
-cdef inline Handler handler_of(
-    void* context,
-    bint (*takes)(void*, int16_t, int16_t) noexcept nogil,
-    int (*handle)(void*, Request*, Response*, Parked*) noexcept nogil,
-    int (*resume)(void*, Request*, Response*, Parked*, bint) noexcept nogil,
-    void (*abandon)(void*, Parked*) noexcept nogil,
-) noexcept nogil:
-    cdef Handler handler
-    handler.context = context
-    handler.takes, handler.handle = takes, handle
-    handler.resume, handler.abandon = resume, abandon
-    return handler
-
-# Of a handler that never parks.
-cdef inline int handler_resumes_nothing(void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil:
-    return HANDLER_CLOSE
-
-cdef inline void handler_abandons_nothing(void* context, Parked* parked) noexcept nogil:
-    pass
+    HandleRequest handle
+    ResumeRequest resume
+    AbandonRequest abandon
 
 cdef class NativeHandler:
-    """Python's carrier of a native handler (Handler) from the module that makes it to the reactor."""
-    cdef Handler* handler
+    """Python's carrier of a native handler from the module that makes it to the reactor."""
+    cdef Handler handler        # its context is NULL until declare()
+    cdef readonly tuple apis    # of (API key, first version, last version)
     cdef object owner           # kept alive while the reactor runs
+    cdef void declare(
+        self, tuple apis, void* context, HandleRequest handle, ResumeRequest resume,
+        AbandonRequest abandon)
     cdef void bind(self, Waker* waker)   # called once by the reactor before its threads start
+
+# The functions of a handler whose requests never wait.
+cdef int handler_resumes_nothing(
+    void* context, Request* request, Response* out, Parked* parked, bint expired) noexcept nogil
+cdef void handler_abandons_nothing(void* context, Parked* parked) noexcept nogil
 
 cdef enum:
     ERROR_CODES_MAX = 160       # beyond Kafka's highest

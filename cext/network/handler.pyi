@@ -1,2 +1,4 @@
 class NativeHandler:
     """Carries a native handler from the module that makes it to the Reactor; made by that module only."""
+
+    apis: tuple[tuple[int, int, int], ...]  # (API key, first version, last version) it answers

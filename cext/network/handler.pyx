@@ -1,6 +1,6 @@
-"""Python's carrier of a native handler: each derives from NativeHandler and fills `handler`.
+"""Python's carrier of a native handler: each derives from NativeHandler and calls declare().
 
-Next on the data path: cext/network/reactor.pyx calls the native handlers.
+Next on the data path: cext/network/reactor.pyx puts the native handlers into its table.
 """
 from barnabas.cext.memory.waker cimport Waker
 
@@ -8,8 +8,27 @@ from barnabas.cext.memory.waker cimport Waker
 cdef class NativeHandler:
 
     def __cinit__(self, *_args, **_named):
-        self.handler = NULL
+        self.handler.context = NULL
+        self.apis = ()
         self.owner = None
+
+    cdef void declare(
+        self, tuple apis, void* context, HandleRequest handle, ResumeRequest resume,
+        AbandonRequest abandon,
+    ):
+        """Declares which APIs these functions answer: (API key, first version, last version) each."""
+        self.apis = apis
+        self.handler.context = context
+        self.handler.handle, self.handler.resume, self.handler.abandon = handle, resume, abandon
 
     cdef void bind(self, Waker* waker):
         """Gives the handler its waker; a handler whose requests never wait ignores it."""
+
+
+cdef int handler_resumes_nothing(
+    void* context, Request* request, Response* out, Parked* parked, bint expired,
+) noexcept nogil:
+    return HANDLER_CLOSE
+
+cdef void handler_abandons_nothing(void* context, Parked* parked) noexcept nogil:
+    pass

@@ -16,7 +16,6 @@ from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t
 cdef enum:
     LISTENERS_MAX = 16
     THREADS_MAX = 1000
-    HANDLERS_MAX = 8
     SCRATCH_BYTES = 262144      # one receive buffer for all connections of a thread
     STAGE_BYTES = 65536         # small file pieces are read here before they are sent
     SPARE_SCRATCH_MAX = 8
@@ -24,7 +23,7 @@ cdef enum:
     EVENTS_MAX = 1024           # protocol errors that wait for Python's logger
     EVENT_PEERS_MAX = 1024      # peers remembered for "one line a second"
     ADDRESS_BUCKETS = 1024
-    GATE_KEYS = 128             # API keys that fit into Network.gate
+    API_KEYS_MAX = 128          # API keys that fit into Network.gate and Network.routes
     LARGE_BUFFER_BYTES = 1048576    # request buffers above this leave a reserve for smaller ones
 
 cdef enum:                      # index into Network.limits
@@ -263,6 +262,12 @@ cdef struct Listener:
     int64_t closed_since_ns     # the acceptor's: 0 while it accepts
     int64_t blocked_ns          # how long it did not accept
 
+cdef struct Route:              # the native handler of one API key
+    Handler* handler            # NULL: Python answers
+    int16_t version_min
+    int16_t version_max
+
+
 cdef struct Network:
     System* system
     int64_t limits[LIMIT_COUNT]             # atomic
@@ -277,8 +282,7 @@ cdef struct Network:
     int64_t overdraft_id                    # atomic: the one connection that may exceed the budget
     pthread_mutex_t budget_lock             # a growing buffer compares and takes under it
     int64_t refused[WHY_COUNT]              # atomic: by the acceptor
-    Handler* handlers[HANDLERS_MAX]
-    int32_t handler_count
+    Route routes[API_KEYS_MAX]  # by API key
     int16_t* flexible_from
     int32_t key_count
     NetThread* threads[THREADS_MAX]         # written once, never moved

@@ -309,8 +309,6 @@ cdef class Reactor:
         self._names = []
         self._threads = []
         self._lock = threading.Lock()
-        if len(self._handlers) > HANDLERS_MAX:
-            raise ValueError(f"{len(self._handlers)} handlers, {HANDLERS_MAX} at most")
         self._network = network_new(&system.table)
         if self._network == NULL:
             raise MemoryError("no memory or descriptors for the network")
@@ -324,11 +322,22 @@ cdef class Reactor:
             self._set(name, value)
         self._take_versions(list(flexible_from))
         for handler in self._handlers:
-            if handler.handler == NULL:
-                raise ValueError(f"{handler!r} has no handler in it")
-            self._network.handlers[self._network.handler_count] = handler.handler
-            self._network.handler_count += 1
+            self._route(handler)
             handler.bind(&self._network.waker)
+
+    cdef int _route(self, NativeHandler handler) except -1:
+        """Puts a handler into the table by which requests find it."""
+        cdef Route* route
+        if handler.handler.context == NULL:
+            raise ValueError(f"{handler!r} has no handler in it")
+        for key, first, last in handler.apis:
+            if not 0 <= key < API_KEYS_MAX:
+                raise ValueError(f"API key {key} is not within 0-{API_KEYS_MAX - 1}")
+            route = &self._network.routes[<int>key]
+            if route.handler != NULL:
+                raise ValueError(f"two native handlers answer API key {key}")
+            route.handler, route.version_min, route.version_max = &handler.handler, first, last
+        return 0
 
     cdef int _take_versions(self, list flexible_from) except -1:
         cdef int i
@@ -367,8 +376,8 @@ cdef class Reactor:
         cdef int64_t gate[2]
         gate[0] = gate[1] = 0
         for key in keys:
-            if not 0 <= key < GATE_KEYS:
-                raise ValueError(f"API key {key} is not within 0-{GATE_KEYS - 1}")
+            if not 0 <= key < API_KEYS_MAX:
+                raise ValueError(f"API key {key} is not within 0-{API_KEYS_MAX - 1}")
             gate[<int>key >> 6] |= <int64_t>1 << (<int>key & 63)
         atomic_store_i64(&self._network.gate[0], gate[0])
         atomic_store_i64(&self._network.gate[1], gate[1])

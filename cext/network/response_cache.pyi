@@ -1,29 +1,29 @@
 from barnabas.cext.network.handler import NativeHandler
 
-class KeptAnswers(NativeHandler):
-    """The response cache of one API key of one broker: a native handler for Reactor."""
-    def __init__(self, api_key: int) -> None: ...
-    @property
-    def api_key(self) -> int: ...
+class ResponseCache(NativeHandler):
+    """The response cache of one broker: a native handler for Reactor. `apis` are those whose answers
+    it may hold: (API key, first version, last version) each."""
+    def __init__(self, apis: tuple[tuple[int, int, int], ...]) -> None: ...
     @property
     def generation(self) -> int:
-        """To be read before what an answer is made of."""
+        """The current generation. Read it before the state that the answer describes."""
     @property
     def served(self) -> int:
-        """How many requests were answered from here."""
+        """The number of requests that the cache answered."""
     @property
     def held_bytes(self) -> int: ...
     def forget(self) -> None:
-        """What answers are made of has changed."""
-    def keep(
+        """Invalidates all answers, because the state that they describe has changed."""
+    def store(
         self,
         *,
         generation: int,
         listener_index: int,
+        api_key: int,
         api_version: int,
         question: bytes,
         frame: bytes,
         good_codes: int,
     ) -> bool:
-        """The framed answer to `question` (the request's body), made in that generation and without
-        an error. False when it is not kept: overtaken, or too large."""
+        """Stores the framed answer to `question` (the request's body), made in that generation and
+        without an error. Returns False if it is overtaken or too large."""

@@ -1,16 +1,17 @@
 """The response cache: network threads send answers of Python again for the same question.
 
 A question is a request without its header: API key, version, listener and the bytes of the body.
-Many clients send the same question repeatedly (Metadata of their topics); Python answers only the
-first one after a change. A change of the cluster (`forget`) or a log that goes offline moves the
-generation, and an answer is valid in its own generation only. Python reads the generation before it
-reads any state, so the cache rejects an answer that a change has overtaken.
+Many clients send the same question repeatedly (ApiVersions at each connect, Metadata of their
+topics); Python answers only the first one after a change. A change of the cluster or of a feature
+level (`forget`) or a log that goes offline moves the generation, and an answer is valid in its own
+generation only. Python reads the generation before it reads any state, so the cache rejects an
+answer that a change has overtaken.
 
     slots       SLOTS answers, each in the slot of its question's hash; a newer answer replaces it
     limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; BYTES_MAX in all, beyond which all are dropped
 
 The cache decodes no request: a new question goes to Python unread.
-Next: broker/api/k03_metadata.py decides which answers to cache, barnabas.node stores them here.
+Next: `lasting` of an API's module decides which answers to cache, broker/api/response_cache.py stores them.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -25,7 +26,7 @@ from barnabas.cext.memory.mutex cimport (
 )
 from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_init
 from barnabas.cext.network.handler cimport (
-    HANDLER_DONE, HANDLER_PYTHON, Handler, handler_abandons_nothing, handler_of, handler_resumes_nothing, NativeHandler,
+    HANDLER_DONE, HANDLER_PYTHON, handler_abandons_nothing, handler_resumes_nothing, NativeHandler,
     Parked, Request, Response, response_end,
 )
 
@@ -39,31 +40,31 @@ cdef enum:
 cdef struct Answer:             # the question's bytes and then the answer's follow it
     int64_t generation
     int32_t listener_index
+    int16_t api_key
     int16_t api_version
     int64_t question_bytes
     int64_t answer_bytes
     int64_t good_codes          # how many error codes it has, all of them 0
 
-cdef struct Kept:
+cdef struct Cache:
     pthread_mutex_t lock        # of the slots and the two sums below
     Answer* slots[SLOTS]
     int64_t held_bytes
     int64_t served
     int64_t forgotten           # atomic
-    int16_t api_key
     Secret secret
 
 
-cdef int64_t _generation(Kept* k) noexcept nogil:
+cdef int64_t _generation(Cache* k) noexcept nogil:
     # Neither count goes back, so the sum is the same only while both are.
     return atomic_load_i64(&k.forgotten) + offline_marks()
 
 
-cdef int64_t _slot(Kept* k, const uint8_t* question, int64_t size_bytes) noexcept nogil:
+cdef int64_t _slot(Cache* k, const uint8_t* question, int64_t size_bytes) noexcept nogil:
     return secret_hash(&k.secret, question, size_bytes) & (SLOTS - 1)
 
 
-cdef void _drop(Kept* k, int64_t slot) noexcept nogil:
+cdef void _drop(Cache* k, int64_t slot) noexcept nogil:
     cdef Answer* a = k.slots[slot]
     if a != NULL:
         k.held_bytes -= a.question_bytes + a.answer_bytes
@@ -71,19 +72,15 @@ cdef void _drop(Kept* k, int64_t slot) noexcept nogil:
         free(a)
 
 
-cdef void _drop_all(Kept* k) noexcept nogil:
+cdef void _drop_all(Cache* k) noexcept nogil:
     cdef int64_t slot
     if k.held_bytes:
         for slot in range(SLOTS):
             _drop(k, slot)
 
 
-cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
-    return api_key == (<Kept*>context).api_key
-
-
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
-    cdef Kept* k = <Kept*>context
+    cdef Cache* k = <Cache*>context
     cdef const uint8_t* question = r.data + r.body_at
     cdef int64_t size_bytes = r.size_bytes - r.body_at
     cdef int64_t slot
@@ -94,7 +91,8 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     slot = _slot(k, question, size_bytes)
     pthread_mutex_lock(&k.lock)
     a = k.slots[slot]
-    if a != NULL and a.generation == _generation(k) and a.api_version == r.api_version \
+    if a != NULL and a.generation == _generation(k) and a.api_key == r.api_key \
+            and a.api_version == r.api_version \
             and a.listener_index == r.listener_index and a.question_bytes == size_bytes \
             and memcmp(<uint8_t*>(a + 1), question, size_bytes) == 0:
         buffer_i32(&out.bytes, 0)
@@ -109,30 +107,24 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     return outcome
 
 
-cdef class KeptAnswers(NativeHandler):
-    """The response cache of one API key of one broker."""
-    cdef Kept core
-    cdef Handler functions
+cdef class ResponseCache(NativeHandler):
+    """The response cache of one broker. `apis` are those whose answers it may hold: (API key, first
+    version, last version) each."""
+    cdef Cache core
 
-    def __cinit__(self, int api_key):
-        memset(&self.core, 0, sizeof(Kept))
+    def __cinit__(self, tuple apis not None):
+        memset(&self.core, 0, sizeof(Cache))
         pthread_mutex_init(&self.core.lock, NULL)
-        self.core.api_key = <int16_t>api_key
         secret_init(&self.core.secret)      # else clients could push each other's answers out
-        self.functions = handler_of(
-            &self.core, _takes, _handle, handler_resumes_nothing, handler_abandons_nothing)
-        self.handler = &self.functions
+        self.declare(
+            apis, &self.core, _handle, handler_resumes_nothing, handler_abandons_nothing)
 
-    def __init__(self, int api_key):
+    def __init__(self, apis):
         pass
 
     def __dealloc__(self):
         _drop_all(&self.core)
         pthread_mutex_destroy(&self.core.lock)
-
-    @property
-    def api_key(self) -> int:
-        return self.core.api_key
 
     @property
     def generation(self) -> int:
@@ -156,8 +148,8 @@ cdef class KeptAnswers(NativeHandler):
             _drop_all(&self.core)
             pthread_mutex_unlock(&self.core.lock)
 
-    def keep(
-        self, *, int64_t generation, int32_t listener_index, int16_t api_version,
+    def store(
+        self, *, int64_t generation, int32_t listener_index, int16_t api_key, int16_t api_version,
         bytes question not None, bytes frame not None, int64_t good_codes,
     ) -> bool:
         """Stores the framed answer to `question` (the request's body), made in that generation and
@@ -167,7 +159,7 @@ cdef class KeptAnswers(NativeHandler):
         cdef const uint8_t* frame_at = <const uint8_t*><const char*>frame
         cdef Answer* a
         cdef int64_t slot
-        cdef bint kept = False
+        cdef bint stored = False
         if answer_bytes < 0:
             raise ValueError(f"{len(frame)} bytes are no frame of an answer")
         if size_bytes > QUESTION_BYTES_MAX or answer_bytes > ANSWER_BYTES_MAX:
@@ -175,7 +167,8 @@ cdef class KeptAnswers(NativeHandler):
         a = <Answer*>malloc(sizeof(Answer) + size_bytes + answer_bytes)
         if a == NULL:
             return False
-        a.generation, a.listener_index, a.api_version = generation, listener_index, api_version
+        a.generation, a.listener_index = generation, listener_index
+        a.api_key, a.api_version = api_key, api_version
         a.question_bytes, a.answer_bytes, a.good_codes = size_bytes, answer_bytes, good_codes
         memcpy(<uint8_t*>(a + 1), question_at, size_bytes)
         memcpy(<uint8_t*>(a + 1) + size_bytes, frame_at + FRAME_HEAD_BYTES, answer_bytes)
@@ -188,8 +181,8 @@ cdef class KeptAnswers(NativeHandler):
                     _drop_all(&self.core)
                 self.core.slots[slot] = a
                 self.core.held_bytes += size_bytes + answer_bytes
-                kept = True
+                stored = True
             pthread_mutex_unlock(&self.core.lock)
-            if not kept:
+            if not stored:
                 free(a)
-        return kept
+        return stored

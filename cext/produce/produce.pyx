@@ -72,7 +72,7 @@ from barnabas.cext.memory.job_queue cimport Jobs
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.handler cimport (
-    HANDLER_CLOSE, HANDLER_DONE, handler_of, HANDLER_PARKED, handler_parks, HANDLER_SILENT, Handler, NativeHandler, Parked,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PARKED, handler_parks, HANDLER_SILENT, NativeHandler, Parked,
     Request, request_error, Response, response_begin, response_end, response_free, response_init,
 )
 from barnabas.cext.partition.partitions cimport (
@@ -117,7 +117,6 @@ cdef enum:
     CODEC_ZSTD = 4
 
 cdef struct Core:                  # what one handler shares between its threads
-    Handler handler
     Table* table
     Jobs* jobs
     Jobs* verify                    # NULL: nobody coordinates transactions here
@@ -487,9 +486,6 @@ cdef int _go_on(Core* core, Request* request, Response* out, Parked* parked, Sta
         return _finish(core, out, state)
     return handler_parks(parked, state, deadline_ns)
 
-cdef bint _takes(void* context, int16_t api_key, int16_t api_version) noexcept nogil:
-    return api_key == KEY_PRODUCE and VERSION_FIRST <= api_version <= VERSION_LAST
-
 cdef bint _ask(Core* core, const Request* request, Walk* w, VerifyWork** asked, int16_t* refuse_all) noexcept nogil:
     """Adds a question for each transactional batch whose partition does not have its transaction.
     All batches of a request have one producer. Returns False if memory ran out."""
@@ -651,8 +647,8 @@ cdef class ProduceHandler(NativeHandler):
         core.verifies = 1
         for i in range(SCRATCHES):
             inflated_init(&core.scratch[i])
-        core.handler = handler_of(core, _takes, _handle, _resume, _abandon)
-        self.handler = &core.handler
+        self.declare(
+            ((KEY_PRODUCE, VERSION_FIRST, VERSION_LAST),), core, _handle, _resume, _abandon)
         self.decodes = queue
         self.owner = (table, queue, verify, transactions)
 
@@ -674,8 +670,8 @@ cdef class ProduceHandler(NativeHandler):
     def __dealloc__(self):
         cdef Core* core
         cdef int i
-        if self.handler != NULL:
-            core = <Core*>self.handler.context
+        core = <Core*>self.handler.context
+        if core != NULL:
             for i in range(SCRATCHES):
                 inflated_free(&core.scratch[i])
             free(core)
@@ -753,7 +749,7 @@ cdef class ParkedProduce:
                 cursor_take(&c, <int64_t>cursor_uvarint(&c, 5))
                 if c.bad:
                     break
-        if c.bad or not _takes(NULL, r.api_key, r.api_version):
+        if c.bad or r.api_key != KEY_PRODUCE or not VERSION_FIRST <= r.api_version <= VERSION_LAST:
             raise MalformedProduce("not the header of a Produce request that this handler takes")
         r.body_at = c.p - r.data
         r.thread_index = LOCAL_THREAD

@@ -51,10 +51,6 @@ cdef uint32_t _sum(Request* q) noexcept nogil:
     return total
 
 
-cdef bint _takes(void* context, int16_t key, int16_t version) noexcept nogil:
-    return 100 <= key <= 106
-
-
 cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexcept nogil:
     cdef Trial* trial = <Trial*>context
     cdef Cursor c = cursor_of(q.data + q.body_at, q.size_bytes - q.body_at)
@@ -120,19 +116,15 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 
 cdef class TrialHandler(NativeHandler):
     cdef Trial trial
-    cdef Handler own
 
     def __cinit__(self, SegmentCache cache=None, bytes directory=b""):
         memset(&self.trial, 0, sizeof(Trial))
         self.owner = cache
         if cache is not None:
             self.trial.segment = segment_new(cache.pool, PyBytes_AS_STRING(directory), 0)
-        self.own.context = &self.trial
-        self.own.takes = _takes
-        self.own.handle = _handle
-        self.own.resume = _resume
-        self.own.abandon = _abandon
-        self.handler = &self.own
+        self.declare(
+            tuple((key, 0, 32767) for key in range(100, 107)),
+            &self.trial, _handle, _resume, _abandon)
 
     def __dealloc__(self):
         if self.trial.segment != NULL:

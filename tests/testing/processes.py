@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+from barnabas.storage.log_dirs import LOCK
+
 ASK_VERSIONS = struct.pack(">ihhihb", 11, 18, 0, 1, 1, ord("x"))
 
 
@@ -26,12 +28,29 @@ def descriptors():
 
 
 def scratch_directories():
+    """The directories of this process's brokers, and those that no process holds any more. A test
+    beside this one may run a broker of its own: its directory is left out."""
+    elsewhere = _locked_elsewhere()
     return {
         os.path.join(parent, name)
         for parent in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"))
         for name in os.listdir(parent)
-        if name.startswith("barnabas-")
+        if name.startswith("barnabas-") and _lock_inode(os.path.join(parent, name)) not in elsewhere
     }
+
+
+def _lock_inode(directory):
+    try:
+        return os.stat(os.path.join(directory, LOCK)).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _locked_elsewhere():
+    """The inodes of files that other processes have locked: /proc/locks names process and file."""
+    with open("/proc/locks") as table:
+        rows = [line.split() for line in table if " FLOCK " in line and "->" not in line]
+    return {int(row[5].split(":")[2]) for row in rows if int(row[4]) != os.getpid()}
 
 
 def held():

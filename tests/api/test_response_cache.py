@@ -1,4 +1,4 @@
-"""Metadata that was asked before comes from the network threads, and never says what has passed."""
+"""The response cache: network threads repeat answers of Metadata and ApiVersions while valid."""
 
 import itertools
 import threading
@@ -11,12 +11,15 @@ from api.admin_calls import BROKER, SET, admin_on
 from compat.support import Wire
 
 from barnabas.api.k03_metadata import VERSIONS
+from barnabas.controller.features import SAFE_DOWNGRADE, FeatureUpdate
 from barnabas.metadata import znodes
 from barnabas.wire import request
 
 LEADER_NOT_AVAILABLE = 5
 REQUEST_TIMED_OUT = 7
 METADATA = 3
+API_VERSIONS = 18
+INVALID_REQUEST = 42
 
 
 @pytest.fixture
@@ -177,15 +180,16 @@ def test_error_codes_are_counted_alike(tmp_path):
 
 def test_an_answer_that_a_change_overtakes_is_not_kept(admin):
     held, generation = kept(admin), kept(admin).generation
-    given = {"listener_index": 0, "api_version": 9, "question": b"q", "good_codes": 1}
-    assert held.keep(generation=generation, frame=b"12345678answer", **given)
+    given = {"listener_index": 0, "api_key": METADATA, "api_version": 9, "good_codes": 1}
+    given["question"] = b"q"
+    assert held.store(generation=generation, frame=b"12345678answer", **given)
     assert held.held_bytes > 0
     held.forget()
     assert held.held_bytes == 0
-    assert not held.keep(generation=generation, frame=b"12345678answer", **given)
+    assert not held.store(generation=generation, frame=b"12345678answer", **given)
     assert held.held_bytes == 0
     with pytest.raises(ValueError, match="7 bytes"):
-        held.keep(generation=held.generation, frame=b"1234567", **given)
+        held.store(generation=held.generation, frame=b"1234567", **given)
 
 
 def test_memory_of_kept_answers_is_bounded(admin):
@@ -193,12 +197,44 @@ def test_memory_of_kept_answers_is_bounded(admin):
     frame = bytes(8 + 200_000)
     for number in range(300):
         question = b"%d" % number
-        given = {"listener_index": 0, "api_version": 9, "question": question, "good_codes": 1}
+        given = {"listener_index": 0, "api_key": METADATA, "api_version": 9, "good_codes": 1}
+        given["question"] = question
         # The broker that owns this cache may forget its answers at any moment.
-        assert any(held.keep(generation=held.generation, frame=frame, **given) for _ in range(10))
+        assert any(held.store(generation=held.generation, frame=frame, **given) for _ in range(10))
         assert held.held_bytes <= 8 << 20
     given["question"] = bytes(65537)
-    assert not held.keep(generation=held.generation, frame=frame, **given)
+    assert not held.store(generation=held.generation, frame=frame, **given)
     given["question"] = b"large"
-    assert not held.keep(generation=held.generation, frame=bytes(8 + 262_145), **given)
+    assert not held.store(generation=held.generation, frame=bytes(8 + 262_145), **given)
     ask_twice(admin, "one")
+
+
+def api_versions(admin, version=4, name="test"):
+    named = {"clientSoftwareName": name, "clientSoftwareVersion": "1.0"} if version >= 3 else {}
+    return admin.call(API_VERSIONS, version, **named)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_f16_api_versions_is_answered_from_the_cache_and_in_python_only_once(admin, version):
+    first, served = api_versions(admin, version), kept(admin).served
+    assert api_versions(admin, version) == first and kept(admin).served == served + 1
+    assert first.errorCode == 0 and {row.apiKey for row in first.apiKeys} >= {0, 1, 3, 18}
+
+
+def test_api_versions_with_an_error_is_not_stored(admin):
+    served = kept(admin).served
+    for _ in range(3):
+        answer = api_versions(admin, name="no name!")
+        assert (answer.errorCode, answer.apiKeys) == (INVALID_REQUEST, [])
+    assert kept(admin).served == served
+
+
+def test_another_feature_level_changes_the_stored_api_versions(admin):
+    def level():
+        rows = api_versions(admin).finalizedFeatures
+        return {row.name: row.maxVersionLevel for row in rows}.get("group.version", 0)
+
+    assert (level(), level()) == (1, 1)
+    features = admin.broker.node.serving.administration.features
+    features.update([FeatureUpdate("group.version", 0, SAFE_DOWNGRADE)])
+    assert (level(), level()) == (0, 0)
