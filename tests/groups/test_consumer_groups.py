@@ -15,7 +15,7 @@ from oracle.consumer_rig import (
 from oracle.group_rig import GROUP
 
 from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat
-from barnabas.coordinator.groups.consumer_writes import RETRY_MS
+from barnabas.coordinator.groups.group_writes import RETRY_MS
 from barnabas.errors import CoordinatorNotAvailable, KafkaError, NonEmptyGroup
 from barnabas.hooks import hookimpl
 

@@ -8,6 +8,8 @@ from compat.support import Wire, create_topic, produce_batch
 from share.share_member import TOPIC_RESOURCE, ShareMember, configure
 
 from barnabas import Broker
+from barnabas.coordinator.groups.group_writes import RETRY_MS
+from barnabas.errors import CoordinatorNotAvailable, UnknownMemberId
 from barnabas.wire import request
 
 pytestmark = pytest.mark.takes(seconds=23)
@@ -420,3 +422,35 @@ def test_the_state_of_a_deleted_topic_goes_and_a_group_can_be_deleted(tmp_path):
         assert member.leave() == 0
         assert member.call(42, 2, groupsNames=["g"]).results[0].errorCode == 0
         assert state.keys() == [] and member.call(16, 5).groups == []
+
+
+def test_a_last_member_whose_leaving_was_not_written_stays_away_after_a_restart(
+    tmp_path, monkeypatch
+):
+    failed = []
+    with broker_with(tmp_path / "data") as broker:
+        filled(broker)
+        member = member_of(broker)
+        groups = broker.node.serving.coordinators.groups
+        append = groups.append
+
+        def fails_twice(partition, entries, done, **options):
+            if len(failed) == 2:
+                append(partition, entries, done, **options)
+                return
+            failed.append(len(entries))
+            done(CoordinatorNotAvailable())
+
+        writes = broker.node.serving.coordinators.share().groups._writes
+        monkeypatch.setattr(writes, "_append", fails_twice)
+        # The first answer is COORDINATOR_NOT_AVAILABLE; the member, asking again, is gone already.
+        assert member.leave() == UnknownMemberId.code
+        # The whole group was tried at once, and failed too; it is written after RETRY_MS.
+        assert len(failed) == 2
+        group = broker.node.serving.coordinators.share().groups.groups["g"]
+        assert group.behind and not group.members
+        broker.clock.advance(seconds=RETRY_MS / 1000)
+        assert until(lambda: not group.behind)
+    with broker_with(tmp_path / "data") as broker:
+        group = until(lambda: broker.node.serving.coordinators.share().groups.groups.get("g"))
+        assert group.state == "Empty"

@@ -6,6 +6,6 @@ coordinator.py (which puts them together and is what handlers call).
 
 Groups of the consumer protocol (KIP-848): consumer_member.py and consumer_group.py (their state),
 topic_views.py and target_assignment.py (who is to read what), consumer_heartbeats.py (what happens
-in a heartbeat), consumer_regexes.py, consumer_records.py, consumer_writes.py; classic_members.py
+in a heartbeat), consumer_regexes.py, consumer_records.py, group_writes.py; classic_members.py
 and migration.py, where both protocols meet.
 """

@@ -12,18 +12,17 @@ else STABLE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE, Leases
 from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
+from barnabas.coordinator.groups.group_writes import Told
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
 from barnabas.coordinator.groups.topic_views import NO_TOPICS_HASH, TopicViews
-from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
+from barnabas.errors import FencedInstanceId, UnknownMemberId
 
 ASSIGNING, RECONCILING = "Assigning", "Reconciling"
-
-Told = Callable[[KafkaError | None], object]
 
 
 class Resolved(NamedTuple):
@@ -109,6 +108,10 @@ class ConsumerGroup:
         self.unwritten_regexes: set[str] = set()
 
     # -- state ----------------------------------------------------------------------------------
+
+    def all_written(self) -> None:
+        self.unwritten.clear()
+        self.unwritten_regexes.clear()
 
     def revoke_leases(self) -> None:
         """Revokes all leases, before the group or its offsets are deleted or moved."""

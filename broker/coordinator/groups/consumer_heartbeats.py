@@ -3,7 +3,7 @@
 Everything happens in heartbeats. One may bring a new member or a new subscription: then the group's
 epoch goes up, and the same heartbeat computes a new target assignment. After each heartbeat its
 member makes a step towards its target (consumer_member.py) and receives its present partitions when
-they are durable (consumer_writes.py). A heartbeat that is refused changes nothing.
+they are durable (group_writes.py). A heartbeat that is refused changes nothing.
 
 A group gets a new assignment once in its assignment interval: a member that joins soon after
 another waits for the next assignment, and is at the last epoch without partitions until then.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.coordinator.groups import consumer_records as records
 from barnabas.coordinator.groups.consumer_change import Change
-from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Told
+from barnabas.coordinator.groups.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer_member import (
     JOIN,
     LEAVE,
@@ -38,8 +38,8 @@ from barnabas.coordinator.groups.consumer_member import (
     reconciled,
 )
 from barnabas.coordinator.groups.consumer_regexes import Regexes
-from barnabas.coordinator.groups.consumer_writes import ConsumerWrites
 from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.group_writes import GroupWrites, Told
 from barnabas.coordinator.groups.migration import Migration
 from barnabas.coordinator.groups.target_assignment import Assign, Assignment, new_target
 from barnabas.coordinator.groups.topic_views import TopicViews
@@ -160,7 +160,7 @@ class ConsumerHeartbeats:
         self.settings = around.settings
         self._timers = coordinator.timers
         partition_of = coordinator.journal.partition_of
-        self.writes = ConsumerWrites(coordinator.append, partition_of, self.after)
+        self.writes = GroupWrites(coordinator.append, partition_of, self.after, records.whole_group)
         self.regexes = Regexes(self, around.run)
         self.migration = Migration(self)
         self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a connection

@@ -324,7 +324,7 @@ class GroupCoordinator:
         self, group: Group, partition: int, entries: Sequence[Entry], done: Done
     ) -> None:
         """Appends entries with the tombstones of a group, which stays known until the caller drops
-        it. Until `done` a consumer group does not catch up: see consumer_writes.py."""
+        it. Until `done` a consumer group does not catch up: see group_writes.py."""
         if group.group_type == "classic":
             self.append(partition, entries, done)
             return

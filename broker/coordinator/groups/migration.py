@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups import consumer_records as records
 from barnabas.coordinator.groups.classic_group import EMPTY, STABLE, ClassicGroup, Member
-from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Told
+from barnabas.coordinator.groups.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer_member import ClassicPart, ConsumerMember, with_epoch
 from barnabas.coordinator.groups.consumer_protocol import (
     MalformedSubscription,
@@ -24,6 +24,7 @@ from barnabas.coordinator.groups.consumer_protocol import (
     subscription_of,
 )
 from barnabas.coordinator.groups.group_records import Entry, group_entry
+from barnabas.coordinator.groups.group_writes import Told
 from barnabas.errors import GroupIdNotFound
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from typing import Any
 
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.group_writes import Told
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment
 from barnabas.coordinator.share.waiting import Timer
 from barnabas.wire.internal import CONSUMER_OFFSETS, RecordType, read_key, record_type
@@ -78,10 +79,22 @@ class ShareGroup:
     initializing: bool = False
     must_assign: bool = False  # something was initialized that no target has
     assigns_later: Timer | None = None
+    # Its writes (groups/group_writes.py).
+    dead: bool = False
+    in_flight: list[Any] = field(default_factory=list)
+    fresh: bool = False
+    behind: bool = False
+    catches_up_later: Timer | None = None
+    deletions: int = 0
+    held: list[Told] = field(default_factory=list)
+    unwritten: set[str] = field(default_factory=set)  # members that left, maybe not in the log
 
     @property
     def state(self) -> str:
         return STABLE if self.members else EMPTY
+
+    def all_written(self) -> None:
+        self.unwritten.clear()
 
     def subscribed(self) -> set[str]:
         return {name for member in self.members.values() for name in member.topics}
@@ -173,8 +186,24 @@ def member_tombstones(group_id: str, member_id: str) -> list[Entry]:
     return [_entry(NAMES[at], None, **key) for at in (4, 3, 0)]
 
 
-def group_tombstones(group_id: str) -> list[Entry]:
-    return [_entry(NAMES[at], None, groupId=group_id) for at in (2, 5, 1)]
+def group_tombstones(group: ShareGroup) -> list[Entry]:
+    """The tombstones of a group without members, and of members that the log may still hold."""
+    entries = [row for gone in group.unwritten for row in member_tombstones(group.group_id, gone)]
+    return entries + [_entry(NAMES[at], None, groupId=group.group_id) for at in (2, 5, 1)]
+
+
+def whole_group(group: ShareGroup) -> list[Entry]:
+    """All records of a group, for a log that is behind it."""
+    group_id = group.group_id
+    entries = [group_entry(group)]
+    for member_id in group.unwritten - group.members.keys():
+        entries += member_tombstones(group_id, member_id)
+    entries += [member_entry(group_id, member) for member in group.members.values()]
+    entries += [target_entry(group_id, name, target) for name, target in group.targets.items()]
+    entries.append(targets_entry(group))
+    entries += [current_entry(group_id, member) for member in group.members.values()]
+    entries.append(states_entry(group, {}))
+    return entries
 
 
 def _rows(name: str, path: str, assignment: Assignment) -> list[object]:

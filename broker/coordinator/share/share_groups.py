@@ -3,7 +3,9 @@
 They are among the other groups of the group coordinator, under its lock and in its journal. A
 member's first heartbeat, or one with other topics, first initializes the state of the topics'
 partitions (share_state.py), then computes a new assignment; its answer comes when all that is
-durable. A heartbeat that changes nothing is answered at once and costs no timer. A member gets its
+durable. A heartbeat that changes nothing is answered at
+once, or with the writes before it, and costs no timer. A change that cannot be written is written
+again with the whole group (groups/group_writes.py). A member gets its
 partitions as soon as they are assigned: no other member has to revoke them, because a partition may
 have several readers.
 
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_records import Entry
+from barnabas.coordinator.groups.group_writes import GroupWrites
 from barnabas.coordinator.groups.target_assignment import (
     NOTHING,
     Assign,
@@ -40,7 +43,7 @@ from barnabas.coordinator.share.share_state import (
     ShareState,
     together,
 )
-from barnabas.coordinator.share.waiting import Timers
+from barnabas.coordinator.share.waiting import Timer, Timers
 from barnabas.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -115,6 +118,9 @@ class ShareGroups:
         self._rebalanced = rebalanced
         self._views: TopicViews | None = None
         self.groups: dict[str, ShareGroup] = {}
+        self._writes = GroupWrites(
+            coordinator.append, coordinator.journal.partition_of, self._after, records.whole_group
+        )
         self._by_partition: dict[int, set[str]] = {}
 
     @property
@@ -164,18 +170,15 @@ class ShareGroups:
             group.must_assign = False
             self._rebalanced()
             entries.append(records.group_entry(group))
-        if group.epoch > group.assignment_epoch and not self._assigns_later(group, partition):
+        if group.epoch > group.assignment_epoch and not self._assigns_later(group):
             entries += self._assign_anew(group)
         told = self._told(group, member, asked, entries)
         self._extend_session(group, member)
-        if not entries:
-            answer(told)
-            return
 
         def done(error: KafkaError | None) -> None:
             answer(told if error is None else HeartbeatResult(error, asked.member_id))
 
-        self._coordinator.append(partition, entries, done)
+        self._writes.write(group, entries, done)
 
     def _group_for(self, group_id: str, partition: int, create: bool) -> ShareGroup:
         found = self.groups.get(group_id)
@@ -256,7 +259,7 @@ class ShareGroups:
         entries.append(records.targets_entry(group))
         return entries
 
-    def _assigns_later(self, group: ShareGroup, partition: int) -> bool:
+    def _assigns_later(self, group: ShareGroup) -> bool:
         """Whether it is too early for another assignment, which a timer makes then: members that
         join one after the other share an assignment."""
         if group.assignment_epoch == 0:
@@ -266,12 +269,10 @@ class ShareGroups:
         if since_ms < 0 or wait_ms <= 0:
             return False
         if group.assigns_later is None:
-            group.assigns_later = self._timers.after(
-                wait_ms, lambda: self._assign_due(group, partition)
-            )
+            group.assigns_later = self._timers.after(wait_ms, lambda: self._assign_due(group))
         return True
 
-    def _assign_due(self, group: ShareGroup, partition: int) -> None:
+    def _assign_due(self, group: ShareGroup) -> None:
         """Makes a new assignment; members get it with their next heartbeats."""
         with self._coordinator.lock:
             group.assigns_later = None
@@ -283,7 +284,7 @@ class ShareGroups:
                 entries = self._assign_anew(group)
             except UnknownServerError:
                 return  # it was logged; the next heartbeat tries again, and answers its member
-            self._coordinator.append(partition, entries, _logged(group.group_id))
+            self._writes.write(group, entries, _logged(group.group_id))
 
     def _told(
         self, group: ShareGroup, member: ShareMember, asked: Heartbeat, entries: list[Entry]
@@ -304,6 +305,13 @@ class ShareGroups:
             self._settings(group.group_id).heartbeat_ms,
             target if anew else None,
         )
+
+    def _after(self, delay_ms: int, call: Callable[[], object]) -> Timer:
+        def locked() -> None:
+            with self._coordinator.lock:
+                call()
+
+        return self._timers.after(delay_ms, locked)
 
     # -- states of partitions -------------------------------------------------------------------
 
@@ -345,7 +353,7 @@ class ShareGroups:
                 elif self.groups.get(group_id) is group:
                     self._add_states(group, missing)
                     entry = records.states_entry(group, {})
-                    self._coordinator.append(partition, [entry], _logged(group_id))
+                    self._writes.write(group, [entry], _logged(group_id))
                 try:
                     self._coordinator.check(group_id)
                     self._beat(group_id, partition, asked, answer, is_again=True)
@@ -364,7 +372,7 @@ class ShareGroups:
                     told(refused)
 
         entries = [records.group_entry(group), records.states_entry(group, missing)]
-        self._coordinator.append(partition, entries, begun)
+        self._writes.write(group, entries, begun)
 
     def _add_states(self, group: ShareGroup, made: Mapping[bytes, StateTopic]) -> None:
         for topic_id, topic in made.items():
@@ -383,11 +391,12 @@ class ShareGroups:
         def done(error: KafkaError | None) -> None:
             answer(HeartbeatResult(error, asked.member_id, LEAVE_EPOCH))
 
-        self._remove(group, partition, member, done)
+        self._remove(group, member, done)
 
-    def _remove(self, group: ShareGroup, partition: int, member: ShareMember, done: Done) -> None:
+    def _remove(self, group: ShareGroup, member: ShareMember, done: Done) -> None:
         """Removes a member, and releases the records that it had acquired."""
         del group.members[member.member_id]
+        group.unwritten.add(member.member_id)
         group.targets.pop(member.member_id, None)
         self._stop_session(member)
         group.epoch += 1
@@ -395,7 +404,7 @@ class ShareGroups:
         group.metadata_hash = self.topics().hash_of(group.subscribed())
         entries = records.member_tombstones(group.group_id, member.member_id)
         entries.append(records.group_entry(group))
-        self._coordinator.append(partition, entries, done)
+        self._writes.write(group, entries, done)
         self._sessions.end(group.group_id, member.member_id)
         self._partitions.release(group.group_id, member.member_id)
 
@@ -426,8 +435,7 @@ class ShareGroups:
                 self._set_timer(group, member, left_ms)
                 return
             log.info("member %s of share group %s is silent", member.member_id, group.group_id)
-            partition = self._coordinator.journal.partition_of(group.group_id)
-            self._remove(group, partition, member, _logged(group.group_id))
+            self._remove(group, member, _logged(group.group_id))
 
     # -- administration -------------------------------------------------------------------------
 
@@ -481,9 +489,11 @@ class ShareGroups:
                 if error is not None or group.members:
                     answer(error or NonEmptyGroup())
                     return
-                self._coordinator.append(partition, records.group_tombstones(group_id), gone)
+                group.deletions += 1
+                self._coordinator.append(partition, records.group_tombstones(group), gone)
 
         def gone(error: KafkaError | None) -> None:
+            group.deletions -= 1
             if error is None and self.groups.get(group_id) is group and not group.members:
                 self._drop(group_id, partition)
                 self._partitions.drop(keys)
@@ -513,16 +523,18 @@ class ShareGroups:
         lock."""
         group.epoch += 1
         entries = [records.group_entry(group), records.states_entry(group, {})]
-        partition = self._coordinator.check(group.group_id)
-        self._coordinator.append(partition, entries, done)
+        self._coordinator.check(group.group_id)
+        self._writes.write(group, entries, done)
 
     def _drop(self, group_id: str, partition: int) -> None:
         group = self.groups.pop(group_id, None)
         self._by_partition.get(partition, set()).discard(group_id)
         if group is None:
             return
-        if group.assigns_later is not None:
-            group.assigns_later.cancel()
+        group.dead = True
+        for timer in (group.assigns_later, group.catches_up_later):
+            if timer is not None:
+                timer.cancel()
         for member in group.members.values():
             self._stop_session(member)
 

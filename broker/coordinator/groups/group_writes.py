@@ -1,4 +1,4 @@
-"""The writes of consumer groups, and the requests that are answered when they are durable.
+"""Writes of consumer and share groups, and the requests that are answered when they are durable.
 
 A group changes in memory first and is written then, so that the next request goes on from there
 without waiting for the disk. A request is answered only when the log has the state that its answer
@@ -14,16 +14,15 @@ repeat a failed write.) Next: coordinator/journal.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Told
-from barnabas.coordinator.groups.consumer_records import whole_group
 from barnabas.coordinator.groups.group_records import Entry
 from barnabas.errors import KafkaError
 
 PART_BYTES_MAX = 128 << 10  # of one append; a larger change goes in several, the group's row first
 RETRY_MS = 500  # as Kafka's CoordinatorTimerImpl
 
+Told = Callable[[KafkaError | None], object]
 Append = Callable[[int, Sequence[Entry], Told], None]
 After = Callable[[int, Callable[[], object]], Any]  # milliseconds, a call under the lock: a timer
 
@@ -40,15 +39,43 @@ class _Flight:
         self.told: list[Told] = []
 
 
-class ConsumerWrites:
-    """Writes consumer groups to the journal. Callers hold the coordinator's lock."""
+class WrittenGroup(Protocol):
+    """The fields of a group that belong to its writes."""
 
-    def __init__(self, append: Append, partition_of: Callable[[str], int], after: After) -> None:
+    group_id: str
+    dead: bool  # another object, or none, has its name now
+    in_flight: list[Any]  # writes that wait for the journal
+    fresh: bool  # the log may hold records of an earlier group under its name
+    behind: bool  # a write failed: the log has less than the memory
+    catches_up_later: Any  # the timer of the next write of the whole group
+    deletions: int  # tombstones of the group that wait for the journal
+    held: list[Told]  # callbacks that wait until the log has caught up
+
+    def all_written(self) -> None:
+        """Called when the log has every change of the group."""
+
+
+G = TypeVar("G", bound=WrittenGroup)
+
+
+class GroupWrites(Generic[G]):
+    """Writes groups of one type to the journal. Callers hold the coordinator's lock.
+
+    `whole` returns all records of a group, with tombstones of what the log may still hold."""
+
+    def __init__(
+        self,
+        append: Append,
+        partition_of: Callable[[str], int],
+        after: After,
+        whole: Callable[[G], list[Entry]],
+    ) -> None:
         self._append = append
         self._partition_of = partition_of
         self._after = after
+        self._whole = whole
 
-    def write(self, group: ConsumerGroup, entries: Sequence[Entry], told: Told | None) -> None:
+    def write(self, group: G, entries: Sequence[Entry], told: Told | None) -> None:
         """Writes entries; calls `told` when these, and all entries before them, are durable or have
         failed. Without entries: when the group's present state is durable."""
         whole = group.behind
@@ -60,7 +87,7 @@ class ConsumerWrites:
             else:
                 told(None)
             return
-        parts = list(_parts(whole_group(group) if whole else entries))
+        parts = list(_parts(self._whole(group) if whole else entries))
         flight = _Flight(whole, len(parts))
         if told is not None:
             flight.told.append(told)
@@ -76,7 +103,7 @@ class ConsumerWrites:
         for part in parts:
             self._append(partition, part, done)
 
-    def _finished(self, group: ConsumerGroup, flight: _Flight) -> None:
+    def _finished(self, group: G, flight: _Flight) -> None:
         group.in_flight.remove(flight)
         if flight.error is not None:
             group.behind = True
@@ -97,15 +124,14 @@ class ConsumerWrites:
                 held, group.held = group.held, []
                 _tell(held, None)
             if not group.in_flight and not group.behind:
-                group.unwritten.clear()
-                group.unwritten_regexes.clear()
+                group.all_written()
             _tell(flight.told, None)
 
-    def _catch_up(self, group: ConsumerGroup) -> None:
+    def _catch_up(self, group: G) -> None:
         if not any(flight.whole for flight in group.in_flight):
             self.write(group, (), None)
 
-    def _catch_up_later(self, group: ConsumerGroup) -> None:
+    def _catch_up_later(self, group: G) -> None:
         """One timer a group. A write that another request causes meanwhile may come first."""
 
         def due() -> None:
