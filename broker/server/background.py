@@ -1,8 +1,9 @@
 """Periodic tasks: each runs on its own thread, with its own period, until the stop.
 
-A task that raises is logged and runs again after its period. `add` returns a function that starts
-the task at once. A thread reads the period before each wait, so that a changed setting counts from
-the next round on. Time is the broker's clock: when that is moved, tasks that are due run at once.
+An exception of a task is logged, and the task runs again after its period. `add` returns a function
+that runs the task at once. A thread reads the period before each wait, so that a changed setting
+counts from the next run on. The broker's clock decides: when a test moves it, the tasks that became
+due run at once.
 """
 
 import logging
@@ -38,8 +39,9 @@ class Background:
         period_ms: Callable[[], float],
         first_ms: float | None = None,
     ) -> Callable[[], None]:
-        """Starts a task, whose first run is after `first_ms`; returns a function that runs it at
-        once."""
+        """Starts a thread `name` that runs `task` every `period_ms()` milliseconds, for the first
+        time after `first_ms` (default: one period). Returns a function that makes the thread run
+        the task at once."""
         alarm = self._clock.alarm()
 
         def due_in(wait_ms: float) -> float:
@@ -66,8 +68,8 @@ class Background:
         return alarm.ring
 
     def settle(self, timeout_s: float) -> bool:
-        """Waits until every task that is due by the clock has run; False when that takes too
-        long."""
+        """Waits until every task that is due by the broker's clock has run. Returns False when this
+        takes longer than `timeout_s` seconds."""
 
         def nothing_due() -> bool:
             now_ns = self._clock.monotonic_ns()
@@ -77,7 +79,7 @@ class Background:
             return self._ran.wait_for(nothing_due, timeout_s)
 
     def stop(self) -> None:
-        """Returns when no task runs any more."""
+        """Ends the threads; returns when no task runs any more."""
         self._stopping = True
         for ring in self._rings:
             ring()

@@ -1,7 +1,7 @@
-"""The time of one broker: wall clock for timestamps, monotonic clock for waiting.
+"""The clocks of one broker: the wall clock for timestamps, the monotonic clock for waiting.
 
 Both come from the broker's system-call table, so that cext and Python agree on the time, also when
-it is moved. Python code waits with an Alarm, which sees a moved clock at once; the waits of
+a test moves it. Python code waits with an Alarm, which sees a moved clock at once; the waits of
 threading would continue by the machine's clock.
 """
 
@@ -15,7 +15,8 @@ from barnabas.cext.memory.sys import SystemCalls
 
 
 class Clock:
-    """`on_move` is called after each move, on the thread that moved the clock."""
+    """The clocks of one broker. The functions in `on_move` run after each move, on the thread that
+    moved the clock."""
 
     def __init__(self, system: SystemCalls) -> None:
         self._system = system
@@ -36,7 +37,8 @@ class Clock:
         return made
 
     def move(self, ms: int) -> None:
-        """Moves both clocks forward, and wakes the waits that are due."""
+        """Moves both clocks forward by `ms` milliseconds, and wakes the waits that are due. Raises
+        ValueError for a negative `ms`."""
         if ms < 0:
             raise ValueError("time does not go back; move_wall sets the wall clock back")
         self._system.move_wall_clock(ms)
@@ -44,7 +46,8 @@ class Clock:
         self._tell()
 
     def move_wall(self, ms: int) -> None:
-        """Sets the wall clock alone, forward or back, as an administrator does."""
+        """Moves only the wall clock by `ms` milliseconds, forward or back, as an administrator
+        does."""
         self._system.move_wall_clock(ms)
         self._tell()
 
@@ -76,7 +79,8 @@ class Alarm:
             self._changed.notify_all()
 
     def wait_until(self, due_ns: float) -> bool:
-        """Waits; True when it was rung, False when the monotonic clock has reached `due_ns`."""
+        """Waits for a ring or for the monotonic time `due_ns`. Returns True after a ring, False
+        when the time has come."""
         with self._changed:
             while not self._rung:
                 left_s = (due_ns - self._clock.monotonic_ns()) / 1e9

@@ -3,7 +3,7 @@
 For such a batch a network thread delays the request and queues a job; the decode threads decompress
 with the packages of `barnabas.wire.compression`, which release the GIL while they work. Each piece
 goes to cext (`decode.pyx`), which checks its records and does not keep them: a decompressed batch
-is never whole in memory, unless it must be compressed again.
+is whole in memory only when it must be compressed again or passes interceptors.
 """
 
 import logging
@@ -25,8 +25,8 @@ Intercept = Callable[[DecodeJob, bytes], object]
 
 
 def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
-    """Decompresses one batch and answers its job, also when the batch is damaged. `intercept`
-    answers the job of a topic with interceptors."""
+    """Decompresses one batch and answers its job; a damaged batch gets an error code. `intercept`
+    answers the jobs of topics with interceptors."""
     intercepted = job.intercepted is not None
     try:
         if job.target_codec is None and not intercepted:
@@ -53,8 +53,8 @@ def answer_job(job: DecodeJob, intercept: Intercept | None = None) -> None:
 def decode_threads(
     queue: DecodeQueue, thread_count: int = 2, intercept: Intercept | None = None
 ) -> JobThreads[DecodeJob]:
-    """Threads for the jobs of a Produce handler; they end with stop(). Requests whose batches
-    are not decompressed by then are answered at their own deadline."""
+    """Makes `thread_count` threads for the jobs of a Produce handler; they end with stop(). The
+    requests whose batches are not decompressed by then get their answer at their own deadline."""
 
     def carry_out(job: DecodeJob) -> None:
         try:

@@ -1,8 +1,8 @@
 """Runs the interceptors of a topic on its batches.
 
-Produce: a decode thread has a job whose topic names `produce.interceptors`
+Produce: a decode thread takes a job whose topic names `produce.interceptors`
 (cext/produce/decode.pyx). It checks the batch like any other and calls the plugins; the network
-thread continues with their result. Fetch: separate threads take ranges of topics with
+thread continues with their result. Fetch: separate threads take the byte ranges of topics with
 `fetch.interceptors` (cext/fetch/interception.pyx). Control batches pass unchanged; a batch that is
 cut off at the end of the range is left out.
 """
@@ -44,7 +44,8 @@ class Interceptors:
         self._threads: list[threading.Thread] = []
 
     def produce(self, job: DecodeJob, decoded: bytes) -> None:
-        """Answers the job; `decoded`: its uncompressed records."""
+        """Calls the topic's produce interceptors on one batch and answers its job. `decoded`: the
+        batch's decompressed records section."""
         assert job.intercepted is not None
         topic, partition = job.intercepted
         target = job.target_codec
@@ -66,7 +67,8 @@ class Interceptors:
             job.replace(found)
 
     def fetch(self, job: RewriteJob) -> None:
-        """Answers the job."""
+        """Calls the topic's fetch interceptors on the batches of one range and answers its job.
+        Damaged batches and I/O errors are logged and answered with UNKNOWN_SERVER_ERROR."""
         config = self._topic_config(job.topic)
         names = config.names(FETCH)
         size_max = config.integer("max.decompressed.message.bytes")
@@ -93,7 +95,7 @@ class Interceptors:
         return b"".join(pieces)
 
     def begin_fetches(self, queue: RewriteQueue) -> None:
-        """Starts the threads of the queue, once."""
+        """Starts the threads that serve `queue`; later calls do nothing."""
         if self._threads:
             return
         for number in range(FETCH_THREADS):
@@ -104,7 +106,7 @@ class Interceptors:
             thread.start()
 
     def stop(self) -> None:
-        """After the queue was closed."""
+        """Waits until the threads have ended. Call this after the queue was closed."""
         for thread in self._threads:
             thread.join()
 

@@ -23,8 +23,8 @@ class Queue(Protocol[Taken]):
 
 
 class JobThreads(Generic[Job]):
-    """`count` threads on one queue. `carry_out` answers a job whatever happens; what it raises, or
-    the queue, is logged and ends no thread."""
+    """`count` threads on one queue. `carry_out` answers a job in every case. An exception of
+    `carry_out` or of the queue is logged; the thread goes on."""
 
     def __init__(
         self, name: str, queue: Queue[Job], carry_out: Callable[[Job], object], count: int = 1
@@ -50,7 +50,8 @@ class JobThreads(Generic[Job]):
             pass
 
     def _carried_out(self) -> bool:
-        """Whether there may be more. A job is let go before the next one is waited for."""
+        """Runs the next job; returns False when the queue is closed. The reference to the job ends
+        with this call, before the thread waits for the next one."""
         try:
             job = self._queue.next()
             if job is None:

@@ -23,8 +23,8 @@ Announce = Callable[[tuple[Listener, ...], tuple[Listener, ...]], None]
 
 
 class ListenerChanges:
-    """The listener changes of one broker. `announce` takes the bound and the advertised
-    listeners."""
+    """The listener changes of one broker. `bind` returns the port that a listener got. `announce`
+    takes the bound and the advertised listeners."""
 
     def __init__(
         self,
@@ -39,14 +39,16 @@ class ListenerChanges:
         self._bind, self._unbind, self._announce = bind, unbind, announce
 
     def check(self, layers: Layers, names: frozenset[str]) -> list[str]:
-        """Why new listeners cannot be bound: what is stored must let the broker start again."""
+        """Returns the reasons why new listeners of `layers` cannot be bound; the change is refused
+        then, because the broker must be able to start with the stored settings. Binds none."""
         if not names & LISTENER_NAMES:
             return []
         rows = (row for row in listeners_of(layers).bound if row.name not in self._bound)
         return [wrong for row in rows if (wrong := _why_not(row))]
 
     def changed(self, names: frozenset[str]) -> None:
-        """Raises what `bind` raises."""
+        """Applies a change of the settings `names`: binds new listeners, announces, and closes
+        removed ones. Raises what `bind` raises; nothing has changed then."""
         if not names & LISTENER_NAMES:
             return
         asked = self._config.listeners

@@ -1,4 +1,4 @@
-"""Listeners of one broker: where it listens, and which addresses clients get."""
+"""Listeners of one broker: the addresses that it binds, and the addresses that clients get."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,8 @@ from barnabas.config.listeners import Listener
 
 
 class Listeners:
-    """Both change together when `listeners` is altered; they are empty before the start."""
+    """The listeners of one broker. Both tuples change together when `listeners` is altered; they
+    are empty before the start."""
 
     def __init__(self) -> None:
         self.bound: tuple[Listener, ...] = ()
@@ -14,7 +15,8 @@ class Listeners:
 
 
 def advertised(configured: Sequence[Listener], bound: Sequence[Listener]) -> tuple[Listener, ...]:
-    """Port 0 stands for the port that the listener of that name was given."""
+    """Returns the configured advertised listeners; for port 0 it takes the port of the bound
+    listener of the same name."""
     ports = {row.name: row.port for row in bound}
     return tuple(
         Listener(row.name, row.host, row.port or ports[row.name], row.protocol)

@@ -1,8 +1,9 @@
-"""This node's place in the metadata tree, kept through sessions.
+"""This node's registration in the metadata tree, made again in each session.
 
-An expired session removes the registration and the controller's node. Both are made again in the
-next session, before any other code reads the tree, so that this node never sees a state without
-itself. When that fails, `ensure`, which the controller's thread calls, tries it again.
+An expired session removes the ephemeral nodes of the registration and of the controller. Membership
+creates both again in the next session, before any other code reads the tree, so that this node
+never sees a state without itself. When that fails, `ensure`, which the controller's thread calls,
+tries again.
 """
 
 from __future__ import annotations
@@ -37,18 +38,21 @@ class Membership:
         self._listeners = listeners
         self._wall_ms = wall_ms
         self._lock = threading.Lock()
-        self._session_id = 0  # in which this node is registered; 0 before `begin`
+        self._session_id = 0  # the session in which this node is registered; 0 before `begin`
         self._said = ""
-        self.epoch: int | None = None  # of the controller, while this node was elected last
+        self.epoch: int | None = None  # controller epoch, if this node won the last election
         tree.add_listener(self._session_changed)
 
     def begin(self) -> None:
-        """Raises UnusableDirectory when another live node has this id, and MetadataError."""
+        """Registers this node for the first time and takes part in the election of the controller.
+        Raises UnusableDirectory when another live node has this id, and MetadataError."""
         with self._lock:
             self._announce()
 
     def ensure(self) -> bool:
-        """Returns whether this node is registered in the present session; tries once if not."""
+        """Registers this node again if the session is a new one, with one attempt; logs an error
+        when this fails. Returns whether it is registered in the present session; False also before
+        `begin`."""
         with self._lock:
             if not self._session_id or self._session_id == self._tree.session_id:
                 return bool(self._session_id)
@@ -64,7 +68,8 @@ class Membership:
             return True
 
     def elect(self) -> int | None:
-        """Becomes controller if there is none; returns the controller epoch of this node."""
+        """Becomes controller if there is none. Returns the controller epoch of this node; None when
+        another node is controller."""
         with self._lock:
             self.epoch = take_control(self._tree, self._node_id, self._wall_ms())
             return self.epoch

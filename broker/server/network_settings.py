@@ -1,7 +1,7 @@
-"""Applies the network's settings to the reactor, at the start and with each change.
+"""Applies the network settings to the reactor, at the start and after each change.
 
 Plain limits are passed by their names. The limits of a listener, the limits of single addresses
-and the number of threads need a step each.
+and the number of threads need one step each.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ THREADS = "num.network.threads"
 
 
 def network_threads(config: DynamicConfig, is_given: bool) -> int:
-    """Returns the number at a start: Kafka's default of 3, but at most one a core if unset. On two
-    cores a request of 50 connections cost 7.6 CPU us with 3 threads, 6.4 with 2, 6.0 with 1, and
-    2 answered most of them (medians of 5 alternating loads)."""
+    """Returns the number of network threads at a start: num.network.threads if it is set
+    (`is_given`, or not Kafka's default of 3), otherwise 3, but at most one for each core. On two
+    cores a request under 50 connections cost 7.6 us of CPU with 3 threads, 6.4 with 2, 6.0 with 1;
+    2 threads had the highest throughput (medians of 5 alternating loads)."""
     count = config.integer(THREADS)
     asked = is_given or str(count) != BROKER_SETTINGS[THREADS].default
     return count if asked else min(count, os.cpu_count() or count)
@@ -46,14 +47,16 @@ class NetworkSettings:
         self._listeners: tuple[str, ...] = ()
 
     def begin(self, listeners: Iterable[str]) -> None:
-        """Before the first connection is accepted. Raises OSError for a host without address."""
+        """Applies the limits of `listeners` and of single addresses. Call this before the first
+        connection is accepted. Raises OSError when a host of
+        max.connections.per.ip.overrides has no address."""
         self.listen(listeners)
         if self._config.text(OVERRIDES):
             hosts = parse_overrides(self._config.text(OVERRIDES))
             self._reactor.set_address_limits(addresses(hosts))
 
     def listen(self, listeners: Iterable[str]) -> None:
-        """These are bound from now on."""
+        """Sets the names of the bound listeners, and applies their limits."""
         self._listeners = tuple(listeners)
         for listener in self._listeners:
             for name in OF_A_LISTENER:
@@ -84,7 +87,8 @@ class NetworkSettings:
 
 
 def addresses(hosts: dict[str, int]) -> dict[bytes, int]:
-    """By the 16 bytes of each address a host has; an IPv4 address is mapped into IPv6."""
+    """Returns the limits by the 16 bytes of each address of each host; an IPv4 address is mapped
+    into IPv6. `hosts`: limits by host name. Raises OSError when a host has no address."""
     found = {}
     for host, most in hosts.items():
         for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):

@@ -1,14 +1,14 @@
 """The plugins of one broker, as its other packages use them.
 
 Only this file reads the plugin settings of the configuration. Nothing of barnabas.hooks
-(pluggy, entry points) is imported before `plugins` names one or a topic names a policy or an
-interceptor; until then every question here is answered by one test of `_registry`.
+(pluggy, entry points) is imported before `plugins` names a plugin, or a topic names a policy or an
+interceptor; until then every method here only tests `_registry`.
 
-    plugins=a,b                      which run, in which order
-    create.topic.policy.class.name   one more, which has to check new topics
-    alter.config.policy.class.name   one more, which has to check changes of settings
-    plugin.NAME.key=value            options, see hooks/options.py
-    plugins.reloads                  a change of it loads all of them anew
+    plugins=a,b                      the plugins that run, in their order
+    create.topic.policy.class.name   one more plugin, which must have the hook check_new_topic
+    alter.config.policy.class.name   one more plugin, which must have the hook check_config_change
+    plugin.NAME.key=value            options of a plugin, see hooks/options.py
+    plugins.reloads                  each change of this number loads all plugins again
 
 Callers: Cleanup (retention, roll), Flusher, LogCleaner, the controller (placement, policies), the
 log manager (directories), produce and fetch (interceptors.py), node (life cycle).
@@ -44,28 +44,28 @@ log = logging.getLogger("barnabas.hooks")
 NAMES = "plugins"
 RELOADS = "plugins.reloads"
 PREFIX = "plugin."
-HOOKS = {  # what a topic's setting names plugins for
+HOOKS = {  # by a topic setting: the hook that the plugins in its value must have
     "retention.policy": "deletable_segments",
     "produce.interceptors": "intercept_produce",
     "fetch.interceptors": "intercept_fetch",
 }
-POLICIES = {  # settings of Kafka that name one plugin, and what they name it for
+POLICIES = {  # by a setting of Kafka that names one plugin: the hook that this plugin must have
     "create.topic.policy.class.name": "check_new_topic",
     "alter.config.policy.class.name": "check_config_change",
 }
-PLAIN_POLICIES = frozenset({"time", "size"})  # ask for nothing but the segments
-EVENTS_MAX = 100_000  # pending: partitions led and lost that no plugin has received
+PLAIN_POLICIES = frozenset({"time", "size"})  # built in: these need no plugin
+EVENTS_MAX = 100_000  # events partition_led and partition_lost that wait for the plugins
 
 Event = tuple[str, dict[str, Any]]
 
 
 class UnusablePlugins(Exception):
-    """Why the plugins of the configuration cannot be used."""
+    """The plugins of the configuration cannot be used; the text says why."""
 
 
 class Plugins:
-    """The task that reports metrics is made when the first plugin wants it, by `add_task`, which is
-    that of Background."""
+    """The plugins of one broker. `add_task` (Background.add) starts the task that reports metrics,
+    when the first plugin has the hook report_metrics. `figures` returns the metrics by name."""
 
     def __init__(
         self,
@@ -85,22 +85,22 @@ class Plugins:
         self._wall_ms = wall_ms
         self._reports = False
         self._node_id = -1
-        self._state: ClusterState | None = None  # applied last
-        self._led: dict[tuple[str, int], int] = {}  # leader epoch, as plugins were told
+        self._state: ClusterState | None = None  # the state that was applied last
+        self._led: dict[tuple[str, int], int] = {}  # leader epochs that plugins have received
         self._named_by_topics: set[str] = set()
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self._teller: threading.Thread | None = None
-        self._services: Callable[[], Services] | None = None  # since clients are served
+        self._services: Callable[[], Services] | None = None  # None until clients are served
         self._stopped = False
         config.on_change.append(self._changed)
         config.checks.append(self._check)
         config.topic_checks.append(self.problems_of_topic)
 
-    # -- what there is --------------------------------------------------------------------------
+    # -- life cycle -----------------------------------------------------------------------------
 
     @property
     def registry(self) -> Registry:
-        """Made when it is asked for."""
+        """The registry of plugins; the first access imports barnabas.hooks and makes it."""
         with self._lock:
             if self._registry is None:
                 from barnabas.hooks.registry import Registry
@@ -119,9 +119,11 @@ class Plugins:
         return {name: text for name, text in given.items() if name.startswith(PREFIX)}
 
     def load(self) -> None:
-        """The plugins of the configuration. Raises UnusablePlugins; but a set that was altered
-        while the broker ran can be altered only while it runs, so that it starts without those
-        that have gone."""
+        """Loads the plugins of the configuration. Raises UnusablePlugins when one cannot be used.
+
+        Dynamic plugin settings (of this broker or of the cluster) can be altered only while the
+        broker runs. With such settings it logs an error for each plugin that cannot be loaded, and
+        starts without it."""
         names = self._names()
         if not names:
             return
@@ -143,8 +145,8 @@ class Plugins:
                 raise UnusablePlugins(f"{setting}: {reason}.")
 
     def _names(self, plugins: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Of all that run; `plugins` in the place of those of that setting. A policy is asked
-        behind them."""
+        """Returns the names of all plugins in their order: those of the setting `plugins` (or of
+        the argument, which replaces it), then the policies."""
         named = self._config.names(NAMES) if plugins is None else plugins
         policies = (self._config[setting] for setting in POLICIES)
         return tuple(dict.fromkeys([*named, *(str(name) for name in policies if name)]))
@@ -152,14 +154,15 @@ class Plugins:
     def attach(
         self, topic_config: Callable[[str], TopicConfig], fetches: RewriteQueue, node_id: int
     ) -> None:
-        """What topics say, and the fetches that go through plugins."""
+        """Connects the plugins with the broker: `topic_config` returns a topic's settings by its
+        name, `fetches` is the queue of the fetches that interceptors change."""
         self._topic_config = topic_config
         self._fetches = fetches
         self._node_id = node_id
 
     def serving(self, services: Callable[[], Services]) -> None:
-        """Clients are served. `services` makes what plugins may do with the broker, when the first
-        plugin wants it."""
+        """Starts the plugins: from now on the broker serves clients. `services` makes the object
+        through which plugins use the broker; it is called when the first plugin starts."""
         self._services = services
         registry = self._registry
         for plugin in registry.plugins() if registry is not None else []:
@@ -233,10 +236,11 @@ class Plugins:
         for name in sorted(self._named_by_topics):
             self.registry.plugin(name)
 
-    # -- questions --------------------------------------------------------------------------------
+    # -- hooks -----------------------------------------------------------------------------------
 
     def policy_flags(self, config: TopicConfig) -> dict[str, bool]:
-        """What the native handlers look at."""
+        """Returns the flags of a topic that the native handlers test: whether Produce or Fetch must
+        call interceptors. Starts the fetch threads when they are needed for the first time."""
         produced = config.names("produce.interceptors")
         fetched = bool(config.names("fetch.interceptors"))
         self._named_by_topics.update(produced)
@@ -272,7 +276,8 @@ class Plugins:
     def assign(
         self, assignor: str, group: GroupView
     ) -> Mapping[str, Mapping[bytes, Collection[int]]]:
-        """Raises ValueError."""
+        """Returns the partitions of each member, by member id and topic id, from the plugin
+        `assignor`. Raises ValueError when it cannot assign."""
         return self.registry.assign_partitions(assignor, group)
 
     def should_flush(
@@ -309,7 +314,8 @@ class Plugins:
     def choose_directory(
         self, topic: str, partition: int, directories: Mapping[str, int]
     ) -> str | None:
-        """`directories`: how many partitions each has, by path."""
+        """Returns the path of the log directory for a new partition; None when no plugin chooses.
+        `directories`: the number of partitions by path."""
         registry = self._registry
         if registry is None or not registry.implements("choose_log_directory"):
             return None
@@ -326,7 +332,7 @@ class Plugins:
     def check_topic(
         self, name: str, partition_count: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Raises PolicyViolation."""
+        """Asks the plugins about a new topic. Raises PolicyViolation when one refuses it."""
         registry = self._registry
         if registry is None or not registry.implements("check_new_topic"):
             return
@@ -340,7 +346,8 @@ class Plugins:
     def check_config_change(
         self, resource_type: str, name: str, configs: Mapping[str, str | None]
     ) -> None:
-        """Raises PolicyViolation."""
+        """Asks the plugins about new values of settings; None removes a value. Raises
+        PolicyViolation when a plugin refuses them."""
         registry = self._registry
         if registry is None or not registry.implements("check_config_change"):
             return
@@ -363,10 +370,11 @@ class Plugins:
             return {}
         return registry.own_figures(plugin)
 
-    # -- who leads what ---------------------------------------------------------------------------
+    # -- led partitions ---------------------------------------------------------------------------
 
     def apply(self, state: ClusterState) -> None:
-        """Call this after the replica manager has applied a state."""
+        """Queues partition_led and partition_lost events for the differences between `state` and
+        the previous one. Call this after the replica manager has applied `state`."""
         self._state = state
         registry = self._registry
         if registry is None or self._services is None or self._stopped:

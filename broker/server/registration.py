@@ -1,7 +1,7 @@
 """Registers a node in the metadata tree when it starts, and in each new session.
 
-The cluster id is made once and never changes. The entries of the node and of the controller are
-ephemeral: they end with the session, so that a start finds none of a former session.
+The cluster id is made once and never changes. The znodes of the broker and of the controller are
+ephemeral: they end with the session.
 """
 
 import logging
@@ -43,8 +43,9 @@ RESTORE = ("Restore the metadata directory", "Correct zookeeper.connect and its 
 def claim_cluster(
     tree: MetadataTree, known: Iterable[str], random_bytes: Callable[[int], bytes]
 ) -> str:
-    """The cluster id of the store; a new store takes a new one. `known`: what the log directories
-    say. Raises UnusableDirectory when logs are there and their metadata is not."""
+    """Returns the cluster id of the metadata store; gives a new store a new id. `known`: the
+    cluster ids in the meta.properties of the log directories. Raises UnusableDirectory when the
+    store is new and the log directories belong to a cluster."""
     tree.ensure_paths(znodes.PERSISTENT_PATHS)
     try:
         return znodes.decode_cluster_id(tree.get(znodes.CLUSTER_ID_PATH)[0])
@@ -68,11 +69,13 @@ def claim_cluster(
 def choose_node_id(
     tree: MetadataTree, config: BrokerConfig, identities: Iterable[Mapping[str, str]]
 ) -> int:
-    """The id of the settings; else that of the log directories; else the one that the embedded
-    store's partitions name; else a new one. On an embedded store, which has one node, that is 1, as
-    in Kafka's shipped server.properties. On a shared store, or when reserved.broker.max.id is set,
-    it is the next number of a sequence in the tree, above that setting. Raises UnusableDirectory
-    where no directory names an id and the store contradicts the settings or names several nodes.
+    """Returns the node id: that of the settings; else that of the log directories; else the one
+    that the embedded store places partitions on; else a new one. On an embedded store, which has
+    one node, a new id is 1, as in Kafka's shipped server.properties. On a shared store, or when
+    reserved.broker.max.id is set, it is the next number of a sequence in the tree, above that
+    setting. Raises UnusableDirectory when no directory names an id and the embedded store
+    contradicts the settings or names several nodes, or when broker.id.generation.enable is off and
+    no id is known.
     """
     known = [_id_in(identity) for identity in identities]
     found = next((node_id for node_id in known if node_id is not None), None)
@@ -96,9 +99,10 @@ def _id_in(identity: Mapping[str, str]) -> int | None:
 
 
 def _id_in_store(tree: MetadataTree, asked: int) -> int | None:
-    """The node that an embedded store places its partitions on; None without topics. A node of
-    another id would put all of them aside as strays. `asked`: node.id of the settings, -1 when it
-    is not set. Raises UnusableDirectory when it is another node, or unset beside several."""
+    """Returns the node that an embedded store places its partitions on; None without topics. A node
+    with another id would treat all of them as stray partitions. `asked`: node.id of the settings,
+    -1 when it is not set. Raises UnusableDirectory when the store does not name `asked`, or when
+    `asked` is not set and the store names several nodes."""
     owners: set[int] = set()
     for name in tree.children(znodes.TOPICS_PATH):
         data, _ = tree.get(znodes.topic_path(name))
@@ -139,7 +143,7 @@ def register_again(
     config: BrokerConfig,
     now_ms: int,
 ) -> None:
-    """Writes changed listeners while the node runs."""
+    """Writes the registration with changed listeners while the node runs."""
     tree.set(znodes.broker_path(node_id), _registration(listeners, config, now_ms).encode())
 
 
@@ -150,7 +154,8 @@ def register(
     config: BrokerConfig,
     now_ms: int,
 ) -> None:
-    """Raises UnusableDirectory when another live node has this id."""
+    """Registers the node in the present session. Raises UnusableDirectory when another live node
+    has this id, and MetadataError."""
     path = znodes.broker_path(node_id)
     data = _registration(listeners, config, now_ms).encode()
     if not _claim(tree, path, data):
@@ -170,10 +175,11 @@ def _where(tree: MetadataTree, path: str) -> str:
 
 
 def _claim(tree: MetadataTree, path: str, data: bytes, *also: Operation) -> bool:
-    """Creates an ephemeral node, with `also` in the same multi; False when another node has it.
+    """Creates an ephemeral znode, with the operations `also` in the same multi. Returns False when
+    the session of another broker has it. Raises MetadataError.
 
-    A node of a former session of this broker is replaced: this process holds the lock of the log
-    directories, so the former process has ended."""
+    The function replaces a znode of a former session of this broker: this process holds the lock of
+    the log directories, so the former process has ended."""
     first: list[Operation] = []
     for _attempt in range(ATTEMPTS_MAX):
         try:
@@ -200,8 +206,9 @@ def _claim(tree: MetadataTree, path: str, data: bytes, *also: Operation) -> bool
 
 
 def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int | None:
-    """Becomes controller with the next controller epoch, which is returned; None when another node
-    is. The seat and the epoch are one multi: a controller never acts under another's epoch."""
+    """Becomes controller with the next controller epoch. Returns this epoch; None when another node
+    is controller. One multi writes /controller and the epoch, so that a controller never acts with
+    the epoch of another. Raises MetadataError."""
     seat = ControllerRegistration(broker_id=node_id, timestamp_ms=now_ms).encode()
     for _attempt in range(ATTEMPTS_MAX):
         step: Operation

@@ -1,8 +1,9 @@
-"""Applies the metadata to this node: opens and drops logs, begins and ends to lead partitions.
+"""Applies the metadata to this node: opens and deletes logs, starts and stops to lead partitions.
 
 `apply` compares a new state of the cluster with the previous one and changes only the differences.
-It runs on the thread that changed the metadata, one at a time. When it returns, every partition
-of the new state that this node hosts can be produced to and fetched from.
+It runs on the thread that changed the metadata, one call at a time. When it returns, clients can
+produce to and fetch from every partition of the new state that this node hosts; only a partition
+whose log cannot be used is offline.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
 log = logging.getLogger("barnabas.replicas")
 
-RETRY_MS = 3000  # how often a log that is offline is tried again
+RETRY_MS = 3000  # the broker tries to open offline logs again in this period
 
 CODECS = {"producer": -1, "none": 0, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
@@ -40,7 +41,7 @@ class ReplicaManager:
         config: DynamicConfig,
         more_policy: Callable[[TopicConfig], dict[str, bool]] | None = None,
     ) -> None:
-        """`more_policy`: flags of the partition table's policy that others decide."""
+        """`more_policy` returns more flags of a topic for the partition table's policy."""
         self._node_id = node_id
         self._table = table
         self._logs = logs
@@ -48,11 +49,11 @@ class ReplicaManager:
         self._more_policy = more_policy or (lambda config: {})
         self._lock = threading.Lock()
         self._applied = ClusterState()
-        self._failed: dict[tuple[str, int], str] = {}  # partitions without a log, and why
+        self._failed: dict[tuple[str, int], str] = {}  # partitions without a log, with the reason
         self.unclean_elections = 0  # always 0: no election outside the ISR, see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
-        self.has_led = False  # since when high watermarks are known
+        self.has_led = False  # set by `lead`; high watermarks are known from then on
         # Called with each state after it was applied, on the thread that applied it.
         self.on_applied: list[Callable[[ClusterState], object]] = []
         # Called with topic and partition of a log that was offline and can be used again.
@@ -62,8 +63,10 @@ class ReplicaManager:
         config.on_change.append(self._broker_config_changed)
 
     def lead(self, tree: MetadataTree, reader: ClusterStateReader, unclean: bool) -> None:
-        """Starts to lead the partitions without a live leader. After an unclean stop it raises
-        every leader epoch: that separates lost records of the page cache from new ones."""
+        """Starts to lead the partitions of this node that have no live leader, and applies the
+        state, now and after each change. After an unclean stop (`unclean`) it also raises the
+        leader epoch of each partition that this node led: the epoch separates new records from
+        records that were lost with the page cache. Raises MetadataError and OSError."""
         state = reader.state
         changed: list[Operation] = []
         topics = set()
@@ -85,7 +88,8 @@ class ReplicaManager:
     def _elected(
         self, partition: Partition, state: ClusterState, unclean: bool
     ) -> PartitionState | None:
-        """Returns the new state of a partition; None when it does not change."""
+        """Returns the new state of a partition that this node starts to lead; None when the state
+        does not change."""
         before = partition.state
         if self._node_id not in partition.replicas or before is None:
             return None
@@ -102,7 +106,8 @@ class ReplicaManager:
         )
 
     def apply(self, state: ClusterState) -> None:
-        """Applies `state` to this node."""
+        """Applies `state` to this node, then calls `on_applied`. Raises OSError when a leader epoch
+        that changed cannot be written."""
         with self._lock:
             before = self._applied
             for name in before.topics.keys() - state.topics.keys():
@@ -129,8 +134,8 @@ class ReplicaManager:
             listener(state)
 
     def partition(self, topic: str, index: int) -> PartitionHandle:
-        """A partition that this node leads. Raises UnknownTopicOrPartition, NotLeaderOrFollower,
-        KafkaStorageError."""
+        """Returns a partition that this node leads. Raises UnknownTopicOrPartition,
+        NotLeaderOrFollower, and KafkaStorageError when its log is offline."""
         found = self._table.partition(topic, index)
         if found is None:
             known = self._applied.topics.get(topic)
@@ -144,23 +149,23 @@ class ReplicaManager:
         return found
 
     def log(self, topic: str, index: int) -> LogHandle:
-        """As `partition`: its log."""
+        """Returns the log of a partition that this node leads; raises as `partition` does."""
         found = self.partition(topic, index).log
         if found is None:
             raise KafkaStorageError()
         return found
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """Whether a partition of this node has a log that cannot be used."""
+        """Returns whether a partition of this node has a log that cannot be used."""
         found = self._table.partition(topic, index)
         return (topic, index) in self._failed or (found is not None and found.offline)
 
     def offline_count(self) -> int:
-        """Partitions of this node whose log cannot be used."""
+        """Returns the number of partitions of this node whose log cannot be used."""
         return len(self._failed) + self._logs.offline_count()
 
     def high_watermark(self, topic: str, index: int) -> int:
-        """0 for a partition that is not here."""
+        """Returns the high watermark; 0 for a partition that this node does not host."""
         found = self._table.partition(topic, index)
         return found.high_watermark if found is not None else 0
 
@@ -208,8 +213,8 @@ class ReplicaManager:
             self._arrived.append((topic, index, opened))
 
     def _serve(self) -> None:
-        """What was opened and begun is brought to disk, all of it together, and served then. Raises
-        OSError when a leader epoch that changed cannot be written."""
+        """Writes all opened logs and new leader epochs to disk together, then serves their
+        partitions. Raises OSError when a leader epoch that changed cannot be written."""
         arrived, self._arrived = self._arrived, []
         moved, self._moved = self._moved, []
         try:
@@ -253,7 +258,7 @@ class ReplicaManager:
             return None
 
     def _note_failure(self, topic: str, index: int, error: OSError | LogError) -> None:
-        """The partition is offline; each reason is logged once."""
+        """Marks a partition as offline; logs each reason once."""
         reason = str(error)
         if not isinstance(error, OfflineLog) and self._failed.get((topic, index)) != reason:
             log.error(
@@ -267,8 +272,9 @@ class ReplicaManager:
         self._failed[topic, index] = reason
 
     def try_offline(self) -> int:
-        """Opens logs that are offline once more; how many partitions came back. A log that a failed
-        flush took offline needs a restart: its newest records may be in memory only."""
+        """Tries once more to open the logs that are offline. Returns the number of partitions that
+        are online again. A log that is offline after a failed flush needs a restart of the broker:
+        its newest records may be in memory only."""
         back = [(row.topic, row.partition) for row in self._logs.cut_again()]
         with self._lock:
             for name, index in sorted(self._failed):
@@ -284,7 +290,8 @@ class ReplicaManager:
         return len(back)
 
     def _open_again(self, topic: Topic, index: int) -> bool:
-        """One at a time: what cannot be written keeps no other offline."""
+        """Opens and serves one offline partition; returns whether this succeeded. It writes one
+        partition at a time, so that a log that cannot be written does not keep others offline."""
         self._add(topic, [index], self.topic_config(topic.name))
         if self._arrived.pop()[2] is None:
             return False
@@ -300,7 +307,7 @@ class ReplicaManager:
 
     def _drop(self, topic: Topic) -> None:
         if topic.deleting:
-            return  # it was dropped when it was marked
+            return  # `apply` dropped it when the topic was marked for deletion
         self._table.remove_topic(topic.name)
         self._logs.delete_topic(topic.name)
         self._failed = {pair: why for pair, why in self._failed.items() if pair[0] != topic.name}
@@ -311,14 +318,15 @@ class ReplicaManager:
         self._logs.configure(name, config)
 
     def _broker_config_changed(self, names: frozenset[str]) -> None:
-        """Topics that do not override a setting follow the broker's."""
+        """Configures all topics again: those without their own value use the broker's."""
         with self._lock:
             for name, topic in self._applied.topics.items():
                 if not topic.deleting:
                     self._configure(name, self._applied)
 
     def _policy(self, name: str, config: TopicConfig) -> dict[str, int | bool]:
-        """Returns the settings that Produce checks, by the partition table's names."""
+        """Returns the settings of a topic that native handlers need, by the partition table's
+        names."""
         return {
             "message_bytes_max": config.integer("max.message.bytes"),
             "timestamp_before_max_ms": config.integer("message.timestamp.before.max.ms"),
@@ -337,7 +345,8 @@ class ReplicaManager:
 
 
 def deleted_logs(state: ClusterState) -> set[tuple[str, int, bytes]]:
-    """Topic, partition and topic id of what is marked for deletion."""
+    """Returns topic, partition and topic id of the partitions whose topic is marked for
+    deletion."""
     return {
         (topic.name, index, uuid_bytes(topic.topic_id))
         for topic in state.topics.values()
@@ -349,7 +358,8 @@ def deleted_logs(state: ClusterState) -> set[tuple[str, int, bytes]]:
 def wanted_logs(
     state: ClusterState, node_id: int, config: DynamicConfig
 ) -> dict[tuple[str, int], WantedLog]:
-    """The logs that this node should have by the metadata."""
+    """Returns the logs that this node must have according to the metadata, by topic and
+    partition."""
     wanted = {}
     for topic in state.topics.values():
         if topic.topic_id is None or topic.deleting:

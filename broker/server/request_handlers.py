@@ -1,4 +1,4 @@
-"""The request handler threads: take a request from the reactor, dispatch it, send the answer.
+"""The request handler threads: they take a request from the reactor, dispatch it, send the answer.
 
 Their number is `num.io.threads`, which may change while they run. A handler may wait (for a commit,
 for a log to open) without blocking the network threads, which never run Python.
@@ -15,8 +15,8 @@ from barnabas.cext.network.request_queue import PendingRequest
 
 log = logging.getLogger("barnabas.requests")
 
-# Returns the framed answer, None to close the connection without one, or nothing
-# (ANSWERED_LATER) when other code keeps the request and answers it.
+# Returns the framed answer, None to close the connection without an answer, or ANSWERED_LATER when
+# other code keeps the request and answers it.
 Answer = Callable[[PendingRequest], bytes | None]
 # Sees every request first; returns True when it keeps the request and will answer it.
 Gate = Callable[[PendingRequest], bool]
@@ -35,7 +35,8 @@ class RequestHandlers:
         gate: Gate | None = None,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`around` makes a context that each request runs in."""
+        """`answer` handles one request, `gate` sees it before, and `around` makes a context in
+        which each request runs."""
         self._reactor = reactor
         self.carry_out = answer  # the framed answer of one request
         self._gate = gate
@@ -48,7 +49,8 @@ class RequestHandlers:
         self.resize(self._wanted_count)
 
     def resize(self, thread_count: int) -> None:
-        """More threads begin at once; one too many ends at once, or after its request."""
+        """Sets the number of threads. New threads start at once; a surplus thread ends at once, or
+        after its request."""
         with self._lock:
             self._wanted_count = thread_count
             while len(self._threads) < thread_count:
@@ -58,7 +60,7 @@ class RequestHandlers:
                 thread.start()
             surplus = len(self._threads) - thread_count
         if surplus > 0:
-            self._reactor.let_go(surplus)  # most wait: requests go to the one that runs
+            self._reactor.let_go(surplus)  # most threads wait for a request: this wakes them
 
     @property
     def thread_count(self) -> int:
@@ -66,7 +68,8 @@ class RequestHandlers:
             return len(self._threads)
 
     def join(self, timeout_s: float) -> None:
-        """After the reactor was stopped: next_request gives None then."""
+        """Waits at most `timeout_s` seconds for each thread to end. Call this after the reactor was
+        stopped: its next_request returns None then."""
         with self._lock:
             threads = list(self._threads)
         for thread in threads:
@@ -80,7 +83,7 @@ class RequestHandlers:
             return True
 
     def answer(self, pending: PendingRequest) -> None:
-        """Carries a request out, on the caller's thread."""
+        """Handles a request on the caller's thread, and sends its answer."""
         frame = self.carry_out(pending)
         if frame is None:
             pending.close()
@@ -90,7 +93,7 @@ class RequestHandlers:
             pending.reply(frame)
 
     def _next(self) -> PendingRequest | None:
-        """The next request; None when this thread is to end."""
+        """Returns the next request; None when this thread must end."""
         while not self._is_one_too_many():
             pending = self._reactor.next_request()
             if pending is not None or self._reactor.stopped:
@@ -107,4 +110,4 @@ class RequestHandlers:
                 log.exception("request of key %d from %s", pending.api_key, pending.peer)
                 pending.close()
             pending.leave()
-            del pending  # or its connection would wait for the next request
+            del pending  # the connection must not stay referenced until the next request
