@@ -1,9 +1,10 @@
 """Creates the absent topics that Metadata requests name, after the answer.
 
 Kafka's DefaultAutoTopicCreationManager does the same: the first answer is
-UNKNOWN_TOPIC_OR_PARTITION, whatever comes of the creation; clients ask again, as they do while any
-topic is new. A thread runs while there is something to create. What cannot be created (the name
-collides, the replication factor is above the number of brokers) is logged, and forgotten.
+UNKNOWN_TOPIC_OR_PARTITION, also when the creation succeeds; clients retry, as they do for each new
+topic. A thread runs while there are topics to create. A topic that cannot be created (its name
+collides, the replication factor is above the number of brokers) is logged and not tried again until
+a client asks for it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from barnabas.metadata.tree import MetadataError
 
 log = logging.getLogger("barnabas.controller")
 
-WAITING_MAX = 1000  # names; clients ask again for what is not taken
+WAITING_MAX = 1000  # pending names; further ones are dropped, and their clients retry
 STOP_S = 5.0
 
 
 class AutoTopicCreation:
-    """One per node. Any thread may ask."""
+    """The topics that one node creates automatically. Any thread may call `ask`."""
 
     def __init__(
         self, topics: TopicController, config: DynamicConfig, cluster: Callable[[], ClusterState]
@@ -36,12 +37,12 @@ class AutoTopicCreation:
         self._config = config
         self._cluster = cluster
         self._lock = threading.Lock()
-        self._waiting: dict[str, None] = {}  # in order; a name stays until it was tried
+        self._waiting: dict[str, None] = {}  # in order; a name stays until its attempt is over
         self._thread: threading.Thread | None = None
         self._stopped = False
 
     def ask(self, name: str) -> None:
-        """Returns at once. The name is one that a topic may have."""
+        """Requests the creation of a topic; returns at once. `name` is a legal topic name."""
         with self._lock:
             if self._stopped or name in self._waiting or len(self._waiting) >= WAITING_MAX:
                 return
@@ -53,7 +54,7 @@ class AutoTopicCreation:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Stops; the names that still wait are not created."""
+        """Ends the thread; pending topics are not created."""
         with self._lock:
             self._stopped = True
             thread = self._thread
@@ -72,7 +73,7 @@ class AutoTopicCreation:
                 del self._waiting[name]
 
     def _next(self) -> str | None:
-        """None ends the thread; the next name then begins another one."""
+        """Returns the next name; None ends the thread, and the next request starts another one."""
         with self._lock:
             if self._waiting and not self._stopped:
                 return next(iter(self._waiting))

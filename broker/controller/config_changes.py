@@ -1,12 +1,13 @@
-"""AlterConfigs and IncrementalAlterConfigs: checked, stored in the metadata tree, then in force.
+"""AlterConfigs and IncrementalAlterConfigs: checks a change, stores it in the metadata tree, then
+applies it.
 
-    /config/topics/T           what a topic overrides
-    /config/brokers/N          what was altered for one broker
-    /config/brokers/<default>  what was altered for every broker
+    /config/topics/T           settings that a topic overrides
+    /config/brokers/N          dynamic settings of one broker
+    /config/brokers/<default>  dynamic settings of every broker
 
-A change of a topic names the version of the topic's node, so that none can outlive its topic. A
-value is on disk before it counts: a start finds every change that was answered. `load` is that
-start.
+A change of a topic checks in the same multi that the topic's node exists, so that no configuration
+outlives its topic. A value is on disk before it is in force: `load` finds every acknowledged change
+at the next start.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ log = logging.getLogger("barnabas.controller")
 OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
 
 
-# Of topic or broker, its name, the values; raises PolicyViolation.
+# Takes "topic" or "broker", its name and the values; raises PolicyViolation.
 Policy = Callable[[str, str, Mapping[str, str | None]], None]
 
 
@@ -63,7 +64,7 @@ class ConfigChanges:
         config: DynamicConfig,
         policy: Policy = lambda *_: None,
     ) -> None:
-        """`policy`: what plugins say of a change."""
+        """`policy` asks the plugins about a change."""
         self._tree = tree
         self._reader = reader
         self._config = config
@@ -73,7 +74,8 @@ class ConfigChanges:
     def change_topic(
         self, name: str, changes: Sequence[Change], validate_only: bool = False
     ) -> None:
-        """Raises the KafkaError that the request answers with."""
+        """Applies operations to a topic's settings (IncrementalAlterConfigs). `validate_only`
+        checks and stores nothing. Raises the KafkaError for the answer."""
         with self._lock:
             texts = self._texts_of_topic(name)
             current = TopicConfig(texts, self._config)
@@ -98,7 +100,8 @@ class ConfigChanges:
     def change_broker(
         self, broker_id: int | None, changes: Sequence[Change], validate_only: bool = False
     ) -> None:
-        """`broker_id` None: for every broker."""
+        """Applies operations to the dynamic settings of a broker, or of every broker if `broker_id`
+        is None (IncrementalAlterConfigs). Raises the KafkaError for the answer."""
         with self._lock:
             layers = self._config.layers_of(broker_id)
             found: dict[str, str | None] = {}
@@ -200,8 +203,8 @@ def _is_broker(path: str) -> bool:
 
 
 def load(config: DynamicConfig, state: ClusterState) -> None:
-    """What was altered for brokers, from the tree, at start. A value that this build does not
-    take is said and left out."""
+    """Loads the dynamic settings of brokers from the tree at the start. It logs a value that this
+    build does not accept, and leaves it out."""
     for path, texts in state.configs.items():
         if _is_broker(path):
             _take_over(config, path, texts)
@@ -218,7 +221,9 @@ def _take_over(config: DynamicConfig, path: str, texts: Mapping[str, str]) -> No
 
 
 def changed_text(change: Change, setting: Setting | None, in_force: str | None) -> str | None:
-    """The new text; None: the setting has none of its own. Raises InvalidRequest, InvalidConfig."""
+    """Returns the value of a setting after `change`; None: the setting has no value of its own
+    then. `in_force`: its present value. Raises InvalidRequest for a malformed change, InvalidConfig
+    for an invalid value."""
     try:
         text = apply_operation(change.name, setting, change.operation, in_force, change.value)
     except ConfigError as error:

@@ -1,17 +1,19 @@
 """The controller's own thread: it reacts when other nodes or tools write to a shared tree.
 
-    a session begins          this node registers again (server/membership.py), the seat is taken
-    the seat is free          it is taken, under the next controller epoch
+    a session begins          this node registers again (server/membership.py) and takes part in
+                              the election of the controller
+    there is no controller    this node becomes controller, with the next controller epoch
     a topic has no id         it gets one (kafka-topics of 2.7 and older gives none)
     a partition has no state  it gets a leader and its first state
-    /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark goes
-    old notes of changes      (/config/changes, /isr_change_notification) go after fifteen minutes,
-                              when every broker has seen them
+    /admin/delete_topics/T    the topic is deleted; with delete.topic.enable=false the mark is
+                              removed
+    old notifications         (/config/changes, /isr_change_notification) are removed after fifteen
+                              minutes, when every broker has seen them
 
-Each change names the version of /controller_epoch, so that a controller that another has replaced
-changes nothing. A single node is the only writer of its tree and has no such thread.
+Each change checks the version of /controller_epoch, so that a former controller changes nothing. A
+single node is the only writer of its tree and has no such thread.
 
-What cannot be done now (no connection, another writer) is tried again every second.
+The thread tries again every second what it cannot do now (no connection, another writer).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ NOTES_LOOKED_AT_MS = 60 * 1000
 
 
 class Controller:
-    """One per node on a shared tree; `start` it when the node is registered."""
+    """The controller thread of one node on a shared tree; call `start` when the node is
+    registered."""
 
     def __init__(
         self,
@@ -78,15 +81,16 @@ class Controller:
         self._thread.start()
 
     def stop(self) -> None:
-        """What it waits for in the tree ends when that is closed."""
+        """Ends the thread; waits at most STOP_S seconds. A pending operation of the tree ends when
+        the tree is closed."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
 
     def apply(self, _state: ClusterState) -> None:
-        """Takes each new state; returns at once. A state that this thread has made itself needs no
-        work: watches report the changes of other writers."""
+        """Wakes the thread for a new state; returns at once. A state that the thread has made
+        itself does not wake it: watches report the changes of other writers."""
         if threading.current_thread() is not self._thread:
             self._wake.set()
 
@@ -100,7 +104,7 @@ class Controller:
             again = not self._worked()
 
     def _worked(self) -> bool:
-        """Whether nothing is left to do."""
+        """Does the pending work; returns False when it must be tried again."""
         try:
             if not self._membership.ensure():
                 return False
@@ -118,7 +122,7 @@ class Controller:
 
     def _work(self) -> None:
         if self._tree.state is not SessionState.CONNECTED:
-            return  # in the next session there is a new state, and a next call
+            return  # the next session brings a new state, and with it another call
         if self._reader.state.controller_id is None:
             self._membership.elect()
             self._reader.refresh_controller()
@@ -133,7 +137,8 @@ class Controller:
         self._delete_notes()
 
     def _fence(self) -> tuple[CheckVersion] | None:
-        """What every change has to hold; None when this node is not the controller."""
+        """Returns the check of the controller epoch that every change carries; None when this node
+        is not the controller."""
         state = self._reader.state
         if state.controller_id != self._node_id:
             return None

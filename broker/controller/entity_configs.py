@@ -1,11 +1,11 @@
 """Configurations of groups and of client metrics subscriptions, in the metadata tree.
 
-    /config/groups/G          what a group overrides
-    /config/client-metrics/S  a subscription
+    /config/groups/G          settings that a group overrides
+    /config/client-metrics/S  settings of a subscription
 
-Neither needs to exist for more than its configuration: one with no setting left has no node, and
-what was never altered is described by its defaults. Names are any text; a node's name is the
-sanitized one. Topics and brokers are config_changes.py's.
+A configuration needs no existing group or subscription. Without a setting it has no node, and
+DescribeConfigs answers with the defaults. A name is any text; the node has the sanitized name.
+config_changes.py has the configurations of topics and brokers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAMELESS = {
 
 
 class EntityConfigs:
-    """One per node; changed by one thread at a time."""
+    """The configurations of groups and subscriptions; one thread at a time changes them."""
 
     def __init__(
         self, tree: MetadataTree, reader: ClusterStateReader, config: DynamicConfig
@@ -56,7 +56,7 @@ class EntityConfigs:
         self._lock = threading.Lock()
 
     def names(self, kind: str) -> list[str]:
-        """Those that have a configuration."""
+        """Returns the names of the groups or subscriptions (`kind`) that have a configuration."""
         prefix = f"{kind}/"
         found = []
         for path in self._reader.state.configs:
@@ -68,7 +68,7 @@ class EntityConfigs:
         return sorted(found)
 
     def group(self, name: str) -> GroupConfig:
-        """What a group is configured to."""
+        """Returns the settings of a group."""
         return GroupConfig(self._texts(GROUPS, name), self._config)
 
     def describe(self, kind: str, name: str, names: Iterable[str] | None) -> list[ConfigEntry]:
@@ -79,12 +79,13 @@ class EntityConfigs:
     def change(
         self, kind: str, name: str, changes: Sequence[Change], validate_only: bool = False
     ) -> None:
-        """Raises the KafkaError that the request answers with."""
+        """Applies operations to a configuration (IncrementalAlterConfigs). `validate_only` checks
+        and stores nothing. Raises the KafkaError for the answer."""
         with self._lock:
             texts = self._texts(kind, name)
             current = GroupConfig(texts, self._config)
             for change in changes:
-                # Of a subscription nothing can be appended to: Kafka takes none for a list.
+                # A subscription accepts no APPEND: Kafka treats none of its settings as a list.
                 setting = GROUP_SETTINGS.get(change.name) if kind == GROUPS else None
                 in_force = text_of(current[change.name]) if setting is not None else None
                 text = changed_text(change, setting, in_force)
@@ -139,5 +140,6 @@ class EntityConfigs:
 
 
 def _node_name(name: str) -> str:
-    """Sanitized; the two names that no node can have are written with their dots escaped too."""
+    """Returns the sanitized name. In `.` and `..`, which no node can have, it escapes the dots
+    too."""
     return name.replace(".", "%2E") if name in (".", "..") else znodes.sanitized(name)

@@ -1,14 +1,15 @@
-"""Features of the cluster (KIP-584): what this build can do, and which level of it is agreed on.
+"""Features of the cluster (KIP-584): the levels that this build supports, and the finalized levels.
 
-FEATURES is the one table. A feature is in it once it works, with the levels that work: who brings
-group.version, transaction.version, share.version or streams.version to work adds a line or raises
-its last level, and asks `level` before doing what the level allows. Level 0 means switched off.
+FEATURES is the one table of the supported levels. A change that implements a new level of
+group.version, transaction.version, share.version or streams.version adds a line here or raises the
+last level, and its code calls `level` before it uses the feature. Level 0 means switched off.
 
-The levels agreed on are in /feature of the metadata tree, as Kafka keeps them there. A feature
-that is not in the node has the newest level of this build.
+The finalized levels are in /feature of the metadata tree, as in Kafka. A feature that is not in
+that node has the newest level of this build.
 
 metadata.version names Kafka's releases: level 30 is 4.3, whose clients and tools were compared
-with this broker. Its metadata is not KRaft's, so there is no older level to go back to.
+with this broker. The metadata of this broker is not KRaft's, so that there is no older level for a
+downgrade.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ATTEMPTS_MAX = 10
 
 
 class Feature(NamedTuple):
-    """The levels that this build can do."""
+    """The levels of a feature that this build supports."""
 
     name: str
     version_min: int
@@ -66,7 +67,7 @@ class FeatureUpdate(NamedTuple):
 
 
 class Features:
-    """One per node. Any thread may read; updates come one at a time."""
+    """The features of the cluster. Any thread may read; a lock orders the updates."""
 
     def __init__(
         self, tree: MetadataTree, node_id: int, features: Iterable[Feature] = FEATURES
@@ -82,7 +83,8 @@ class Features:
         self._load()
 
     def level(self, name: str) -> int:
-        """The level agreed on; 0 for a feature that this build does not have."""
+        """Returns the finalized level, within the supported ones; 0 for a feature that this build
+        does not have."""
         feature = self.supported.get(name)
         if feature is None:
             return 0
@@ -90,11 +92,11 @@ class Features:
         return min(max(level, feature.version_min), feature.version_max)
 
     def finalized(self) -> dict[str, int]:
-        """The features that are switched on, with their levels."""
+        """Returns the levels of the features that are not at level 0."""
         return {name: level for name in self.supported if (level := self.level(name)) > 0}
 
     def update(self, updates: Iterable[FeatureUpdate], validate_only: bool = False) -> None:
-        """All or none. Raises InvalidUpdateVersion."""
+        """Applies all updates or none (UpdateFeatures). Raises InvalidUpdateVersion."""
         with self._lock:
             asked = list(updates)
             for update in asked:
@@ -109,7 +111,8 @@ class Features:
                 self._store({update.name: update.level for update in asked})
 
     def _refusal(self, update: FeatureUpdate) -> str | None:
-        """Why not, in the words that Kafka's tool prints."""
+        """Returns why an update is refused, in the words that Kafka's tool prints; None when it is
+        valid."""
         feature = self.supported.get(update.name)
         if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
             return "The controller does not support the given upgrade type."
@@ -147,7 +150,8 @@ class Features:
         raise StoreUnavailable(f"other nodes changed features {ATTEMPTS_MAX} times meanwhile")
 
     def _read(self, watched: bool = False) -> tuple[Mapping[str, int], int | None]:
-        """The levels of the node and its version, None where there is no node."""
+        """Returns the levels in the node /feature and the node's version; None without a node.
+        `watched`: sets a watch, also on the creation of the node."""
         watch = self._changed if watched else None
         try:
             data, stat = self._tree.get(znodes.FEATURES_PATH, watch)

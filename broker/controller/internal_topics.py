@@ -1,8 +1,8 @@
-"""How the coordinators' topics are made: partitions, replicas and settings of their own.
+"""The internal topics of the coordinators: their partitions, replicas and settings.
 
 A replication factor above the number of live brokers, or above the number of replicas that this
-broker keeps in step (placement.py), is taken as that number, so that one node works without any
-setting. Most are compacted: of each key the newest value is what counts.
+broker supports (placement.py), is reduced to that number, so that one node works without any
+setting. Most are compacted: only the newest value of each key counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 
 
 def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTopic | None:
-    """The topic as it is to be made; None for a name that no coordinator has."""
+    """Returns the internal topic `name` with its partitions and settings; None for another name."""
     replicas_max = min(live_brokers, REPLICAS_MAX)
     if name == CONSUMER_OFFSETS:
         return NewTopic(
@@ -54,7 +54,8 @@ def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTo
             partition_count=config.integer("share.coordinator.state.topic.num.partitions"),
             replication_factor=replicas,
             configs={
-                # Its records are changes, of which none may go; the coordinator cuts what is old.
+                # Its records are changes, so that compaction must not remove any; the coordinator
+                # deletes the old ones.
                 "cleanup.policy": "delete",
                 "compression.type": "producer",
                 "min.insync.replicas": str(min_isr),
@@ -66,7 +67,8 @@ def internal_topic(name: str, config: DynamicConfig, live_brokers: int) -> NewTo
 
 
 def dead_letters_topic(name: str) -> NewTopic:
-    """What share groups give up goes there (KIP-1191); by the broker's own numbers."""
+    """Returns a topic for the records that share groups give up (KIP-1191); the broker's defaults
+    decide the number of partitions and replicas."""
     return NewTopic(
         name,
         configs={

@@ -1,8 +1,8 @@
 """Writes the first state of partitions that another program, or a crash, left without one.
 
-`kafka-topics --zookeeper` writes a topic's assignment and no more; so does this broker, of a topic
-that is larger than one multi. The controller gives such a topic its id, and each partition that has
-a living replica its nodes and its first state, in as few multis as they fit in.
+`kafka-topics --zookeeper` writes only a topic's assignment; this broker does the same first when a
+topic is larger than one multi. The controller gives such a topic its id, and each partition with a
+live replica its nodes and its first state, in as few multis as possible.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ KnownId = Callable[[Topic], str | None]
 def partition_nodes(
     name: str, partition: int, replicas: tuple[int, ...], state: ClusterState
 ) -> list[Operation]:
-    """The nodes of a new partition: led by its first replica that lives, epoch 0."""
+    """Returns the operations that create a partition's nodes: its leader is the first live replica,
+    the leader epoch 0."""
     alive = tuple(broker for broker in replicas if broker in state.brokers)
     first = PartitionState(
         leader=alive[0] if alive else -1,
@@ -52,8 +53,9 @@ def give_ids(
     known: KnownId,
     random_bytes: Callable[[int], bytes],
 ) -> None:
-    """Topics without an id get one, which is stored in their assignment: `known` is what was found
-    elsewhere, on disk for one; else it is a new one. Ids that an old tool left out are put back."""
+    """Gives an id to each topic without one, and stores it in the topic's assignment: the id that
+    `known` finds (on disk), else a new one. When an old tool wrote an assignment without the id,
+    the function writes the id back."""
     state = reader.state
     lost = [topic for topic in state.topics.values() if not topic.is_id_kept]
     for topic in [*state.without_id.values(), *lost]:
@@ -69,7 +71,7 @@ def give_ids(
 
 
 def stateless(state: ClusterState) -> list[str]:
-    """Topics with partitions that could be led and have no state."""
+    """Returns the topics that have a partition with a live replica and without a state."""
     return [
         topic.name
         for topic in state.topics.values()
@@ -92,8 +94,8 @@ def begin_partitions(
     names: Sequence[str],
     check: Sequence[CheckVersion] = (),
 ) -> None:
-    """The nodes of partitions of these topics that have no state. `check` goes into every multi.
-    Raises BadVersion when it does not hold."""
+    """Creates the nodes of the partitions of these topics that have no state. Each multi contains
+    `check`. Raises BadVersion when the check fails, and MetadataError."""
     for name in names:
         for _attempt in range(ATTEMPTS_MAX):
             state = reader.state

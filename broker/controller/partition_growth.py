@@ -33,7 +33,7 @@ from barnabas.metadata.tree import (
 
 
 class PartitionGrowth:
-    """Partitions are added by one thread at a time."""
+    """Adds partitions to topics, on one thread at a time."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PartitionGrowth:
         random_below: Callable[[int], int],
         placed: Placed = lambda *_: None,
     ) -> None:
-        """`placed`: what plugins say of a placement."""
+        """`placed` asks the plugins for a placement; None leaves it to the broker."""
         self._tree = tree
         self._reader = reader
         self._random_below = random_below
@@ -56,8 +56,9 @@ class PartitionGrowth:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Brings a topic to `count` partitions; `assignments` are the replicas of the new ones.
-        Raises the KafkaError that CreatePartitions answers with."""
+        """Grows a topic to `count` partitions. `assignments`: the replicas of each new partition;
+        None leaves them to the broker. `validate_only` checks and changes nothing. Raises the
+        KafkaError for the answer."""
         with self._lock:
             state = self._reader.state
             topic = state.topic(name)
@@ -115,8 +116,9 @@ class PartitionGrowth:
         return dict(enumerate(placed, present))
 
     def _start(self, topic: Topic, brokers: Sequence[int]) -> int:
-        """Where partition 0 was placed, so that added partitions go on from there (Kafka's
-        AdminUtils); a random place when its first replica is not among `brokers`."""
+        """Returns the index in `brokers` of partition 0's first replica: the new partitions
+        continue the placement from there (Kafka's AdminUtils). It is random when that broker is not
+        in `brokers`."""
         first = topic.partitions[0].replicas[:1] if 0 in topic.partitions else ()
         if first and first[0] in brokers:
             return brokers.index(first[0])

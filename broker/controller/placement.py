@@ -1,8 +1,8 @@
-"""Which brokers hold the replicas of a new partition: one after another, from a start on.
+"""Places the replicas of new partitions on brokers, one broker after another.
 
-The first replica of partition p is broker (start + p) modulo the number of brokers, the following
-ones stand behind it with a shift that grows each time the first replicas have gone around, so that
-the load of a lost broker is spread (Kafka's rack-unaware placement).
+The first replica of partition p is broker (start + p) modulo the number of brokers. The others
+follow it with a shift that grows each time the first replicas have used every broker once, so that
+the load of a failed broker is spread (Kafka's rack-unaware placement).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ def place(
     start: int,
     first: int = 0,
 ) -> list[tuple[int, ...]]:
-    """Replicas of partitions first..first+partition_count-1. `start` is random in production."""
+    """Returns the replicas of partitions first..first+partition_count-1, as broker ids with the
+    preferred leader first. `start` is random in production."""
     count = len(brokers)
     assert 1 <= replication_factor <= count
     placed = []

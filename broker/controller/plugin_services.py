@@ -24,7 +24,8 @@ READ_BYTES = 1 << 20
 
 
 class PluginServices:
-    """`keep_starts` brings moved log starts to disk."""
+    """The services of one broker. `keep_starts` writes log start offsets to disk; it returns False
+    when that fails."""
 
     def __init__(
         self,

@@ -1,13 +1,13 @@
 """Deletes topics, and finishes a deletion after a crash.
 
     1  a marker below /admin/delete_topics marks the topic for deletion
-    2  its logs leave service and their directories are renamed to `-delete`
-    3  the checkpoints are written without it: a later topic of the same name starts afresh
-    4  its nodes, its configuration and the marker go in one multi
+    2  the brokers close its logs and rename their directories to `-delete`
+    3  the checkpoints are written without it: a later topic of the same name starts at offset 0
+    4  one multi deletes its nodes, its configuration and the marker
 
-Before the marker is on disk the topic is there; from then on it is deleted, whatever happens: at
-the next start `finish` does what is left. A topic with more nodes than one multi takes loses its
-partitions in several, and its own node with the marker in the last.
+Before the marker is on disk the topic exists; from then on it is deleted, also after a crash: at
+the next start `finish` does the remaining steps. If a topic has more nodes than fit in one multi,
+several multis delete its partitions, and the last one deletes its own node and the marker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from barnabas.metadata.tree import (
 )
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
-# What a multi fails with when another node carries out the same deletion.
+# The errors of a multi when another node carries out the same deletion.
 OTHERS_DELETE = (NoNode, NodeExists, NotEmpty)
 ATTEMPTS_MAX = 5
 
@@ -40,7 +40,8 @@ log = logging.getLogger("barnabas.controller")
 
 
 class TopicDeletion:
-    """`logs_dropped` is called when the logs of topics left service, before their nodes go."""
+    """Deletes topics, on one thread at a time. It calls `logs_dropped` after the logs of topics
+    were closed, before it deletes their nodes."""
 
     def __init__(
         self, tree: MetadataTree, reader: ClusterStateReader, logs_dropped: Callable[[], object]
@@ -51,8 +52,8 @@ class TopicDeletion:
         self._lock = threading.Lock()
 
     def delete(self, names: Collection[str]) -> dict[str, UnknownTopicOrPartition]:
-        """Deletes topics; those that are not there come back with their error. When it returns,
-        the others are gone, here and on disk."""
+        """Deletes topics. Returns an error for each topic that does not exist; the others are
+        deleted on this node, in memory and on disk."""
         with self._lock:
             missing = {}
             marked = []
@@ -72,8 +73,8 @@ class TopicDeletion:
             return missing
 
     def finish(self) -> list[str]:
-        """At start, after the directories of marked topics were put on their way out: removes
-        what is left of them in the tree."""
+        """Deletes the remaining nodes of topics that are marked for deletion; returns their names.
+        Call this at the start, after their log directories were renamed to `-delete`."""
         with self._lock:
             state = self._reader.state
             pending = [
@@ -88,13 +89,13 @@ class TopicDeletion:
             return pending
 
     def _mark(self, name: str) -> bool:
-        """Whether the topic is there and marked now."""
+        """Marks a topic for deletion; returns False when there is no such topic."""
         if self._reader.state.topic(name) is None:
             return False
         try:
             self._tree.create(znodes.delete_topic_path(name))
         except NodeExists:
-            pass  # by another node, or by an attempt that failed in between
+            pass  # another node has marked it, or an earlier attempt that failed later
         return True
 
     def _carry_out(self, names: Sequence[str]) -> None:
@@ -109,8 +110,8 @@ class TopicDeletion:
         self._reader.refresh_config([f"topics/{name}" for name in names])
 
     def _remove_nodes(self, name: str) -> None:
-        """What another node, which carries out the same deletion, removed meanwhile is looked at
-        again."""
+        """Deletes a topic's nodes, its configuration and its marker; tries again when another node
+        carries out the same deletion. Raises MetadataError."""
         for attempt in range(ATTEMPTS_MAX):
             try:
                 for part in shares(self._operations(name), self._tree.limits):
@@ -121,7 +122,7 @@ class TopicDeletion:
                     raise failed.error from failed
 
     def _operations(self, name: str) -> list[Operation]:
-        """Children before parents, the marker last."""
+        """Returns the operations that delete a topic: children before parents, the marker last."""
         operations: list[Operation] = []
         config = znodes.config_path("topics", name)
         if self._tree.exists(config) is not None:
@@ -132,7 +133,7 @@ class TopicDeletion:
         is_marked = self._tree.exists(marker) is not None
         if not operations and not is_marked:
             return []  # another node has removed all of it
-        if not is_marked:  # a start may find a topic without one
+        if not is_marked:  # after a crash a topic may have no marker
             operations.append(CreateNode(marker))
         operations.append(DeleteNode(marker))
         return operations

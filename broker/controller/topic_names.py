@@ -1,8 +1,8 @@
 """Checks the names of topics.
 
 A topic's name is a directory name, a path of the metadata tree and part of metric names: 1 to 249
-letters of `a-z A-Z 0-9 . _ -`, not `.` or `..`. Two names that differ in `.` and `_` only would be
-one metric, so the second is refused.
+letters of `a-z A-Z 0-9 . _ -`, not `.` or `..`. Two names that differ in `.` and `_` only would
+share one metric, so that the broker refuses the second.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Creates topics: checks, placement, and one multi in the metadata tree.
 
-A topic is made whole or not at all: its assignment, its configuration and the state of every
-partition (leader, epoch 0, ISR) go into one multi. Where ZooKeeper takes no multi of that size the
-rest comes after it (new_partitions.py). The change of the tree's state notifies the nodes that
-host the partitions, before the caller gets its answer.
+A topic is created completely or not at all: its assignment, its configuration and the state of
+every partition (leader, epoch 0, ISR) go into one multi. If that is too large for ZooKeeper, the
+rest follows in more multis (new_partitions.py). The changed state of the tree reaches the nodes
+that host the partitions before the caller gets its answer.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from barnabas.metadata.tree import (
 )
 from barnabas.metadata.znodes import TopicAssignment
 
-# One request may not make more than one multi of the embedded store can hold.
+# One multi of the embedded store can hold no more.
 PARTITIONS_PER_TOPIC_MAX = 50_000
-# What plugins say: replicas by brokers, partition count, replication factor and first partition;
-# and nothing, or PolicyViolation, of a topic's name, the two numbers and its settings.
+# Functions that ask the plugins. Placed takes brokers, partition count, replication factor and
+# first partition, and returns the replicas, or None. CheckTopic takes a topic's name, partition
+# count, replication factor and settings, and raises PolicyViolation.
 Placed = Callable[[Sequence[int], int, int, int], list[tuple[int, ...]] | None]
 CheckTopic = Callable[[str, int, int, Mapping[str, str]], None]
 DEFAULT = -1  # a partition count or replication factor that the broker's settings decide
@@ -47,7 +48,8 @@ DEFAULT = -1  # a partition count or replication factor that the broker's settin
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic as asked for. `assignments` (partition: replicas) goes before the two numbers."""
+    """A requested topic. Either `assignments` (partition: replicas) or the two numbers are given;
+    without both, the broker's settings decide."""
 
     name: str
     partition_count: int = DEFAULT
@@ -69,7 +71,7 @@ class TopicController:
         placed: Placed = lambda *_: None,
         check: CheckTopic = lambda *_: None,
     ) -> None:
-        """`placed` and `check` are what plugins say of a placement and of a new topic."""
+        """`placed` and `check` ask the plugins for a placement and about a new topic."""
         self._tree = tree
         self._reader = reader
         self._config = config
@@ -81,9 +83,9 @@ class TopicController:
     def create(
         self, topic: NewTopic, validate_only: bool = False, is_own: bool = False
     ) -> Topic | TopicAssignment:
-        """Makes one topic; with validate_only gives the assignment it would have. `is_own`: for
-        the broker itself, so that policies are not asked. Raises the KafkaError that CreateTopics
-        answers with."""
+        """Creates one topic and returns it; with `validate_only` it creates nothing and returns the
+        assignment. `is_own`: the broker creates the topic for itself, so that policies do not
+        apply. Raises the KafkaError for the answer."""
         state = self._reader.state
         assignment = self._assignment_of(topic, state)
         configs = self._checked_configs(topic)
@@ -103,7 +105,7 @@ class TopicController:
         if configs:
             self._reader.refresh_config([f"topics/{topic.name}"])
         made = self._reader.refresh_topics([topic.name]).topic(topic.name)
-        if more:  # it is there, and what a crash leaves out the controller does
+        if more:  # the topic exists; after a crash the controller creates the remaining nodes
             begin_partitions(self._tree, self._reader, [topic.name])
             made = self._reader.state.topic(topic.name)
         assert made is not None, topic.name
@@ -162,7 +164,8 @@ class TopicController:
         configs: Mapping[str, str],
         state: ClusterState,
     ) -> list[Operation]:
-        # As Kafka does it, also without settings. One that a deletion left behind is replaced.
+        # As in Kafka, a topic without settings has a node too. One that a deletion left is
+        # replaced.
         path, data = znodes.config_path("topics", name), znodes.encode_config(configs)
         is_left = self._tree.exists(path) is not None
         operations: list[Operation] = [SetData(path, data) if is_left else CreateNode(path, data)]
@@ -176,7 +179,9 @@ class TopicController:
 def checked_assignments(
     assignments: Mapping[int, Sequence[int]], state: ClusterState
 ) -> dict[int, tuple[int, ...]]:
-    """Raises InvalidReplicaAssignment: partitions 0, 1, 2..., equally many known brokers each."""
+    """Checks and returns the replicas by partition. Raises InvalidReplicaAssignment unless the
+    partitions are 0, 1, 2... and each has the same number of known brokers; InvalidPartitions for
+    too many."""
     if sorted(assignments) != list(range(len(assignments))):
         raise InvalidReplicaAssignment("partitions are not numbered 0, 1, 2, ... without a gap")
     if len(assignments) > PARTITIONS_PER_TOPIC_MAX:

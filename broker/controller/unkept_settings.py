@@ -1,7 +1,7 @@
-"""Settings that this node cannot fulfil, and settings that an altered value overrides.
+"""Warns about settings that this node cannot apply, and settings that a dynamic value overrides.
 
-One line each, logged at WARNING when the node starts: the setting, its value, where it was given,
-and what holds instead.
+When the node starts, it logs one line at WARNING for each of them: the setting, its value, the
+place where it is set, and what is in force instead.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def unkept(dynamic: DynamicConfig) -> list[str]:
 
 
 def unkept_by_topics(state: ClusterState) -> list[str]:
-    """min.insync.replicas of topics: one line for all of them."""
+    """Returns one line about all topics whose min.insync.replicas is above the number of replicas
+    that a partition has."""
     asked = {}
     for name in state.topics:
         text = state.config("topics", name).get(MIN_ISR, "")
@@ -74,7 +75,8 @@ def unkept_by_topics(state: ClusterState) -> list[str]:
 
 
 def overridden(dynamic: DynamicConfig) -> list[str]:
-    """Settings given at the start whose value was altered while a broker ran: that one counts."""
+    """Returns the settings given at the start that have no effect, because a dynamic value
+    overrides them."""
     lines = []
     for name in sorted(dynamic.layers.broker.keys() | dynamic.layers.cluster.keys()):
         setting = BROKER_SETTINGS.get(name)
