@@ -1,9 +1,10 @@
 """One node: starts in stages, and stops in the reverse order.
 
-Start: directories are locked, the metadata store opens, directories are checked against it, logs
-open (recovered where the last stop was unclean), listeners are bound, this node registers, becomes
-leader of its partitions, and serves. Repeating tasks come after that: they must not delay the first
-answer. A stop reverses the stages reached so far and leaves a mark that no recovery is needed.
+A start locks the log directories, opens the metadata store and checks the directories against it,
+opens the logs (and recovers them after an unclean stop), binds the listeners, registers this node,
+makes it leader of its partitions, and serves. Repeating tasks begin after that: they must not delay
+the first answer. A stop reverses the stages reached so far and leaves the mark of a clean stop, so
+that the next start needs no recovery.
 Next: stages/__init__.py.
 """
 
@@ -51,10 +52,10 @@ def open_embedded(directory: Path, wall_ms: Callable[[], int]) -> MetadataTree:
 
 
 class Node:
-    """One broker of this process. `start` once, `stop` once or more.
+    """One broker of this process. Call `start` once, and `stop` once or more.
 
-    Nothing here belongs to the whole process: several nodes may live in one, and what only one
-    broker may have (signals, the switch interval) is left to `barnabas start`. `gate` sees every
+    Nothing here belongs to the whole process, so that one process may run several nodes; `barnabas
+    start` sets what exists once in a process (signals, the switch interval). `gate` sees every
     request that comes to Python.
     """
 
@@ -86,8 +87,9 @@ class Node:
         self._stage: Stage = self._configured
 
     def start(self) -> None:
-        """Returns when the node serves clients. Raises CannotStart after it has closed what it
-        had opened."""
+        """Starts the node; returns when it serves clients. On an error it closes what it has
+        opened. Raises CannotStart, with the remedy, when settings or log directories cannot be
+        used."""
         start = self._configured
         try:
             start.undo.callback(start.metrics.close)
@@ -106,12 +108,13 @@ class Node:
         start.metrics.ready()
 
     def stop(self) -> None:
-        """Stops the node cleanly."""
+        """Stops the node cleanly; the second call does nothing."""
         self._undo(is_clean=True)
 
     def _give_up(self) -> None:
-        """After a failed start: closes what was opened. Directories that were clean are so again
-        when their logs were opened and closed: the next start need not check them."""
+        """Closes everything after a failed start. If the directories needed no recovery and their
+        logs were opened, they get the mark of a clean stop again: the next start needs no
+        recovery."""
         has_logs = not isinstance(self._stage, Configured | Opened)
         self._undo(is_clean=has_logs and self.opened.needs_no_recovery)
 
@@ -131,27 +134,28 @@ class Node:
 
     @property
     def opened(self) -> Opened:
-        """Its directories and the cluster's metadata. These properties raise NotStarted."""
+        """The log directories and the cluster's metadata. This and the following properties raise
+        NotStarted before the node has reached their stage."""
         return self._reached(Opened)
 
     @property
     def loaded(self) -> Loaded:
-        """Its logs and partitions."""
+        """The logs and partitions."""
         return self._reached(Loaded)
 
     @property
     def bound(self) -> Bound:
-        """Its network threads and what answers on them."""
+        """The network threads and the native handlers."""
         return self._reached(Bound)
 
     @property
     def serving(self) -> Serving:
-        """Its coordinators and request handlers."""
+        """The coordinators and request handlers."""
         return self._reached(Serving)
 
     @property
     def running(self) -> Running:
-        """Its repeating tasks."""
+        """The repeating tasks."""
         return self._reached(Running)
 
     # -- shortcuts for commands and tests ---------------------------------------------------------
@@ -178,12 +182,12 @@ class Node:
 
     @property
     def listening(self) -> tuple[Listener, ...]:
-        """As they are bound; empty before the start."""
+        """The bound listeners; empty before the start."""
         return self._configured.listeners.bound
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """As clients get them; empty before the start."""
+        """The advertised listeners, which clients get; empty before the start."""
         return self._configured.listeners.advertised
 
     @property
@@ -199,7 +203,7 @@ class Node:
         return self.opened.dynamic
 
     def cluster(self) -> ClusterState:
-        """The cluster's state as of now; an immutable snapshot."""
+        """Returns the present state of the cluster, an immutable snapshot."""
         return self.opened.reader.state
 
     @property

@@ -1,4 +1,4 @@
-"""Loaded -> Bound: listeners are bound, and this node is registered with their addresses."""
+"""Loaded -> Bound: binds the listeners, and registers this node with their addresses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Bound(NamedTuple):
 
 
 def bind_listeners(before: Loaded) -> Bound:
-    """Raises CannotStart, UnusableDirectory, MetadataError."""
+    """Binds the listeners and registers this node. Raises CannotStart when an address or a setting
+    cannot be used, UnusableDirectory when another live node has this id, and MetadataError."""
     opened, start = before.before, before.before.before
     config, dynamic, listeners = start.config, opened.dynamic, start.listeners
     sessions = FetchSessions(
@@ -114,7 +115,7 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
 
 
 def _bind(reactor: Reactor, config: BrokerConfig, listener: Listener) -> int:
-    """The port."""
+    """Binds a listener and returns its port. Raises CannotStart."""
     backlog = config.integer("socket.listen.backlog.size")
     try:
         return int(reactor.listen(listener.name, listener.host, listener.port, backlog))
@@ -137,7 +138,7 @@ def _begin_limits(settings: NetworkSettings, bound: tuple[Listener, ...]) -> Non
 
 
 def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
-    """From now on `listeners` may be altered."""
+    """Makes the reactor follow changes of the setting `listeners` from now on."""
     opened, start = node.before.before, node.before.before.before
     config, listeners, dynamic = start.config, start.listeners, opened.dynamic
 

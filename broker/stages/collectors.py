@@ -1,4 +1,4 @@
-"""The collectors of a running broker's metrics, imported when somebody reads them."""
+"""Makes the collectors of a running broker's metrics; imported when /metrics is read first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a node has before it starts, and how a start is undone: by a clean stop, or by one that
-fails."""
+"""The first stage, before anything is open, and the steps that undo a start: a clean stop and a
+failed start take them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OpenTree = Callable[[Path, Callable[[], int]], MetadataTree]
 
 
 class CannotStart(Exception):
-    """Why the broker does not start and what to do: one plain line."""
+    """The broker does not start; the text says why and what to do, in one line."""
 
 
 class Undo(ExitStack):
-    """Steps that undo a start; `close` takes the latest first."""
+    """The steps that undo a start; `close` runs the latest step first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,13 +34,15 @@ class Undo(ExitStack):
         self.is_clean = False  # log directories get the mark that no recovery is needed
 
     def close(self, is_clean: bool = False) -> None:
-        """Does nothing the second time. Every step is taken, also after one that raised."""
+        """Runs all steps, also after one that raised; the second call does nothing. `is_clean`: log
+        directories get the mark of a clean stop."""
         if not self.has_begun:
             self.has_begun, self.is_clean = True, is_clean
             super().close()
 
     def check(self, step: Callable[[], bool]) -> None:
-        """A step that gives False leaves the directories without their mark."""
+        """Adds a step; when it returns False, log directories do not get the mark of a clean
+        stop."""
 
         def checked() -> None:
             self.is_clean = step() and self.is_clean

@@ -1,4 +1,4 @@
-"""Opened -> Loaded: logs are open, and recovered where the last stop was unclean."""
+"""Opened -> Loaded: opens the logs, and recovers them after an unclean stop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from barnabas.telemetry.metrics_page import RECOVERY
 
 
 class Loaded(NamedTuple):
-    """Logs can be read and written; no partition is led yet, and no plugin is loaded."""
+    """Logs can be read and written; the node leads no partition yet, and has loaded no plugin."""
 
     before: Opened
     table: PartitionTable
-    group_commits: tuple[GroupCommit, ...]  # of each log directory
+    group_commits: tuple[GroupCommit, ...]  # one for each log directory
     logs: LogManager
     plugins: Plugins
     replicas: ReplicaManager
@@ -43,7 +43,8 @@ def load_logs(before: Opened) -> Loaded:
     checkpoints = CheckpointWriter(logs, replicas.high_watermark)
 
     def close_logs() -> bool:
-        """High watermarks are known only once the partitions were led."""
+        """Closes the logs; writes the checkpoints too if the node has led its partitions, because
+        high watermarks are known only from then on. Returns whether all of it was written."""
         return checkpoints.write_all_and_close() if replicas.has_led else logs.close()
 
     undo.check(close_logs)

@@ -1,5 +1,5 @@
-"""Configured -> Opened: log directories are locked, the metadata store is open, and the directories
-are checked against it."""
+"""Configured -> Opened: locks the log directories, opens the metadata store, and checks the
+directories against it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METADATA_DIRECTORY = "metadata"
 
 
 class Opened(NamedTuple):
-    """The node knows who it is and what the cluster holds."""
+    """The node knows its id, the cluster id and the cluster's metadata."""
 
     before: Configured
     directories: tuple[LogDir, ...]
@@ -51,7 +51,8 @@ class Opened(NamedTuple):
 
 
 def open_stores(before: Configured) -> Opened:
-    """Raises UnusableDirectory, MetadataError."""
+    """Opens the log directories and the metadata store. Raises UnusableDirectory when a directory
+    is missing, in use or of another node or cluster, and MetadataError."""
     config, system, undo = before.config, before.system, before.undo
     keeps_metadata = config.metadata_store != "zookeeper"
     opened, failed = open_directories(config.log_dirs, keeps_metadata)
@@ -99,7 +100,8 @@ def _close_directory(directory: LogDir, undo: Undo) -> None:
 
 
 def _open_zookeeper(config: BrokerConfig, directory: Path) -> MetadataTree:
-    """The store of nodes that share one. `directory` keeps the number of the session."""
+    """Opens the store that several nodes share, ZooKeeper. A file in `directory` holds the session
+    id, so that the next start can replace the ephemeral nodes of that session."""
     from barnabas.config.zookeeper import zookeeper_settings
     from barnabas.metadata.former_session import FormerSession
     from barnabas.metadata.zookeeper import ZooKeeperTree  # and kazoo: 60 ms

@@ -1,4 +1,4 @@
-"""Serving -> Running: the repeating tasks of a broker, which must not delay the first answer."""
+"""Serving -> Running: starts the repeating tasks; they must not delay the first answer."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ FLUSH_TIMEOUT_MS = 30_000
 
 
 class Running(NamedTuple):
-    """The start is over."""
+    """The start is complete."""
 
     before: Serving
     cleaner: LogCleaner
     scrub: Scrub
     retention: Retention
-    flush_times: Times  # of flushes past the group commit
+    flush_times: Times  # durations of the flushes that no group commit makes
 
 
 class Retention:
-    """Deletes what topics no longer retain. The first run imports the module that does it."""
+    """Deletes segments by the retention of their topics. The first run imports its module."""
 
     def __init__(self, make: Callable[[], Cleanup]) -> None:
         self._make = make
@@ -101,7 +101,7 @@ def _add_tasks(
     retention: Retention,
     background: Background,
 ) -> None:
-    """Those whose periods are settings of Kafka."""
+    """Adds the tasks whose periods are settings of Kafka."""
     integer, checkpoints = loaded.before.before.config.integer, loaded.checkpoints
     transactions = coordinators.transactions
 
@@ -168,7 +168,8 @@ def _cleanup(node: Serving) -> Cleanup:
 
 
 def _flush(loaded: Loaded, row: PartitionLog, times: Times) -> None:
-    """By the group commit where the high watermark waits for it."""
+    """Flushes a log: by the group commit when log.durability=fsync, because the high watermark
+    waits for it; otherwise directly, and adds the duration to `times`."""
     start = loaded.before.before
     found = loaded.table.partition(row.topic, row.partition)
     if start.config.log_durability == "fsync" and found is not None:

@@ -1,4 +1,4 @@
-"""Bound -> Serving: this node leads its partitions, has coordinators, and answers requests."""
+"""Bound -> Serving: leads this node's partitions, and starts coordinators and request handlers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HANDLERS_END_S = 5
 
 
 class Administration(NamedTuple):
-    """What changes the cluster's metadata."""
+    """The objects that change the cluster's metadata."""
 
     topics: TopicController
     deletion: TopicDeletion
@@ -58,19 +58,20 @@ class Administration(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """Clients are served."""
+    """The broker serves clients."""
 
     before: Bound
     administration: Administration
     coordinators: Coordinators
-    controller: Controller | None  # only where nodes share the tree
+    controller: Controller | None  # None on an embedded store, which no other node writes to
     handlers: RequestHandlers
     errors: RequestErrors
     bad_requests: BadRequests
 
 
 def serve(before: Bound) -> Serving:
-    """Raises UnusablePlugins, MetadataError."""
+    """Loads the plugins, leads the partitions, and starts to answer requests. Raises
+    UnusablePlugins, MetadataError."""
     loaded, opened, start = before.before, before.before.before, before.before.before.before
     plugins, native, undo = loaded.plugins, before.native, start.undo
     plugins.load()
@@ -83,7 +84,7 @@ def serve(before: Bound) -> Serving:
     plugins.apply(opened.reader.state)
     controller = _controller(before, administration) if opened.tree.is_shared else None
     undo.callback(start.background.stop)
-    undo.callback(start.metrics.close)  # its readers look at logs, which are open until now
+    undo.callback(start.metrics.close)  # reading metrics reads logs: it ends before they close
     decoders = decode_threads(native.produce.decodes, DECODE_THREADS, plugins.intercept)
     undo.callback(decoders.stop)
     decoders.start()
@@ -94,7 +95,7 @@ def serve(before: Bound) -> Serving:
     undo.callback(native.fetch.stop)
     undo.callback(handlers.join, HANDLERS_END_S)
     undo.callback(before.reactor.stop)
-    undo.callback(coordinators.groups.stop)  # the reactor answers what it has taken
+    undo.callback(coordinators.groups.stop)  # before the reactor, which still sends the answers
     handlers.start()
     native.fetch.start()
     before.reactor.start()
@@ -156,7 +157,8 @@ def _coordinators(node: Bound, administration: Administration) -> Coordinators:
 
 
 def _controller(node: Bound, administration: Administration) -> Controller:
-    """What others write to a shared tree is carried out from now on."""
+    """Starts the controller's thread, which reacts to changes that other nodes or tools make in a
+    shared tree."""
     from barnabas.controller.controller import Controller
 
     loaded, opened, start = node.before, node.before.before, node.before.before.before
@@ -215,7 +217,7 @@ def _contexts(
     coordinators: Coordinators,
     api_versions: tuple[tuple[int, int, int], ...],
 ) -> tuple[object, ...]:
-    """What each family of handlers may use."""
+    """Returns the contexts: each has the objects that one family of handlers may use."""
     loaded, opened, start = node.before, node.before.before, node.before.before.before
     config, dynamic, reader = start.config, opened.dynamic, opened.reader
     replicas, groups, wall_ms = loaded.replicas, coordinators.groups, start.system.wall_ms
@@ -309,7 +311,8 @@ def _plugin_services(
 
 
 def _random_below(limit: int) -> int:
-    """Evenly enough for the choice of a broker, without the import of `secrets` and OpenSSL."""
+    """Returns a random number from 0 to `limit` - 1. It is even enough for the choice of a broker,
+    and needs no import of `secrets` and OpenSSL."""
     return int.from_bytes(os.urandom(8), "big") % limit
 
 
