@@ -6,7 +6,8 @@
 A bug is caught when a test of its package fails, or one of tests/compat, which come after them;
 each bug has LIMIT_S seconds. The copy is in build/mutants; what was compiled is copied too, and a
 planted bug compiles only what depends on its file. The table goes to build/mutants/table.md. The
-tests must pass without a bug (`--no-baseline` leaves that run out).
+tests must pass without a bug (`--no-baseline` leaves that run out). `--resume` goes on after a run
+that was interrupted.
 """
 
 import argparse
@@ -17,7 +18,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -28,6 +31,8 @@ COPY = ROOT / "build" / "mutants" / "tree"
 TABLE = COPY.parent / "table.md"
 LIMIT_S = 240
 COMPILED = (".so", ".c")
+HEAD = ("| package | damage | file | caught by | s |", "|---|---|---|---|---|")
+NOT_CAUGHT = "**not caught**"
 QUICK = "not slow and not java and not spark_session and not alone"
 PYTEST = ("-q", "-x", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-m", QUICK)
 
@@ -116,6 +121,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("wanted", nargs="*", help="packages, or text of a bug's damage")
     parser.add_argument("--list", action="store_true", help="the bugs, and where their text is")
     parser.add_argument("--no-baseline", action="store_true")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out the rows of the last table"
+    )
     given = parser.parse_args(words)
     chosen = [
         mutant
@@ -123,6 +131,9 @@ def main(words: list[str]) -> int:
         if not given.wanted
         or any(word == mutant.package or word in mutant.damage for word in given.wanted)
     ]
+    rows = resumed() if given.resume else []
+    done = {row.damage for row in rows}
+    chosen = [mutant for mutant in chosen if mutant.damage not in done]
     if given.list:
         texts = sources(ROOT)
         for mutant in chosen:
@@ -139,30 +150,53 @@ def main(words: list[str]) -> int:
             print(f"without a bug, {' '.join(tests)}: {said} in {seconds:.0f} s", flush=True)
             if said != "passed":
                 sys.exit("these tests must pass without a bug, in less time than the limit")
-    return report(chosen)
+    return report(chosen, rows)
 
 
-def report(chosen: list[Mutant]) -> int:
+class Row(NamedTuple):
+    """One planted bug in the table, with the test that caught it."""
+
+    package: str
+    damage: str
+    file: str
+    caught_by: str
+    seconds: str
+
+    @property
+    def kind(self) -> str:
+        if self.caught_by == NOT_CAUGHT:
+            return "not caught"
+        lost = self.caught_by.startswith(("its text is missing", "does not compile"))
+        return "missing" if lost else "caught"
+
+    def line(self) -> str:
+        return f"| {' | '.join(self)} |"
+
+
+def resumed() -> list[Row]:
+    """The rows of the table that the last run left."""
+    lines = TABLE.read_text().splitlines()[len(HEAD) :] if TABLE.exists() else []
+    return [Row(*line.strip("| ").split(" | ")) for line in lines if line.startswith("| ")]
+
+
+def report(chosen: list[Mutant], rows: list[Row]) -> int:
     """Plants each bug, prints a row for each, and writes the table. 1 when a bug was not caught."""
     texts = sources(COPY)
-    rows = ["| package | damage | file | caught by | s |", "|---|---|---|---|---|"]
-    counts = {"caught": 0, "not caught": 0, "missing": 0}
     for mutant in chosen:
         path = place(mutant, COPY, texts)
         said, seconds = planted(mutant, path) if path else ("its text is missing", 0.0)
-        kind = "caught"
-        if path is None or said.startswith("does not compile"):
-            kind = "missing"
-        elif said == "passed":
-            kind, said = "not caught", "**not caught**"
-        counts[kind] += 1
-        name = path.relative_to(COPY) if path else mutant.file
-        rows.append(f"| {mutant.package} | {mutant.damage} | {name} | {said} | {seconds:.0f} |")
-        print(rows[-1], flush=True)
-        total = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        TABLE.write_text("\n".join([*rows, "", total]) + "\n")
-    print(total)
-    return 1 if counts["not caught"] else 0
+        name = str(path.relative_to(COPY)) if path else mutant.file
+        caught_by = NOT_CAUGHT if said == "passed" else said
+        rows.append(Row(mutant.package, mutant.damage, name, caught_by, f"{seconds:.0f}"))
+        print(rows[-1].line(), flush=True)
+        TABLE.write_text("\n".join([*HEAD, *(row.line() for row in rows), "", total(rows)]) + "\n")
+    print(total(rows))
+    return 1 if any(row.kind == "not caught" for row in rows) else 0
+
+
+def total(rows: list[Row]) -> str:
+    counts = Counter(row.kind for row in rows)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in ("caught", "not caught", "missing"))
 
 
 if __name__ == "__main__":
