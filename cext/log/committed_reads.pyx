@@ -24,8 +24,11 @@ cdef enum:
 
 def read_committed(LogHandle handle not None, int64_t offset, int64_t size_max, *,
                    int64_t limit_offset, bint whole_first=True):
-    """The batches from the one that holds `offset` on, below limit_offset, and the aborted
-    transactions that reach into them: (producer id, first offset) each. Raises LogError."""
+    """Reads batches from the one that contains `offset` on, below `limit_offset`.
+
+    `size_max`: bytes; with `whole_first` the first batch is returned whole even when it is larger.
+    Returns (bytes, [(producer id, first offset) of each aborted transaction in that range]). Raises
+    LogError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR."""
     cdef Log* log = handle.log
     cdef LogSlice slice
     cdef AbortedTxns aborted
@@ -53,12 +56,13 @@ def read_committed(LogHandle handle not None, int64_t offset, int64_t size_max, 
         got = _copied(log, &slice, PyBytes_AS_STRING(content))
     if status != 0 or got < 0:
         raise LogError(status if status else STORAGE_ERROR,
-                       f"read of {handle.directory} at {offset}")
+                       f"{handle.directory}: cannot read at offset {offset}")
     return content[:got], found
 
 
 cdef int64_t _copied(Log* log, LogSlice* slice, char* into):
-    """Bytes read, or -errno; the slice is released."""
+    """Copies the slice's bytes to `into` and releases the slice. Returns the number of bytes, or
+    -errno."""
     cdef int64_t got
     cdef int fd
     with nogil:

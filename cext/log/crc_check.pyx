@@ -3,13 +3,13 @@
 A segment that recovery did not check has `foreign_bytes`, which an earlier process wrote.
 `verified_bytes` is the mark below which their batches had true frames, true CRCs and offsets that
 only grow. A fetch beyond the mark waits (cold_reads.pyx) while a thread moves the mark; appended
-bytes cost nothing. The mark only grows: a segment is checked once for all readers.
+bytes cost nothing. Each segment is checked once for all readers.
 
 While the length of a bad batch leads to the next batch, only the bad batch counts as damage: bad
 bytes are kept as one range, [corrupt_from, corrupt_to), which each find extends. No byte of it is
 sent, and each find is reported once (damage.pyx). Where the lengths are lost, the range reaches to
-the end of the foreign bytes. Two threads may check the same bytes; the mark may then step back,
-which costs a second check.
+the end of the foreign bytes. The mark only grows, except when two threads check the same bytes: it
+may then step back, which costs a second check.
 
 Limit: TURN_BYTES a turn, so that one old segment does not delay other readers.
 Next: cold_reads.pyx.
@@ -89,7 +89,7 @@ cdef int slice_verify(Segment* segment, System* system, int64_t until) noexcept 
     reader_init(&reader, system, fd, atomic_load_i64(&segment.foreign_bytes))
     status = verify_batches(&reader, segment, &position, min(end, position + TURN_BYTES))
     reader_free(&reader)
-    # A truncation meanwhile made less of it foreign: then these bytes are not asked for again.
+    # After a truncation meanwhile, fewer bytes are foreign: readers do not need the rest of them.
     atomic_store_i64(&segment.verified_bytes, position)
     if status < 0:
         atomic_store_i32(&segment.verify_failed, 1)

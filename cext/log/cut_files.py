@@ -1,16 +1,17 @@
-"""Setting aside what recovery cuts off a log, and counting the records in it.
+"""Keeps the bytes that recovery cuts off a log in files, and counts the records in them.
 
-    OFFSET.cut, OFFSET-N.cut     the bytes behind OFFSET, where the sound part of a log ended; or a
-                                 whole segment of base offset OFFSET that lay behind them
+    OFFSET.cut, OFFSET-N.cut     the bytes behind OFFSET, where the sound part of the log ended; or
+    a
+                                 whole segment with base offset OFFSET that lay behind them
 
-The bytes begin with damage (or with a torn write), but batches behind it may be sound and may have
+The bytes begin with damage or with a torn write, but batches behind it may be sound and may have
 been acknowledged. Apache Kafka cuts them off as well and keeps nothing; it ignores these files.
-They go with their partition; an operator removes them earlier. When there are more than FILES_MAX
-of earlier recoveries the oldest are removed. Zeros, and a single batch that the file ends within,
-are what a crash leaves of writes that were never acknowledged: they are not set aside.
+They are deleted with their partition; an operator may delete them earlier. When a log has more than
+FILES_MAX from earlier recoveries, the oldest are deleted. A crash may leave zeros, or one batch
+whose end is missing, of writes that were never acknowledged: these are not kept.
 
-After a crash half-way the log was not cut yet: the next opening finds the file and uses it again.
-`barnabas log dump FILE` reads it. Next on the data path: cext/log/log_handle.pyx.
+If a crash interrupts this, the log is not cut yet: the next opening finds the file and uses it
+again. `barnabas log dump FILE` reads such a file. Next on the data path: cext/log/log_handle.pyx.
 """
 
 import filecmp
@@ -25,14 +26,14 @@ from barnabas.cext.codec.crc import crc32c
 SUFFIX = ".cut"
 FILES_MAX = 8
 PIECE_BYTES = 1 << 20
-PAGE_BYTES = 4096  # of the zeros at the end are kept: a damaged batch may end in zeros
-HEADER = struct.Struct(">qiibIhiqqqhii")  # of a batch v2
+PAGE_BYTES = 4096  # so many zeros at the end are kept: a damaged batch may end in zeros
+HEADER = struct.Struct(">qiibIhiqqqhii")  # the header of a batch v2
 MAGIC_AT, CRC_FROM = 16, 21
-NEWER_MAX = 2**31 - 1  # how far beyond the last offset one in the same segment may lie
+NEWER_MAX = 2**31 - 1  # a batch's base offset may exceed the expected one by this
 
 
 class _Sound(NamedTuple):
-    """Sound batches in a stretch of bytes, and where the last of them ends."""
+    """The sound batches in a range of bytes, and the position where the last of them ends."""
 
     batches: int
     records: int
@@ -41,8 +42,11 @@ class _Sound(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Bytes cut off a log: the file they are in now, "" when they held nothing; how many sound
-    batches and records it holds, and the offset after the last of them (-1: none)."""
+    """Bytes that were cut off a log.
+
+    `path`: the file that has them now, "" when they were not kept; `size_bytes`; the number of
+    sound `batches` and `records` in them; `end_offset`: the offset after the last of these, -1
+    without any."""
 
     path: str
     size_bytes: int
@@ -52,8 +56,10 @@ class Cut(NamedTuple):
 
 
 def set_aside_tail(directory: str, base_offset: int, position: int, end_offset: int) -> Cut:
-    """Copies the bytes of a segment from `position` on to a file of their own; the log's sound part
-    ends at `end_offset`. Raises OSError when the copy of sound batches fails."""
+    """Copies the bytes of a segment's .log from `position` on to a new file.
+
+    `end_offset`: where the sound part of the log ends. Returns a Cut. Raises OSError when the copy
+    fails and the bytes contain sound batches."""
     source = os.path.join(directory, f"{base_offset:020d}.log")
     with open(source, "rb", buffering=0) as file:
         fd = file.fileno()
@@ -76,7 +82,8 @@ def set_aside_tail(directory: str, base_offset: int, position: int, end_offset: 
 
 
 def set_aside_segment(directory: str, base_offset: int, end_offset: int) -> Cut:
-    """Renames the .log of a segment that lies behind the cut; its other files are not touched."""
+    """Renames the .log of a segment behind the cut, and leaves its other files as they are. Returns
+    a Cut; an empty .log is not renamed. Raises OSError."""
     source = os.path.join(directory, f"{base_offset:020d}.log")
     with open(source, "rb", buffering=0) as file:
         size_bytes = os.fstat(file.fileno()).st_size
@@ -89,8 +96,8 @@ def set_aside_segment(directory: str, base_offset: int, end_offset: int) -> Cut:
 
 
 def empty_batch(last_offset_delta: int) -> bytes:
-    """A batch v2 without records that covers last_offset_delta + 1 offsets; the log stamps the
-    first. Compaction leaves such batches (KIP-98), so every reader passes over them."""
+    """Returns a batch v2 without records that covers `last_offset_delta` + 1 offsets; the append
+    sets its base offset. Compaction leaves such batches (KIP-98), so every reader skips them."""
     size = HEADER.size
     head = (0, size - 12, -1, 2, 0, 0, last_offset_delta, -1, -1, -1, -1, -1, 0)
     batch = HEADER.pack(*head)
@@ -98,7 +105,8 @@ def empty_batch(last_offset_delta: int) -> bytes:
 
 
 def remove_oldest(directory: str) -> list[str]:
-    """Makes place for the files of a new recovery; the names that were removed."""
+    """Deletes the oldest .cut files, so that fewer than FILES_MAX remain. Returns their names.
+    Raises OSError."""
     names = [name for name in os.listdir(directory) if name.endswith(SUFFIX)]
     if len(names) < FILES_MAX:
         return []
@@ -110,7 +118,8 @@ def remove_oldest(directory: str) -> list[str]:
 
 
 def _name_for(directory: str, offset: int, content: str) -> str:
-    """A free name; or that of a file with the same content, left by a recovery that crashed."""
+    """Returns a free name, or the name of a file with the same content that a crashed recovery
+    left."""
     number = 0
     while True:
         tail = f"-{number}" if number else ""
@@ -150,7 +159,8 @@ def _pieces(fd: int, position: int, end: int) -> Generator[bytes, None, None]:
 
 
 def _end_of_data(fd: int, position: int, end: int) -> int:
-    """Where the zeros at the end begin: a preallocated segment has up to a gigabyte of them."""
+    """Returns the position where the zeros at the end begin; a preallocated segment has up to 1 GB
+    of them."""
     data_end = position
     with closing(_pieces(fd, position, end)) as pieces:
         for piece in pieces:
@@ -162,7 +172,7 @@ def _end_of_data(fd: int, position: int, end: int) -> int:
 
 
 def _is_unfinished_write(fd: int, position: int, end: int) -> bool:
-    """Whether the bytes are zeros, or one batch that the file ends within."""
+    """Whether the bytes are zeros, or one batch whose end is missing."""
     if _end_of_data(fd, position, end) == position:
         return True
     head = os.pread(fd, 12, position)
@@ -170,8 +180,8 @@ def _is_unfinished_write(fd: int, position: int, end: int) -> bool:
 
 
 def _count(fd: int, position: int, end: int, from_offset: int) -> _Sound:
-    """The sound batches v2 in [position, end) whose offsets ascend from `from_offset` on. Each byte
-    may be the first of one: what is damaged may be a length."""
+    """Counts the sound batches v2 in [position, end) whose offsets ascend from `from_offset` on. It
+    searches at every byte, because a damaged batch may have a wrong length."""
     batches, records, end_offset, sound_end = 0, 0, -1, position
     expected = from_offset
     while position + HEADER.size <= end:
@@ -202,7 +212,7 @@ def _count(fd: int, position: int, end: int, from_offset: int) -> _Sound:
 def _sound_at(
     fd: int, piece: bytes, at: int, position: int, end: int, expected: int
 ) -> tuple[int, int, int] | None:
-    """(size, records, next offset) of the batch at piece[at:], when there is one."""
+    """Returns (size in bytes, records, next offset) of the sound batch at piece[at:], or None."""
     base, length, _, _, crc, _, last_delta, *_, count = HEADER.unpack_from(piece, at)
     size_bytes = 12 + length
     if not HEADER.size <= size_bytes <= end - position - at or last_delta < 0 or count < 0:

@@ -3,5 +3,6 @@ from libc.stdint cimport int64_t
 
 from barnabas.cext.log.segment cimport Segment
 
-# Bytes [first, end) of the .log hold no valid batch: counts and records them, unless known already.
+# Counts and records that the bytes [first, end) of the .log contain no valid batch, unless these
+# bytes are known already.
 cdef void damage_note(Segment* segment, int64_t first, int64_t end) noexcept nogil

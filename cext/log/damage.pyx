@@ -41,8 +41,9 @@ cdef void damage_note(Segment* segment, int64_t first, int64_t end) noexcept nog
 
 
 def take_damage(SegmentCache cache not None) -> list:
-    """What was found since the last call, a Damage each: the .log file, its base offset, and the
-    bytes [first, end) that hold no valid batch."""
+    """Returns and removes the finds since the last call, at most FINDS_MAX. A Damage has the path
+    of the .log file, its base offset, and the positions [first, end) of the bytes that contain no
+    valid batch."""
     cdef Find[FINDS_MAX] finds
     cdef int64_t count, i
     with nogil:
@@ -64,5 +65,5 @@ def take_damage(SegmentCache cache not None) -> list:
 
 
 def corrupt_ranges(SegmentCache cache not None) -> int:
-    """How many stretches of bad bytes were found since the broker started."""
+    """Returns how many ranges of bad bytes were found since the broker started."""
     return cache.pool.corrupt_ranges

@@ -41,8 +41,8 @@ cdef void failed_call_note(SegmentPool* pool, const char* stem, int what, int st
 
 
 def take_failures(SegmentCache cache not None) -> list:
-    """What failed since the last call, a Failure each: one of FAILED_WHAT, the .log file, errno and
-    how often."""
+    """Returns and removes the failures since the last call, at most FAILURES_MAX. A Failure has one
+    of FAILED_WHAT, the path of the .log file, errno, and how often it happened."""
     cdef FailedCall[FAILURES_MAX] rows
     cdef int64_t count, i
     with nogil:
@@ -64,5 +64,5 @@ def take_failures(SegmentCache cache not None) -> list:
 
 
 def failures_total(SegmentCache cache not None) -> int:
-    """How many calls failed since the broker started."""
+    """Returns how many calls failed since the broker started."""
     return cache.pool.failures_total

@@ -13,8 +13,10 @@ static inline int64_t file_size(int fd) {
     return fstat(fd, &s) < 0 ? -errno : (int64_t)s.st_size;
 }
 
-/* Where the last written extent of a file ends: behind it there are only zeros. `size` when the
-   file system cannot tell. An index of a crashed broker is 10 MB of which a page or two is used. */
+/* Returns the end of the file's last written extent: behind it there are only zeros. Returns `size`
+   when
+   the file system does not know. After a crash an index has 10 MB, of which a page or two is used.
+   */
 static inline int64_t file_data_end(int fd, int64_t size) {
     int64_t end = 0;
 #if defined(SEEK_DATA) && defined(SEEK_HOLE)
@@ -29,7 +31,7 @@ static inline int64_t file_data_end(int fd, int64_t size) {
     return size;
 }
 
-/* A wish; where the system knows no such thing the pages come and stay. */
+/* Advises the kernel not to read ahead; systems without this advice read ahead. */
 static inline void file_read_without_ahead(int fd) {
 #ifdef POSIX_FADV_RANDOM
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
@@ -38,7 +40,7 @@ static inline void file_read_without_ahead(int fd) {
 #endif
 }
 
-/* From its beginning to its end: what comes next is read while what came is worked on. */
+/* Advises the kernel to read ahead: the next bytes are read while the last ones are processed. */
 static inline void file_read_ahead(int fd) {
 #ifdef POSIX_FADV_SEQUENTIAL
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -65,9 +67,10 @@ static inline uint8_t *map_file(int fd, int64_t size, int writable) {
     return p == MAP_FAILED ? 0 : (uint8_t *)p;
 }
 
-/* For large buffers: a fault gives 2 MiB then, where the system knows such pages. The wish covers
-   the first and last page whole, so that neighbours that wish the same become one area, and a page
-   may reach from one into the other. */
+/* For large buffers: advises the kernel to use huge pages, so that one page fault maps 2 MiB. The
+   advice
+   covers the first and last page whole, so that the kernel merges neighbouring areas with the same
+   advice, and a huge page may cover parts of both. */
 static inline void memory_wants_huge_pages(void *p, int64_t size) {
 #ifdef MADV_HUGEPAGE
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -78,8 +81,9 @@ static inline void memory_wants_huge_pages(void *p, int64_t size) {
 #endif
 }
 
-/* The whole pages of a piece whose content is not needed any more: they stay, and cost nothing to
-   fill again, unless the system needs them meanwhile. */
+/* Allows the kernel to take the whole pages of a piece of memory whose content is not needed any
+   more.
+   Until the kernel needs them they stay, and filling them again costs no page fault. */
 static inline void memory_may_be_taken(void *p, int64_t size) {
 #ifdef MADV_FREE
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -1,11 +1,11 @@
-"""Kafka's two sparse indexes over mapped bytes: (pointer, count of entries), without the GIL.
+"""Kafka's two sparse indexes over mapped bytes: a pointer and a number of entries, without the GIL.
 
     .index      8 bytes an entry:  relative offset int32, file position int32
     .timeindex 12 bytes an entry:  timestamp int64, relative offset int32        (big-endian)
 
-A floor is the slot of the largest entry at or below the target, -1 when every entry is above.
-Content is never trusted for an address: hostile bytes give a wrong slot inside the range, so what
-a slot says must be checked against the log before it is used.
+The floor of a target is the slot of the largest entry at or below it, -1 when every entry is above
+it. Content never decides which memory is read: wrong bytes give a wrong slot inside the range.
+Therefore the caller must check a slot's content against the log before use.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -17,8 +17,8 @@ cdef extern from *:
 cdef enum:
     OFFSET_ENTRY_BYTES = 8
     TIME_ENTRY_BYTES = 12
-    # Lookups crowd at the end of a log. The last WARM_ENTRIES stay in cache and take half the
-    # steps, for one comparison more elsewhere.
+    # Most look-ups are near the end of a log. The last WARM_ENTRIES stay in the CPU cache and need
+    # half the steps; other look-ups need one comparison more.
     WARM_ENTRIES = 1024
 
 cdef struct OffsetEntry:
@@ -59,13 +59,17 @@ cdef inline void time_index_put(
     be64_store(base + slot * TIME_ENTRY_BYTES, <uint64_t>timestamp)
     be32_store(base + slot * TIME_ENTRY_BYTES + 8, <uint32_t>relative_offset)
 
-# The steps halve what is left without a branch on what was read, and fetch the four places where
-# the step after the next may look: 125 ns in 1 M entries at random, against 155 with the two places
-# of the next step, and 230 without a prefetch or with a branch (which guesses right half the time).
-# Dropped: 4-ary and 8-ary steps (250), interpolation (100 on even offsets, 350 when each search
-# waits for the one before it), and a sorted copy in memory, since the file itself is what is mapped.
+# This is a binary search without a branch on the entries, which prefetches the four entries that
+# the
+# step after the next may read: 125 ns in 1 M entries at random, against 155 with the two entries of
+# the next step, and 230 without a prefetch or with a branch (whose prediction is right half the
+# time).
+# We tried and dropped 4-ary and 8-ary steps (250), interpolation (100 on even offsets, 350 when
+# each
+# search waits for the one before it), and a sorted copy in memory, because the file itself is
+# mapped.
 #
-# The fetches stand in the loops themselves: GCC takes a function that only prefetches for one
+# The prefetches stand in the loops themselves: GCC takes a function that only prefetches for one
 # without effects and drops its calls.
 cdef inline int64_t offset_index_floor(
     const uint8_t* base, int64_t entries, int32_t relative_offset
@@ -113,14 +117,16 @@ cdef inline int64_t time_index_floor(
         low += half * (timestamp_at(base, low + half) <= timestamp)
     return low
 
-# How many entries, from the first, are sound; fewer than `entries` means damage, and recovery
-# rebuilds the index. offset_end is the log's end offset for this segment (exclusive).
+# Returns how many entries, from the first, are sound; fewer than `entries` means damage, and
+# recovery
+# rebuilds the index. `offset_end` is the end offset of this segment (exclusive).
 cdef int64_t offset_index_check(
     const uint8_t* base, int64_t entries, int64_t base_offset, int64_t offset_end,
     int64_t log_size_bytes) noexcept nogil
 cdef int64_t time_index_check(
     const uint8_t* base, int64_t entries, int64_t base_offset, int64_t offset_end) noexcept nogil
 
-# The entries in use of a preallocated index of `size_bytes`: what stands before its zeros.
+# Returns the number of entries in use in a preallocated index of `size_bytes`: those before its
+# zeros.
 cdef int64_t offset_index_used(const uint8_t* base, int64_t size_bytes) noexcept nogil
 cdef int64_t time_index_used(const uint8_t* base, int64_t size_bytes) noexcept nogil

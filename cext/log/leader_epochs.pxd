@@ -1,5 +1,5 @@
-"""A log's leader epochs for cext.log.log_handle; described in leader_epochs.pyx. A mutex of its own guards
-them: readers ask for an epoch's end while the log is appended to."""
+"""A log's leader epochs; described in leader_epochs.pyx. They have their own mutex, because readers
+look up the end of an epoch while the log is appended to."""
 from libc.stdint cimport int32_t, int64_t
 
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
@@ -13,12 +13,12 @@ cdef struct LeaderEpochs:
     EpochEntry* entries         # epochs and start offsets grow strictly
     int64_t count
     int64_t capacity
-    int64_t changes             # counts up with every change: whether the checkpoint is stale
+    int64_t changes             # number of changes: shows whether the checkpoint is stale
 
 cdef void leader_epochs_init(LeaderEpochs* e) noexcept nogil
 cdef void leader_epochs_free(LeaderEpochs* e) noexcept nogil
 cdef int32_t leader_epochs_latest(LeaderEpochs* e) noexcept nogil     # -1: none
-# From start_offset on records are of `epoch`. False without memory.
+# Notes that the records from start_offset on have this epoch. Returns False without memory.
 cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil
 cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept nogil
 cdef void leader_epochs_cut_start(LeaderEpochs* e, int64_t start_offset) noexcept nogil

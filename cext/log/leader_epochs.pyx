@@ -1,9 +1,9 @@
-"""Which leader epoch began at which offset of a log (KIP-101): a sorted array in memory.
+"""The start offset of each leader epoch of a log (KIP-101), in a sorted array in memory.
 
-Invariants: epochs and start offsets grow strictly; an epoch without records is replaced by the
-next one that begins at the same offset. The checkpoint file is written by broker/storage from
+Invariants: epochs and start offsets grow strictly. An epoch without records is replaced by the next
+epoch that begins at the same offset. broker/storage writes the checkpoint file from
 LogHandle.leader_epochs(). After a crash the file may be older than the log: recovery adds the
-epochs it meets in batches, and cuts those at or beyond the log's end.
+epochs that it finds in batches, and removes those that begin at or above the log's end.
 
 Memory: 16 bytes an entry. Next on the data path: cext/log/recover.pyx.
 """
@@ -51,7 +51,9 @@ cdef bint _push(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept n
 
 
 cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil:
-    """Entries of the same or later epochs, or that begin there or later, give way."""
+    """Adds an entry, and removes the entries that have the same or a later epoch, or begin at or
+    above `start_offset`. Does nothing when the latest entry is this epoch and begins at or below
+    `start_offset`, or for a negative epoch."""
     cdef bint done = True
     cdef EpochEntry* last
     pthread_mutex_lock(&e.lock)
@@ -67,7 +69,7 @@ cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_off
 
 
 cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept nogil:
-    """Drops what begins at end_offset or later."""
+    """Removes the epochs that begin at or above `end_offset`."""
     pthread_mutex_lock(&e.lock)
     while e.count and e.entries[e.count - 1].start_offset >= end_offset:
         e.count -= 1
@@ -76,7 +78,8 @@ cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept no
 
 
 cdef void leader_epochs_cut_start(LeaderEpochs* e, int64_t start_offset) noexcept nogil:
-    """Drops what ended by start_offset; the epoch that holds it begins there from now on."""
+    """Removes the epochs that end at or below `start_offset`; the epoch that contains it begins
+    there from now on."""
     cdef int64_t drop = 0
     pthread_mutex_lock(&e.lock)
     while drop + 1 < e.count and e.entries[drop + 1].start_offset <= start_offset:
@@ -94,8 +97,8 @@ cdef void leader_epochs_cut_start(LeaderEpochs* e, int64_t start_offset) noexcep
 cdef void leader_epochs_end_of(
     LeaderEpochs* e, int32_t epoch, int64_t log_end, int32_t* found_epoch, int64_t* end_offset
 ) noexcept nogil:
-    """The end of the largest epoch at or below `epoch`; the latest ends at the log's end. -1 and -1
-    for an epoch above every known one."""
+    """Finds the largest epoch at or below `epoch` and its end offset; the latest epoch ends at the
+    log's end. Sets both to -1 for a negative epoch, and for one above every known epoch."""
     cdef int64_t i
     found_epoch[0] = -1
     end_offset[0] = -1
@@ -105,7 +108,8 @@ cdef void leader_epochs_end_of(
         end_offset[0] = log_end
     elif e.count and 0 <= epoch < e.entries[e.count - 1].epoch:
         if epoch < e.entries[0].epoch:
-            # Older than all that is kept: such a replica shares nothing beyond the log's start.
+            # The epoch is older than all known ones: such a replica has no records in common with
+            # this log above the log's start.
             found_epoch[0] = epoch
             end_offset[0] = e.entries[0].start_offset
         else:

@@ -2,17 +2,18 @@
 
     TOPIC-PARTITION/  segments (cext/log/segment.pyx), OFFSET.snapshot (cext/log/producers.pyx)
 
-Writers hold `lock`. Readers hold nothing: inside an epoch they take the published marks (the log's
-end and its flushed point, each an offset with its place) under a version that is odd while they
-change, and follow the segment list, which is replaced whole and retired through the epoch. A
-segment taken out of the list loses the log's reference the same way. A truncation makes
-`truncations` odd while it lasts; a reader that met one begins again.
+Writers hold `lock`. Readers hold no lock: inside an epoch they read the published marks (the log's
+end and its flushed point, each an offset with its position) under a version that is odd while the
+marks change, and the segment list, which a change replaces whole and retires through the epoch. A
+segment that is removed from the list loses the log's reference in the same way. A truncation makes
+`truncations` odd while it lasts; a reader that meets one begins again.
 
 Invariants: offsets only grow, from one batch to the next; start <= flushed <= end (after
-delete-records start may pass flushed). Batches lie whole in one segment. A write that fails is cut
-off again, and when that fails too the log is offline until a later try succeeds. After a failed fdatasync the log is offline
-until it is opened again: the kernel may have dropped the pages, and a later fdatasync would not
-say so. A crash leaves at most a torn tail: recovery (cext/log/recover.pyx) cuts it.
+DeleteRecords, start may exceed flushed). A batch lies whole in one segment. After a failed write
+the file is cut back to its previous end; when that fails, too, the log is offline until a later try
+succeeds. After a failed fdatasync the log is offline until it is opened again: the kernel may have
+dropped the pages, and a later fdatasync would not report it. A crash leaves at most a torn tail,
+which recovery (cext/log/recover.pyx) cuts off.
 
 Next on the data path: cext/log/segment.pyx.
 """
@@ -82,13 +83,13 @@ cdef enum:
     PATH_BYTES_MAX = 4096
 
 
-# ------------------------------------------------------------------------------------------- life
+# ----------------------------------------------------------------------------- creation and freeing
 
 cdef Log* log_new(
     System* system, EpochDomain* epochs, SegmentPool* pool, const char* directory,
     const LogConfig* config, uint64_t seed
 ) noexcept nogil:
-    """Without segments; NULL without memory."""
+    """Makes a log without segments. Returns NULL without memory."""
     cdef Log* log = <Log*>calloc(1, sizeof(Log))
     if log == NULL:
         return NULL
@@ -134,10 +135,11 @@ cdef void log_free(Log* log) noexcept nogil:
     free(log)
 
 
-# ------------------------------------------------------------------------- what readers see of it
+# ---------------------------------------------------------------------- values that readers may
+# read
 
 cdef void log_publish(Log* log, const LogMarks* marks) noexcept nogil:
-    """Under the lock."""
+    """Publishes the log's end and its flushed point. The caller holds the log's lock."""
     cdef int64_t version = atomic_peek_i64(&log.marks_version)
     atomic_poke_i64(&log.marks_version, version + 1)
     atomic_fence_release()
@@ -184,14 +186,16 @@ cdef SegmentList* segment_list_of(int64_t count) noexcept nogil:
 
 
 cdef void log_replace_list(Log* log, SegmentList* made) noexcept nogil:
-    """Under the lock. References are the caller's business."""
+    """Replaces the segment list. The caller holds the log's lock, and retains and releases the
+    segments."""
     cdef void* old = log.segments
     atomic_store_pointer(<void**>&log.segments, made)
     epoch_retire(log.epochs, old, free)
 
 
 cdef int64_t segment_list_floor(const SegmentList* segments, int64_t offset) noexcept nogil:
-    """The last segment that begins at or below `offset`, -1 when none does."""
+    """Returns the index of the last segment that begins at or below `offset`, -1 when there is
+    none."""
     cdef int64_t low = 0, high = segments.count, middle
     while low < high:
         middle = (low + high) >> 1
@@ -227,7 +231,7 @@ cdef int64_t log_first_open_offset(Log* log) noexcept nogil:
 
 
 cdef void log_note_transactions(Log* log) noexcept nogil:
-    """Under the lock: publishes what holds readers of committed records back."""
+    """Publishes the offsets that bound the last stable offset. The caller holds the log's lock."""
     cdef const OpenTxns* open_txns = &log.producers.open
     atomic_store_i64(&log.first_open_offset, open_txns_first_open(open_txns))
     atomic_store_i64(&log.first_unstable_offset, open_txns_first_unstable(open_txns))
@@ -244,7 +248,8 @@ cdef int32_t log_epoch_at(Log* log, int64_t offset) noexcept nogil:
 # ----------------------------------------------------------------------------------------- rolling
 
 cdef int64_t _next_jitter_ms(Log* log) noexcept nogil:
-    """Between 0 and segment.jitter.ms: logs filled alike do not all roll at once."""
+    """Returns a random time from 0 to below segment.jitter.ms (at most segment.ms), so that logs
+    with the same load do not all roll at once."""
     cdef int64_t bound = min(log.config.segment_jitter_ms, log.config.segment_ms)
     if bound <= 0:
         return 0
@@ -272,7 +277,8 @@ cdef bint _roll_is_due(
 
 
 cdef int log_write_snapshot(Log* log, int64_t offset) noexcept nogil:
-    """Producer state up to `offset`. Torn by a crash it is told by its CRC, so it is not synced."""
+    """Writes a producer snapshot at `offset`, unless a newer one exists. It is not synced, because
+    its CRC shows a snapshot that a crash has torn. Returns 0 or -errno."""
     cdef char path[PATH_BYTES_MAX]
     cdef Buffer bytes
     cdef int fd, status
@@ -312,7 +318,8 @@ cdef Segment* log_new_active(Log* log, int64_t base_offset, int* status) noexcep
 
 
 cdef int log_roll(Log* log) noexcept nogil:
-    """Begins a segment at the log's end; nothing when the active one begins there and is empty."""
+    """Begins a new segment at the log's end; does nothing when the active segment is empty. The
+    caller holds the log's lock. Returns 0 or -errno."""
     cdef LogMarks marks = log.marks
     cdef Segment* active = _active(log)
     cdef Segment* made
@@ -332,7 +339,7 @@ cdef int log_roll(Log* log) noexcept nogil:
         return status
     memcpy(segments.items, log.segments.items, log.segments.count * sizeof(Segment*))
     segments.items[segments.count - 1] = made
-    # An index that could not be cut stays longer than what it holds, as after a crash.
+    # An index file that could not be cut stays longer than its entries, as after a crash.
     segment_seal(active, log.system)
     log_replace_list(log, segments)
     marks.end_base = made.base_offset
@@ -394,8 +401,9 @@ cdef int _check_verification(
 
 
 cdef void _overtake(Log* log, int64_t producer_id) noexcept nogil:
-    """Marks the producer's verifications as overtaken by a marker: the coordinator's answers to them
-    may be about the transaction that has ended."""
+    """Marks the producer's pending verifications as overtaken by a marker, because the
+    coordinator's answers to them may be about the transaction that has ended; removes the confirmed
+    ones."""
     cdef Verification** at = &log.verifications
     cdef Verification* found
     while at[0] != NULL:
@@ -411,7 +419,8 @@ cdef void _overtake(Log* log, int64_t producer_id) noexcept nogil:
 
 
 cdef int _write(Log* log, Segment* active, const uint8_t* batch, int64_t size_bytes) noexcept nogil:
-    """0, or -errno with the file as it was; offline when even that cannot be had."""
+    """Writes a batch at the end of the active segment. Returns 0, or -errno; then it has cut the
+    file back to its previous end, or marked the log offline when that failed."""
     cdef int64_t position = active.size_bytes
     cdef int status = write_whole(log.system, active.fd, batch, size_bytes, position)
     if status < 0:
@@ -445,8 +454,8 @@ cdef int _note_producer(
     Log* log, Segment* active, const BatchHeader* h, const Marker* marker, bint ends_txn,
     int64_t first_offset, int64_t last_offset
 ) noexcept nogil:
-    """Updates the producer's state; of an abort the index entry is written before. -errno when
-    that fails, and nothing was changed."""
+    """Updates the producer's state; before an abort it writes the transaction index entry. Returns
+    0, or -errno; then the state has not changed."""
     cdef AbortedTxn aborted
     cdef Producer* entry = producers_add(&log.producers, h.producer_id)
     cdef bint was_open
@@ -473,8 +482,8 @@ cdef int _note_producer(
 cdef Segment* _ready_to_append(
     Log* log, int64_t size_bytes, int64_t max_timestamp, int64_t last_offset
 ) noexcept nogil:
-    """The active segment, after a roll if one is due, with open indexes that have free entries; NULL
-    after a failure."""
+    """Returns the active segment, after a roll if one is due, with open indexes that have space for
+    one more entry; NULL after a failure."""
     cdef Segment* active = _active(log)
     cdef int status = 0
     if _roll_is_due(log, active, size_bytes, max_timestamp, last_offset):
@@ -574,7 +583,8 @@ cdef int _read_segment(
     Log* log, const SegmentList* segments, int64_t i, int64_t offset, int64_t size_max,
     int64_t limit_offset, bint whole_first, const LogMarks* marks, LogSlice* out
 ) noexcept nogil:
-    """1 and the slice; 0: nothing here below the limit; 2: go on with the next segment."""
+    """Finds the slice in one segment. Returns 1; 0 when the segment has no batch below the limit; 2
+    when the caller must try the next segment; -errno or SEGMENT_CORRUPT."""
     cdef Segment* segment = segments.items[i]
     cdef BatchAt first, past
     cdef int64_t end = atomic_load_i64(&segment.size_bytes)
@@ -616,7 +626,8 @@ cdef int _read(
     Log* log, int64_t offset, int64_t size_max, int64_t limit_offset, bint whole_first,
     LogSlice* out
 ) noexcept nogil:
-    """-1: the segment list changed below the reader's feet, begin again."""
+    """Finds the slice, as log_read. Returns a Kafka error code, or -1 when the segment list changed
+    meanwhile and the caller must begin again."""
     cdef LogMarks marks = log_marks(log)
     cdef SegmentList* segments = _segments(log)
     cdef int64_t i
@@ -672,7 +683,9 @@ cdef int _time_in(
     Log* log, const SegmentList* segments, int64_t i, int64_t timestamp_ms, int64_t limit_offset,
     int64_t* offset, int64_t* found_ms, int32_t* epoch
 ) noexcept nogil:
-    """1 found (2 compressed), 0 not in this segment."""
+    """Searches one segment. Returns 1 when the record was found or lies above the limit (*offset is
+    -1), 2 when it is inside a compressed batch, 0 when it is not in this segment, -errno or
+    SEGMENT_CORRUPT."""
     cdef Segment* segment = segments.items[i]
     cdef LogMarks marks = log_marks(log)
     cdef int64_t end = atomic_load_i64(&segment.size_bytes)
@@ -749,13 +762,15 @@ cdef int _sync_dirty(Log* log, SegmentList* dirty) noexcept nogil:
 
 
 cdef inline bint _is_unwritten(Log* log) noexcept nogil:
-    """Nothing was ever in it: its files are worth no sync, they are made again when they are lost."""
+    """Whether the log never had a record: its files need no sync, because the next opening makes
+    lost files again."""
     return (log.segments.count == 1 and log.marks.end_offset == 0 and log.start_offset == 0
             and log.truncations == 0)
 
 
 cdef int _flush(Log* log) noexcept nogil:
-    """Under `flushing`. The append lock is held only to see what there is and to say it is done."""
+    """Flushes the log. The caller holds `flushing`. It holds the log's lock only to read what must
+    be flushed and to publish the result. Returns 0 or KAFKA_STORAGE_ERROR."""
     cdef LogMarks target
     cdef LogMarks marks
     cdef SegmentList* dirty
@@ -792,7 +807,7 @@ cdef int _flush(Log* log) noexcept nogil:
     free(dirty)
     pthread_mutex_lock(&log.lock)
     if status < 0:
-        log.cut_is_due = False      # it takes more than that now
+        log.cut_is_due = False      # cutting off a write would not make the log usable now
         mark_offline(&log.offline)
     elif log.truncations == truncations:
         marks = log.marks

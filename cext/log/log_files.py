@@ -1,13 +1,13 @@
-"""Names and fates of the files in a partition's directory, for the opening of a log.
+"""The names of the files in a partition's directory, and what the opening of a log does with them.
 
     B.log .index .timeindex .txnindex   a segment; B is its base offset in 20 digits
     OFFSET.snapshot                     producer state
-    *.deleted                           dropped by retention, compaction, truncation: unlinked
-    *.cleaned                           a compaction's unfinished output: unlinked
-    *.swap                              finished output: takes the place of what it covers, when
-                                        its .log is there, which is renamed last
+    *.deleted                           removed by retention, compaction, truncation: deleted
+    *.cleaned                           a compaction's unfinished output: deleted
+    *.swap                              a compaction's finished output: replaces the segments that
+                                        it covers if its .log, which is renamed last, is there
 
-A crash at any step of this leaves names that the next opening treats the same way.
+If a crash interrupts the opening, the next opening handles the remaining names in the same way.
 Next on the data path: cext/log/log_handle.pyx.
 """
 
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
-# What may follow the offset in a name: the suffix, and whether it is a .swap.
+# The possible endings of a name after the offset: the suffix, and whether it is a .swap.
 _ENDINGS = {
     suffix + swap: (suffix, bool(swap))
     for suffix in (*SUFFIXES, ".snapshot")
@@ -40,7 +40,7 @@ def _unlink(path: str) -> None:
 
 
 def _names(directory: str) -> list[tuple[int, str, bool]]:
-    """(offset, suffix, whether it is a .swap) of each file of a log."""
+    """Returns (offset, suffix, whether it is a .swap) of each file of a log."""
     return _parsed(os.listdir(directory))
 
 
@@ -54,7 +54,8 @@ def _parsed(listed: list[str]) -> list[tuple[int, str, bool]]:
 
 
 def _end_offset(path: str, base_offset: int) -> int:
-    """The end offset of a segment file, by its headers; what is torn does not count."""
+    """Returns the end offset of a .log from its batch headers; a torn header at the end does not
+    count."""
     end_offset, position = base_offset, 0
     with open(path, "rb") as file:
         while len(header := os.pread(file.fileno(), 27, position)) >= 17:
@@ -71,8 +72,9 @@ def _end_offset(path: str, base_offset: int) -> int:
 
 
 def _finish_swaps(directory: str) -> None:
-    """Output whose .log is there takes the place of what it covers. A file of its own name is old
-    as long as an old .log is beside it, since that one is renamed last; else it is output already.
+    """Replaces segments by finished compaction output whose .log is there, and deletes other .swap
+    files. While a .log of the output's own name exists, the files of that name are old, because the
+    .log is renamed last; otherwise they belong to the output already.
     """
     names = _names(directory)
     swapped = sorted(base for base, suffix, swap in names if swap and suffix == ".log")
@@ -94,7 +96,7 @@ def _finish_swaps(directory: str) -> None:
 
 
 def unlink_deleted(directory: str) -> int:
-    """Unlinks what was dropped; how many files."""
+    """Deletes the .deleted files. Returns their number. Raises OSError."""
     names = [name for name in os.listdir(directory) if name.endswith(".deleted")]
     for name in names:
         _unlink(os.path.join(directory, name))
@@ -102,8 +104,10 @@ def unlink_deleted(directory: str) -> int:
 
 
 def tidy(directory: str) -> list[int]:
-    """Clears away what a crash left; the base offsets of the segments, ascending. Mostly there is
-    nothing to clear: the directory is listed once then, for there may be thousands of them."""
+    """Removes the leftovers of a crash, and returns the base offsets of the segments, ascending.
+
+    Usually there are no leftovers: then it lists the directory only once, because a broker may have
+    thousands of them. Raises OSError."""
     listed = os.listdir(directory)
     left = [name for name in listed if name.endswith((".deleted", ".cleaned"))]
     for name in left:
@@ -120,7 +124,7 @@ def tidy(directory: str) -> list[int]:
 
 
 def indexes_are_whole(directory: str, base_offset: int) -> bool:
-    """Whether both indexes are there and hold whole entries. A segment without bytes needs none."""
+    """Whether both index files exist and consist of whole entries. An empty segment needs none."""
     try:
         if os.path.getsize(path_of(directory, base_offset, ".log")) == 0:
             return True
@@ -132,7 +136,7 @@ def indexes_are_whole(directory: str, base_offset: int) -> bool:
 
 
 def snapshots(directory: str) -> list[int]:
-    """The offsets of the producer snapshots, newest first."""
+    """Returns the offsets of the producer snapshots, newest first."""
     return sorted(
         (at for at, suffix, _ in _names(directory) if suffix == ".snapshot"), reverse=True
     )
@@ -141,8 +145,11 @@ def snapshots(directory: str) -> list[int]:
 def newest_snapshot(
     directory: str, offset: int, is_whole: Callable[[bytes], bool], keeps_above: bool = False
 ) -> tuple[int, bytes]:
-    """(offset, content) of the newest whole producer snapshot at or below `offset`, (0, b"")
-    without one. Damaged ones are removed, and so are those above unless they are kept."""
+    """Returns (offset, content) of the newest whole producer snapshot at or below `offset`; (0,
+    b"") without one.
+
+    Deletes the damaged snapshots that it reads, and those above `offset` unless `keeps_above`.
+    `is_whole(content)`: whether a snapshot is not damaged. Raises OSError."""
     for at in snapshots(directory):
         if at > offset and keeps_above:
             continue
@@ -162,14 +169,14 @@ def drop_snapshots(directory: str, below: int | None = None) -> None:
 
 
 def drop(directory: str, bases: list[int]) -> None:
-    """Removes segments and the snapshots that go with them, the last segment first."""
+    """Deletes the files and snapshots of segments, the last segment first."""
     for base in reversed(bases):
         for suffix in (*SUFFIXES, ".snapshot"):
             _unlink(path_of(directory, base, suffix))
 
 
 def unlink_unfinished(directory: str) -> None:
-    """Removes what a compaction wrote and did not put into the log."""
+    """Deletes the output of compactions that did not finish."""
     for name in os.listdir(directory):
         if name.endswith((".cleaned", ".swap")):
             _unlink(os.path.join(directory, name))

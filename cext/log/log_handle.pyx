@@ -1,12 +1,13 @@
 """Python's owner of a log: open with recovery, append, read, flush, roll, truncate, delete, close.
 
-The log itself is cext/log/log.pyx; what happens to its files at the opening is decided in
-cext/log/log_files.py. Every method that touches the disk gives up the GIL. A failure that the wire has
-a code for is a LogError with that code; broker/errors.py names it.
+The log itself is in cext/log/log.pyx; cext/log/log_files.py decides what the opening does with the
+files. Every method that uses the disk releases the GIL. A failure that has an error code of Kafka's
+protocol is a LogError with that code; broker/errors.py has their names.
 
-Opening: leftovers of a crash are tidied; after an unclean stop every segment from the recovery
-point on is recovered (cext/log/recover.pyx), else the end is found in the last one. Missing and damaged
-indexes are rebuilt either way. Producer state: the newest whole snapshot and the batches after it.
+Opening: first the leftovers of a crash are removed. After an unclean stop every segment from the
+recovery point on is recovered (cext/log/recover.pyx); after a clean one the log's end is found in
+the last segment. Missing and damaged indexes are rebuilt in both cases. Producer state comes from
+the newest whole snapshot and the batches after it.
 
 Next on the data path: cext/log/log.pyx.
 """
@@ -83,7 +84,7 @@ Recovered = namedtuple(
 
 
 class LogError(Exception):
-    """`code` is Kafka's error code."""
+    """An operation of a log failed; `code` is Kafka's error code for the answer."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -101,9 +102,10 @@ cdef LogConfig _config(object settings) except *:
     config.preallocate = settings.preallocate
     config.flush_messages = settings.flush_messages
     if not 14 <= config.segment_bytes <= 0x7FFFFFFF:
-        raise ValueError("segment_bytes lies between 14 and 2^31-1: positions are int32")
+        raise ValueError(f"segment_bytes is {config.segment_bytes}; it must be 14 to {0x7FFFFFFF}")
     if config.segment_index_bytes < 24:
-        raise ValueError("segment_index_bytes must hold two entries of the time index")
+        raise ValueError(
+            f"segment_index_bytes is {config.segment_index_bytes}; it must be at least 24")
     return config
 
 
@@ -113,14 +115,14 @@ cdef object _os_error(int status, str what):
 
 cdef Log* _open_log(LogHandle handle) except NULL:
     if handle.log == NULL:
-        raise LogError(STORAGE_ERROR, f"{handle.directory} is closed")
+        raise LogError(STORAGE_ERROR, f"the log {handle.directory} is closed")
     return handle.log
 
 
 # ---------------------------------------------------------------------------- opening, step by step
 
 cdef int _push_segment(Log* log, Segment* segment) except -1:
-    """Before the log is shared."""
+    """Adds a segment at the end of the list. No other thread may see the log yet."""
     cdef SegmentList* grown = segment_list_of(log.segments.count + 1)
     if grown == NULL:
         raise MemoryError
@@ -132,8 +134,9 @@ cdef int _push_segment(Log* log, Segment* segment) except -1:
 
 
 cdef Segment* _existing(Log* log, int64_t base_offset, bint reindex) except NULL:
-    """A segment on disk as an active one; with reindex its indexes are opened empty. Of one that
-    needs no index yet they wait for the next append: a node has thousands of small partitions."""
+    """Opens a segment on disk as an active one; with `reindex` its indexes are opened empty. A
+    segment that is too small for an index entry gets its indexes at the next append, because a
+    broker has thousands of small partitions. Raises OSError, MemoryError."""
     cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
     cdef int64_t needs_none_bytes
     cdef int status
@@ -147,12 +150,13 @@ cdef Segment* _existing(Log* log, int64_t base_offset, bint reindex) except NULL
                 segment, log.system, log.config.segment_index_bytes, reindex)
     if status < 0:
         segment_release(segment)
-        raise _os_error(status, f"segment {base_offset}")
+        raise _os_error(status, f"cannot open segment {base_offset}")
     return segment
 
 
 cdef Segment* _with_true_indexes(Log* log, int64_t base_offset, dict whole) except NULL:
-    """As `_existing`; opened for a rebuild, and noted in `whole`, when an index does not agree."""
+    """Opens a segment as _existing does. When an index does not agree with the .log, it opens the
+    indexes empty and sets `whole[base_offset]` to False."""
     cdef Segment* segment = _existing(log, base_offset, not whole[base_offset])
     cdef int agree
     if not whole[base_offset]:
@@ -163,24 +167,27 @@ cdef Segment* _with_true_indexes(Log* log, int64_t base_offset, dict whole) exce
         return segment
     segment_release(segment)
     if agree < 0:
-        raise _os_error(agree, f"segment {base_offset}")
+        raise _os_error(agree, f"cannot check the indexes of segment {base_offset}")
     whole[base_offset] = False
     return _existing(log, base_offset, True)
 
 
 cdef int64_t _measured_end(Log* log, Segment* segment) except -2:
-    """The end offset of a sealed segment; -1 when its last bytes are no batch."""
+    """Returns the end offset of a sealed segment, or -1 when its last bytes are not a batch. Raises
+    OSError."""
     cdef int64_t end_offset, valid_bytes
     cdef int status
     with nogil:
         status = segment_measure(segment, log.system, &end_offset, &valid_bytes)
     if status < 0:
-        raise _os_error(status, f"segment {segment.base_offset}")
+        raise _os_error(status, f"cannot read segment {segment.base_offset}")
     return end_offset if valid_bytes == segment.size_bytes else -1
 
 
 cdef bint _opens_sealed(Log* log, int64_t base_offset, int64_t* end_offset) except -1:
-    """Takes in a sealed segment whose indexes are as its broker left them; else nothing is done."""
+    """Adds a sealed segment whose indexes are as a clean roll or close leaves them, and sets
+    `end_offset`. Returns False, and adds nothing, for other indexes. Raises OSError,
+    MemoryError."""
     cdef Segment* segment = segment_new(log.pool, log.directory, base_offset)
     cdef int status
     cdef bint fit = False
@@ -196,7 +203,7 @@ cdef bint _opens_sealed(Log* log, int64_t base_offset, int64_t* end_offset) exce
     if status < 0 or not fit:
         segment_release(segment)
         if status < 0 and status != SEGMENT_CORRUPT:
-            raise _os_error(status, f"segment {base_offset}")
+            raise _os_error(status, f"cannot open segment {base_offset}")
         return False
     _push_segment(log, segment)
     end_offset[0] = _measured_end(log, segment)
@@ -204,9 +211,9 @@ cdef bint _opens_sealed(Log* log, int64_t base_offset, int64_t* end_offset) exce
 
 
 cdef int64_t _load_sealed(Log* log, int64_t base_offset, dict whole) except -2:
-    """Takes in a segment that needs no recovery and returns its end offset, -1 when its last bytes
-    are no batch. Its indexes are mended when they were left as by a crash, rebuilt when they are
-    not `whole`."""
+    """Adds a segment that needs no recovery. Returns its end offset, or -1 when its last bytes are
+    not a batch. It repairs indexes that a crash left at full size, and rebuilds those that are not
+    `whole`. Raises OSError, MemoryError."""
     cdef int64_t end_offset = -1
     if whole[base_offset] and _opens_sealed(log, base_offset, &end_offset):
         return end_offset
@@ -225,13 +232,13 @@ cdef int64_t _load_sealed(Log* log, int64_t base_offset, dict whole) except -2:
         segment.flushed_bytes = segment.size_bytes
         segment_seal(segment, log.system)
     if status < 0:
-        raise _os_error(status, f"segment {base_offset}")
+        raise _os_error(status, f"cannot read segment {base_offset}")
     return end_offset
 
 
 cdef int _note_missing(Log* log, list missing, int64_t first, int64_t end) except -1:
-    """Notes that no segment holds the offsets [first, end); what lies below the log's start was
-    deleted on purpose."""
+    """Adds to `missing` that no segment has the offsets [first, end), without those below the log's
+    start, which were deleted on purpose."""
     first = max(first, log.start_offset)
     if first < end:
         missing.append((first, end))
@@ -247,23 +254,27 @@ def _is_whole_snapshot(bytes content) -> bool:
 
 
 cdef int _rebuild_producers(LogHandle handle, int64_t offset, bint keeps_above=False) except -1:
-    """Before the log is shared."""
+    """Restores the producer state as of `offset` from the newest snapshot and the batches after it.
+    No other thread may see the log yet. keeps_above: keeps snapshots above `offset`. Raises
+    OSError."""
     cdef Log* log = handle.log
-    cdef bytes content  # holds the bytes that `snapshot` points into
+    cdef bytes content  # owns the bytes that `snapshot` points into
     cdef int64_t at
     cdef int status
-    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot, keeps_above)
+    at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot,
+    keeps_above)
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
     with nogil:
         status = log_restore_producers(log, at, snapshot, snapshot_bytes, offset)
     if status < 0:
-        raise _os_error(status, f"producer state of {handle.directory}")
+        raise _os_error(status, f"{handle.directory}: cannot restore the producer state")
     return 0
 
 
 cdef list _mend_aborts(LogHandle handle):
-    """Transaction indexes, of the segments so far, that are not true are made anew; messages."""
+    """Rebuilds those transaction indexes of the segments opened so far that do not agree with the
+    .log. Returns a message for each. Raises OSError."""
     cdef Log* log = handle.log
     cdef Segment* segment
     cdef int64_t i
@@ -279,29 +290,32 @@ cdef list _mend_aborts(LogHandle handle):
             with nogil:
                 status = segment_reindex_aborts(segment, log.system, &log.producers)
         if status < 0:
-            raise _os_error(status, f"transaction index of segment {segment.base_offset}")
+            raise _os_error(
+                status, f"cannot check the transaction index of segment {segment.base_offset}")
     return mended
 
 
 cdef int _cut_tail(LogHandle handle, Segment* segment, const SegmentFacts* facts, list cuts) except -1:
-    """Sets aside the bytes behind the sound part of a segment and cuts them off."""
+    """Copies the bytes behind the sound part of a segment to a .cut file and cuts them off. Raises
+    OSError."""
     cdef int64_t base = segment.base_offset
     cdef int64_t valid_bytes = facts.valid_bytes
     cdef int status
     removed = cut_files.remove_oldest(handle.directory)
-    handle.recovered.messages.extend(f"{name} was removed: newer bytes are set aside" for name in removed)
+    handle.recovered.messages.extend(
+        f"{name} was deleted to limit the number of .cut files" for name in removed)
     cuts.append(
         cut_files.set_aside_tail(handle.directory, base, valid_bytes, facts.end_offset))
     with nogil:
         status = segment_cut_tail(segment, handle.log.system, valid_bytes)
     if status < 0:
-        raise _os_error(status, f"cutting segment {base}")
+        raise _os_error(status, f"cannot cut segment {base}")
     return 0
 
 
 cdef object _recover_segments(LogHandle handle, list bases, list missing):
-    """Recovers segments in order; those behind a cut are set aside. Gaps between them are added to
-    `missing`. (facts, end offset)"""
+    """Recovers segments in order, and renames those behind a cut to .cut files. Adds gaps between
+    segments to `missing`. Returns (a Recovered, the log's end offset). Raises OSError."""
     cdef Log* log = handle.log
     cdef Segment* segment
     cdef SegmentFacts facts
@@ -316,7 +330,8 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
                 cuts.append(cut_files.set_aside_segment(handle.directory, behind, end_offset))
             log_files.drop(handle.directory, bases[i:])
             dropped = len(bases) - i
-            messages.append(f"{dropped} segments from {base} on lie behind the damage: cut off")
+            messages.append(
+                f"{dropped} segments from {base} on are cut off: they are behind the damage")
             break
         if i:
             _note_missing(log, missing, end_offset, base)
@@ -326,7 +341,7 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
                 segment_seal(segment, log.system)
                 status = log_write_snapshot(log, snapshot_at)
             if status < 0:
-                raise _os_error(status, f"snapshot {base}")
+                raise _os_error(status, f"cannot write the producer snapshot {base}")
         segment = _existing(log, base, True)
         _push_segment(log, segment)
         with nogil:
@@ -334,7 +349,7 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
                 segment, log.system, &log.producers, &log.leader_epochs,
                 log.config.index_interval_bytes, &facts)
         if status < 0:
-            raise _os_error(status, f"recovery of segment {base}")
+            raise _os_error(status, f"cannot recover segment {base}")
         walked += 1
         batches += facts.batches
         records += facts.records
@@ -342,7 +357,7 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
         end_offset = facts.end_offset
         if facts.cut_bytes:
             messages.append(
-                f"segment {base}: {facts.cut_bytes} bytes after offset {end_offset} are no batch")
+                f"segment {base}: {facts.cut_bytes} bytes at offset {end_offset} are not a batch")
             _cut_tail(handle, segment, &facts, cuts)
     log_transactions_restored(log)
     facts_of_all = Recovered(
@@ -351,7 +366,8 @@ cdef object _recover_segments(LogHandle handle, list bases, list missing):
 
 
 cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
-    """The last segment of a log that was closed cleanly; None when it was not clean after all."""
+    """Opens the last segment of a log that was closed cleanly. Returns the log's end offset, or
+    None when the segment's last bytes are not a batch. Raises OSError."""
     cdef Log* log = handle.log
     cdef Segment* segment = _with_true_indexes(log, base_offset, whole)
     cdef bint rebuild = not whole[base_offset]
@@ -367,7 +383,7 @@ cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
     if status < 0 or valid_bytes != segment.size_bytes:
         segment_release(segment)
         if status < 0:
-            raise _os_error(status, f"segment {base_offset}")
+            raise _os_error(status, f"cannot read segment {base_offset}")
         return None
     segment.flushed_bytes = segment.size_bytes
     _push_segment(log, segment)
@@ -375,14 +391,14 @@ cdef object _open_end(LogHandle handle, int64_t base_offset, dict whole):
 
 
 cdef int _begin(LogHandle handle, int64_t offset) except -1:
-    """An empty log that begins at `offset`."""
+    """Makes the first segment of an empty log that begins at `offset`. Raises OSError."""
     cdef Log* log = handle.log
     cdef int status
     cdef Segment* segment
     with nogil:
         segment = log_new_active(log, offset, &status)
     if segment == NULL:
-        raise _os_error(status, f"segment {offset}")
+        raise _os_error(status, f"cannot create segment {offset}")
     _push_segment(log, segment)
     return 0
 
@@ -402,14 +418,15 @@ cdef int _set_marks(Log* log, int64_t end_offset, int64_t flushed_offset, int64_
 
 
 cdef int _go_on_at(LogHandle handle, int64_t offset) except -1:
-    """The log ends below `offset`: its next record gets `offset`. An empty batch, as compaction
-    leaves them, covers the offsets in between: a reader that waits for the log's end gets there. It
-    has a segment of its own, whose name is that of a lost one: a copy put back replaces it."""
+    """Continues a log that ends below `offset` at `offset`. An empty batch, such as compaction
+    leaves, covers the offsets in between, so that a reader reaches the log's end. The batch has its
+    own segment with the name of a lost one, so that a restored copy of that file replaces it.
+    Raises OSError, LogError."""
     cdef Log* log = handle.log
     cdef LogMarks marks = log.marks
     cdef int64_t first = max(marks.end_offset, offset - INT32_MAX)
     cdef int status
-    if marks.end_offset <= log.segments.items[0].base_offset:    # nothing is in it
+    if marks.end_offset <= log.segments.items[0].base_offset:    # the log is empty
         _start_anew(handle, offset)
         return 0
     marks.end_offset = first
@@ -417,7 +434,7 @@ cdef int _go_on_at(LogHandle handle, int64_t offset) except -1:
     with nogil:
         status = log_roll(log)
     if status < 0:
-        raise _os_error(status, f"segment {first}")
+        raise _os_error(status, f"cannot create segment {first}")
     handle.append(cut_files.empty_batch(offset - first - 1),
                   leader_epoch=leader_epochs_latest(&log.leader_epochs))
     return 0
@@ -465,10 +482,11 @@ cdef int _load(
     leader_epochs_cut_start(&log.leader_epochs, log.start_offset)
     if end_offset < log.start_offset:
         handle.recovered.messages.append(
-            f"the log ends at {end_offset}, before its start {log.start_offset}: begun anew there")
+            f"the log ends at {end_offset}, below its start offset {log.start_offset}: it begins "
+            "again there, without records")
         _start_anew(handle, log.start_offset)
     for cut in handle.recovered.cuts:
-        end_offset_min = max(end_offset_min, cut.end_offset)    # its offsets were given to records
+        end_offset_min = max(end_offset_min, cut.end_offset)    # records in it have these offsets
     if end_offset < end_offset_min:
         _note_missing(log, missing, end_offset, end_offset_min)
         handle.recovered = handle.recovered._replace(ends_early=True)
@@ -479,7 +497,8 @@ cdef int _load(
 # ------------------------------------------------------------------------ truncation and deletion
 
 cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
-    """Drops everything; the log begins and ends at `offset`."""
+    """Removes all records; afterwards the log begins and ends at `offset`. Raises LogError,
+    MemoryError."""
     cdef Log* log = handle.log
     cdef SegmentList* empty = segment_list_of(1)
     cdef int status
@@ -494,16 +513,17 @@ cdef int _start_anew(LogHandle handle, int64_t offset) except -1:
             free(empty)
     handle.holds_deleted = True
     if status < 0:
-        raise LogError(STORAGE_ERROR, str(_os_error(status, f"segment {offset}")))
+        raise LogError(STORAGE_ERROR, str(_os_error(
+            status, f"cannot restart {handle.directory} at offset {offset}")))
     return 0
 
 
 cdef int _truncate(LogHandle handle, int64_t offset) except -1:
     cdef Log* log = handle.log
-    cdef bytes content  # holds the bytes that `snapshot` points into
+    cdef bytes content  # owns the bytes that `snapshot` points into
     cdef int64_t at
     cdef int status
-    # Snapshots beyond the new end go first: left behind by a crash they would be believed.
+    # Snapshots above the new end are deleted first: if a crash left them, recovery would use them.
     at, content = log_files.newest_snapshot(handle.directory, offset, _is_whole_snapshot)
     cdef const uint8_t* snapshot = <const uint8_t*>PyBytes_AS_STRING(content)
     cdef int64_t snapshot_bytes = len(content)
@@ -515,14 +535,15 @@ cdef int _truncate(LogHandle handle, int64_t offset) except -1:
         log_end_truncation(log, status)
     handle.holds_deleted = True
     if status < 0:
-        raise LogError(STORAGE_ERROR, str(_os_error(status, f"truncation to {offset}")))
+        raise LogError(STORAGE_ERROR, str(_os_error(
+            status, f"cannot truncate {handle.directory} to {offset}")))
     return 0
 
 
 # ---------------------------------------------------------------------------------------- reading
 
 cdef bytes _slice_bytes(Log* log, LogSlice* slice):
-    """Copies a slice and releases it."""
+    """Returns the bytes of a slice and releases it. Raises LogError."""
     cdef bytes content = PyBytes_FromStringAndSize(NULL, slice.size_bytes)
     cdef char* into = PyBytes_AS_STRING(content)
     cdef int64_t got
@@ -534,11 +555,11 @@ cdef bytes _slice_bytes(Log* log, LogSlice* slice):
             got = read_whole(log.system, fd, into, slice.size_bytes, slice.position)
         segment_release(slice.segment)
     if got < 0:
-        raise LogError(STORAGE_ERROR, str(_os_error(<int>got, "read")))
+        raise LogError(STORAGE_ERROR, str(_os_error(<int>got, "cannot read a segment")))
     return content[:got]
 
 
-# The collector may not clear what the Log still points into: __dealloc__ needs it whole.
+# The garbage collector must not clear the objects that the Log points into: __dealloc__ uses them.
 @cython.no_gc_clear
 cdef class LogHandle:
     @classmethod
@@ -546,18 +567,25 @@ cdef class LogHandle:
              SegmentCache cache not None, settings=LogSettings(), int64_t recovery_point=0,
              int64_t log_start_offset=0, int64_t end_offset_min=0, bint clean=False,
              leader_epochs=(), uint64_t seed=1):
-        """Opens the log in an existing directory. `clean`: it was closed cleanly, so nothing is
-        recovered; else every segment from recovery_point on is. end_offset_min: offsets below it
-        were given to records before; a log that ends earlier goes on there. `recovered` says what
-        was found; `recovered.missing` lists the offsets [first, end) that no segment holds, the last
-        of them those at the end when it `ends_early`.
-        leader_epochs: (epoch, start offset) pairs of the checkpoint. Raises OSError or LogError."""
+        """Opens the log in an existing directory and returns its handle.
+
+        `clean`: the log was closed cleanly and needs no recovery; otherwise every segment from
+        `recovery_point` on is recovered. `log_start_offset`: records below it were deleted.
+        `end_offset_min`: records had offsets below it; a log that ends earlier continues there.
+        `leader_epochs`: (epoch, start offset) pairs of the checkpoint. `seed`: for
+        segment.jitter.ms.
+
+        The handle's `recovered` describes the result; `recovered.missing` lists the offset ranges
+        [first, end) that no segment has; when `recovered.ends_early`, the last of them is at the
+        log's end. Raises OSError, LogError, and ValueError for wrong settings or a path above 3000
+        bytes. Kafka: LogLoader."""
         cdef LogHandle handle = LogHandle.__new__(LogHandle)
         cdef LogConfig config = _config(settings)
         cdef bytes path = os.fsencode(directory)
         cdef int status
         if len(path) > 3000:
-            raise ValueError("the path is longer than 3000 bytes")
+            raise ValueError(
+                f"the path has {len(path)} bytes; the limit is 3000: use a shorter log directory")
         handle.directory = os.fsdecode(path)
         handle.system, handle.epochs, handle.cache = system, epochs, cache
         handle.log = log_new(
@@ -569,9 +597,9 @@ cdef class LogHandle:
             leader_epochs_assign(&handle.log.leader_epochs, epoch, start)
         _load(handle, recovery_point, clean, end_offset_min)
         with nogil:
-            status = log_flush(handle.log)  # of what recovery changed
+            status = log_flush(handle.log)  # the changes of recovery
         if status != 0:
-            raise LogError(status, f"{handle.directory} cannot be flushed")
+            raise LogError(status, f"cannot flush {handle.directory}")
         return handle
 
     def __dealloc__(self):
@@ -581,8 +609,10 @@ cdef class LogHandle:
             self.log = NULL
 
     def close(self, *, bint clean=True) -> None:
-        """clean: flushed, a producer snapshot at the end, indexes cut to what they hold. Returns
-        when no thread is inside the log any more. Raises LogError, closed all the same."""
+        """Closes the log, and returns when no thread is inside it any more.
+
+        `clean`: flushes it, writes a producer snapshot at its end, and cuts the indexes to their
+        entries. Raises LogError when that fails; the log is closed nevertheless."""
         cdef Log* log = _open_log(self)
         cdef int status = 0
         with nogil:
@@ -600,15 +630,18 @@ cdef class LogHandle:
             epoch_wait(log.epochs)
             log_free(log)
         if status != 0:
-            raise LogError(status, f"{self.directory} was not closed cleanly")
+            raise LogError(
+                status, f"{self.directory} was not closed cleanly: the next opening recovers it")
 
     # -- records ----------------------------------------------------------------------------------
 
     def append(self, batch not None, *, int32_t leader_epoch=0, int64_t verification=LOG_TRUSTED):
-        """Appends one batch v2, a bytearray or other writable buffer: offset and epoch are stamped
-        into it. Bytes are copied first. verification: of begin_verification, for records of a
-        transaction; or BUMPING_MARKER, for a marker whose epoch is above its transaction's. Raises
-        LogError with the code a producer is answered."""
+        """Appends one batch v2 and returns an AppendResult.
+
+        `batch`: a writable buffer, into which the base offset and `leader_epoch` are written; bytes
+        are copied first. `verification`: a number of begin_verification, for records of a client's
+        transaction; or BUMPING_MARKER, for a marker whose epoch is above its transaction's; or
+        TRUSTED. Raises LogError with the error code for the producer."""
         cdef Log* log = _open_log(self)
         cdef Py_buffer view
         cdef BatchHeader header
@@ -628,29 +661,35 @@ cdef class LogHandle:
         finally:
             PyBuffer_Release(&view)
         if status != 0:
-            raise LogError(status, f"append to {self.directory}")
+            raise LogError(status, f"cannot append to {self.directory}: error code {status}")
         return AppendResult(appended.first_offset, appended.last_offset,
                             appended.log_start_offset, bool(appended.duplicate))
 
     def begin_verification(self, int64_t producer_id) -> int:
-        """To be taken before the coordinator is asked whether this partition belongs to the
-        producer's transaction; a marker that comes before the append overtakes it."""
+        """Begins a verification and returns its number for append(). Call it before the request to
+        the coordinator, which confirms that this partition belongs to the producer's transaction; a
+        marker that comes before the append overtakes the verification. Raises MemoryError."""
         cdef int64_t number = log_begin_verification(_open_log(self), producer_id, False)
         if number == 0:
             raise MemoryError
         return number
 
     def renew_verification(self, int64_t number) -> bool:
-        """Whether a marker of the producer came since. From now on the verification counts as begun
-        now, and the coordinator must be asked again."""
+        """Whether a marker of the producer has come since. The verification then counts as begun
+        now, and the caller must send its request to the coordinator again."""
         return log_renew_verification(_open_log(self), number)
 
     def end_verification(self, int64_t number) -> None:
+        """Ends a verification; does nothing for an unknown number."""
         log_end_verification(_open_log(self), number)
 
     def read(self, int64_t offset, int64_t size_max=1048576, *, limit_offset=None,
              bint whole_first=True) -> bytes:
-        """The batches from the one that holds `offset` on, below limit_offset (the log's end)."""
+        """Returns the bytes of the batches from the one that contains `offset` on, below
+        `limit_offset` (None: the log's end); the last batch may be incomplete.
+
+        `size_max`: bytes; with `whole_first` the first batch is returned whole even when it is
+        larger. Raises LogError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR."""
         cdef Log* log = _open_log(self)
         cdef LogSlice slice
         cdef int64_t limit = 0x7FFFFFFFFFFFFFFF if limit_offset is None else limit_offset
@@ -660,13 +699,17 @@ cdef class LogHandle:
             status = log_read(log, offset, size_max, limit, whole_first, &slice)
             epoch_leave(log.epochs, slot)
         if status != 0:
-            raise LogError(status, f"read of {self.directory} at {offset}")
+            raise LogError(
+                status, f"cannot read {self.directory} at offset {offset}: error code {status}")
         return _slice_bytes(log, &slice) if slice.segment != NULL else b""
 
     def offset_for_time(self, int64_t timestamp_ms, *, limit_offset=None, bint largest=False):
-        """(offset, timestamp, leader epoch, compressed) of the first record at or after a time, or
-        (largest) of the first with the largest time; None without one. compressed: the record is
-        inside the batch at that offset, whose largest timestamp is given."""
+        """Finds the first record at or after `timestamp_ms`, or with `largest` the first record
+        with the largest timestamp, below `limit_offset` (None: the log's end).
+
+        Returns (offset, timestamp in ms, leader epoch, compressed), or None without such a record.
+        compressed: the record is inside the batch at that offset, whose largest timestamp is
+        returned. Raises LogError."""
         cdef Log* log = _open_log(self)
         cdef int64_t limit = 0x7FFFFFFFFFFFFFFF if limit_offset is None else limit_offset
         cdef int64_t offset, found_ms
@@ -680,22 +723,25 @@ cdef class LogHandle:
                 status = log_offset_for_time(log, timestamp_ms, limit, &offset, &found_ms, &epoch)
             epoch_leave(log.epochs, slot)
         if status > 0:
-            raise LogError(status, f"search by time in {self.directory}")
+            raise LogError(
+                status, f"cannot search {self.directory} by timestamp: error code {status}")
         return None if offset < 0 else (offset, found_ms, epoch, status == LOG_TIME_COMPRESSED)
 
     # -- changes ----------------------------------------------------------------------------------
 
     def flush(self) -> None:
+        """Flushes all records to disk. Raises LogError; the log is offline then until it is opened
+        again."""
         cdef Log* log = _open_log(self)
         cdef int status
         with nogil:
             status = log_flush(log)
         if status != 0:
-            raise LogError(status, f"flush of {self.directory}")
+            raise LogError(status, f"cannot flush {self.directory}: error code {status}")
 
     def cut_again(self) -> bool:
-        """Tries once more to cut off a write that failed, when that is all that keeps the log
-        offline. Whether the log is usable."""
+        """Tries again to cut off a failed write, when the log is offline only because that failed.
+        Returns whether the log is usable."""
         cdef Log* log = _open_log(self)
         cdef bint usable
         with nogil:
@@ -703,7 +749,8 @@ cdef class LogHandle:
         return usable
 
     def roll(self) -> int:
-        """Begins a new segment, unless the active one is empty; the active one's base offset."""
+        """Begins a new segment unless the active one is empty. Returns the active segment's base
+        offset. Raises LogError."""
         cdef Log* log = _open_log(self)
         cdef int64_t base_offset
         cdef int status
@@ -713,12 +760,14 @@ cdef class LogHandle:
             base_offset = log.marks.end_base
             pthread_mutex_unlock(&log.lock)
         if status < 0:
-            raise LogError(STORAGE_ERROR, str(_os_error(status, "roll")))
+            raise LogError(STORAGE_ERROR, str(_os_error(status, f"cannot roll {self.directory}")))
         return base_offset
 
     def truncate_to(self, int64_t offset) -> None:
-        """The log ends at `offset` afterwards, if it was longer; a batch across it goes whole.
-        Files of whole segments are renamed to .deleted, for unlink_deleted() later."""
+        """Truncates the log to `offset` if it is longer; a batch that contains `offset` is removed
+        whole. With an `offset` below the first segment the log is empty afterwards and begins
+        there. Files of whole segments are renamed to .deleted; unlink_deleted() deletes them.
+        Raises LogError. Kafka: UnifiedLog.truncateTo."""
         cdef Log* log = _open_log(self)
         if offset < log.segments.items[0].base_offset:
             _start_anew(self, offset)
@@ -726,11 +775,14 @@ cdef class LogHandle:
             _truncate(self, offset)
 
     def truncate_fully_and_start_at(self, int64_t offset) -> None:
+        """Removes all records; afterwards the log begins and ends at `offset`. Raises LogError.
+        Kafka: UnifiedLog.truncateFullyAndStartAt."""
         _open_log(self)
         _start_anew(self, offset)
 
     def advance_log_start(self, int64_t offset) -> int:
-        """The start never falls back and never passes the end; where it is now."""
+        """Moves the log's start offset up to `offset`, at most to the log's end, and never down.
+        Returns the start offset."""
         cdef Log* log = _open_log(self)
         cdef int64_t start_offset
         with nogil:
@@ -742,8 +794,9 @@ cdef class LogHandle:
         return start_offset
 
     def delete_segments_before(self, int64_t offset) -> list[int]:
-        """Takes out the segments that lie wholly below `offset`, never the active one, and renames
-        their files to .deleted; their base offsets, for unlink_deleted() later."""
+        """Removes the segments that are wholly below `offset`, never the active one, and renames
+        their files to .deleted; unlink_deleted() deletes them. Returns their base offsets. Raises
+        LogError."""
         cdef Log* log = _open_log(self)
         cdef int64_t dropped
         before = [info.base_offset for info in self.segments()]
@@ -752,18 +805,20 @@ cdef class LogHandle:
             dropped = log_delete_before(log, offset)
             pthread_mutex_unlock(&log.lock)
         if dropped < 0:
-            raise LogError(STORAGE_ERROR, str(_os_error(<int>dropped, "deletion")))
+            raise LogError(STORAGE_ERROR, str(_os_error(
+                <int>dropped, f"cannot delete segments of {self.directory}")))
         self.holds_deleted = self.holds_deleted or dropped > 0
         log_files.drop_snapshots(self.directory, below=log_start_offset(log))
         return before[:dropped]
 
     def unlink_deleted(self) -> int:
-        """Unlinks all .deleted files of the directory; how many."""
+        """Deletes all .deleted files of the directory. Returns their number. Raises OSError."""
         self.holds_deleted = False
         return log_files.unlink_deleted(self.directory)
 
     def assign_epoch(self, int32_t epoch) -> None:
-        """On becoming leader: records from the log's end on are of `epoch`."""
+        """Notes that records from the log's end on have the leader epoch `epoch`, unless it is not
+        above the latest one. Call it when the broker becomes leader."""
         cdef Log* log = _open_log(self)
         with nogil:
             pthread_mutex_lock(&log.lock)
@@ -772,6 +827,8 @@ cdef class LogHandle:
             pthread_mutex_unlock(&log.lock)
 
     def set_config(self, settings) -> None:
+        """Replaces the log's LogSettings. Raises ValueError for wrong ones, LogError when the log
+        is closed."""
         cdef Log* log = _open_log(self)
         cdef LogConfig config = _config(settings)
         with nogil:
@@ -780,6 +837,8 @@ cdef class LogHandle:
             pthread_mutex_unlock(&log.lock)
 
     def expire_producers(self) -> int:
+        """Removes producers without a batch for producer_id_expiration_ms and without an open
+        transaction. Returns their number."""
         cdef Log* log = _open_log(self)
         cdef int64_t gone
         with nogil:
@@ -789,7 +848,7 @@ cdef class LogHandle:
             pthread_mutex_unlock(&log.lock)
         return gone
 
-    # -- what there is ----------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int: return log_start_offset(_open_log(self))
@@ -803,6 +862,7 @@ cdef class LogHandle:
     def offline(self) -> bool: return log_is_offline(_open_log(self))
 
     def segments(self) -> list:
+        """Returns a SegmentInfo of each segment, the active one last."""
         cdef Log* log = _open_log(self)
         cdef SegmentList* segments
         cdef Segment* s
@@ -818,7 +878,8 @@ cdef class LogHandle:
         return found
 
     def leader_epochs(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) of each: what the checkpoint file holds."""
+        """Returns (epoch, start offset) of each leader epoch, ascending, as in the checkpoint
+        file."""
         cdef Log* log = _open_log(self)
         cdef int64_t i
         cdef EpochEntry* copy
@@ -837,15 +898,16 @@ cdef class LogHandle:
         return found
 
     def epoch_end(self, int32_t epoch) -> tuple[int, int]:
-        """(epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1): not known."""
+        """Returns (epoch, end offset) for an answer to OffsetForLeaderEpoch (KIP-101); (-1, -1):
+        not known."""
         cdef int32_t found_epoch
         cdef int64_t end_offset
         log_epoch_end(_open_log(self), epoch, &found_epoch, &end_offset)
         return found_epoch, end_offset
 
     def producers(self) -> list:
-        """A ProducerState of each that the log remembers; last_sequence and last_offset are those of
-        its last batch of data, -1: none is known."""
+        """Returns a ProducerState of each producer in the log's state; last_sequence and
+        last_offset are those of its last batch of data, -1 when none is known."""
         cdef Log* log = _open_log(self)
         cdef Producer* copy
         cdef Producer* p
@@ -877,14 +939,15 @@ cdef class LogHandle:
             free(copy)
 
     def counters(self) -> dict[str, int]:
+        """Returns the log's counters since it was opened, and the number of its producers."""
         cdef Log* log = _open_log(self)
         return {"appended_batches": log.appended_batches, "appended_bytes": log.appended_bytes,
                 "flushes": log.flushes, "failed_writes": log.failed_writes,
                 "producers": log.producers.count, "leader_epoch_changes": log.leader_epochs.changes}
 
     def time_appends(self, batch not None, int64_t count, *, int32_t leader_epoch=0) -> int:
-        """Nanoseconds for appending the same batch `count` times without touching Python: what
-        bench/ measures the hot path with."""
+        """Appends the same batch `count` times without Python code in between, and returns the
+        nanoseconds. bench/ measures the hot path with it. Raises LogError."""
         cdef Log* log = _open_log(self)
         cdef bytearray owned = bytearray(batch)
         cdef Py_buffer view
@@ -906,5 +969,5 @@ cdef class LogHandle:
             ended_ns = log.system.monotonic_ns(log.system)
         PyBuffer_Release(&view)
         if status != 0:
-            raise LogError(status, f"append to {self.directory}")
+            raise LogError(status, f"cannot append to {self.directory}: error code {status}")
         return ended_ns - begun_ns

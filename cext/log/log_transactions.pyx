@@ -33,7 +33,7 @@ from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 cdef enum:                      # Kafka error codes
     STORAGE_ERROR = 56
 cdef enum:
-    EXPECTED_MAX = 256          # each append of a new transaction walks them
+    EXPECTED_MAX = 256          # the first append of each transaction searches this list
 
 
 cdef int64_t log_first_unstable_offset(Log* log) noexcept nogil:
@@ -72,7 +72,7 @@ cdef int _collect(
 
 
 cdef bint _has_aborts(const SegmentList* segments, int64_t offset) noexcept nogil:
-    """Whether some segment may hold a marker that aborts what lies at or above `offset`."""
+    """Whether a segment may contain a marker that aborts a transaction at or above `offset`."""
     cdef int64_t i = max(segment_list_floor(segments, offset), <int64_t>0)
     cdef Segment* segment
     while i < segments.count:
@@ -122,7 +122,7 @@ cdef bint log_expect_transaction(Log* log, int64_t producer_id, int16_t epoch) n
     if not expected and log.answered_count < EXPECTED_MAX:
         log.answered_count += 1
         log.verification_number += 1
-        made.number = log.verification_number       # nobody's, and no request's 0
+        made.number = log.verification_number       # no other verification has it, and 0 means none
         made.next = log.verifications
         log.verifications = made
         made = NULL

@@ -1,10 +1,13 @@
-/* Touching a mapped file that somebody else cut short, or whose page cannot be read, raises SIGBUS.
-   A thread names the maps it is about to touch; if the signal comes from one of them, zeros take the
-   place of what is left of it and the thread goes on: what an index says is checked anyway. Any
-   other SIGBUS goes to whoever handled it before, or ends the process as ever.
+/* An access to a mapped file that another process truncated, or whose page cannot be read, raises
+   SIGBUS. A thread names the maps that it is about to read; if the signal comes from one of them,
+   the
+   handler maps zeros over the rest of that map and the thread goes on: the content of an index is
+   checked anyway. For any other SIGBUS the handler calls the one that was installed before it, or
+   the
+   process ends as without this guard.
 
-   Each module that includes it has ranges, a count and a handler of its own, and the handler that was
-   installed last goes on to the one before: it is that module's SIGBUS, or nobody's. */
+   Each module that includes this file has its own ranges, count and handler. The handler that was
+   installed last calls the one before it when the address is in none of its own ranges. */
 #ifndef BARNABAS_MAPGUARD_H
 #define BARNABAS_MAPGUARD_H
 #include <signal.h>
@@ -14,7 +17,7 @@
 #include <unistd.h>
 
 #if defined(__GLIBC__)
-/* Reserved at load: the handler must not be the first to ask for it, which could allocate. */
+/* The loader reserves it: a first access inside the handler could allocate memory. */
 #define MAPGUARD_TLS static __thread __attribute__((tls_model("initial-exec")))
 #else
 #define MAPGUARD_TLS static __thread
@@ -22,7 +25,7 @@
 
 MAPGUARD_TLS volatile uintptr_t mapguard_from[2];
 MAPGUARD_TLS volatile uintptr_t mapguard_to[2];
-MAPGUARD_TLS volatile int64_t mapguard_own;  /* losses of this thread */
+MAPGUARD_TLS volatile int64_t mapguard_own;  /* lost pages that this thread met */
 static struct sigaction mapguard_previous;
 static int mapguard_installed;
 static uintptr_t mapguard_page;
@@ -62,12 +65,13 @@ static void mapguard_on_bus(int number, siginfo_t *info, void *context) {
         memset(&fatal, 0, sizeof fatal);
         fatal.sa_handler = SIG_DFL;
         sigaction(SIGBUS, &fatal, 0);
-        if (info->si_code <= 0) raise(number);  /* sent, not met: it will not come again by itself */
+        if (info->si_code <= 0) raise(number);  /* kill() sent it: it does not come again */
     }
 }
 
-/* Once; and again when the system's default came back meanwhile. A handler that somebody laid over
-   this one is left alone: it may call this one. */
+/* Installs the handler once, and again when the default action was restored meanwhile. It leaves a
+   handler that another module installed over this one in place, because that one may call this one.
+   */
 static inline void mapguard_install(void) {
     struct sigaction now, ours;
     if (sigaction(SIGBUS, 0, &now) < 0) return;

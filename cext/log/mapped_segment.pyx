@@ -53,10 +53,10 @@ cdef extern from "mapguard.h" nogil:
     void mapguard_install()
     void mapguard_enter(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes)
     void mapguard_leave()
-    int64_t mapguard_own_count()        # losses of this thread
+    int64_t mapguard_own_count()        # how often this thread met a lost page
 
 cdef enum:
-    PIECE_BYTES = 256 * 1024            # read at once: what a core's second cache holds
+    PIECE_BYTES = 256 * 1024            # bytes of one read: they fit into a core's L2 cache
     PIECE_BYTES_MIN = 64 * 1024
     READ_SHORT = -1
 
@@ -66,13 +66,13 @@ class CutShort(OSError):
 
 
 cdef uint8_t* _map_of(object path, int fd, int64_t* size_bytes) except? NULL:
-    """An open file as long as it is now; NULL for an empty one. Raises OSError."""
+    """Maps an open file in its current length; returns NULL for an empty file. Raises OSError."""
     cdef uint8_t* map = NULL
     size_bytes[0] = file_size(fd)
     if size_bytes[0] > 0:
         map = map_file(fd, size_bytes[0], 0)
         if map == NULL:
-            raise OSError(f"{path}: cannot be mapped")
+            raise OSError(f"{path}: cannot map the file (limit: vm.max_map_count)")
     return map
 
 
@@ -86,12 +86,13 @@ cdef uint8_t* _mapped(object path, int64_t* size_bytes) except? NULL:
 
 @cython.final
 cdef class MappedSegment:
-    """path: of the `.log`; its indexes are beside it. Raises OSError."""
+    """One segment, opened for reading. `path`: its `.log`; the indexes are in the same directory.
+    Raises OSError."""
 
     cdef readonly str path
     cdef readonly int64_t base_offset
     cdef readonly int64_t size_bytes
-    cdef readonly object inode  # tells it from a file that compaction put in its place
+    cdef readonly object inode  # differs from that of a file with which compaction replaced it
     cdef uint8_t* map
     cdef int fd
     cdef int users              # calls that are reading now
@@ -99,7 +100,7 @@ cdef class MappedSegment:
 
     def __init__(self, str path not None, int64_t base_offset):
         if self.path is not None:
-            raise ValueError("the segment is open already")
+            raise ValueError("this segment is open already: make a new MappedSegment")
         self.path = path
         self.base_offset = base_offset
         mapguard_install()
@@ -124,22 +125,27 @@ cdef class MappedSegment:
         self._close()
 
     def close(self) -> None:
-        """Lets the file go; with another thread inside a call that is when the object goes."""
+        """Closes the file; while another thread is inside a call, the file is closed when the
+        object is freed."""
         if not self.users:
             self._close()
 
     cdef object _cut_short(self):
-        return CutShort(f"{self.path} became shorter while it was read")
+        return CutShort(
+            f"{self.path} became shorter while it was read: another process truncated it; "
+            "open it again")
 
     cdef int _check(self, int64_t start, int64_t size) except -1:
         if self.is_cut_short:
             raise self._cut_short()
         if not (0 <= start <= self.size_bytes and 0 <= size <= self.size_bytes - start):
-            raise ValueError(f"bytes {start} to {start + size} of {self.size_bytes}")
+            raise ValueError(
+                f"bytes {start} to {start + size} are outside the file, which has "
+                f"{self.size_bytes} bytes")
         return 0
 
     cdef int _read(self, uint8_t* into, int64_t start, int64_t size) noexcept nogil:
-        """0, READ_SHORT, or an errno."""
+        """Reads `size` bytes from `start` on. Returns 0, READ_SHORT, or a positive errno."""
         cdef int64_t got
         while size > 0:
             got = pread(self.fd, into, size, start)
@@ -163,7 +169,8 @@ cdef class MappedSegment:
         return 0
 
     cdef int _fill(self, Buffer* piece, int64_t start, int64_t size) noexcept nogil:
-        """The file's bytes from `start` on are in `piece`, as many; those it has already stay."""
+        """Makes `piece` hold the `size` bytes of the file from `start` on; reads only those it does
+        not hold yet. Returns as _read does, or ENOMEM."""
         cdef int64_t had = piece.size
         if size == had:
             return 0
@@ -176,7 +183,7 @@ cdef class MappedSegment:
     ) noexcept nogil:
         cdef Buffer* piece = &builder.piece
         cdef int64_t left = self.size_bytes - start
-        # What the builder has no more room for would be read again for the next columns.
+        # Bytes that do not fit into the builder would be read again for the next columns.
         cdef int64_t size = builder.w.bytes_max - table_bytes(&builder.t)
         cdef int64_t batch_bytes
         cdef int code
@@ -196,10 +203,12 @@ cdef class MappedSegment:
         return 0
 
     def add_to(self, ColumnsBuilder builder not None, int64_t start) -> int:
-        """Walks from byte `start` as far as the builder is told to (ColumnsBuilder.add), a piece at
-        a time at most: `stop` is "cut off" where the piece ends, and the end of the file too.
+        """Adds the records from byte `start` on to the builder, within its limits
+        (ColumnsBuilder.add) and at most one piece: `stop` is "cut off" at the end of the piece and
+        at the end of the file.
 
-        Raises CorruptRecords, OverflowError, CutShort: the columns are as before the call; OSError.
+        Returns the position where it stopped. Raises CorruptRecords, OverflowError, CutShort (the
+        columns are as before the call), and OSError.
         """
         cdef int64_t at = 0
         cdef int code, status = RECORDS_OK
@@ -215,7 +224,8 @@ cdef class MappedSegment:
         return start + at
 
     def copy(self, int64_t start, int64_t size_bytes) -> bytes:
-        """Raises CutShort, OSError."""
+        """Returns the `size_bytes` bytes from `start` on. Raises ValueError outside the file,
+        CutShort, OSError."""
         cdef bytes found
         cdef uint8_t* into
         cdef int code
@@ -230,7 +240,8 @@ cdef class MappedSegment:
         return found
 
     def batch_bytes(self, int64_t start) -> bytes:
-        """The batch at `start`, as far as the file has it. Raises CutShort, OSError."""
+        """Returns the bytes of the batch at `start`, or the rest of the file when the batch is not
+        complete. Raises ValueError outside the file, CutShort, OSError."""
         cdef int64_t length, left = self.size_bytes - start
         cdef bytes head
         self._check(start, 0)
@@ -245,7 +256,8 @@ cdef class MappedSegment:
     # ---------------------------------------------------------------- seeking
 
     cdef int64_t _batch_with(self, int64_t start, int64_t offset, BatchAt* found) noexcept nogil:
-        """The first batch from `start` on that ends at or after an offset; -1 when there is none."""
+        """Returns the position of the first batch from `start` on whose last offset is at or above
+        `offset`, and sets `found`; -1 when there is none."""
         cdef int64_t at = start
         while at < self.size_bytes:
             if batch_header_at(
@@ -259,7 +271,8 @@ cdef class MappedSegment:
     cdef int64_t _start_by(
         self, const uint8_t* index, int64_t index_bytes, int64_t offset
     ) noexcept nogil:
-        """Where to begin for an offset, by an offset index."""
+        """Returns the position where a search for `offset` may begin, from an offset index; 0 when
+        no entry helps."""
         cdef int64_t used = offset_index_used(index, index_bytes)
         cdef int64_t relative = min(offset - self.base_offset, <int64_t>INT32_MAX)
         cdef int64_t slot
@@ -301,14 +314,16 @@ cdef class MappedSegment:
             losses = mapguard_own_count() - losses
             unmap_file(index, index_bytes)
         self.users -= 1
-        return 0 if losses else found       # the index's or the log's: who reads on will learn it
+        return 0 if losses else found       # a later read finds a truncated log
 
     def position_of(self, int64_t offset) -> int:
-        """A byte where a batch begins, at or before the one that holds the offset."""
+        """Returns the position of a batch at or before the batch that contains `offset`. Raises
+        OSError."""
         return self._position_of(offset)
 
     def position_before(self, int64_t timestamp) -> int:
-        """A byte where a batch begins, such that all records before it are earlier than this."""
+        """Returns the position of a batch such that all records before it are earlier than
+        `timestamp` (ms). Raises OSError."""
         cdef int64_t index_bytes = 0, losses, slot
         cdef uint8_t* index = NULL
         cdef TimeEntry entry
@@ -322,7 +337,7 @@ cdef class MappedSegment:
         with nogil:
             losses = mapguard_own_count()
             mapguard_enter(index, index_bytes, NULL, 0)
-            # Records later than an entry's time stand after its offset.
+            # Records with a later timestamp than an entry's have larger offsets than the entry.
             slot = time_index_floor(index, time_index_used(index, index_bytes), timestamp - 1)
             if slot >= 0:
                 entry = time_index_entry(index, slot)
@@ -334,7 +349,8 @@ cdef class MappedSegment:
         return max(self._batch_of(entry.relative_offset, entry.timestamp), <int64_t>0)
 
     cdef int64_t _batch_of(self, int32_t relative_offset, int64_t timestamp) except? -2:
-        """Where the batch that a time's entry names begins; -1 when it has another time."""
+        """Returns the position of the batch that a time index entry names; -1 when the batch has
+        another timestamp."""
         cdef int64_t offset = self.base_offset + relative_offset
         cdef int64_t at = self._position_of(offset)
         cdef int64_t losses

@@ -12,13 +12,14 @@ cdef int64_t marks = 0
 
 
 cdef void mark_offline(int32_t* flag) noexcept nogil:
-    # The mark first: a reader of the new count must not take the log for a usable one.
+    # The mark comes first: a reader of the new count must not take the log for usable.
     atomic_store_i32(flag, 1)
     atomic_add_i64(&marks, 1)
 
 
 cdef void mark_online(int32_t* flag) noexcept nogil:
-    """Marks the log as usable again; cached answers about it are wrong now, too."""
+    """Marks the log as usable again. This counts as a change, too, because cached responses about
+    it are wrong now."""
     atomic_store_i32(flag, 0)
     atomic_add_i64(&marks, 1)
 

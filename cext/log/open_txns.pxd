@@ -1,4 +1,4 @@
-"""The transactions of one log that hold readers of committed records back; see open_txns.pyx."""
+"""The transactions of one log that bound its last stable offset; see open_txns.pyx."""
 from libc.stdint cimport int64_t
 
 cdef struct OpenTxn:
@@ -7,7 +7,7 @@ cdef struct OpenTxn:
     int64_t marker_offset       # -1: no marker yet
 
 cdef struct OpenTxns:
-    OpenTxn* items              # ascending by first offset, from `first` to `end`
+    OpenTxn* items              # ascending by first offset; [first, end) are in use
     int64_t capacity
     int64_t first
     int64_t end
@@ -15,14 +15,17 @@ cdef struct OpenTxns:
 
 cdef void open_txns_init(OpenTxns* o) noexcept nogil
 cdef void open_txns_free(OpenTxns* o) noexcept nogil
-# False: no memory, and nothing has changed.
+# Adds an open transaction. Returns False without memory; nothing has changed then.
 cdef bint open_txns_begin(OpenTxns* o, int64_t producer_id, int64_t first_offset) noexcept nogil
+# Notes the marker of the transaction that begins at `first_offset`; does nothing when it is not
+# known.
 cdef void open_txns_end(OpenTxns* o, int64_t first_offset, int64_t marker_offset) noexcept nogil
-# Forgets what was decided by a marker below the high watermark; whether anything went.
+# Removes, from the front, transactions whose marker is below the high watermark. Returns whether it
+# removed any.
 cdef bint open_txns_settle(OpenTxns* o, int64_t high_watermark) noexcept nogil
-# The first offset of the earliest transaction without a marker, -1 when there is none.
+# Returns the first offset of the earliest transaction without a marker, -1 when there is none.
 cdef int64_t open_txns_first_open(const OpenTxns* o) noexcept nogil
-# The same of those whose marker is not visible so far as well.
+# The same for transactions without a marker, or with one that the high watermark has not passed.
 cdef int64_t open_txns_first_unstable(const OpenTxns* o) noexcept nogil
 # Whether a marker waits for the high watermark.
 cdef bint open_txns_unsettled(const OpenTxns* o) noexcept nogil

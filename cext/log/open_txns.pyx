@@ -1,13 +1,13 @@
-"""What bounds the last stable offset: transactions in the order of their first offsets.
+"""The transactions that bound the last stable offset, in the order of their first offsets.
 
-A transaction comes at the end, for first offsets only grow while a log is written to, and goes
-from the front. A marker in the middle is only noted: the one in front holds readers back anyway.
-So the earliest open transaction is known at once, an append costs nothing more for having many of
-them, and a marker is found by halving. A marker counts when the high watermark has passed it:
-before that a crash could still take the decision back.
+A transaction is added at the end, because first offsets only grow while a log is written to, and
+removed at the front. A marker for a transaction in the middle is only noted: the transaction in
+front holds readers back anyway. So the earliest open transaction is known at once, an append costs
+the same with many transactions, and a binary search finds the transaction of a marker. A marker
+counts when the high watermark has passed it: before that a crash could still undo it.
 
-Memory: 24 bytes a transaction that is open, or decided behind an open one; when room runs out the
-decided ones in between are dropped first.
+Memory: 24 bytes for each transaction that is open, or decided behind an open one. When the array is
+full, decided ones in between are removed first.
 
 Next on the data path: cext/log/producers.pyx.
 """
@@ -26,7 +26,8 @@ cdef void open_txns_free(OpenTxns* o) noexcept nogil:
 
 
 cdef int64_t _floor(const OpenTxns* o, int64_t first_offset) noexcept nogil:
-    """The index of the last item at or below `first_offset`; first - 1 when there is none."""
+    """Returns the index of the last item at or below `first_offset`; o.first - 1 when there is
+    none."""
     cdef int64_t low = o.first, high = o.end, middle
     while low < high:
         middle = (low + high) >> 1
@@ -38,8 +39,9 @@ cdef int64_t _floor(const OpenTxns* o, int64_t first_offset) noexcept nogil:
 
 
 cdef void _drop_decided(OpenTxns* o) noexcept nogil:
-    """Moves the rest to the front. A decided one behind an open one no longer matters: the open
-    one is earlier, and its marker, which comes later, is visible later too."""
+    """Removes decided transactions behind an open one and moves the others to the front. A removed
+    one no longer matters: the open one is earlier, and its marker, which comes later, becomes
+    visible later, too."""
     cdef int64_t i, kept = 0
     cdef bint behind_open = False
     for i in range(o.first, o.end):

@@ -14,8 +14,8 @@ A snapshot keeps only the last batch of each producer: after a restart an older 
 order. The CRC detects a torn or wrong snapshot; the log then falls back on an older one and reads
 its batches from there. Sequences run from 0 to 2^31-1 and begin again at 0.
 
-Memory: 152 bytes a producer, in an array that grows by half, and 8 to 16 bytes for finding it.
-The number of producers is bounded by their expiry (producer.id.expiration.ms).
+Memory: 152 bytes a producer, in an array that grows by half, and 8 to 16 bytes in the hash table.
+Expiry (producer.id.expiration.ms) bounds the number of producers.
 
 Next on the data path: cext/log/leader_epochs.pyx.
 """
@@ -61,7 +61,8 @@ cdef inline int64_t _home(const Producers* p, int64_t producer_id) noexcept nogi
 
 
 cdef int64_t _slot_of(const Producers* p, int64_t producer_id) noexcept nogil:
-    """Its slot, or the free one where it would go. There is always a free one."""
+    """Returns the producer's slot, or the free slot where it belongs. There is always a free
+    slot."""
     cdef int64_t slot = _home(p, producer_id)
     while p.slots[slot] >= 0 and p.entries[p.slots[slot]].producer_id != producer_id:
         slot = (slot + 1) & (p.slot_count - 1)
@@ -119,7 +120,8 @@ cdef Producer* producers_add(Producers* p, int64_t producer_id) noexcept nogil:
 
 
 cdef void producers_remove(Producers* p, int64_t producer_id) noexcept nogil:
-    """The last entry takes the place; slots behind the hole move up, so that searches end."""
+    """Removes a producer. The last entry moves to its place in the array, and slots behind the free
+    one move up, so that searches do not stop too early."""
     cdef int64_t slot, following, home, index
     if p.count == 0:
         return
@@ -161,7 +163,7 @@ cdef int64_t producers_expire(Producers* p, int64_t now_ms, int64_t expiration_m
 # --------------------------------------------------------------------------------------- the rules
 
 cdef int32_t sequence_after(int32_t sequence, int32_t increment) noexcept nogil:
-    """`increment` steps on, with the wrap from 2^31-1 to 0."""
+    """Returns the sequence number `increment` steps later; after 2^31-1 comes 0."""
     if sequence > INT32_MAX - increment:
         return increment - (INT32_MAX - sequence) - 1
     return sequence + increment
@@ -184,9 +186,10 @@ cdef const ProducerBatch* producer_duplicate(const Producer* entry, const BatchH
 
 
 cdef int producer_check(const Producer* entry, const BatchHeader* h) noexcept nogil:
-    """A producer that is not known may begin with any sequence: what was known of it may have been
-    deleted with old segments. That is also why no answer here is UNKNOWN_PRODUCER_ID: brokers
-    since 2.5 do not give it. A coordinator's records for a transaction have no sequences."""
+    """Checks the epoch and sequence numbers of a client's batch. A producer that is not known may
+    begin with any sequence, because its state may have been deleted with old segments. Therefore
+    the result is never UNKNOWN_PRODUCER_ID, which brokers since 2.5 do not return. Records that a
+    coordinator writes for a transaction have no sequences."""
     cdef int32_t last_sequence = -1
     if entry == NULL or entry.epoch < 0:
         return 0
@@ -210,8 +213,9 @@ cdef int producer_check(const Producer* entry, const BatchHeader* h) noexcept no
 cdef int producer_check_marker(
     const Producer* entry, const BatchHeader* h, const Marker* marker, bint bumps
 ) noexcept nogil:
-    """`bumps`: the marker has an epoch of its own, above that of the transaction it ends. One that
-    finds its own epoch in an open transaction is late, and the transaction is the next one."""
+    """Checks the epochs of a marker. `bumps`: the marker's epoch is above that of the transaction
+    that it ends (KIP-890). If an open transaction has the marker's epoch already, the marker is
+    late, and the open transaction is the next one: it is refused."""
     if entry == NULL:
         return 0
     if h.producer_epoch < entry.epoch:
@@ -252,7 +256,8 @@ cdef bint producer_note(
 
 
 cdef int64_t _first_open_but(const Producers* p, int64_t first_offset) noexcept nogil:
-    """Where the earliest open transaction begins that does not begin at `first_offset`."""
+    """Returns the first offset of the earliest open transaction, without the one that begins at
+    `first_offset`; -1 without one."""
     cdef int64_t i = p.open.first_open
     while i < p.open.end and (
         p.open.items[i].marker_offset >= 0 or p.open.items[i].first_offset == first_offset
@@ -290,7 +295,8 @@ cdef void producer_note_marker(
 
 
 cdef int batch_marker(const uint8_t* batch, int64_t size_bytes, Marker* marker) noexcept nogil:
-    """1 and the marker of a control batch, 0 when it is another kind of control batch, -1 bad."""
+    """Reads the marker of a control batch. Returns 1, 0 for another type of control record, -1 for
+    wrong bytes."""
     cdef Cursor c = cursor_of(batch + BATCH_OVERHEAD, size_bytes - BATCH_OVERHEAD)
     cdef RecordView record
     cdef int kind
@@ -315,7 +321,7 @@ cdef int _by_id(const void* a, const void* b) noexcept nogil:
 
 
 cdef void snapshot_write(const Producers* p, Buffer* out) noexcept nogil:
-    """out.failed when memory ran out."""
+    """Appends a snapshot to `out`; out.failed is set without memory."""
     cdef const Producer** sorted_entries
     cdef const Producer* entry
     cdef const ProducerBatch* last
@@ -355,7 +361,8 @@ cdef int _by_first_offset(const void* a, const void* b) noexcept nogil:
 
 
 cdef bint _reopen_transactions(Producers* p) noexcept nogil:
-    """The open transactions of producers that came from a snapshot. False: no memory."""
+    """Adds the open transactions of producers that were read from a snapshot. Returns False without
+    memory."""
     cdef const Producer** sorted_entries = <const Producer**>malloc(
         (p.count + 1) * sizeof(Producer*))
     cdef int64_t count = 0, i

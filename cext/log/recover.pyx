@@ -1,9 +1,10 @@
 """Reading whole batches of a segment: recovery after a crash, replay, search by time.
 
-Recovery walks a segment from its first byte: sizes, magic, CRC, and offsets that only grow. The
-first batch that fails ends the log: the file is cut there (cut_files.py sets the rest aside), and what
-was indexed before it is all that the new indexes hold. Nothing is decoded: a batch whose CRC is true was checked when it was
-appended. A crash during recovery leaves a log that recovery reads again with the same result.
+Recovery checks a segment from its first byte: sizes, magic, CRC, and that offsets only grow. The
+first batch that fails a check ends the log: the file is cut there (cut_files.py keeps the rest),
+and the new indexes contain only entries for the batches before it. Records are not decoded, because
+a batch with a right CRC was checked when it was appended. After a crash during recovery, the next
+recovery gets the same result.
 
 Memory: one buffer, as large as the largest batch, which lies within the file.
 Next on the data path: broker/storage.
@@ -60,7 +61,8 @@ cdef void reader_free(BatchReader* r) noexcept nogil:
 
 
 cdef int _fill(BatchReader* r, int64_t position, int64_t wanted) noexcept nogil:
-    """At least `wanted` bytes from `position` on in the buffer; the caller knows they exist."""
+    """Reads at least `wanted` bytes from `position` on into the buffer; the caller knows that the
+    file has them. Returns 0, -errno or SEGMENT_CORRUPT."""
     cdef int64_t size_bytes = min(max(wanted, r.read_bytes), r.end - position)
     cdef uint8_t* grown
     cdef int64_t got
@@ -108,7 +110,7 @@ cdef int reader_next(
 # ---------------------------------------------------------------------------------------- recovery
 
 cdef bint batch_is_sound(const uint8_t* bytes, const BatchAt* at, BatchHeader* h) noexcept nogil:
-    """Whether a batch's frame and CRC are true."""
+    """Whether the header and the CRC of a batch or message are right."""
     cdef MessageView m
     if at.magic == 2:
         return (batch_header(bytes, at.size_bytes, h) == RECORDS_OK
@@ -121,8 +123,8 @@ cdef int _apply(
     Producers* producers, const uint8_t* bytes, const BatchAt* at, const BatchHeader* h,
     AbortedTxn* aborted
 ) noexcept nogil:
-    """What a batch that is already in the log says of its producer; 1 when it is the marker that
-    aborts a transaction."""
+    """Updates producer state from a batch that is in the log already. Returns 1 and fills `aborted`
+    when it is a marker that aborts a transaction with data, otherwise 0 or -ENOMEM."""
     cdef Marker marker
     cdef Producer* entry
     cdef int aborts
@@ -189,7 +191,7 @@ cdef int segment_recover(
         return status
     facts.cut_bytes = segment.size_bytes - facts.valid_bytes
     segment.unindexed_bytes = 0
-    segment.foreign_bytes = 0   # every byte that stays was checked
+    segment.foreign_bytes = 0   # all remaining bytes are checked
     return 0
 
 
@@ -227,7 +229,8 @@ cdef int segment_reindex(Segment* segment, System* system, int64_t index_interva
 
 
 cdef int segment_indexes_agree(Segment* segment, System* system) noexcept nogil:
-    """An index of another segment can look sound: its entries only grow, and lie inside the file."""
+    """Compares the last entry of each index with its batch, because an index of another segment can
+    look sound: its entries only grow, and lie inside the file."""
     cdef BatchAt at
     cdef OffsetEntry place
     cdef TimeEntry moment
@@ -253,7 +256,8 @@ cdef int segment_indexes_agree(Segment* segment, System* system) noexcept nogil:
 cdef int segment_measure(
     Segment* segment, System* system, int64_t* end_offset, int64_t* valid_bytes
 ) noexcept nogil:
-    """From the last index entry on, as an index of a cleanly closed segment allows."""
+    """Reads batch headers from the last index entry on: a cleanly closed segment is sound up to
+    there."""
     cdef BatchAt at
     cdef OffsetEntry last
     cdef int64_t position = 0
@@ -284,7 +288,8 @@ cdef int _replay(
     Segment* segment, System* system, Producers* producers, int64_t from_offset, int64_t to_offset,
     int64_t end, AbortedTxns* found
 ) noexcept nogil:
-    """`found`, unless NULL, gets the transactions that are aborted on the way."""
+    """Updates producer state as segment_replay does. `found`, unless it is NULL, gets the
+    transactions that the batches abort."""
     cdef BatchReader reader
     cdef BatchAt at
     cdef BatchHeader h
@@ -336,12 +341,13 @@ cdef int segment_reindex_aborts(Segment* segment, System* system, Producers* pro
     return status
 
 
-# ------------------------------------------------------------------------------------------- time
+# --------------------------------------------------------------------------------- search by time
 
 cdef int _time_in_batch(
     const uint8_t* bytes, const BatchAt* at, int64_t timestamp, int64_t* offset, int64_t* found_ms
 ) noexcept nogil:
-    """1 and the first record at or after `timestamp`, 0 none, 2 compressed."""
+    """Finds the first record at or after `timestamp` in a batch. Returns 1; 0 when there is none; 2
+    when the batch is compressed, with its base offset and largest timestamp; SEGMENT_CORRUPT."""
     cdef BatchHeader h
     cdef Cursor c
     cdef RecordView record

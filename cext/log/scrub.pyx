@@ -25,7 +25,8 @@ cdef extern from "filemap.h" nogil:
 
 
 cdef Segment* _sealed(Log* log, int64_t base_offset) noexcept nogil:
-    """Retained; NULL when there is no such segment, or records are still appended to it."""
+    """Returns the sealed segment, retained; NULL when there is no such segment, or it is the active
+    one."""
     cdef SegmentList* segments
     cdef Segment* found = NULL
     cdef int64_t i
@@ -44,7 +45,8 @@ cdef Segment* _sealed(Log* log, int64_t base_offset) noexcept nogil:
 cdef int64_t _turn(
     System* system, Segment* segment, int64_t position, int64_t bytes_max
 ) noexcept nogil:
-    """Where it got to, or -errno."""
+    """Checks about `bytes_max` bytes from `position` on. Returns the position where it ended, or
+    -errno."""
     cdef BatchReader reader
     cdef int64_t begun = position
     cdef int64_t size_bytes = atomic_load_i64(&segment.size_bytes)
@@ -65,20 +67,23 @@ cdef int64_t _turn(
     system.close(system, fd)
     corrupt_to = segment.corrupt_to if atomic_load_i64(&segment.corrupt_from) >= 0 else 0
     if corrupt_to > atomic_load_i64(&segment.foreign_bytes):
-        # Its own bytes are no longer believed: they are looked through before they are served.
+        # The bytes that this process wrote are no longer trusted: they are checked before a read.
         atomic_store_i64(&segment.foreign_bytes, size_bytes)
     return status if status < 0 else position
 
 
 def scrub_segment(LogHandle handle not None, int64_t base_offset, int64_t position, int64_t bytes_max):
-    """Checks the batches of a sealed segment from `position` on, about bytes_max of them, without
-    the GIL. (where the next turn begins, whether the segment is through); through as well when it
-    is gone or cannot be read, which its readers are told."""
+    """Checks the batches in about `bytes_max` bytes of a sealed segment from `position` on, without
+    the GIL.
+
+    Returns (position of the next turn, whether the segment is finished). A segment that was deleted
+    or cannot be read counts as finished; reads of it return an error."""
     cdef Segment* segment
     cdef int64_t reached = -1, size_bytes = 0
     if handle.log == NULL:
         return position, True
-    # With the GIL still, which who closes the log takes first; from then on the segment is held.
+    # This thread still has the GIL, and LogHandle.close() takes the GIL first, so the log is open
+    # here; afterwards the reference keeps the segment.
     segment = _sealed(handle.log, base_offset)
     if segment != NULL:
         with nogil:

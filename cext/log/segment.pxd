@@ -1,7 +1,8 @@
-"""Segments for cext.log.log_handle and for whoever sends slices of them; described in segment.pyx.
+"""Segments for cext/log and for modules that send slices of them; described in segment.pyx.
 
-A Segment pointer found in a log's list is good inside the epoch in which it was found; retained,
-it is good until it is released. All functions give -errno (or a SEGMENT_ status) on failure.
+A Segment pointer from a log's list is valid inside the epoch in which it was read; after
+segment_retain it is valid until segment_release. Functions return -errno (or a SEGMENT_ status) on
+failure.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -12,43 +13,43 @@ from barnabas.cext.record.batch_at cimport BatchAt, SEGMENT_CORRUPT
 
 cdef enum:
     INDEX_PAGE_BYTES = 4096
-    WALK_BYTES = 8192           # headers are walked through windows of this size
+    WALK_BYTES = 8192           # batch headers are read in windows of this size
 
 cdef struct IndexFile:
-    int fd                      # kept by an active segment only, -1 else
+    int fd                      # open only in an active segment, otherwise -1
     uint8_t* map
     int64_t map_bytes
     int64_t entries             # published with release after the entry's bytes
-    int64_t reserved_bytes      # disk space behind the map is there up to here
-    bint mapped                 # the file was looked for (it may be missing or empty: map is NULL)
+    int64_t reserved_bytes      # disk space of the file is reserved up to here
+    bint mapped                 # the file was opened (map is NULL when it is missing or empty)
 
 cdef struct SegmentPool         # shared by the logs of one broker
 
 cdef struct Segment:
-    int64_t references          # the log's own is one of them
+    int64_t references          # includes the one of the log
     int64_t base_offset
     SegmentPool* pool
     char* stem                  # path of the files without suffix
-    int32_t cut_off             # truncated away: its name may be another segment's by now
-    int32_t active              # keeps its descriptor and its indexes are written
-    int32_t pinned              # stays open until it is freed: its names are another's soon
+    int32_t cut_off             # removed by a truncation: a new segment may have its name
+    int32_t active              # the log appends to it; its files stay open
+    int32_t pinned              # stays open until it is freed: a new segment gets its name
     int fd                      # of the .log; -1: not open. Use segment_fd()
     int64_t size_bytes          # of the .log, published
-    int64_t flushed_bytes       # of it known to be on disk
-    int64_t foreign_bytes       # of the .log below here another process wrote: see crc_check.pyx
-    int64_t verified_bytes      # of those, checked from the first byte to here; published
-    int64_t corrupt_from        # where the bad bytes found begin, -1: none; published
-    int64_t corrupt_to          # and end, under the pool's lock
-    int32_t verify_failed       # the last look could not read the file
+    int64_t flushed_bytes       # bytes of the .log that are on disk
+    int64_t foreign_bytes       # another process wrote the .log below here: see crc_check.pyx
+    int64_t verified_bytes      # those bytes are checked below here; published
+    int64_t corrupt_from        # begin of the bad bytes found so far, -1: none; published
+    int64_t corrupt_to          # end of the bad bytes; under the pool's lock
+    int32_t verify_failed       # the last check could not read the file
     IndexFile offsets
     IndexFile times
-    int64_t aborted_count       # entries of the .txnindex, -1: not looked at so far; published
-    int64_t aborted_last_offset # of the marker of the last of them, -1: none
-    int64_t aborted_synced      # of them on disk
+    int64_t aborted_count       # entries of the .txnindex, -1: not read yet; published
+    int64_t aborted_last_offset # of the last entry's marker, -1: none
+    int64_t aborted_synced      # entries that are on disk
     int64_t max_timestamp       # largest so far, -1: none
     int64_t max_timestamp_offset
-    int64_t first_timestamp     # largest of the first batch, -1: none; rolling by time counts from it
-    int64_t unindexed_bytes     # since the last index entry
+    int64_t first_timestamp     # largest of the first batch, -1: none; segment.ms counts from it
+    int64_t unindexed_bytes     # bytes since the last index entry
     int64_t created_ms
     int64_t jitter_ms
     bint pooled
@@ -56,7 +57,7 @@ cdef struct Segment:
     Segment* newer
 
 cdef enum:
-    FINDS_MAX = 64              # damage found and not told yet; more is counted only
+    FINDS_MAX = 64              # finds that Python did not take; more are counted only
 
 cdef struct Find:               # bytes of a segment that hold no valid batch: see damage.pyx
     char* stem
@@ -77,7 +78,7 @@ cdef struct SegmentPool:
     FailedCall failures[FAILURES_MAX]
     int64_t failure_count
     int64_t failures_total      # since the broker started
-    pthread_mutex_t lock        # of the list and of opening and closing sealed segments
+    pthread_mutex_t lock        # guards the list, and opening and closing sealed segments
     Find finds[FINDS_MAX]
     int64_t find_count
     int64_t corrupt_ranges      # found since the broker started
@@ -88,7 +89,8 @@ cdef struct SegmentPool:
     Segment* newest
 
 cdef class SegmentCache:
-    """One broker's limit of open sealed segments (open_segments_max), shared by its logs."""
+    """The open sealed segments of one broker, at most `open_segments_max`, shared by its logs.
+    Raises ValueError for a limit below 1, and MemoryError."""
     cdef SegmentPool* pool
 
 cdef void pool_retain(SegmentPool* pool) noexcept nogil
@@ -98,45 +100,62 @@ cdef Segment* segment_new(SegmentPool* pool, const char* directory, int64_t base
 cdef void segment_retain(Segment* segment) noexcept nogil
 cdef void segment_release(Segment* segment) noexcept nogil
 cdef void segment_release_retired(void* segment) noexcept nogil      # an epoch_free
-# The descriptor of the .log, opened when needed; good while the caller's reference lasts.
+# Returns the descriptor of the .log, which it opens when needed; it is valid while the caller holds
+# its
+# reference.
 cdef int segment_fd(Segment* segment, System* system) noexcept nogil
-# A descriptor of a sealed segment's .log of the caller's own, who closes it.
+# Opens a new descriptor of a sealed segment's .log; the caller closes it.
 cdef int segment_open_log(Segment* segment, System* system) noexcept nogil
 
-# A segment on disk that is written to no more: its size and its indexes, mapped for reading. Its files
-# stay open only as long as the pool likes.
+# Opens a segment on disk that the log no longer appends to: reads its size and maps its indexes for
+# reading. The pool may close its files later.
 cdef int segment_open_sealed(Segment* segment, System* system) noexcept nogil
-# Whether both indexes of a sealed segment hold nothing behind their sound entries.
+# Whether both indexes of a sealed segment end with their last sound entry.
 cdef bint segment_indexes_fit(const Segment* segment) noexcept nogil
-# Opens one of its files for reading, also after it was renamed for deletion.
+# Opens one of a segment's files for reading, also when it was renamed for deletion. `suffix` and
+# `deleted`: the two endings of the name.
 cdef int segment_open_file(Segment* segment, System* system, const char* suffix, const char* deleted) noexcept nogil
 
-# Opens all of a sealed segment for as long as it lives; the caller holds a reference.
+# Opens all files of a sealed segment until it is freed; the caller holds a reference.
 cdef int segment_pin(Segment* segment, System* system) noexcept nogil
 
-# The active segment. `create`: a new, empty file; else the size is read from it.
+# Opens the .log of an active segment. `create`: makes an empty file; otherwise it reads the file's
+# size.
 cdef int segment_open_active(Segment* segment, System* system, bint create, int64_t preallocated_bytes) noexcept nogil
 cdef int segment_open_indexes(Segment* segment, System* system, int64_t index_bytes, bint empty) noexcept nogil
 cdef bint segment_indexes_full(const Segment* segment) noexcept nogil
-# Disk space for one more entry in each index, so that storing it cannot fail (a store into a map
-# over a hole ends the process when the disk is full). Call it before the batch is written.
+# Reserves disk space for one more entry in each index, so that storing the entry cannot fail (a
+# store
+# into a map over a hole ends the process when the disk is full). Call it before the batch is
+# written.
 cdef int segment_reserve_entries(Segment* segment, System* system) noexcept nogil
-# Notes a batch that was written at `position`: timestamps and, when due, index entries.
+# Updates timestamps for a batch that was written at `position`, and adds index entries when due.
 cdef void segment_note_batch(Segment* segment, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp, int64_t index_interval_bytes) noexcept nogil
-# The last time entry, indexes cut to what is used. After it the segment is a sealed one.
+# Adds the last time entry and cuts the indexes to their entries. Afterwards the segment is sealed,
+# also
+# when the result is an error.
 cdef int segment_seal(Segment* segment, System* system) noexcept nogil
-# Drops index entries of batches that begin at size_bytes or later; the .log is cut there.
+# Cuts the .log to size_bytes and removes index entries that name later bytes or offsets at or above
+# end_offset.
 cdef int segment_cut(Segment* segment, System* system, int64_t size_bytes, int64_t end_offset) noexcept nogil
 
-# The last entry of each index, where it is asked for; the caller knows that there is one.
+# Reads the last entry of the offset index, the time index or both (NULL: not that one); each must
+# have
+# one.
 cdef void segment_last_entries(const Segment* segment, OffsetEntry* place, TimeEntry* moment) noexcept nogil
-# 1 and the first batch whose last offset is at or above `offset`, below `end` bytes; 0: there is none.
+# Finds the first batch below position `end` whose last offset is at or above `offset`: 1; 0 when
+# there
+# is none.
 cdef int segment_find(Segment* segment, System* system, int64_t offset, int64_t end, BatchAt* found) noexcept nogil
-# An offset above every batch that begins before `position`, by the index; `otherwise` without one.
+# Returns, from the offset index, an offset at or above the last offsets of all batches that begin
+# before
+# `position`; `otherwise` when no entry helps.
 cdef int64_t segment_offset_above(Segment* segment, System* system, int64_t position, int64_t otherwise) noexcept nogil
-# 1 and the batch at `position`, 0 at `end`.
+# Reads the header of the batch at `position`: 1; 0 at `end`.
 cdef int segment_batch_at(Segment* segment, System* system, int64_t position, int64_t end, BatchAt* found) noexcept nogil
-# Where a search for `timestamp` may begin: batches before it are all earlier.
+# Returns the position where a search for `timestamp` may begin: all batches before it are earlier.
 cdef int64_t segment_time_floor(Segment* segment, System* system, int64_t timestamp, int64_t end) noexcept nogil
-# Largest timestamp and the last offset of its batch, from the time index and the tail behind it.
+# Finds the segment's largest timestamp and the last offset of its batch, from the time index and
+# the
+# batches behind its last entry.
 cdef int segment_load_times(Segment* segment, System* system, int64_t end) noexcept nogil

@@ -1,21 +1,22 @@
-"""A segment: one stretch of a log in files named by its base offset, 20 decimal digits.
+"""A segment: a part of a log, in files whose names are its base offset in 20 decimal digits.
 
     B.log        record batches (cext/record/records.pyx), one after another, nothing else
     B.index      8 bytes an entry: last offset of a batch - B int32, its position int32
     B.timeindex  12 bytes an entry: largest timestamp so far int64, last offset of its batch - B int32
     B.txnindex   34 bytes an aborted transaction (cext/log/txn_index.pyx); absent until the first
 
-An index entry is due when more than index.interval.bytes were written since the last; it names the
-batch about to be noted. A time entry goes with it when the largest timestamp grew, and one more
-when the segment is sealed. Indexes of the active segment are preallocated, sparse, to
-segment.index.bytes rounded down to whole entries, and cut to what is used when it is sealed.
+An index entry is due when more than index.interval.bytes were written since the last one; it names
+the batch that is being noted. A time entry is added together with it when the largest timestamp
+grew, and one more when the segment is sealed. Indexes of the active segment are preallocated,
+sparse, to segment.index.bytes rounded down to whole entries, and cut to their entries when the
+segment is sealed.
 
-Invariants: the .log only grows while active, but for a truncation; readers see `size_bytes` bytes
-of it. Index content is a hint: a search that it misleads begins again at the segment's start. Maps
-are touched under a guard (mapguard.h): an index that is cut short meanwhile holds zeros.
-After a crash the .log may end in a torn batch and indexes are full-sized and may be wrong; both
-are mended by cext/log/recover.pyx. Limits: positions fit int32, so a segment is below 2 GiB; offsets
-span less than 2^31.
+Invariants: the .log of the active segment only grows, except for a truncation; readers see
+`size_bytes` bytes of it. Index content is a hint: a search that it misleads begins again at the
+segment's start. Maps are accessed under a guard (mapguard.h): an index that is truncated meanwhile
+reads as zeros. After a crash the .log may end in a torn batch, and indexes have their full size and
+may be wrong; cext/log/recover.pyx repairs both. Limits: positions fit int32, so a segment is below
+2 GiB; offsets span less than 2^31.
 
 The active segment keeps its descriptor and maps. Sealed segments are opened on use and stay open in
 a pool of the broker, which closes the least recently used first. A referenced segment is not closed,
@@ -66,12 +67,12 @@ cdef extern from "mapguard.h" nogil:
 
 cdef enum:
     PATH_BYTES_MAX = 4096
-    EVICTION_TRIES = 8          # segments looked at for closing, each time one is opened
+    EVICTION_TRIES = 8          # segments that each opening checks, to close them
 
 cdef uint8_t[INDEX_PAGE_BYTES] ZEROS
 
 
-# ------------------------------------------------------------------------------ life and the pool
+# ------------------------------------------------------------------ creation, freeing and the pool
 
 cdef void pool_retain(SegmentPool* pool) noexcept nogil:
     atomic_add_i64(&pool.references, 1)
@@ -89,7 +90,7 @@ cdef void pool_release(SegmentPool* pool) noexcept nogil:
 
 
 cdef Segment* segment_new(SegmentPool* pool, const char* directory, int64_t base_offset) noexcept nogil:
-    """With one reference, no file touched; NULL without memory."""
+    """Makes a segment with one reference, without opening a file. Returns NULL without memory."""
     cdef Segment* s = <Segment*>calloc(1, sizeof(Segment))
     cdef size_t room = strlen(directory) + 32
     if s == NULL:
@@ -123,7 +124,8 @@ cdef void _unmap(IndexFile* index) noexcept nogil:
 
 
 cdef void _unlink_from_pool(Segment* s) noexcept nogil:
-    """Under the pool's lock."""
+    """Takes the segment out of the pool's list of open segments. The caller holds the pool's
+    lock."""
     if not s.pooled:
         return
     if s.older != NULL:
@@ -140,7 +142,8 @@ cdef void _unlink_from_pool(Segment* s) noexcept nogil:
 
 
 cdef void _link_into_pool(Segment* s) noexcept nogil:
-    """Under the pool's lock: as the most recently used."""
+    """Adds the segment to the pool's list as the most recently used. The caller holds the pool's
+    lock."""
     s.older = s.pool.newest
     s.newer = NULL
     if s.older != NULL:
@@ -153,7 +156,8 @@ cdef void _link_into_pool(Segment* s) noexcept nogil:
 
 
 cdef void _close_files(Segment* s) noexcept nogil:
-    """Straight to close(2): a slice on its way may outlive its broker's system-call table."""
+    """Closes the files and maps. It calls close(2) directly, because a slice in flight may outlive
+    the broker's table of system calls."""
     if s.fd >= 0:
         close_descriptor(s.fd)
         s.fd = -1
@@ -162,8 +166,9 @@ cdef void _close_files(Segment* s) noexcept nogil:
 
 
 cdef void _evict(SegmentPool* pool) noexcept nogil:
-    """Under the pool's lock: closes what only its log refers to, while there are too many. What
-    waits for a flush is spared while something else can go: its descriptor learns of lost writes."""
+    """Closes segments to which only their log refers, while too many are open. The caller holds the
+    pool's lock. A segment that waits for a flush is closed only when no other one can be: its open
+    descriptor reports lost writes."""
     cdef Segment* s
     cdef Segment* following
     cdef int tries, spare
@@ -212,7 +217,8 @@ cdef int _open(Segment* s, System* system, const char* suffix, int flags) noexce
 
 
 cdef int segment_open_file(Segment* s, System* system, const char* suffix, const char* deleted) noexcept nogil:
-    """A segment that a reader still holds may have been renamed for deletion meanwhile."""
+    """Opens one of the files, under its name or its .deleted name: a segment that a reader holds
+    may have been renamed meanwhile. Returns the descriptor or -errno."""
     cdef int fd = -ENOENT
     if atomic_load_i32(&s.cut_off):
         return fd
@@ -228,7 +234,7 @@ cdef int segment_fd(Segment* segment, System* system) noexcept nogil:
         return segment.fd
     pthread_mutex_lock(&segment.pool.lock)
     if segment.fd < 0:
-        # Opening may wait for the disk: not under the lock that all readers share.
+        # Opening may wait for the disk, so it does not hold the lock that all readers share.
         pthread_mutex_unlock(&segment.pool.lock)
         fd = segment_open_file(segment, system, ".log", ".log.deleted")
         if fd < 0:
@@ -254,8 +260,9 @@ cdef int segment_open_log(Segment* segment, System* system) noexcept nogil:
 cdef int64_t _sound(
     const Segment* s, const IndexFile* index, bint by_time, int64_t written_bytes
 ) noexcept nogil:
-    """Entries of a mapped index, from the first, that can be true; behind written_bytes it is
-    zeros, which are better not read: each page of them would be fetched and kept in memory."""
+    """Returns how many entries of a mapped index, from the first, are sound. Behind `written_bytes`
+    there are only zeros, which it does not read: each page of them would be loaded into memory and
+    stay there."""
     cdef int64_t end_offset = s.base_offset + <int64_t>INT32_MAX + 1
     cdef int64_t sound
     mapguard_enter(index.map, index.map_bytes, NULL, 0)
@@ -275,13 +282,15 @@ cdef inline void _guard(const Segment* s) noexcept nogil:
 
 
 cdef inline int64_t _written(int fd, int64_t found_bytes, int entry_bytes) noexcept nogil:
-    """Whole entries of a file of found_bytes up to its last written byte, in bytes."""
+    """Returns the size in bytes of the whole entries up to the last written byte of a file with
+    `found_bytes` bytes."""
     cdef int64_t end = file_data_end(fd, found_bytes) + entry_bytes - 1
     return min(end, found_bytes) // entry_bytes * entry_bytes
 
 
 cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time) noexcept nogil:
-    """Maps an index of a sealed segment for reading; a missing one stands for an empty one."""
+    """Maps an index of a sealed segment for reading; a missing file counts as an empty one. Returns
+    0 or -errno."""
     cdef int fd
     cdef int64_t size_bytes
     cdef IndexFile found
@@ -321,7 +330,8 @@ cdef int _map_sealed(Segment* s, System* system, IndexFile* index, bint by_time)
 
 
 cdef int segment_pin(Segment* segment, System* system) noexcept nogil:
-    """What is referred to more than once is not closed for others, so nothing closes in between."""
+    """Opens all files and keeps them open. The pool closes nothing in between, because the caller
+    and the log both hold a reference."""
     cdef int status = segment_fd(segment, system)
     if status >= 0:
         status = _map_sealed(segment, system, &segment.offsets, False)
@@ -349,7 +359,7 @@ cdef int segment_open_active(
         system.close(system, fd)
         return <int>size_bytes
     if create and size_bytes != 0:
-        # Left by a roll that was cut off: nothing of it was ever acknowledged.
+        # A roll that a crash interrupted left this file: none of its records was acknowledged.
         status = system.ftruncate(system, fd, 0)
         if status < 0:
             system.close(system, fd)
@@ -430,7 +440,8 @@ cdef int _open_index(
 cdef int segment_open_indexes(
     Segment* segment, System* system, int64_t index_bytes, bint empty
 ) noexcept nogil:
-    """Both indexes of an active segment at full size; `empty` drops what they hold."""
+    """Opens both indexes of an active segment at full size; `empty` removes their entries. Returns
+    0 or -errno."""
     cdef int status = 0
     if segment.offsets.map == NULL:
         status = _open_index(segment, system, &segment.offsets, False, index_bytes, empty)
@@ -446,7 +457,8 @@ cdef inline int64_t _slots(const IndexFile* index, int64_t entry_bytes) noexcept
 
 
 cdef bint segment_indexes_full(const Segment* segment) noexcept nogil:
-    """The time index keeps one slot for the entry made when the segment is sealed."""
+    """Whether an index is full. In the time index one slot is reserved for the entry that
+    segment_seal adds."""
     if segment.offsets.map == NULL:
         return False
     return (segment.offsets.entries >= _slots(&segment.offsets, OFFSET_ENTRY_BYTES)
@@ -474,7 +486,7 @@ cdef int segment_reserve_entries(Segment* segment, System* system) noexcept nogi
 
 
 cdef void _note_time(Segment* s) noexcept nogil:
-    """A time entry, when the largest timestamp grew since the last."""
+    """Adds a time entry when the largest timestamp grew since the last one."""
     cdef int64_t slot = s.times.entries
     cdef int64_t last = -1
     if s.times.map == NULL or slot >= _slots(&s.times, TIME_ENTRY_BYTES):
@@ -510,7 +522,8 @@ cdef void segment_note_batch(
 
 
 cdef int _trim(System* system, IndexFile* index, int64_t entry_bytes) noexcept nogil:
-    """Cuts the file; the map stays, and nobody reads behind its entries."""
+    """Cuts an index file to its entries and closes it. The map stays, and no thread reads behind
+    the entries. Returns 0 or -errno."""
     cdef int status
     if index.fd < 0:
         return 0
@@ -548,7 +561,8 @@ cdef int segment_seal(Segment* segment, System* system) noexcept nogil:
 cdef int segment_cut(
     Segment* segment, System* system, int64_t size_bytes, int64_t end_offset
 ) noexcept nogil:
-    """For the active segment, its indexes open. Readers are sent back by the log's version."""
+    """Truncates the active segment, whose indexes are open. Readers that meet this begin again,
+    because the log's `truncations` is odd."""
     cdef int64_t entries = segment.offsets.entries
     cdef int64_t times = segment.times.entries
     cdef int status = system.ftruncate(system, segment.fd, size_bytes)
@@ -566,7 +580,8 @@ cdef int segment_cut(
         times -= 1
     atomic_store_i64(&segment.offsets.entries, entries)
     atomic_store_i64(&segment.times.entries, times)
-    # The bytes behind must be zero again: what is in use is told by them after a crash.
+    # The bytes behind the entries must be zero again: after a crash they show where the entries
+    # end.
     memset(segment.offsets.map + entries * OFFSET_ENTRY_BYTES, 0,
            segment.offsets.reserved_bytes - entries * OFFSET_ENTRY_BYTES)
     memset(segment.times.map + times * TIME_ENTRY_BYTES, 0,
@@ -586,7 +601,8 @@ cdef int segment_cut(
 cdef int _walk_to(
     System* system, int fd, int64_t position, int64_t offset, int64_t end, BatchAt* found
 ) noexcept nogil:
-    """The first batch from `position` on whose last offset is at or above `offset`."""
+    """Finds the first batch from `position` on whose last offset is at or above `offset`: 1; 0 at
+    `end`; SEGMENT_CORRUPT or -errno."""
     cdef uint8_t window[WALK_BYTES]
     cdef int64_t window_at = 0, window_bytes = 0, inside
     cdef int status
@@ -642,7 +658,7 @@ cdef int segment_find(
     if slot >= 0:
         if 0 < position < end:
             status = _walk_to(system, fd, position, offset, end, found)
-            # The entry told the truth when the batch there begins at or before what is sought.
+            # The entry is right when the batch at its position begins at or below the offset.
             if status == 1 and (found.position > position or found.base_offset <= offset):
                 return 1
             if status == 0:
@@ -653,7 +669,8 @@ cdef int segment_find(
 cdef int64_t segment_offset_above(
     Segment* segment, System* system, int64_t position, int64_t otherwise
 ) noexcept nogil:
-    """After segment_find of the same segment, which maps its index. The entry is checked."""
+    """Searches the offset index and checks the entry against its batch. Call segment_find of the
+    same segment first, which maps the index."""
     cdef OffsetEntry entry
     cdef BatchAt found
     cdef int64_t low = 0, high, middle, entries
@@ -681,7 +698,8 @@ cdef int64_t segment_offset_above(
 cdef int64_t segment_time_floor(
     Segment* segment, System* system, int64_t timestamp, int64_t end
 ) noexcept nogil:
-    """The position of the last batch that an entry below `timestamp` names, 0 without one."""
+    """Returns the position of the batch that the last time entry below `timestamp` names, 0 without
+    one, or -errno."""
     cdef BatchAt found
     cdef int64_t slot
     cdef TimeEntry entry
@@ -702,7 +720,7 @@ cdef int64_t segment_time_floor(
         segment, system, segment.base_offset + entry.relative_offset, end, &found)
     if status < 0:
         return status
-    # The entry told the truth when the batch it names has its time; else batches before may be later.
+    # The entry is right when its batch has its timestamp; otherwise batches before may be later.
     return found.position if status and found.max_timestamp == entry.timestamp else 0
 
 
@@ -718,13 +736,15 @@ cdef void segment_last_entries(
 
 
 cdef int segment_load_times(Segment* segment, System* system, int64_t end) noexcept nogil:
-    """Where the headers lead no further, times behind are not known; readers will be told."""
+    """Finds the largest timestamp. At a damaged header it stops, and later timestamps stay unknown;
+    a read of the damage returns an error."""
     cdef int status = _load_times(segment, system, end)
     return 0 if status == SEGMENT_CORRUPT else status
 
 
 cdef int _load_times(Segment* segment, System* system, int64_t end) noexcept nogil:
-    """What is not in the time index yet is read from the headers behind its last entry."""
+    """Finds the largest timestamp from the last time entry and the headers of the batches behind
+    it. Returns 0, SEGMENT_CORRUPT or -errno."""
     cdef BatchAt found
     cdef TimeEntry entry
     cdef int64_t position = 0
@@ -763,7 +783,7 @@ cdef int _load_times(Segment* segment, System* system, int64_t end) noexcept nog
 cdef class SegmentCache:
     def __cinit__(self, *, int64_t open_segments_max=1000):
         if open_segments_max < 1:
-            raise ValueError("open_segments_max begins at 1")
+            raise ValueError(f"open_segments_max is {open_segments_max}; it must be at least 1")
         self.pool = <SegmentPool*>calloc(1, sizeof(SegmentPool))
         if self.pool == NULL:
             raise MemoryError
@@ -778,10 +798,11 @@ cdef class SegmentCache:
 
     @property
     def open_segments(self) -> int:
-        """Sealed segments that are open now."""
+        """The number of sealed segments that are open."""
         return self.pool.open_count
 
     @property
     def lost_index_pages(self) -> int:
-        """How often, in this process, an index was cut short below the feet of a thread."""
+        """How often, in this process, a thread met a mapped page that was gone, because its file
+        was truncated or could not be read."""
         return mapguard_count()

@@ -1,8 +1,9 @@
-"""Taking records out of a log: truncation at the end, deletion at the start, all of it.
+"""Removes records from a log: truncation at the end, deletion at the start, or all of them.
 
-A truncation makes `truncations` odd under both locks, so that readers begin again and a flush that
-ran meanwhile does not vouch for what is gone. Files are renamed to .deleted, the last first: a
-crash half-way has cut less than was asked for. Deletion at the start moves the start offset first.
+A truncation makes `truncations` odd while it holds both locks. So readers begin again, and a flush
+that ran meanwhile does not report removed records as flushed. Files are renamed to .deleted, the
+last segment first: after a crash in between, the log is longer than requested, and complete.
+Deletion at the start moves the start offset first.
 
 Next on the data path: cext/log/segment.pyx.
 """
@@ -35,7 +36,8 @@ cdef int log_restore_producers(
     Log* log, int64_t snapshot_offset, const uint8_t* snapshot, int64_t snapshot_bytes,
     int64_t offset
 ) noexcept nogil:
-    """Producer state as of `offset`: a snapshot and the batches after it."""
+    """Restores the producer state as of `offset` from a snapshot and the batches after it. Returns
+    0, -errno or SEGMENT_CORRUPT."""
     cdef int64_t now_ms = log.system.wall_ms(log.system)
     cdef int64_t begin = max(snapshot_offset, log.start_offset)
     cdef int64_t i
@@ -58,7 +60,8 @@ cdef int log_restore_producers(
 
 
 cdef int _rename_from(Log* log, int64_t first) noexcept nogil:
-    """The files of the segments from `first` on, the last first: a crash half-way has cut less."""
+    """Renames the files of the segments from index `first` on to .deleted, the last segment first,
+    so that a crash in between leaves no gap."""
     cdef int64_t i = log.segments.count - 1
     cdef int status = 0
     while i >= first and status == 0:
@@ -68,7 +71,8 @@ cdef int _rename_from(Log* log, int64_t first) noexcept nogil:
 
 
 cdef int log_replace_all(Log* log, SegmentList* empty, int64_t offset) noexcept nogil:
-    """Under both locks and an odd `truncations`."""
+    """Replaces all segments by an empty one. The caller is between log_begin_truncation and
+    log_end_truncation."""
     cdef LogMarks marks
     cdef int64_t i
     cdef Segment* made
@@ -111,7 +115,8 @@ cdef void log_end_truncation(Log* log, int status) noexcept nogil:
 
 
 cdef Segment* _reopened(Log* log, Segment* segment, int* status) noexcept nogil:
-    """A sealed segment once more as an active one; a new object, for readers hold the old."""
+    """Opens a sealed segment as an active one. It makes a new object, because readers may hold the
+    old one. Returns NULL and sets `status` on failure."""
     cdef Segment* made = segment_new(log.pool, log.directory, segment.base_offset)
     if made == NULL:
         status[0] = -12
@@ -128,7 +133,8 @@ cdef Segment* _reopened(Log* log, Segment* segment, int* status) noexcept nogil:
 
 
 cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil:
-    """Under both locks and an odd `truncations`: the segment list ends at `offset`."""
+    """Truncates the log to `offset`. The caller is between log_begin_truncation and
+    log_end_truncation."""
     cdef int64_t kept = segment_list_floor(log.segments, offset) + 1
     cdef int renamed = _rename_from(log, kept)
     cdef Segment* last = log.segments.items[kept - 1]
@@ -179,7 +185,8 @@ cdef int log_cut_to(Log* log, int64_t offset) noexcept nogil:
 
 
 cdef int64_t log_delete_before(Log* log, int64_t offset) noexcept nogil:
-    """How many segments below `offset` went, the active one never; -errno."""
+    """Removes the segments below `offset`, never the active one. Returns their number, or -errno
+    when a rename failed: the segments are removed from the list nevertheless."""
     cdef SegmentList* made
     cdef int64_t dropped = 0, i
     cdef int status = 0

@@ -1,4 +1,5 @@
-"""The transaction index of a segment: which of its markers abort what; see txn_index.pyx."""
+"""The transaction index of a segment: the transactions that its markers abort; see
+txn_index.pyx."""
 from libc.stdint cimport int64_t
 
 from barnabas.cext.log.producers cimport AbortedTxn
@@ -8,7 +9,7 @@ from barnabas.cext.memory.sys cimport System
 cdef enum:
     ABORTED_TXN_BYTES = 34
 
-cdef struct AbortedTxns:        # what a reader has to skip
+cdef struct AbortedTxns:        # the transactions that a reader must skip
     AbortedTxn* items
     int64_t count
     int64_t capacity
@@ -16,18 +17,20 @@ cdef struct AbortedTxns:        # what a reader has to skip
 cdef void aborted_txns_free(AbortedTxns* list) noexcept nogil
 cdef bint aborted_txns_add(AbortedTxns* list, const AbortedTxn* aborted) noexcept nogil     # False: no memory
 
-# Writers hold the log's lock. All give 0 or -errno.
+# Writers hold the log's lock. Functions return 0 or -errno.
 cdef int txn_index_append(Segment* segment, System* system, const AbortedTxn* aborted) noexcept nogil
-# Drops entries whose marker is at `end_offset` or later; the file too when nothing is left.
+# Removes entries whose marker is at or above `end_offset`, and damaged entries at the end.
 cdef int txn_index_cut(Segment* segment, System* system, int64_t end_offset) noexcept nogil
-# Makes it durable, when entries came since the last time.
+# Flushes the file to disk when it has new entries since the last time.
 cdef int txn_index_sync(Segment* segment, System* system) noexcept nogil
-# The whole index, durable, in the place of what was there.
+# Replaces the whole index by `list`, which is on disk afterwards.
 cdef int txn_index_replace(Segment* segment, System* system, const AbortedTxns* list) noexcept nogil
-# 1 when the file, if there is one, holds whole entries in order, and the batches that they name are
-# of their producers; 0, -errno.
+# Returns 1 when there is no file, or its entries are whole and in order and name batches of their
+# producers; 0 when not; -errno.
 cdef int txn_index_agrees(Segment* segment, System* system) noexcept nogil
 
-# Adds the aborted transactions that reach into [from_offset, to_offset): 1 when there can be no more
-# in later segments, 0 to go on with the next one, -errno, SEGMENT_CORRUPT.
+# Adds the aborted transactions that reach into [from_offset, to_offset) to `found`. Returns 1 when
+# later
+# segments cannot have more, 0 when the caller must go on with the next segment, -errno,
+# SEGMENT_CORRUPT.
 cdef int txn_index_collect(Segment* segment, System* system, int64_t from_offset, int64_t to_offset, AbortedTxns* found) noexcept nogil

@@ -8,15 +8,16 @@ A reader of committed records in [from, to) gets the aborted transactions that r
 binary search finds the first marker at or above `from`, and the walk goes on, through later segments
 too, until an entry's last stable offset shows that all before `to` was decided.
 
-`aborted_count` of a segment says how many entries may be read; it is -1 until the file was looked
-at, by the first reader or abort. It is published after the entry's bytes. A segment without aborts
-costs a reader one comparison, and so does one whose last marker lies below what is read.
+`aborted_count` of a segment is the number of entries that may be read; it is -1 until the first
+reader or abort has read the file. It is published after the entry's bytes. A segment without
+aborted transactions costs a reader one comparison, and so does a segment whose last marker is below
+the offsets that it reads.
 
 A crash can tear the last entry or lose entries that were not synced: a flush of the log syncs them
-with the batches, and recovery makes the index anew. A clean log's index is looked through at the
-opening: whole entries, in order, whose first and last batch are the producer's. One that is not so is
-made anew. Not found is an index without some of its last entries, or without the file: as in Kafka.
-Entries that cannot be true are SEGMENT_CORRUPT to a reader.
+together with the batches, and recovery rebuilds the index. The opening of a cleanly closed log
+checks that the entries are whole and in order and that their first and last batch belong to the
+producer, and rebuilds an index that fails the check. As in Kafka, it does not notice when the last
+entries or the whole file are missing. A reader gets SEGMENT_CORRUPT for impossible entries.
 
 Next on the data path: cext/log/recover.pyx.
 """
@@ -44,7 +45,7 @@ cdef extern from "filemap.h" nogil:
 cdef enum:
     PATH_BYTES_MAX = 4096
     ENTRIES_A_READ = 120        # 4 KiB
-    PRODUCER_ID_AT = 43         # in a batch
+    PRODUCER_ID_AT = 43         # position in a batch
 
 
 cdef void aborted_txns_free(AbortedTxns* list) noexcept nogil:
@@ -68,7 +69,7 @@ cdef bint aborted_txns_add(AbortedTxns* list, const AbortedTxn* aborted) noexcep
 
 
 cdef bint _parse(const uint8_t* bytes, AbortedTxn* into) noexcept nogil:
-    """False: no entry."""
+    """Decodes an entry. Returns False when the bytes cannot be one."""
     into.producer_id = <int64_t>be64_load(bytes + 2)
     into.first_offset = <int64_t>be64_load(bytes + 10)
     into.last_offset = <int64_t>be64_load(bytes + 18)
@@ -94,7 +95,8 @@ cdef int _open(Segment* segment, System* system, bint create) noexcept nogil:
 
 
 cdef int64_t _known(Segment* segment, System* system) noexcept nogil:
-    """The number of entries, looked up once; -errno, SEGMENT_CORRUPT."""
+    """Returns the number of entries, which it reads from the file once; -errno or
+    SEGMENT_CORRUPT."""
     cdef AbortedTxn last
     cdef int64_t count = atomic_load_i64(&segment.aborted_count)
     cdef int fd, status = 0
@@ -106,7 +108,7 @@ cdef int64_t _known(Segment* segment, System* system) noexcept nogil:
     if fd >= 0:
         count = file_size(fd)
         if count > 0:
-            count //= ABORTED_TXN_BYTES         # a torn entry does not count
+            count //= ABORTED_TXN_BYTES         # does not count a torn entry
         if count > 0:
             status = _entry(system, fd, count - 1, &last)
         system.close(system, fd)
@@ -114,7 +116,8 @@ cdef int64_t _known(Segment* segment, System* system) noexcept nogil:
         return fd
     if count < 0 or status < 0:
         return status if status < 0 else count
-    # Readers look at the count first. Who else came meanwhile found the same, or an abort more.
+    # Readers read the count first. Another thread may have set both meanwhile, to the same values
+    # or with one abort more.
     atomic_cas_i64(&segment.aborted_last_offset, -1, last.last_offset)
     atomic_cas_i64(&segment.aborted_count, -1, count)
     return atomic_load_i64(&segment.aborted_count)
@@ -161,7 +164,7 @@ cdef int txn_index_cut(Segment* segment, System* system, int64_t end_offset) noe
         return 0 if fd == -ENOENT else fd
     if count < 0:
         count = file_size(fd) // ABORTED_TXN_BYTES
-    # What cannot be read at the end is cut as well: it names no transaction.
+    # Damaged entries at the end are cut off as well: they name no transaction.
     while count > 0:
         status = _entry(system, fd, count - 1, &entry)
         if status < 0 and status != SEGMENT_CORRUPT:
@@ -187,7 +190,7 @@ cdef int txn_index_sync(Segment* segment, System* system) noexcept nogil:
         return 0
     fd = _open(segment, system, False)
     if fd < 0:
-        return 0 if fd == -ENOENT else fd       # deleted meanwhile
+        return 0 if fd == -ENOENT else fd       # the segment was deleted meanwhile
     status = system.fdatasync(system, fd)
     system.close(system, fd)
     if status == 0:
@@ -196,7 +199,7 @@ cdef int txn_index_sync(Segment* segment, System* system) noexcept nogil:
 
 
 cdef int txn_index_replace(Segment* segment, System* system, const AbortedTxns* list) noexcept nogil:
-    """Before the log is shared."""
+    """Writes a new file and renames it over the old one. No other thread may see the log yet."""
     cdef char path[PATH_BYTES_MAX]
     cdef char made[PATH_BYTES_MAX]
     cdef int64_t i = 0
@@ -224,14 +227,15 @@ cdef int txn_index_replace(Segment* segment, System* system, const AbortedTxns* 
 cdef int _is_of(
     Segment* segment, System* system, int64_t offset, int64_t producer_id, int kind
 ) noexcept nogil:
-    """Whether the batch at an offset, unless compaction took it away, is a producer's, and a marker
-    (ATTR_CONTROL) or data (0) of a transaction: 1, 0, -errno."""
+    """Whether the batch at an offset belongs to a producer and is a marker (`kind` ATTR_CONTROL) or
+    data (0) of a transaction. Returns 1, 0 or -errno; 1 also when compaction has removed the batch or
+    the .log is damaged there."""
     cdef BatchAt at
     cdef uint8_t bytes[8]
     cdef int64_t got
     cdef int fd, status = segment_find(segment, system, offset, segment.size_bytes, &at)
     if status == SEGMENT_CORRUPT:
-        return 1                                # that is the log's damage
+        return 1                                # the .log is damaged, not the index
     if status <= 0 or at.base_offset > offset:
         return status
     if at.magic != 2 or at.attributes & (ATTR_TRANSACTIONAL | ATTR_CONTROL) != (
@@ -249,7 +253,8 @@ cdef int _is_of(
 cdef int _is_true(
     Segment* segment, System* system, const AbortedTxn* entry, int64_t before
 ) noexcept nogil:
-    """1, 0, -errno. `before` is the last offset of the entry before."""
+    """Checks an entry against its batches; `before`: the last offset of the previous entry. Returns
+    1, 0 or -errno."""
     cdef int status
     if entry.last_offset <= before or entry.first_offset == entry.last_offset:
         return 0
@@ -285,7 +290,8 @@ cdef int txn_index_agrees(Segment* segment, System* system) noexcept nogil:
 # ----------------------------------------------------------------------------------------- reading
 
 cdef int64_t _first_marker(System* system, int fd, int64_t count, int64_t offset) noexcept nogil:
-    """The first entry whose marker is at or above `offset`; count when there is none."""
+    """Returns the index of the first entry whose marker is at or above `offset`; `count` when there
+    is none; -errno or SEGMENT_CORRUPT."""
     cdef AbortedTxn entry
     cdef int64_t low = 0, high = count, middle
     cdef int status

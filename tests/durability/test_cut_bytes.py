@@ -88,7 +88,7 @@ def test_writes_that_were_never_acknowledged_are_not_set_aside(tmp_path, caplog,
     end, lines = started(tmp_path, caplog)
     assert end == (COUNT if tail else COUNT - 1)
     assert not list(folder.glob("*.cut"))
-    assert any("are no batch" in row.getMessage() for row in lines)
+    assert any("are not a batch" in row.getMessage() for row in lines)
 
 
 def test_the_files_of_many_recoveries_are_limited(tmp_path, caplog):

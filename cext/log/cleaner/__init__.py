@@ -1,1 +1,2 @@
-"""Compaction: the map of keys, the two walks over old segments, the swap of segments."""
+"""Compaction: the map of keys, the two passes over old segments, and the replacement of
+segments."""

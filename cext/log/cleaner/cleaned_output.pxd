@@ -1,7 +1,7 @@
-"""The files of a cleaned segment while they are being made; see compact.pyx.
+"""The files of a cleaned segment while compaction writes them; see compact.pyx.
 
-The .log goes out in pieces, the indexes are small and wait in memory. Entries come as an append
-makes them: see segment_note_batch.
+The .log is written in pieces; the indexes are small and stay in memory until the end. Index entries
+are made by the same rules as at an append: see segment_note_batch.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -10,15 +10,15 @@ from barnabas.cext.memory.sys cimport System, write_whole
 
 cdef struct Output:             # the .cleaned files
     int fd
-    Buffer pending              # of the .log, not written yet
-    Buffer offsets              # of the .index
-    Buffer times
-    Buffer txns
+    Buffer pending              # bytes of the .log that are not written yet
+    Buffer offsets              # content of the .index
+    Buffer times                # content of the .timeindex
+    Buffer txns                 # content of the .txnindex
     int64_t size_bytes
     int64_t base_offset
     int64_t max_timestamp
     int64_t max_timestamp_offset
-    int64_t noted_timestamp     # of the last time entry
+    int64_t noted_timestamp     # timestamp of the last time entry
     int64_t unindexed_bytes
 
 cdef inline void output_note_time(Output* out) noexcept nogil:

@@ -1,9 +1,9 @@
-"""Which batches belong to aborted transactions, while a compaction walks a log from its start.
+"""Finds the batches of aborted transactions while a compaction reads a log from its start.
 
-The list of aborted transactions comes from the log's .txnindex files. A data batch of one is never
-needed, except as the last trace of its producer; a marker is needed as long as data of its
-transaction is in the log. The index entry of a transaction is kept with its marker: without it the
-data that is left would be read as committed.
+The list of aborted transactions comes from the log's .txnindex files. A data batch of an aborted
+transaction is never needed, except as the last trace of its producer. A marker is needed as long as
+data of its transaction is in the log. The index entry of a transaction is kept together with its
+marker: without the entry, consumers would read the remaining data as committed.
 
 Next on the data path: cext/log/cleaner/compact.pyx.
 """
@@ -34,7 +34,7 @@ cdef inline int64_t _last_offset(const BatchHeader* h) noexcept nogil:
 
 
 cdef void _begin_up_to(CleanedTxns* t, int64_t offset) noexcept nogil:
-    """Aborted transactions that begin at or before `offset` are open from here on."""
+    """Opens the aborted transactions that begin at or before `offset`."""
     cdef int64_t producer_id
     while t.next < t.count and t.aborted[t.next].first_offset <= offset:
         producer_id = t.aborted[t.next].producer_id
@@ -50,7 +50,7 @@ cdef bint cleaned_txns_data(CleanedTxns* t, const BatchHeader* h) noexcept nogil
         return False
     state = int64_map_get(&t.open_aborted, h.producer_id, -1)
     if state >= 0:
-        # Also of data that goes in this very pass: a reader may hold the old segments still, and
+        # This includes data that this pass removes: a reader may still hold the old segments, and
         # looks for the entry in the new ones.
         if not int64_map_put(&t.open_aborted, h.producer_id, state | 1):
             t.failed = True
@@ -61,7 +61,7 @@ cdef bint cleaned_txns_data(CleanedTxns* t, const BatchHeader* h) noexcept nogil
 
 
 cdef void _index(CleanedTxns* t, const AbortedTxn* aborted) noexcept nogil:
-    """An entry of a .txnindex: see txn_index.pyx."""
+    """Adds an entry to the .txnindex; txn_index.pyx describes its bytes."""
     if t.index != NULL:
         buffer_i16(t.index, 0)
         buffer_i64(t.index, aborted.producer_id)
@@ -78,9 +78,9 @@ cdef bint cleaned_txns_marker(
     cdef int64_t state
     _begin_up_to(t, _last_offset(h))
     if h.record_count == 0:
-        return True             # emptied by an earlier pass, which knew that it was not needed
+        return True             # an earlier pass emptied it, because it was not needed
     if batch_marker(batch, size_bytes, &marker) != 1:
-        return False            # a control record of a kind we do not know stays
+        return False            # a control record of an unknown type stays
     if marker.commit:
         return not int64_map_remove(&t.open_committed, h.producer_id)
     state = int64_map_get(&t.open_aborted, h.producer_id, -1)

@@ -10,7 +10,7 @@ Aborted = tuple[int, int, int, int]
 class Uncleanable(Exception): ...
 
 class _Walk:
-    full: bool  # Learning alone: the map has no place for another key
+    full: bool  # only in Learning: the map is full
     path: str | PathLike[str]
     position: int
     bytes_read: int
@@ -36,7 +36,7 @@ class Learning(_Walk):
 class Cleaning(_Walk):
     records_read: int
     records_kept: int
-    keeps_old_tombstones: bool  # of message formats 0 and 1, in the segment at hand
+    keeps_old_tombstones: bool  # of message formats 0 and 1, in the current segment
     def __init__(
         self,
         system: SystemCalls,

@@ -1,26 +1,28 @@
-"""Compaction of one log: learns which offset of each key is the latest, then writes segments anew
-without the records that a later one replaces.
+"""Compaction of one log: finds the latest offset of each key, then writes the segments again
+without the records that a later record of the same key replaces.
 
-Two walks, both of them in turns of a given number of bytes, so that the caller can throttle them and
-stop between two turns; both without the GIL, which is taken only for what needs a package: opening
-gzip and zstd batches, compressing a batch that lost records.
+There are two passes. Both run in turns of a given number of bytes, so that the caller can throttle
+them and stop between two turns. Both run without the GIL, which they take only to call Python
+packages: to decompress gzip and zstd batches, and to compress a batch that lost records.
 
-    Learning    the dirty part, from its first offset on, as far as the map of keys holds
-    Cleaning    a group of segments becomes one: NAME.log.cleaned, .index.cleaned, .timeindex.cleaned
-                and, with aborted transactions left, .txnindex.cleaned
+    Learning    reads the dirty part of the log, from its first offset until the map of keys is full
+    Cleaning    writes a group of segments as one: NAME.log.cleaned, .index.cleaned,
+                .timeindex.cleaned and, when aborted transactions remain, .txnindex.cleaned
 
-What stays (Kafka's rules, LogCleaner and MemoryRecords.filterTo): the latest record of each key and
-whatever lies beyond the walk of learning; a record without a value until the batch's delete horizon,
-which is set delete.retention.ms ahead when a batch with one is cleaned for the first time; a marker
-while data of its transaction is there, then until its horizon; of a producer's last batch at least
-the empty header, since its sequence numbers are needed. A batch keeps its base and last offset,
-sequence, epochs and codec. A record without a key goes.
+These records stay (Kafka's rules, LogCleaner and MemoryRecords.filterTo): the latest record of each
+key, and all records behind the end of the Learning pass; a record without a value (tombstone) until
+the batch's delete horizon, which is set delete.retention.ms ahead when a batch with a tombstone is
+cleaned for the first time; a marker while data of its transaction remains, and then until its
+horizon; and at least the empty header of a producer's last batch, because its sequence numbers are
+needed. A batch keeps its base and last offset, sequence, epochs and codec. Records without a key
+are removed.
 
-A crash leaves .cleaned files that the next opening removes. Memory: the map, the largest batch twice,
-one output buffer.
+A crash leaves .cleaned files, which the next opening removes. Memory: the map, twice the largest
+batch, and one output buffer.
 
-Messages of the formats 0 and 1 become batches (old_messages.pxd). They have no horizon: who opens a
-segment says whether tombstones stay, and those that do get one.
+Messages of the formats 0 and 1 become batches (old_messages.pxd). They have no delete horizon: the
+caller that opens a segment decides whether their tombstones stay (keeps_old_tombstones), and those
+that stay get a horizon.
 Next on the data path: cext/log/cleaner/replacement.pyx.
 """
 import os
@@ -77,37 +79,38 @@ cdef enum:
     CODEC_NONE = 0
     CODEC_SNAPPY = 2
     CODEC_LZ4 = 3
-    IO_BYTES = 262144           # read, and written, at a time unless something else is asked for
-    AHEAD = 16                  # records whose keys are asked for before the first is looked up
-    KEEP_BYTES = 1 << 20        # an unusually large batch gives the rest of its memory back
+    IO_BYTES = 262144           # bytes of one read or write unless the caller sets io_bytes
+    AHEAD = 16                  # keys whose slots are prefetched before the first look-up
+    KEEP_BYTES = 1 << 20        # memory beyond this is freed after each batch
 
-cdef enum:                      # what a walk stops for; negative: -errno
-    DONE = 0                    # the end of the file, or of what was asked for
+cdef enum:                      # why a pass stops; negative: -errno
+    DONE = 0                    # the end of the file, or of the offset range, is reached
     TURN_OVER = 1               # the bytes of this turn are used up
     MAP_FULL = 2
-    OPEN_BODY = 3               # a package has to open the batch at hand
-    CLOSE_BODY = 4              # a package has to compress what is left of it
+    OPEN_BODY = 3               # Python must decompress the current batch
+    CLOSE_BODY = 4              # Python must compress the remaining records
     BAD_BATCH = 5
 
 
 class Uncleanable(Exception):
-    """The log holds something that compaction must not guess about; the message says what."""
+    """The log contains a damaged batch, so that compaction cannot go on; the message names the
+    place."""
 
 
-cdef struct Ahead:              # a record whose key was asked for
+cdef struct Ahead:              # a record whose key's slot is being prefetched
     RecordView record
     const uint8_t* begin
     const uint8_t* end
     hash128 key
 
 
-cdef struct Body:               # the records of the batch at hand
+cdef struct Body:               # the records of the current batch
     const uint8_t* data
     int64_t size_bytes
 
 
 cdef class _Walk:
-    """What both walks share: a file, a place in it, and the batch at hand."""
+    """The common part of both passes: a file, a position in it, and the current batch."""
     cdef SystemCalls calls
     cdef System* system
     cdef OffsetMap map
@@ -122,13 +125,13 @@ cdef class _Walk:
     cdef readonly int64_t position
     cdef readonly int64_t bytes_read
     cdef BatchAt at
-    cdef BatchHeader h          # of a batch
-    cdef MessageView m          # of a message of format 0 or 1
+    cdef BatchHeader h          # of a batch of format 2
+    cdef MessageView m          # a message of format 0 or 1
     cdef const uint8_t* bytes
     cdef Body body
-    cdef readonly bint full     # the map has no place for another key
-    cdef bint body_is_open      # by a package, for the batch at hand
-    cdef object held            # keeps what `body` points into
+    cdef readonly bint full     # the map is full
+    cdef bint body_is_open      # `body` has the current batch's records, uncompressed
+    cdef object held            # keeps alive the bytes that `body` points into
 
     def __cinit__(self, SystemCalls system not None, OffsetMap map not None, *args, **options):
         self.calls = system
@@ -150,7 +153,8 @@ cdef class _Walk:
             self.fd = -1
 
     cdef int _set_aborted(self, aborted) except -1:
-        """(producer id, first offset, last offset, last stable offset) of each, in any order."""
+        """Takes the aborted transactions, in any order: (producer id, first offset, last offset,
+        last stable offset) of each."""
         cdef int64_t i
         rows = sorted(set(aborted), key=lambda row: row[1])
         self.txns.aborted = <AbortedTxn*>malloc(max(len(rows), 1) * sizeof(AbortedTxn))
@@ -165,7 +169,8 @@ cdef class _Walk:
         return 0
 
     def open(self, path, int64_t size_bytes) -> None:
-        """The next segment's .log, of which `size_bytes` are looked at. Raises OSError."""
+        """Opens the next segment's .log at `path`; the pass reads its first `size_bytes` bytes.
+        Raises OSError."""
         cdef bytes name = os.fsencode(path)
         self._close_file()
         self.fd = self.system.open(self.system, PyBytes_AS_STRING(name), O_RDONLY, 0)
@@ -177,7 +182,8 @@ cdef class _Walk:
         self.position = 0
 
     cdef int _next(self) noexcept nogil:
-        """The batch at `position`: 1, else DONE or why not."""
+        """Reads and checks the batch at `position`. Returns 1, or DONE at the end, BAD_BATCH, or
+        -errno."""
         cdef int status
         self.body_is_open = False
         status = reader_next(&self.reader, self.position, &self.at, &self.bytes)
@@ -192,7 +198,8 @@ cdef class _Walk:
         return 1
 
     cdef bint _find_body(self) noexcept nogil:
-        """Where the records of the batch at hand are, as they are stored."""
+        """Sets `body` to the stored, perhaps compressed, records of the current batch. False: it
+        has none."""
         self.body.data = self.bytes
         self.body.size_bytes = self.at.size_bytes
         if self.at.magic == 2:
@@ -204,7 +211,8 @@ cdef class _Walk:
         return self.body.data != NULL
 
     cdef int _open_body(self) noexcept nogil:
-        """The records of the batch at hand, not compressed."""
+        """Sets `body` to the uncompressed records of the current batch. Returns DONE, OPEN_BODY
+        when Python must decompress them, or BAD_BATCH."""
         cdef int codec = self.at.attributes & ATTR_CODEC_MASK
         cdef int status
         if not self._find_body() or (self.at.magic < 2 and codec > CODEC_LZ4):
@@ -226,7 +234,7 @@ cdef class _Walk:
     cdef int _raise_for(self, int status) except -1:
         where = f"{self.path}, position {self.position}"
         if status == BAD_BATCH:
-            raise Uncleanable(f"a damaged batch: {where}")
+            raise Uncleanable(f"damaged batch: {where}")
         raise OSError(-status, f"{os.strerror(-status)}: {where}")
 
     cdef int _open_with_package(self) except -1:
@@ -250,16 +258,18 @@ cdef class _Walk:
         inflated_reset(&self.inflated, KEEP_BYTES)
 
     cdef int _run(self, int64_t until) noexcept nogil:
-        """Goes on until `position` is there; what it stopped for."""
+        """Processes batches until `position` reaches `until`. Returns why it stopped."""
         return DONE
 
     cdef int _close_with_package(self) except -1:
-        """Compresses what is left of the batch at hand."""
+        """Compresses and writes the remaining records of the current batch; Cleaning overrides
+        it."""
         return 0
 
     def turn(self, int64_t bytes_max) -> bool:
-        """Goes on in the file for about that many bytes; False when there is nothing more to do in
-        it. Raises OSError and Uncleanable."""
+        """Processes about `bytes_max` more bytes of the file. Returns False when the file needs no
+        further turn: its end or the offset range's end is reached, or the map is full. Raises
+        OSError and Uncleanable."""
         cdef int64_t until = self.position + bytes_max
         cdef int status
         while True:
@@ -280,15 +290,17 @@ cdef class _Walk:
 # ---------------------------------------------------------------------------------------- learning
 
 cdef class Learning(_Walk):
-    """Fills the map with the dirty part of a log."""
+    """The first pass: fills the map with the keys of the dirty part of a log."""
     cdef int64_t from_offset
     cdef int64_t end_offset
 
     def __init__(self, SystemCalls system not None, OffsetMap map not None, *, decompress,
                  int64_t inflated_max, int64_t from_offset, int64_t end_offset, aborted=(),
                  int64_t io_bytes=IO_BYTES):
-        """Records of [from_offset, end_offset) count. `decompress(codec, bytes)` opens gzip and
-        zstd and raises ValueError for what is damaged or larger than inflated_max."""
+        """Sets the pass up for the records of [from_offset, end_offset).
+
+        `decompress(codec, bytes)` decompresses gzip and zstd, and raises ValueError for bytes that
+        are damaged or become larger than `inflated_max` bytes. `aborted`: see _set_aborted."""
         self.decompress = decompress
         self.inflated_max, self.io_bytes = inflated_max, io_bytes
         self.from_offset = from_offset
@@ -296,7 +308,7 @@ cdef class Learning(_Walk):
         self._set_aborted(aborted)
 
     cdef int _learn(self) noexcept nogil:
-        """The batch at hand; MAP_FULL when a key of it found no place."""
+        """Adds the keys of the current batch to the map. Returns DONE, MAP_FULL or BAD_BATCH."""
         cdef Cursor c = cursor_of(self.body.data, self.body.size_bytes)
         cdef RecordView record
         cdef hash128 asked[AHEAD]
@@ -324,7 +336,8 @@ cdef class Learning(_Walk):
         return DONE
 
     cdef int _learn_old(self) noexcept nogil:
-        """The same of a message of format 0 or 1."""
+        """Adds the keys of the current message of format 0 or 1 to the map; returns as _learn
+        does."""
         cdef MessageView m
         cdef int64_t offset, base, at = 0
         if not old_body_is_sound(self.body.data, self.body.size_bytes, &self.m, &base):
@@ -340,7 +353,8 @@ cdef class Learning(_Walk):
         return DONE
 
     cdef bint _is_of_interest(self) noexcept nogil:
-        """Whether the batch at hand has keys to be learnt; its part in transactions is noted."""
+        """Whether the keys of the current batch must be added to the map. Updates the state of
+        transactions."""
         if self.at.magic == 2:
             if self.h.attributes & ATTR_CONTROL:
                 cleaned_txns_marker(&self.txns, self.bytes, &self.h, self.at.size_bytes)
@@ -380,34 +394,38 @@ cdef class Learning(_Walk):
 # ---------------------------------------------------------------------------------------- cleaning
 
 cdef class Cleaning(_Walk):
-    """Writes the segments of a log anew, group by group from its start: `begin`, then `open` and
-    `turn` for each segment, then `finish`. What is known of transactions goes from group to group."""
+    """The second pass: writes the segments of a log again, group by group from its start. Call
+    `begin`, then `open` and `turn` for each segment, then `finish`. The state of transactions is
+    kept from one group to the next."""
     cdef object compress        # (codec, bytes) -> bytes
     cdef Int64Map last_offsets  # producer id: its last data offset, -1 when it is a marker
     cdef Int64Map last_epochs
-    cdef Buffer kept            # the records of the batch at hand that stay
-    cdef Buffer moved           # the same with other timestamp deltas
+    cdef Buffer kept            # the records of the current batch that stay
+    cdef Buffer moved           # the same records with other timestamp deltas
     cdef Output out
     cdef object stem
     cdef int64_t now_ms
     cdef int64_t delete_retention_ms
     cdef int64_t index_interval_bytes
     cdef int32_t kept_count
-    cdef bint tombstones        # among the records that stay
+    cdef bint tombstones        # records without a value are among those that stay
     cdef int64_t kept_max_timestamp
-    cdef int64_t horizon_ms     # of the batch as it will be written, -1: none
-    cdef int64_t old_base_offset    # of a batch that was a message of format 0 or 1
+    cdef int64_t horizon_ms     # delete horizon of the batch to be written, -1: none
+    cdef int64_t old_base_offset    # base offset of a batch made from a message of format 0 or 1
     cdef uint8_t[BATCH_OVERHEAD] old_header
     cdef readonly int64_t records_read
     cdef readonly int64_t records_kept
-    cdef public bint keeps_old_tombstones   # of format 0 and 1, in the segment at hand
+    cdef public bint keeps_old_tombstones   # of formats 0 and 1, in the current segment
 
     def __init__(self, SystemCalls system not None, OffsetMap map not None, *, decompress, compress,
                  int64_t inflated_max, int64_t now_ms, int64_t delete_retention_ms,
                  int64_t index_interval_bytes, aborted=(), producers=(),
                  int64_t io_bytes=IO_BYTES):
-        """`aborted` as for Learning, of the whole log; `producers`: (producer id, epoch, last data
-        offset or -1) of those that are active."""
+        """Sets the pass up.
+
+        `decompress` and `inflated_max` (bytes): as for Learning; `compress(codec, bytes)` returns
+        the compressed bytes; `now_ms`: wall clock; `aborted`: as for Learning, for the whole log;
+        `producers`: (producer id, epoch, last data offset or -1) of each active producer."""
         self.decompress, self.compress = decompress, compress
         self.inflated_max, self.io_bytes = inflated_max, io_bytes
         self.now_ms, self.delete_retention_ms = now_ms, delete_retention_ms
@@ -420,7 +438,7 @@ cdef class Cleaning(_Walk):
                 raise MemoryError
 
     def begin(self, stem, int64_t base_offset) -> None:
-        """A new group; `stem`: the path of its files without suffix. Raises OSError."""
+        """Begins a new group; `stem`: the path of its files without suffix. Raises OSError."""
         cdef bytes name = os.fsencode(stem) + b".log.cleaned"
         self.stem = stem
         self.out.pending.size = self.out.offsets.size = self.out.times.size = self.out.txns.size = 0
@@ -454,7 +472,7 @@ cdef class Cleaning(_Walk):
         buffer_free(&self.out.txns)
 
     cdef bint _is_last_of_producer(self) noexcept nogil:
-        """Whether the batch is the newest trace of a producer that may come back."""
+        """Whether the current batch is the last one of an active producer."""
         cdef int64_t last_offset
         if self.h.producer_id < 0:
             return False
@@ -465,7 +483,7 @@ cdef class Cleaning(_Walk):
                 and int64_map_get(&self.last_epochs, self.h.producer_id, -1) == self.h.producer_epoch)
 
     cdef inline bint _horizon_has_passed(self) noexcept nogil:
-        """The horizon stands where the base timestamp was."""
+        """Whether the batch's delete horizon, which is stored as its base timestamp, has passed."""
         return self.h.attributes & ATTR_DELETE_HORIZON and self.h.base_timestamp <= self.now_ms
 
     cdef inline bint _stays(self, const RecordView* record, hash128 key) noexcept nogil:
@@ -477,7 +495,8 @@ cdef class Cleaning(_Walk):
         return record.value != NULL or not self._horizon_has_passed()
 
     cdef int _filter(self) noexcept nogil:
-        """The records that stay, as they are, into `kept`."""
+        """Copies the records that stay into `kept`, unchanged. Returns DONE, BAD_BATCH or
+        -ENOMEM."""
         cdef Cursor c = cursor_of(self.body.data, self.body.size_bytes)
         cdef Ahead ahead[AHEAD]
         cdef Ahead* at
@@ -513,7 +532,8 @@ cdef class Cleaning(_Walk):
         return -ENOMEM if self.kept.failed else DONE
 
     cdef int _move_base(self) noexcept nogil:
-        """The records of `kept` into `moved`, their timestamps counted from the delete horizon."""
+        """Copies the records of `kept` into `moved`, with timestamp deltas from the delete
+        horizon."""
         cdef Cursor c = cursor_of(self.kept.data, self.kept.size)
         cdef Cursor inside
         cdef RecordView record
@@ -545,7 +565,7 @@ cdef class Cleaning(_Walk):
 
     cdef int _put(self, const uint8_t* body, int64_t size_bytes, int attributes, int64_t base_timestamp,
                   int64_t max_timestamp, int32_t count) noexcept nogil:
-        """The batch at hand with other records."""
+        """Writes the current batch with the given records, attributes and timestamps."""
         cdef int64_t total = BATCH_OVERHEAD + size_bytes
         cdef uint8_t* at = buffer_room(&self.out.pending, total)
         if at == NULL:
@@ -584,7 +604,9 @@ cdef class Cleaning(_Walk):
         return self._put(body, size_bytes, attributes, base_timestamp, max_timestamp, self.kept_count)
 
     cdef int _keep(self, bint marker_of_nothing) noexcept nogil:
-        """Writes what is left of the batch at hand; CLOSE_BODY when it must be compressed first."""
+        """Writes the remaining records of the current batch. Returns DONE, -ENOMEM, BAD_BATCH, or
+        CLOSE_BODY when Python must compress them first. marker_of_nothing: the batch is a marker
+        whose transaction has no data left."""
         cdef const Buffer* records = &self.kept
         cdef int status
         if self.kept_count == 0:
@@ -610,7 +632,7 @@ cdef class Cleaning(_Walk):
         return self._put_kept(records.data, records.size)
 
     cdef int _clean(self) noexcept nogil:
-        """The batch at hand."""
+        """Cleans the current batch; returns as _keep does, or OPEN_BODY."""
         cdef bint control = self.h.attributes & ATTR_CONTROL
         cdef bint needless
         cdef int status
@@ -644,7 +666,8 @@ cdef class Cleaning(_Walk):
         return m.value != NULL or self.keeps_old_tombstones
 
     cdef int _filter_old(self, int64_t base) noexcept nogil:
-        """What is to be known of the messages that stay before they can be written."""
+        """Counts the messages that stay and finds the offsets and timestamps of the batch to be
+        written. Returns DONE or BAD_BATCH."""
         cdef MessageView m
         cdef int64_t offset, at = 0
         self.kept_count = 0
@@ -672,7 +695,8 @@ cdef class Cleaning(_Walk):
         return self.m.timestamp if self.h.attributes & ATTR_APPEND_TIME else m.timestamp
 
     cdef int _clean_old(self) noexcept nogil:
-        """The message of format 0 or 1 at hand becomes a batch; CLOSE_BODY as in `_keep`."""
+        """Writes the remaining part of the current message of format 0 or 1 as a batch; returns as
+        _clean does."""
         cdef MessageView m
         cdef int64_t base_timestamp, base, at = 0
         cdef int status
@@ -731,7 +755,8 @@ cdef class Cleaning(_Walk):
                 return TURN_OVER
 
     cdef int _close_with_package(self) except -1:
-        """And writes it, and steps on."""
+        """Compresses and writes the remaining records of the current batch, and goes on to the next
+        batch. Raises MemoryError."""
         cdef bytes plain = PyBytes_FromStringAndSize(<const char*>self.body.data, self.body.size_bytes)
         cdef int codec = self.at.attributes & ATTR_CODEC_MASK
         cdef bytes packed = self.compress(codec, plain)
@@ -743,7 +768,7 @@ cdef class Cleaning(_Walk):
 
     @property
     def size_bytes(self) -> int:
-        """Of the new segment so far."""
+        """The size of the new segment's .log so far."""
         return self.out.size_bytes
 
     @property

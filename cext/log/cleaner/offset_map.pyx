@@ -1,13 +1,15 @@
-"""The latest offset of each record key: what compaction decides by.
+"""The latest offset of each record key, from which compaction decides which records stay.
 
-A table of 24-byte slots, open addressing, within a fixed memory: the key's 128-bit hash and its
-offset. Keys themselves are not kept, so two keys of one hash would count as one; the hash is keyed
-with a secret of the process (siphash.h), so that takes chance, one in 2^88 for a million keys, and
-no producer can bring it about. A full map ends the pass where it stands; the next one goes on.
+The map is a table of 24-byte slots with open addressing in a fixed amount of memory. A slot holds
+the key's 128-bit hash and its offset, and not the key: two keys with the same hash count as one.
+The hash is keyed with a random secret of the process (siphash.h), so a producer cannot provoke
+this; by chance it happens once in 2^88 passes with a million keys. When the map is full, the pass
+ends there; the next pass continues.
 
-Slots lie anywhere in up to 128 MB, so a look-up is a miss of every cache: callers `ask` for several
-keys first, which fetches their slots, and the table is made of huge pages where the system has them
-(one pass over 0.6 GB with 1,000,000 keys, 80 % of which was spent on these misses: docs/performance.md).
+Slots lie anywhere in up to 128 MB, so a look-up misses every CPU cache. Therefore callers call
+`ask` for several keys first, which prefetches their slots, and the table uses huge pages where the
+system has them (one pass over 0.6 GB with 1,000,000 keys spent 80 % of its time on these misses:
+docs/performance.md).
 
 Next on the data path: cext/log/cleaner/compact.pyx.
 """
@@ -31,7 +33,8 @@ cdef enum:
 
 
 cdef inline MapSlot* _find(MapSlot* slots, int64_t slot_count, hash128 key) noexcept nogil:
-    """The key's slot, or the free one where it belongs; keys_max keeps one free."""
+    """Returns the key's slot, or the free slot where the key belongs. There is always a free slot,
+    because keys_max is smaller than the number of slots."""
     cdef int64_t at = <int64_t>(key.low % <uint64_t>slot_count)
     cdef MapSlot* slot = &slots[at]
     while slot.offset_after != 0 and (slot.low != key.low or slot.high != key.high):
@@ -43,7 +46,7 @@ cdef inline MapSlot* _find(MapSlot* slots, int64_t slot_count, hash128 key) noex
 
 
 cdef void _ask_for_huge_pages(void* memory, int64_t size_bytes) noexcept nogil:
-    """An advice: where it is not followed, the map is slower."""
+    """Advises the kernel to use huge pages. Where it does not, the map is slower."""
     cdef uintptr_t first = <uintptr_t>memory + HUGE_PAGE_BYTES - 1
     cdef uintptr_t end = <uintptr_t>memory + <uintptr_t>size_bytes
     first -= first % HUGE_PAGE_BYTES
@@ -54,15 +57,20 @@ cdef void _ask_for_huge_pages(void* memory, int64_t size_bytes) noexcept nogil:
 
 cdef class OffsetMap:
     def __cinit__(self, int64_t memory_bytes, double load_factor=0.9, bytes secret=None):
-        """Raises ValueError for a memory that holds no key. `secret`: 16 bytes, random by itself."""
+        """Makes an empty map without slots; call reset() before use.
+
+        `memory_bytes`: the most memory that the slots may take; `load_factor`: the largest part of
+        the slots in use, above 0 and at most 0.99; `secret`: 16 bytes for the hash, None: random.
+        Raises ValueError for other values."""
         cdef int i
         chosen = os.urandom(16) if secret is None else secret
         if len(chosen) != 16:
-            raise ValueError("the secret has 16 bytes")
+            raise ValueError(f"secret has {len(chosen)} bytes; it must have 16")
         if not 0.0 < load_factor <= 0.99:
-            raise ValueError("the load factor lies above 0 and at most at 0.99")
+            raise ValueError(f"load_factor is {load_factor}; it must be above 0 and at most 0.99")
         if memory_bytes < SLOTS_MIN * SLOT_BYTES:
-            raise ValueError(f"a map needs {SLOTS_MIN * SLOT_BYTES} bytes at least")
+            raise ValueError(
+                f"memory_bytes is {memory_bytes}; it must be at least {SLOTS_MIN * SLOT_BYTES}")
         for i in range(16):
             self.secret[i] = chosen[i]
         self.slots_max = memory_bytes // SLOT_BYTES
@@ -73,7 +81,8 @@ cdef class OffsetMap:
         free(self.slots)
 
     def reset(self, int64_t keys_wanted) -> None:
-        """Empties the map and gives it memory for that many keys, or as many as it may hold."""
+        """Empties the map and allocates slots for `keys_wanted` keys, or for as many as
+        memory_bytes allows. Raises MemoryError; the map has no slots then."""
         cdef int64_t slot_count = min(
             self.slots_max, max(<int64_t>SLOTS_MIN, <int64_t>(keys_wanted / self.load_factor) + 1))
         free(self.slots)
@@ -82,13 +91,14 @@ cdef class OffsetMap:
         self.slots = <MapSlot*>calloc(slot_count, SLOT_BYTES)
         if self.slots == NULL:
             self.slot_count = self.keys_max = 0
-            raise MemoryError(f"{slot_count * SLOT_BYTES} bytes for the keys of a compaction")
+            raise MemoryError(
+                f"cannot allocate {slot_count * SLOT_BYTES} bytes for the keys of a compaction")
         _ask_for_huge_pages(self.slots, slot_count * SLOT_BYTES)
         self.slot_count = slot_count
         self.keys_max = max(<int64_t>1, <int64_t>(slot_count * self.load_factor))
 
     def release(self) -> None:
-        """Gives the memory back until the next reset."""
+        """Frees the slots until the next reset()."""
         free(self.slots)
         self.slots = NULL
         self.slot_count = self.keys_max = self.count = 0
@@ -120,7 +130,8 @@ cdef class OffsetMap:
         return _find(self.slots, self.slot_count, hashed).offset_after - 1
 
     def learn(self, key not None, int64_t offset) -> bool:
-        """Notes a key's latest offset; False when the map is full."""
+        """Sets the latest offset of `key` (bytes or another buffer). Returns False when the map is
+        full and does not contain the key."""
         cdef Py_buffer view
         PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
         try:
@@ -129,7 +140,7 @@ cdef class OffsetMap:
             PyBuffer_Release(&view)
 
     def latest(self, key not None) -> int:
-        """The latest offset of a key, -1 when it was not learnt."""
+        """Returns the latest offset of `key`, or -1 when the map does not contain the key."""
         cdef Py_buffer view
         PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
         try:

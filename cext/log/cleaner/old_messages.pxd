@@ -1,8 +1,9 @@
-"""What compaction makes of messages of the formats 0 and 1, whose bytes messageset.pyx describes.
+"""How compaction converts messages of the formats 0 and 1, whose bytes messageset.pyx describes.
 
-As in Kafka 4 (MemoryRecords.filterTo) what stays of a message, or of those inside a wrapper, is
-written as a batch of format 2: same codec and type of timestamp, base offset that of the first
-record, no producer and no leader epoch. Format 0 has no timestamps: -1.
+As in Kafka 4 (MemoryRecords.filterTo), the remaining part of a message, or of the messages inside a
+wrapper, is written as a batch of format 2: it has the same codec and timestamp type, the base
+offset of its first record, no producer and no leader epoch. Format 0 has no timestamps: they become
+-1.
 """
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -21,8 +22,8 @@ from barnabas.cext.record.records cimport (
 cdef inline bint old_body_is_sound(
     const uint8_t* data, int64_t size_bytes, const MessageView* outer, int64_t* base
 ) noexcept nogil:
-    """Whether the messages of `outer`, itself when it is no wrapper, can be walked. `base` is what
-    their offsets are counted from."""
+    """Whether the messages inside `outer` (or `outer` itself, when it is no wrapper) can be read
+    one after another. Sets `base`: the log offset of a message is `base` + its own offset."""
     cdef MessageView m
     cdef int64_t position, last = -1, at = 0
     base[0] = 0
@@ -49,7 +50,7 @@ cdef inline uint8_t* _old_bytes(uint8_t* at, const uint8_t* data, int64_t size) 
 cdef inline bint old_record_put(
     Buffer* into, const MessageView* m, int64_t offset_delta, int64_t timestamp_delta
 ) noexcept nogil:
-    """The message as a record; False: no memory."""
+    """Appends the message to `into` as a record of format 2. Returns False without memory."""
     cdef int64_t size = (
         1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(m.key_size)
         + max(m.key_size, 0) + varint_size(m.value_size) + max(m.value_size, 0) + 1
@@ -68,7 +69,7 @@ cdef inline bint old_record_put(
     return True
 
 cdef inline void old_header(uint8_t* header, int64_t base_offset, int64_t last_offset) noexcept nogil:
-    """The BATCH_OVERHEAD bytes of a batch as far as they do not depend on its records."""
+    """Writes those BATCH_OVERHEAD bytes of a batch that do not depend on its records."""
     memset(header, 0, BATCH_OVERHEAD)
     be64_store(header + AT_BASE_OFFSET, <uint64_t>base_offset)
     memset(header + AT_LEADER_EPOCH, 0xFF, 4)

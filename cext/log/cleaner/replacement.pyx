@@ -1,12 +1,14 @@
-"""Puts the output of a compaction in the place of the segments that it was made of.
+"""Replaces segments of a log by the output that compaction made from them.
 
-    1. the old segments are pinned: what readers hold stays open, whatever names the files get
-    2. under the log's lock: .cleaned becomes .swap, the .log last; from here on a crash ends with the
-       new segment; the old files become .deleted, .swap loses its ending, the list changes
-    3. readers that hold an old segment finish with it; the .deleted files wait for their delay
+    1. The old segments are pinned: files that readers use stay open, whatever names they get.
+    2. Under the log's lock: .cleaned becomes .swap, the .log last; from here on the log has the new
+       segment after a crash. The old files become .deleted, .swap loses its ending, and the segment
+       list changes.
+    3. Readers that hold an old segment finish with it. The .deleted files are removed after
+       file.delete.delay.ms.
 
-Appends wait during the second step, for a few renames. When the segments are no longer those that
-were read (retention or a truncation came first), nothing is replaced.
+Appends wait during the second step, for a few renames. When retention or a truncation has changed
+the segments since compaction read them, nothing is replaced.
 
 Next on the data path: cext/log/segment.pyx.
 """
@@ -35,11 +37,12 @@ cdef enum:
 
 
 cdef int64_t _find_run(Log* log, const int64_t* bases, int64_t count) noexcept nogil:
-    """Where the run of sealed segments with these base offsets begins in the list, -1: nowhere."""
+    """Returns the index in the segment list where the sealed segments with these base offsets
+    begin, one after another; -1 when they are not there."""
     cdef SegmentList* segments = log.segments
     cdef int64_t first = segment_list_floor(segments, bases[0])
     cdef int64_t i
-    if first < 0 or first + count >= segments.count:      # the active one is the last and stays
+    if first < 0 or first + count >= segments.count:      # the active segment is the last and stays
         return -1
     for i in range(count):
         if segments.items[first + i].base_offset != bases[i]:
@@ -48,7 +51,8 @@ cdef int64_t _find_run(Log* log, const int64_t* bases, int64_t count) noexcept n
 
 
 cdef int64_t _pin_run(Log* log, const int64_t* bases, int64_t count, Segment** olds) noexcept nogil:
-    """1, retained and pinned; 0: they are not there; -errno."""
+    """Retains and pins the segments and returns 1. Returns 0 when they are not in the list, or
+    -errno; then no segment is retained."""
     cdef int slot = epoch_enter(log.epochs)
     cdef int64_t first, i
     cdef int status = 0
@@ -76,7 +80,8 @@ cdef int64_t _pin_run(Log* log, const int64_t* bases, int64_t count, Segment** o
 cdef int64_t _replace(
     Log* log, const int64_t* bases, int64_t count, Segment** olds, Segment* made
 ) noexcept nogil:
-    """Under the log's lock: 1, 0 when the segments are others by now, -errno."""
+    """Renames the files and replaces the segments in the list. The caller holds the log's lock.
+    Returns 1; 0 when the list has other segments now; or -errno."""
     cdef int64_t first = _find_run(log, bases, count)
     cdef SegmentList* segments
     cdef int64_t i
@@ -95,7 +100,7 @@ cdef int64_t _replace(
     if status == 0:
         status = segment_rename_all(made.stem, log.system, ".swap", "")
     if status < 0:
-        mark_offline(&log.offline)   # names and list do not agree: the next opening mends it
+        mark_offline(&log.offline)   # names and list differ: the next opening repairs it
         free(segments)
         return status
     memcpy(segments.items, log.segments.items, first * sizeof(Segment*))
@@ -111,7 +116,8 @@ cdef int64_t _replace(
 cdef int64_t _swap_in(
     Log* log, const int64_t* bases, int64_t count, Segment** olds, Segment* made
 ) noexcept nogil:
-    """With the old segments retained; gives them back."""
+    """Replaces the segments unless the log is offline or closed, and releases the old ones, which
+    the caller has retained. Returns as _replace does."""
     cdef int64_t outcome, i
     pthread_mutex_lock(&log.lock)
     outcome = -5 if log.offline or log.closed else _replace(log, bases, count, olds, made)
@@ -125,9 +131,12 @@ cdef int64_t _swap_in(
 
 
 def replace_segments(LogHandle handle not None, bases not None, cleaned not None) -> bool:
-    """Puts a finished Cleaning, whose stem is the first base offset's, in the place of the sealed
-    segments with these base offsets. False: they are no longer there, and the output was removed.
-    Raises LogError."""
+    """Replaces the sealed segments with the base offsets `bases` by the output of a finished
+    Cleaning, whose stem names the first of these offsets.
+
+    Returns False when the segments are no longer in the log; the output is removed then. Raises
+    LogError (KAFKA_STORAGE_ERROR), MemoryError, and TypeError when `cleaned` is no Cleaning. Kafka:
+    UnifiedLog.replaceSegments."""
     cdef Log* log = handle.log
     cdef int64_t count = len(bases), i
     cdef int64_t outcome
@@ -137,7 +146,7 @@ def replace_segments(LogHandle handle not None, bases not None, cleaned not None
     if log == NULL:
         raise LogError(STORAGE_ERROR, f"{handle.directory} is closed")
     if not isinstance(cleaned, Cleaning):
-        raise TypeError(f"a Cleaning is needed, not {type(cleaned).__name__}")
+        raise TypeError(f"cleaned must be a Cleaning, not {type(cleaned).__name__}")
     wanted = <int64_t*>malloc(count * sizeof(int64_t))
     olds = <Segment**>malloc(count * sizeof(Segment*))
     made = segment_new(log.pool, log.directory, bases[0])
@@ -162,7 +171,8 @@ def replace_segments(LogHandle handle not None, bases not None, cleaned not None
         if made != NULL:
             segment_release(made)
     if outcome < 0:
-        raise LogError(STORAGE_ERROR, f"compaction of {handle.directory}: error {-outcome}")
+        raise LogError(
+            STORAGE_ERROR, f"{handle.directory}: cannot replace segments: errno {-outcome}")
     if outcome == 0:
         log_files.unlink_unfinished(handle.directory)
     return outcome == 1
