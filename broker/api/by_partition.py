@@ -1,4 +1,5 @@
-"""Answers in the shape of their question: a row for each topic, in it one for each partition."""
+"""Builds answers that have the shape of the request: a row for each topic, which contains one for
+each partition."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +13,8 @@ def by_topic(
     partitions: Callable[[Struct], list[Struct]],
     names: Sequence[str] = ("name",),
 ) -> Struct:
-    """The answer: its topics have the fields `names` of the request's, and `partitions` of each."""
+    """Returns the answer: each topic has the request's fields `names`, and the rows that
+    `partitions` returns for it."""
     topic_of = call.struct("topics")
     return call.answer()(
         topics=[
@@ -23,7 +25,8 @@ def by_topic(
 
 
 def with_codes(request: Struct, codes: Sequence[int], call: Call[object]) -> Struct:
-    """The answer of a commit: the codes of all its partitions, in their order."""
+    """Returns the answer to a commit. `codes`: one error code for each partition, in the order of
+    the request."""
     row_of = call.struct("topics.partitions")
     at = iter(codes)
 
@@ -37,5 +40,5 @@ def with_codes(request: Struct, codes: Sequence[int], call: Call[object]) -> Str
 
 
 def with_code(request: Struct, code: int, call: Call[object]) -> Struct:
-    """The same with one code for all."""
+    """Returns the answer to a commit with the same error code for every partition."""
     return with_codes(request, [code] * sum(len(row.partitions) for row in request.topics), call)

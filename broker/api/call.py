@@ -33,18 +33,19 @@ class Call(Generic[Context]):
 
     @property
     def peer(self) -> tuple[str, int]:
-        """Its address and port."""
+        """The client's address and port."""
         return self.pending.peer
 
     @property
     def connection_id(self) -> int:
-        """Never used again."""
+        """The connection's id; no later connection gets the same."""
         return self.pending.connection_id
 
     def answer(self) -> type[Struct]:
-        """The class of the response."""
+        """Returns the class of the response."""
         return response(self.key).cls
 
     def struct(self, path: str) -> type[Struct]:
-        """The class of a struct inside the response: "topics.partitions"."""
+        """Returns the class of a struct inside the response. `path`: for example
+        "topics.partitions"."""
         return response(self.key).struct(path)

@@ -1,4 +1,4 @@
-"""What DescribeConfigs and the two kinds of AlterConfigs have in common: naming a resource."""
+"""Resource types and names, as DescribeConfigs and the two kinds of AlterConfigs use them."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,13 +16,13 @@ BROKER_LOGGER = 8
 CLIENT_METRICS = 16
 GROUP = 32
 
-# Those that are kept by name alone, and the kind of node that keeps them.
+# The types whose configurations need no existing resource, and the kind of their nodes.
 ENTITIES = {CLIENT_METRICS: entity_configs.CLIENT_METRICS, GROUP: entity_configs.GROUPS}
 
 
 def broker_of(name: str, call: Call[ConfigContext]) -> int | None:
-    """The broker that a resource names; None for "", which is all of them. Raises InvalidRequest,
-    BrokerIdNotRegistered."""
+    """Returns the id of the broker that a resource names; None for "", which means every broker.
+    Raises InvalidRequest, BrokerIdNotRegistered."""
     if not name:
         return None
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):
@@ -35,7 +35,8 @@ def broker_of(name: str, call: Call[ConfigContext]) -> int | None:
 def each_resource(
     request: Struct, call: Call[ConfigContext], alter: Callable[[Struct, Call[ConfigContext]], None]
 ) -> list[Struct]:
-    """The answers of an alteration: one resource's trouble is not the others'."""
+    """Calls `alter` for each resource of the request, and returns the rows of the answer. The error
+    of one resource does not stop the others."""
     asked = Counter((row.resourceType, row.resourceName) for row in request.resources)
     rows = []
     for (kind, name), count in asked.items():

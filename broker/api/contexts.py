@@ -1,8 +1,8 @@
-"""What handlers may use beside their request: one frozen record for each family of APIs.
+"""The objects that handlers may use: one frozen record for each family of APIs.
 
 A handler's module names its record as `CONTEXT`, and its handler takes a `Call` of that record. The
-node makes each record once (stages/serving.py). They are no dataclasses, since every start makes
-these classes: a NamedTuple costs it 0.4 ms, a dataclass 2.
+node makes each record once (stages/serving.py). They are NamedTuples and not dataclasses, because
+each start creates these classes: one takes 0.4 ms instead of 2.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from barnabas.storage.checkpoint_writer import CheckpointWriter
     from barnabas.storage.log_manager import LogManager
 
-    Cluster = Callable[[], ClusterState]  # the state as of now, an immutable snapshot
-    ConfigOfTopic = Callable[[Mapping[str, str]], TopicConfig]  # of a topic's own settings
+    Cluster = Callable[[], ClusterState]  # returns the present state, an immutable snapshot
+    ConfigOfTopic = Callable[[Mapping[str, str]], TopicConfig]  # takes a topic's own settings
 
 
 class NoContext(NamedTuple):
-    """For an API that is answered on the network threads."""
+    """For an API that native handlers answer on the network threads."""
 
 
 class VersionContext(NamedTuple):
@@ -49,7 +49,7 @@ class VersionContext(NamedTuple):
 
 
 class FeatureContext(NamedTuple):
-    """Features, and the coordinator whose records follow their levels."""
+    """Features, and the transaction coordinator, whose records depend on transaction.version."""
 
     features: Features
     transactions: TransactionCoordinator
@@ -70,7 +70,7 @@ class MetadataContext(NamedTuple):
 
 
 class FindContext(NamedTuple):
-    """Which broker coordinates an id."""
+    """The cluster and the coordinators' logs, to find the broker that coordinates an id."""
 
     cluster: Cluster
     journals: Mapping[int, CoordinatorLog]  # by FindCoordinator's key type

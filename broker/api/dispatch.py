@@ -1,8 +1,8 @@
 """Turns the frame of a request into the frame of its answer, on a request handler thread.
 
 The input and the output are bytes: this module decodes the request, finds and runs its handler, and
-encodes the answer. An API key or version that is not served, or bytes that do not decode, close the
-connection without an answer, as in Kafka. Only ApiVersions answers an unknown version.
+encodes the answer. For an unsupported API key or version, or bytes that do not decode, the broker
+closes the connection without an answer, as Kafka does. Only ApiVersions answers an unknown version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("barnabas.api")
 
 
 class CloseConnection(Exception):
-    """The request gets no answer and its connection is closed; the text says why."""
+    """The broker closes the connection without an answer; the text says why."""
 
 
 class Dispatcher:
@@ -44,9 +44,9 @@ class Dispatcher:
     def answer(
         self, pending: PendingRequest, keep: Callable[[bytes, int], object] | None = None
     ) -> bytes | None:
-        """The framed answer to a request; None when its `reply` gets it later, from another thread.
-        `keep` gets an answer that lasts, with the number of its error codes. Raises
-        CloseConnection."""
+        """Returns the framed answer to a request; None when another thread passes the answer to
+        `pending.reply` later. `keep` is called with an answer that the response cache may hold, and
+        the number of its error codes. Raises CloseConnection."""
         key, version = pending.api_key, pending.api_version
         api = self.table.get(key)
         known = api is not None and api.serves(version)
@@ -77,10 +77,11 @@ class Dispatcher:
         return encode_response(key, version, correlation_id, body)
 
     def _handled(self, api: Api, call: Call[Any]) -> tuple[Struct, Struct | Later]:
-        """The request and its answer."""
+        """Decodes the request and runs its handler; returns the request and the answer. Raises
+        CloseConnection."""
         try:
-            # Bytes behind the message are passed over, as by Kafka: librdkafka 2.16 sends three of
-            # them when it asks for the metadata of all topics.
+            # The broker ignores bytes after the message, as Kafka does: librdkafka 2.16 sends three
+            # of them in its Metadata request for all topics.
             sent = call.pending
             asked, _ = request(api.key).program(call.version).decode(sent.data, sent.body_at)
         except MalformedMessage as error:
@@ -102,7 +103,7 @@ class Dispatcher:
 
 
 class _Sender:
-    """Where a later answer goes, and how it is written."""
+    """Encodes a later answer and sends it to the client."""
 
     __slots__ = ("_api", "_asked", "_call", "_encode")
 

@@ -1,4 +1,5 @@
-"""Fetch (1): served in versions 4-18 on the network threads (cext/fetch/fetch.pyx is next).
+"""Fetch (1): native handlers answer versions 4-18 on the network threads (next:
+cext/fetch/fetch.pyx).
 
 v4 isolation level and magic 2; v5 log start offset; v7 fetch sessions (KIP-227); v9 leader epoch;
 v10 zstd; v11 rack and preferred replica; v12 flexible, last fetched epoch; v13 topic ids; v15

@@ -1,16 +1,16 @@
 """ListOffsets (2), versions 0-11: the offset at a time, at the start, at the end.
 
     timestamp >= 0  the first record at or after it      -4  earliest local: the start (8+)
-    -1  latest: what a reader sees last                  -5  latest tiered: none here (9+)
+    -1  latest: the end that consumers see               -5  latest tiered: none here (9+)
     -2  earliest: the log's start                        -6  earliest pending upload: none (11+)
     -3  the first record with the largest time (7+)
 
-v0 gives up to maxNumOffsets segment starts, newest first, for a time; v1 one offset and its time;
+v0 returns up to maxNumOffsets segment starts, newest first, for a time; v1 one offset and its time;
 v2 isolation level, throttle time; v4 leader epochs (and FENCED / UNKNOWN_LEADER_EPOCH); v6
-flexible; v10 a timeout for tiered reads. -1 under `log.durability=fsync` waits for what was
-appended to be on disk, so that a writer of acks=1 finds its own records.
+flexible; v10 a timeout for tiered reads. With `log.durability=fsync`, -1 waits until the appended
+records are on disk, so that a producer with acks=1 finds its own records.
 
-There is no native handler: no client asks this all day (docs/decisions/one-implementation.md).
+There is no native handler: clients send this request rarely (docs/decisions/one-implementation.md).
 """
 
 from collections import Counter
@@ -96,7 +96,8 @@ def _row(
 
 
 def check_leader_epoch(epoch: int, partition: PartitionHandle) -> None:
-    """Raises FencedLeaderEpoch or UnknownLeaderEpoch when a client's epoch is not ours."""
+    """Compares the leader epoch that a client knows, -1 for none, with the partition's. Raises
+    FencedLeaderEpoch when it is older, UnknownLeaderEpoch when it is newer."""
     if 0 <= epoch < partition.leader_epoch:
         raise FencedLeaderEpoch()
     if epoch > partition.leader_epoch:
@@ -110,8 +111,9 @@ def log_of(partition: PartitionHandle) -> LogHandle:
 
 
 def visible_end(partition: PartitionHandle, committed_only: bool = False) -> int:
-    """The end that readers see, after a commit of what was appended before this request. Readers
-    of committed records see up to the first transaction that is open."""
+    """Returns the high watermark, or the last stable offset with `committed_only`, after all
+    records that were appended before this request are committed. Raises RequestTimedOut when this
+    takes longer than COMMIT_WAIT_MS, and KafkaStorageError."""
     log = log_of(partition)
     if partition.high_watermark < log.end_offset and not partition.commit(COMMIT_WAIT_MS):
         raise RequestTimedOut()
@@ -145,7 +147,8 @@ def _found(
 def _inside(
     log: LogHandle, offset: int, time: int, call: Call[PartitionContext]
 ) -> tuple[int, int]:
-    """The first record at or after a time in the compressed batch at `offset`."""
+    """Returns offset and timestamp of the first record at or after `time` in the compressed batch
+    at `offset`; -1 and -1 if there is none. Raises the KafkaError CORRUPT_MESSAGE."""
     size_max = call.context.config.integer("max.decompressed.bytes")
     try:
         for batch in decode_batches(log.read(offset, 1), size_max=size_max, partial_tail=True):
@@ -159,13 +162,14 @@ def _inside(
 
 
 def _epoch_at(log: LogHandle, offset: int) -> int:
-    """The leader epoch of the record at an offset; -1 when the log does not know."""
+    """Returns the leader epoch of the record at `offset`; -1 when the log has no such entry."""
     known = [epoch for epoch, start in log.leader_epochs() if start <= offset]
     return known[-1] if known else -1
 
 
 def _old_style(partition: PartitionHandle, time: int, count_max: int) -> Iterator[int]:
-    """Version 0: segment starts (and the end) at or before a time, newest first."""
+    """Version 0: yields the start offsets of the segments at or before a time, newest first; for
+    LATEST the log's end comes first."""
     log = log_of(partition)
     segments = log.segments()
     end = visible_end(partition)

@@ -1,7 +1,7 @@
 """Metadata (3), versions 0-13: brokers, topics, partitions; and the creation of missing topics.
 
-A missing topic that may be created (auto.create.topics.enable) is answered with
-UNKNOWN_TOPIC_OR_PARTITION and created after that, as by Kafka; clients ask again.
+The answer for a missing topic is UNKNOWN_TOPIC_OR_PARTITION; the broker creates it after that if
+auto.create.topics.enable is true, as Kafka does, and clients retry.
 
 v0 an empty list of topics means all; v1 null means all, racks, controller, internal flag; v2
 cluster id; v3 throttle time; v4 allowAutoTopicCreation (before it: as if true); v5 offline
@@ -79,7 +79,7 @@ def refuse(request: Struct, code: int, call: Call[MetadataContext]) -> Struct:
 
 
 def _asked(request: Struct, state: ClusterState, call: Call[MetadataContext]) -> Iterable[Struct]:
-    """One row for each topic asked for, by id where an id is given."""
+    """Yields one row for each requested topic; it finds a topic by id if the request has one."""
     seen = set()
     for asked in request.topics:
         if asked.topicId != NO_ID:
@@ -95,7 +95,7 @@ def _asked(request: Struct, state: ClusterState, call: Call[MetadataContext]) ->
         seen.add(name)
         found = state.topic(name)
         if found is None:
-            # The versions before 4 cannot say whether a topic may be made: it may.
+            # Versions before 4 have no allowAutoTopicCreation: they always allow it.
             allowed = call.version < 4 or request.allowAutoTopicCreation
             yield _absent(name, allowed, call)
         else:
@@ -134,7 +134,7 @@ def _topic(topic: Topic, call: Call[MetadataContext]) -> Struct:
 
 
 def _partitions(topic: Topic, call: Call[MetadataContext]) -> list[Struct]:
-    # Once a partition: what is the same for all is looked up before.
+    # The loop runs for each partition, so that the values common to all are looked up before it.
     row, context, name = call.struct("topics.partitions"), call.context, topic.name
     alive, node_id = context.cluster().brokers, context.node_id
     offline = context.replicas.is_offline

@@ -1,9 +1,9 @@
-"""OffsetFetch (9), versions 0-10: how far groups have read.
+"""OffsetFetch (9), versions 0-10: the committed offsets of groups.
 
-v0 offsets of the metadata tree, as 0.8 kept them; v2 no topics given means all, and an error for
-the whole answer; v3 throttle time; v5 leader epochs; v6 flexible; v7 requireStable: what an open
-transaction is about to commit is UNSTABLE_OFFSET_COMMIT; v8 several groups in one request; v9
-members of the new protocol; v10 topic ids.
+v0 offsets in the metadata tree, as in Kafka 0.8; v2 null topics means all, and an error for the
+whole answer; v3 throttle time; v5 leader epochs; v6 flexible; v7 requireStable: a partition with a
+pending transactional commit gets UNSTABLE_OFFSET_COMMIT; v8 several groups in one request; v9
+members of the consumer protocol; v10 topic ids.
 """
 
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ def _group(asked: Struct, request: Struct, call: Call[GroupContext]) -> Struct:
     return group_of(groupId=asked.groupId, topics=_rows(topics, row_of, partition_of))
 
 
-Fetched = tuple[int, Committed | None, int]  # partition, what was committed, error code
+Fetched = tuple[int, Committed | None, int]  # partition, committed offset, error code
 Topics = list[tuple[str, bytes, list[Fetched]]]
 
 
@@ -126,7 +126,7 @@ def _from_the_tree(request: Struct, call: Call[GroupContext]) -> Struct:
                 if call.context.cluster().partition(topic.name, index) is None:
                     raise UnknownTopicOrPartition()
                 offset = call.context.tree_offsets.fetch(request.groupId, topic.name, index)
-                # Version 0 says so for what was never committed.
+                # In version 0 a partition without a committed offset gets this error.
                 code = UnknownTopicOrPartition.code if offset is None else 0
             except KafkaError as error:
                 offset, code = None, error.code

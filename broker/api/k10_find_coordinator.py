@@ -1,8 +1,8 @@
-"""FindCoordinator (10), versions 0-6: which broker coordinates a group or a transactional id.
+"""FindCoordinator (10), versions 0-6: the broker that coordinates a group or a transactional id.
 
-It is the leader of the partition of the coordinators' topic that the id hashes to. The first
-request creates the topic. Ids of a kind that has no coordinator here get
-COORDINATOR_NOT_AVAILABLE, which clients take as "ask again later".
+The coordinator is the leader of one partition of an internal topic; the hash of the id selects the
+partition. The first request creates the topic. While there is no coordinator, the answer is
+COORDINATOR_NOT_AVAILABLE, and clients retry.
 
 v1 key type, throttle time, message; v3 flexible; v4 several keys in one request; v6 share groups.
 """
@@ -53,7 +53,7 @@ def _coordinator(key_type: int, name: str, call: Call[FindContext]) -> tuple[int
         raise CoordinatorNotAvailable()
     try:
         journal.ensure()
-    except KafkaError as error:  # as Kafka: it may be possible in a moment
+    except KafkaError as error:  # as in Kafka: clients retry, and the next attempt may succeed
         raise CoordinatorNotAvailable() from error
     state = call.context.cluster()
     partition = state.partition(journal.topic, journal.partition_of(name))
@@ -67,7 +67,8 @@ def _coordinator(key_type: int, name: str, call: Call[FindContext]) -> tuple[int
 
 
 def _check_share_key(name: str) -> None:
-    """`group:topic id:partition`, where the group's name may have colons of its own."""
+    """Checks that a key is `group:topic id:partition`; the group's name may contain colons. Raises
+    InvalidRequest."""
     group, topic_id, partition = name.rsplit(":", 2) if name.count(":") >= 2 else ("", "", "")
     try:
         uuid_bytes(topic_id)

@@ -1,12 +1,12 @@
-"""JoinGroup (11), versions 0-9: become a member, or stay one in the next generation.
+"""JoinGroup (11), versions 0-9: a client joins a group, or rejoins it for the next generation.
 
-The answer comes when the generation begins, so it may take as long as the group's rebalance
+The answer comes when the generation begins, which may take as long as the group's rebalance
 timeout; no thread waits for it. Next: coordinator/groups/coordinator.py.
 
-v1 rebalance timeout (before it: the session timeout); v4 a new member is first given its id and
-joins again with it (KIP-394); v5 static members (KIP-345); v6 flexible; v7 the protocol type in
-the answer, no protocol is null; v8 a reason, for the log only; v9 the answer may ask a
-leader that rejoins to keep the present assignment (KIP-814).
+v1 rebalance timeout (before it: the session timeout); v4 a new member first gets its id and joins
+again with it (KIP-394); v5 static members (KIP-345); v6 flexible; v7 the protocol type in the
+answer, null for no protocol; v8 a reason, for the log only; v9 the answer may ask a leader that
+rejoins to keep the present assignment (KIP-814).
 """
 
 from sys import intern
@@ -33,7 +33,7 @@ def handle(request: Struct, call: Call[GroupContext]) -> Later:
     asked = Join(
         member_id=request.memberId,
         instance_id=request.groupInstanceId,
-        # What many members have in common is kept once.
+        # Many members share these strings: intern stores each once.
         client_id=intern(call.client_id or ""),
         client_host=intern(f"/{call.peer[0]}"),
         session_timeout_ms=request.sessionTimeoutMs,

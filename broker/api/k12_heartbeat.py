@@ -1,7 +1,7 @@
-"""Heartbeat (12), versions 0-4: a member shows that it lives.
+"""Heartbeat (12), versions 0-4: a member starts its session timeout again.
 
-REBALANCE_IN_PROGRESS asks it to join again. There is no native handler: at the default interval of
-3 s, 1,000 members cost 3 % of a core (docs/decisions/one-implementation.md).
+REBALANCE_IN_PROGRESS asks the member to rejoin. There is no native handler: at the default interval
+of 3 s, 1,000 members cost 3 % of a core (docs/decisions/one-implementation.md).
 
 v1 throttle time; v3 static members; v4 flexible.
 """

@@ -1,7 +1,7 @@
 """LeaveGroup (13), versions 0-5: removes members before their session timeouts end.
 
-v1 throttle time; v3 several members in one request, static ones by their instance alone, each with
-an error of its own; v4 flexible; v5 a reason, for the log only.
+v1 throttle time; v3 several members in one request, each with its own error; static members by
+their instance id; v4 flexible; v5 a reason, for the log only.
 """
 
 from barnabas.api.call import Call

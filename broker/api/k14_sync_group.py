@@ -1,9 +1,9 @@
-"""SyncGroup (14), versions 0-5: the leader hands in the assignment, everybody gets their part.
+"""SyncGroup (14), versions 0-5: the leader sends the assignment, and each member gets its part.
 
 The answer comes when the leader's assignment is durable; no thread waits for it.
 
-v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, which must be the
-group's.
+v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, which must match those
+of the group.
 """
 
 from barnabas.api.call import Call

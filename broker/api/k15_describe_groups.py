@@ -1,7 +1,7 @@
 """DescribeGroups (15), versions 0-6: the state and members of classic groups.
 
-v1 throttle time; v3 authorized operations; v4 static members; v5 flexible; v6 a group that is not
-there is GROUP_ID_NOT_FOUND with a message, where before it was "Dead" without an error.
+v1 throttle time; v3 authorized operations; v4 static members; v5 flexible; v6 a missing group gets
+GROUP_ID_NOT_FOUND with a message; before, it was "Dead" without an error.
 """
 
 from barnabas.api import operations

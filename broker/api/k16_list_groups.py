@@ -1,6 +1,6 @@
 """ListGroups (16), versions 0-5: the groups that this node coordinates.
 
-v1 throttle time; v3 flexible; v4 states, and only those asked for; v5 types, likewise.
+v1 throttle time; v3 flexible; v4 states, and a filter for them; v5 types, and a filter for them.
 """
 
 from barnabas.api.call import Call

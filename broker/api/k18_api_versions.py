@@ -1,11 +1,11 @@
-"""ApiVersions (18), versions 0-5: what this broker serves.
+"""ApiVersions (18), versions 0-5: the API keys and versions that this broker supports.
 
-A version that we do not know is answered in the form of version 0 with error 35 and the list, and
-the connection is kept: clients try again lower (dispatch.py does that part).
+A request of an unknown version gets an answer of version 0 with error 35 and the list, and the
+connection stays open: clients retry with a lower version (dispatch.py does that part).
 
 v1 throttle time; v3 flexible, client software's name and version (checked), features; v4 features
-whose first level is 0, which older clients take for an error; v5 the cluster and node that the
-client means to talk to.
+whose lowest level is 0, which older clients treat as an error; v5 the cluster id and node id that
+the client expects.
 """
 
 import re
@@ -30,7 +30,8 @@ def handle(request: Struct, call: Call[VersionContext]) -> Struct:
 
 
 def lasting(answer: Struct) -> int:
-    """An answer without an error lasts until a feature level changes."""
+    """Returns the number of error codes in an answer that the response cache may hold, 1; 0 for an
+    answer with an error. The answers are valid until a feature level changes."""
     return 1 if answer.errorCode == 0 else 0
 
 

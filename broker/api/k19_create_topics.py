@@ -1,7 +1,7 @@
-"""CreateTopics (19), versions 0-7: topics with partitions, replicas and configuration.
+"""CreateTopics (19), versions 0-7: creates topics with partitions, replicas and configuration.
 
-A topic of this broker can be written to when it is answered. A request that names a topic twice
-gets INVALID_REQUEST for it. validateOnly answers what would be made and makes nothing.
+When the answer arrives, clients can produce to the topic. A topic that the request names twice gets
+INVALID_REQUEST. With validateOnly the answer describes the topic, and the broker creates nothing.
 
 v0 only error codes; v1 validateOnly, messages; v5 flexible, the configuration in the answer; v7
 topic ids.
@@ -31,7 +31,8 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
     asked = Counter(topic.name for topic in request.topics)
     rows = []
     once = {topic.name: topic for topic in request.topics}
-    # A topic named twice is answered twice in the versions before 2, and once from there on.
+    # A topic that the request names twice has two rows in the answers of versions 0 and 1, and one
+    # row from version 2 on.
     for topic in request.topics if call.version < 2 else once.values():
         name = topic.name
         try:
@@ -72,7 +73,7 @@ def _create(topic: Struct, validate_only: bool, call: Call[TopicContext]) -> Str
 def _new_topic(topic: Struct, call: Call[TopicContext]) -> NewTopic:
     partitions, factor = topic.numPartitions, topic.replicationFactor
     if not topic.assignments:
-        # Kafka's clients send -1 since version 4 only; its brokers take it in every version.
+        # Kafka's clients send -1 from version 4 on only; its brokers accept it in every version.
         if partitions < 1 and partitions != DEFAULT:
             raise InvalidPartitions("the number of partitions is 1 or more")
         if factor < 1 and factor != DEFAULT:
@@ -89,7 +90,7 @@ def _new_topic(topic: Struct, call: Call[TopicContext]) -> NewTopic:
 
 
 def _configs(topic: NewTopic, call: Call[TopicContext]) -> list[Struct]:
-    """The configuration that the topic has, as version 5 and later answer it."""
+    """Returns the topic's configuration for the answers of version 5 and later."""
     row_of = call.struct("topics.configs")
     overrides = {name: value for name, value in (topic.configs or {}).items() if value is not None}
     return [

@@ -1,8 +1,8 @@
-"""DeleteTopics (20), versions 0-6: topics and all their records go.
+"""DeleteTopics (20), versions 0-6: deletes topics and all their records.
 
-When it is answered the topic is gone: no request finds it, its directories are renamed to
-`-delete` and go after `log.segment.delete.delay.ms`, and a topic of the same name may be made. A
-crash in between leaves a topic that is there or one that the next start finishes deleting.
+When the answer arrives, no request finds the topic, its directories are renamed to `-delete` (the
+broker deletes them after `log.segment.delete.delay.ms`), and clients may create a topic of the same
+name. After a crash the topic still exists, or the next start finishes the deletion.
 
 v1 throttle time; v3 TOPIC_DELETION_DISABLED (before it: INVALID_REQUEST); v4 flexible; v5
 messages; v6 by topic id.
@@ -45,8 +45,8 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
         except KafkaError as error:
             found[row] = error
     names = Counter(name for name in found.values() if isinstance(name, str))
-    twice = {name for name, count in names.items() if count > 1}  # by its name and by its id
-    state = call.context.cluster()  # which still knows their ids
+    twice = {name for name, count in names.items() if count > 1}  # once by name, once by id
+    state = call.context.cluster()  # before the deletion: it has the ids of the topics
     missing = call.context.deletion.delete([name for name in names if name not in twice])
     rows = []
     for row, name in found.items():

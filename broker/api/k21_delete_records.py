@@ -1,9 +1,9 @@
-"""DeleteRecords (21), versions 0-2: the log's start moves up; what lies before it is gone.
+"""DeleteRecords (21), versions 0-2: moves the log start offset up; deletes the records before it.
 
-Offset -1 is the high watermark. The new start is in the checkpoint file before it is answered, so
-that no restart shows the records again; whole segments go at the next round of retention. An offset
-below the start changes nothing; its answer has the start. A topic that is only compacted keeps its
-records: POLICY_VIOLATION.
+Offset -1 is the high watermark. The checkpoint file has the new start before the answer is sent, so
+that the records do not come back after a restart; the next run of retention deletes whole segments.
+An offset below the start changes nothing; the answer has the present start. A topic with
+cleanup.policy=compact alone gets POLICY_VIOLATION.
 
 v1 nothing on the wire; v2 flexible.
 """
@@ -70,7 +70,8 @@ def _row(topic: str, row: Struct, asked: Counter, call: Call[PartitionContext]) 
 
 
 def _deleted(topic: str, index: int, offset: int, call: Call[PartitionContext]) -> int:
-    """Moves the start; where it is now."""
+    """Moves the log start offset to `offset`, and returns the resulting start. Raises KafkaError
+    and LogError."""
     partition = call.context.replicas.partition(topic, index)
     if "delete" not in (policy := _policy(topic, call)) and "compact" in policy:
         raise PolicyViolation()
@@ -78,7 +79,7 @@ def _deleted(topic: str, index: int, offset: int, call: Call[PartitionContext]) 
         raise OffsetOutOfRange()
     end = int(partition.high_watermark)
     if offset > end:
-        end = visible_end(partition)  # after a commit of what was appended before
+        end = visible_end(partition)  # waits until the appended records are committed
     if offset > end:
         raise OffsetOutOfRange()
     return int(log_of(partition).advance_log_start(end if offset == HIGH_WATERMARK else offset))

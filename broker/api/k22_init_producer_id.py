@@ -1,12 +1,12 @@
-"""InitProducerId (22), versions 0-5: an id for an idempotent producer, or for a transactional one.
+"""InitProducerId (22), versions 0-5: a producer id for an idempotent or a transactional producer.
 
-Without a transactional id every request gets a new id with epoch 0; ids come from blocks that the
-metadata tree gives out, so none is given twice, whatever crashes. With one the producer gets the
-id's producer id and the next epoch, which fences the producer before it; a transaction that is
-still open is aborted first, and the producer asks again.
+Without a transactional id each request gets a new producer id with epoch 0. Ids come from blocks
+that the metadata tree allocates, so that no id is given twice, also after a crash. With a
+transactional id the producer gets its producer id and the next epoch, which fences the previous
+producer. If a transaction is still open, the coordinator aborts it first, and the producer retries.
 
-v2 flexible; v3 the id and epoch the producer had (KIP-360); v4 PRODUCER_FENCED is known (below it
-INVALID_PRODUCER_EPOCH is said); v5 nothing on the wire.
+v2 flexible; v3 the producer's previous id and epoch (KIP-360); v4 PRODUCER_FENCED (before it
+INVALID_PRODUCER_EPOCH); v5 nothing on the wire.
 """
 
 from barnabas.api.call import Call

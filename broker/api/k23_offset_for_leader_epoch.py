@@ -1,8 +1,9 @@
-"""OffsetForLeaderEpoch (23), versions 0-4: where a leader epoch's records end.
+"""OffsetForLeaderEpoch (23), versions 0-4: the end offset of a leader epoch.
 
-The answer is the largest epoch at or below the one asked for that the log knows, and the first
-offset after its records: the log's end for the newest. -1 and -1 when the log knows none such. A
-reader that holds records of that epoch beyond this offset has records that were lost.
+The answer has the largest epoch of the log at or below the requested one, and the first offset
+after its records; for the newest epoch this is the log's end. It has -1 and -1 when the log has no
+such epoch. A consumer or replica that has records of that epoch from this offset on has records
+that the leader lost.
 
 v1 the epoch in the answer; v2 throttle time, the client's own epoch (FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH); v3 replica id; v4 flexible.

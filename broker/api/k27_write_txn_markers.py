@@ -1,10 +1,11 @@
-"""WriteTxnMarkers (27), versions 0-2: markers that a coordinator, or an administrator, orders.
+"""WriteTxnMarkers (27), versions 0-2: writes transaction markers for a coordinator or an
+administrator.
 
-Transactions that hang, because their coordinator knows nothing of them, are ended this way:
-`kafka-transactions abort`, `barnabas transactions abort`. Answered when every marker is durable.
+`kafka-transactions abort` and `barnabas transactions abort` end hanging transactions this way,
+which their coordinator does not know. The answer is sent when every marker is durable.
 
-v1 flexible; v2 the transaction's version: from 2 on a marker's epoch lies above its
-transaction's, and a marker that meets its own epoch in an open transaction is late.
+v1 flexible; v2 the transaction version: from 2 on a marker's epoch is above its transaction's, and
+a marker with the epoch of the open transaction is a late one.
 """
 
 import threading

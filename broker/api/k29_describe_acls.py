@@ -1,6 +1,7 @@
 """DescribeAcls (29), versions 0-3: the access rules that match a filter.
 
-This broker has no authorizer: SECURITY_DISABLED, as Kafka without authorizer.class.name.
+This broker has no authorizer: the answer is SECURITY_DISABLED, as that of Kafka without
+authorizer.class.name.
 
 v1 pattern types; v2 flexible; v3 user resources (delegation tokens).
 """

@@ -1,6 +1,6 @@
 """CreateAcls (30), versions 0-3: adds access rules.
 
-This broker has no authorizer: SECURITY_DISABLED for each rule, as Kafka without
+This broker has no authorizer: each rule gets SECURITY_DISABLED, as in Kafka without
 authorizer.class.name.
 
 v1 pattern types; v2 flexible; v3 user resources (delegation tokens).

@@ -1,6 +1,6 @@
 """DeleteAcls (31), versions 0-3: deletes the access rules that match filters.
 
-This broker has no authorizer: SECURITY_DISABLED for each filter, as Kafka without
+This broker has no authorizer: each filter gets SECURITY_DISABLED, as in Kafka without
 authorizer.class.name.
 
 v1 pattern types; v2 flexible; v3 user resources (delegation tokens).

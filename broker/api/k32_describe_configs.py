@@ -1,12 +1,13 @@
-"""DescribeConfigs (32), versions 0-4: settings of topics, brokers, groups and client metrics
-subscriptions with where each comes from, and the levels of a broker's loggers.
+"""DescribeConfigs (32), versions 0-4: the settings of topics, brokers, groups and client metrics
+subscriptions with their sources, and the levels of a broker's loggers.
 
-A topic's row shows the value in force; its synonyms are every value it could follow, best first.
-A broker answers for itself; the broker named "" is what was altered for all of them. Passwords and
-unknown settings have no value in the answer. An empty or null list of names selects all settings.
+A row shows the value in force; its synonyms are all values that apply, the one with the highest
+priority first. A broker answers only for itself; the broker named "" has the dynamic settings of
+all brokers. Passwords and unknown settings have no value in the answer. An empty or null list of
+names selects all settings.
 
-v1 source and synonyms (v0 has isDefault, always false, as Kafka answers it); v3 type and
-documentation; v4 flexible.
+v1 source and synonyms (v0 has isDefault, always false, as in Kafka); v3 type and documentation; v4
+flexible.
 """
 
 from barnabas.api.call import Call
@@ -42,7 +43,7 @@ def handle(request: Struct, call: Call[ConfigContext]) -> Struct:
             entries = _entries(kind, name, resource.configurationKeys or None, call)
             row.configs = [_config(entry, request, call) for entry in entries]
         except UnknownTopicOrPartition as error:
-            row.errorCode = error.code  # Kafka gives it no message
+            row.errorCode = error.code  # Kafka sends no message with it
         except KafkaError as error:
             row.errorCode, row.errorMessage = error.code, error.message
         rows.append(row)

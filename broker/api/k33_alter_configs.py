@@ -1,8 +1,8 @@
-"""AlterConfigs (33), versions 0-2: the whole configuration of topics, brokers, groups, client
-metrics subscriptions.
+"""AlterConfigs (33), versions 0-2: replaces the configurations of topics, brokers, groups and
+client metrics subscriptions.
 
-What a request does not name is deleted, which is why clients prefer IncrementalAlterConfigs (44).
-The broker named "" stands for every broker.
+It deletes the settings that the request does not name; therefore clients prefer
+IncrementalAlterConfigs (44). The broker named "" means every broker.
 
 v1 nothing on the wire; v2 flexible.
 """

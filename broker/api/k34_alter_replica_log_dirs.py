@@ -1,8 +1,9 @@
 """AlterReplicaLogDirs (34), versions 0-2: moves replicas of this broker to other log directories.
 
-Replicas do not move between log directories yet. The directory that a replica is in is answered
-with success, as by Kafka; another one of this broker's with INVALID_REQUEST, and a line in the log
-says why. A directory that is none of log.dirs: LOG_DIR_NOT_FOUND, also for unknown topics.
+Replicas do not move between log directories yet. For the directory that contains the replica the
+answer is success, as in Kafka; for another directory of this broker it is INVALID_REQUEST, and the
+broker logs a warning. A directory that is not in log.dirs gets LOG_DIR_NOT_FOUND, also for unknown
+topics.
 
 v1 nothing on the wire; v2 flexible.
 """
@@ -54,9 +55,10 @@ def refuse(request: Struct, code: int, call: Call[PartitionContext]) -> Struct:
 
 
 def _check(path: str, topic: str, index: int, call: Call[PartitionContext]) -> None:
-    """Raises LogDirNotFound, UnknownTopicOrPartition, InvalidRequest."""
+    """Checks that the replica is in the directory `path`. Raises LogDirNotFound,
+    UnknownTopicOrPartition, and InvalidRequest when it is in another directory."""
     known = {os.path.abspath(row.path) for row in call.context.logs.directories()}
-    wanted = os.path.normpath(path)  # a path of the request: the disk is not asked
+    wanted = os.path.normpath(path)  # a path from the request: no system call takes it
     if wanted not in known:
         raise LogDirNotFound()
     found = call.context.logs.get(topic, index)

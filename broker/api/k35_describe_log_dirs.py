@@ -1,11 +1,11 @@
 """DescribeLogDirs (35), versions 0-5: partitions and disk space of each log directory.
 
-A size is that of the segments' log files; the lag is what a copy in the making (isFutureKey) or a
-follower has not got yet, 0 for a leader. Topics null means all; none of a directory's partitions
-need be asked for to hear of the directory.
+A size is that of the segments' log files. The lag is the number of records that a new copy
+(isFutureKey) or a follower does not have yet; it is 0 for a leader. Topics null means all. The
+answer lists every directory, also those without a requested partition.
 
 v1 nothing on the wire; v2 flexible; v3 an error for all; v4 the volume's total and usable bytes;
-v5 whether new partitions are kept off the directory, which cannot be asked of this build.
+v5 whether the directory accepts no new partitions; this build has no such directories.
 """
 
 import os
@@ -66,7 +66,7 @@ def _topics(logs: list[PartitionLog], call: Call[PartitionContext]) -> list[Stru
         try:
             size_bytes = sum(segment.size_bytes for segment in log.handle.segments())
         except LogError:
-            continue  # its topic was deleted a moment ago
+            continue  # the topic was deleted since the list was made
         partitions[log.topic].append(
             row_of(partitionIndex=log.partition, partitionSize=size_bytes, offsetLag=0)
         )

@@ -1,7 +1,7 @@
-"""CreatePartitions (37), versions 0-3: more partitions for topics.
+"""CreatePartitions (37), versions 0-3: adds partitions to topics.
 
-The new partitions can be written to when it is answered. Where they go is said by `assignments`
-(the replicas of each new one), or chosen. validateOnly checks and adds nothing.
+When the answer arrives, clients can produce to the new partitions. `assignments` has the replicas
+of each new one; null leaves the choice to the broker. validateOnly checks and adds nothing.
 
 v2 flexible; v3 nothing on the wire (quotas).
 """
@@ -36,7 +36,7 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
                 request.validateOnly,
             )
         except UnknownTopicOrPartition as error:
-            row.errorCode = error.code  # Kafka gives it no message
+            row.errorCode = error.code  # Kafka sends no message with it
         except ANSWERED as failure:
             answered = kafka_error_of(failure, call)
             row.errorCode, row.errorMessage = answered.code, answered.message

@@ -1,6 +1,6 @@
-"""DeleteGroups (42), versions 0-3: groups without members go, with all they committed.
+"""DeleteGroups (42), versions 0-3: deletes groups without members, and their committed offsets.
 
-Answered when it is durable. v2 flexible; v3 a place for a message.
+The answer is sent when the deletion is durable. v2 flexible; v3 a field for a message.
 """
 
 import threading
@@ -44,7 +44,7 @@ def _answer(
     rows = []
     for name in names:
         error = outcomes[name]
-        # Of these errors Kafka sends no message either.
+        # Like Kafka, the answer has no message for these errors.
         rows.append(row(groupId=name, errorCode=0 if error is None else error.code))
     return call.answer()(results=rows)
 

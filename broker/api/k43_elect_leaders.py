@@ -1,9 +1,9 @@
 """ElectLeaders (43), versions 0-2: makes the preferred replica, or any replica, the leader.
 
-A partition has one replica until brokers replicate. While that replica's broker lives it leads, and
-there is nothing to elect (ELECTION_NOT_NEEDED). While it does not live, no replica is eligible:
-PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE of an unclean election. Null means
-all partitions; partitions that need no election are then left out, as by Kafka.
+A partition has one replica until brokers replicate. While that replica's broker is alive, it is the
+leader, and the answer is ELECTION_NOT_NEEDED. While it is not, no replica is eligible: the answer
+is PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE for an unclean election. Null
+means all partitions; the answer then leaves out partitions that need no election, as in Kafka.
 
 v0 preferred elections only; v1 the kind of election, an error for all; v2 flexible.
 """

@@ -1,9 +1,10 @@
-"""IncrementalAlterConfigs (44), versions 0-1: single settings of topics, brokers, groups, client
-metrics subscriptions, and the levels of a broker's loggers.
+"""IncrementalAlterConfigs (44), versions 0-1: changes single settings of topics, brokers, groups
+and client metrics subscriptions, and the levels of a broker's loggers.
 
-SET a value, DELETE it (what it follows counts again), APPEND to a list, SUBTRACT from one. All
-changes of a resource are made or none, and they are in force when they are answered. The broker
-named "" stands for every broker. validateOnly checks and changes nothing.
+SET sets a value, DELETE removes it (the broker's value or the default is in force again), APPEND
+adds to a list, SUBTRACT removes from one. The broker makes all changes of a resource or none, and
+they are in force when the answer is sent. The broker named "" means every broker. validateOnly
+checks and changes nothing.
 
 v1 flexible.
 """
@@ -53,7 +54,8 @@ def handle(request: Struct, call: Call[ConfigContext]) -> Struct:
 def _alter_loggers(
     name: str, changes: list[Change], validate_only: bool, call: Call[ConfigContext]
 ) -> None:
-    """A level is set, or deleted: the logger follows those above it then."""
+    """Sets or deletes the levels of loggers; without its own level, a logger uses that of its
+    parent. Raises InvalidRequest and InvalidConfig before it changes any."""
     if not (name.isascii() and name.isdecimal()):
         raise InvalidRequest(f"Node id must be an integer, but it is: {name[:60]}")
     if name != str(call.context.node_id):

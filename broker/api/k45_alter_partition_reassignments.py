@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45), versions 0-1: moves partitions to other brokers.
 
-Brokers do not replicate yet, so that no partition can move: the replicas that a partition has are
-answered with success, other living brokers with INVALID_REPLICA_ASSIGNMENT. Null replicas cancel a
+Brokers do not replicate yet, so that no partition can move: a request for the present replicas gets
+success, a request for other brokers INVALID_REPLICA_ASSIGNMENT. Null replicas cancel a
 reassignment; there is none (NO_REASSIGNMENT_IN_PROGRESS).
 
 v1 allowReplicationFactorChange.
@@ -34,7 +34,7 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
             try:
                 _check(state, topic.name, asked.partitionIndex, asked.replicas)
             except NoReassignmentInProgress as error:
-                row.errorCode = error.code  # Kafka gives it no message
+                row.errorCode = error.code  # Kafka sends no message with it
             except KafkaError as error:
                 row.errorCode, row.errorMessage = error.code, error.message
             rows.append(row)
@@ -50,7 +50,8 @@ def refuse(request: Struct, code: int, call: Call[MetadataContext]) -> Struct:
 
 
 def _check(state: ClusterState, topic: str, index: int, replicas: list[int] | None) -> None:
-    """Raises the KafkaError of a partition that cannot be reassigned so."""
+    """Checks the requested replicas of a partition. Raises the KafkaError for the answer unless
+    they are the present ones."""
     if state.topic(topic) is None:
         raise UnknownTopicOrPartition(f"Unable to find a topic named {topic}.")
     partition = state.partition(topic, index)

@@ -1,7 +1,7 @@
-"""ListPartitionReassignments (46), version 0: the reassignments under way.
+"""ListPartitionReassignments (46), version 0: the reassignments in progress.
 
-Those that the metadata tree records (a Kafka cluster may have begun them); this broker begins none.
-Null topics means all; unknown topics and partitions are left out.
+The metadata tree records them (a Kafka cluster may have begun them); this broker begins none. Null
+topics means all; the answer leaves out unknown topics and partitions.
 """
 
 from barnabas.api.call import Call

@@ -1,6 +1,7 @@
-"""OffsetDelete (47), version 0: a group forgets what it committed for partitions.
+"""OffsetDelete (47), version 0: deletes a group's committed offsets of partitions.
 
-Topics that members of the group subscribe to are refused. Answered when it is durable.
+It refuses topics to which members of the group are subscribed. The answer is sent when the deletion
+is durable.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """DescribeQuorum (55), versions 0-2: the voters of the cluster's metadata and their offsets.
 
-There is no KRaft quorum. The controller is answered as the one voter and leader of
-`__cluster_metadata`, partition 0; the number of the metadata store's last commit stands for the end
-of that log. A request for anything else beside or instead of it gets UNKNOWN_TOPIC_OR_PARTITION for
-all its partitions, as by Kafka.
+There is no KRaft quorum. The answer shows the controller as the only voter and the leader of
+`__cluster_metadata`, partition 0, and the number of the metadata store's last commit as the end of
+that log. If a request names any other partition, all its partitions get UNKNOWN_TOPIC_OR_PARTITION,
+as in Kafka.
 
 v1 times of the last fetch; v2 messages, directory ids, the controllers' addresses.
 """
@@ -60,7 +60,7 @@ def _quorum(call: Call[MetadataContext]) -> Struct:
 
 
 def _nodes(call: Call[MetadataContext]) -> list[Struct]:
-    """The controller, at the addresses that clients use."""
+    """Returns the controller with its advertised listeners; nothing before version 2."""
     state = call.context.cluster()
     controller = state.brokers.get(-1 if state.controller_id is None else state.controller_id)
     if call.version < 2 or controller is None:

@@ -1,6 +1,6 @@
-"""UpdateFeatures (57), versions 0-2: agrees on other levels of features, all of them or none.
+"""UpdateFeatures (57), versions 0-2: changes finalized levels of features, all of them or none.
 
-v1 the kind of upgrade, checking only; v2 one error for all instead of a row for each feature.
+v1 the upgrade type, validateOnly; v2 one error for all instead of a row for each feature.
 """
 
 from barnabas.api.call import Call

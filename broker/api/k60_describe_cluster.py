@@ -1,10 +1,11 @@
-"""DescribeCluster (60), versions 0-2: the brokers as this listener knows them, and the controller.
+"""DescribeCluster (60), versions 0-2: the brokers with their addresses of the client's listener,
+and the controller.
 
-With no authorizer everything is allowed: a request for the allowed operations receives all
-operations of a cluster.
+Without an authorizer every operation is allowed: a request for the authorized operations receives
+all operations of a cluster.
 
-v1 endpoint type (1 brokers; 2 controllers, which have no listeners here); v2 fenced brokers, of
-which there are none.
+v1 endpoint type (1 brokers; 2 controllers, which have no listeners here); v2 fenced brokers; this
+broker has none.
 """
 
 from barnabas.api.call import Call

@@ -1,6 +1,6 @@
-"""DescribeProducers (61), version 0: the idempotent producers whose records a partition remembers.
+"""DescribeProducers (61), version 0: the states of the idempotent producers of a partition.
 
-A producer that wrote nothing for `producer.id.expiration.ms` may be absent.
+The state of a producer that has written nothing for `producer.id.expiration.ms` may be absent.
 """
 
 from barnabas.api.by_partition import by_topic
@@ -36,7 +36,7 @@ def _row(topic: str, index: int, call: Call[PartitionContext]) -> Struct:
     answer = call.struct("topics.partitions")(partitionIndex=index)
     try:
         if call.context.cluster().topic(topic) is None:
-            # Kafka has a message for an unknown topic, and none for an unknown partition.
+            # Kafka sends a message for an unknown topic, and none for an unknown partition.
             answer.errorMessage = UnknownTopicOrPartition.meaning
         partition = call.context.replicas.partition(topic, index)
         producers = log_of(partition).producers()

@@ -1,8 +1,9 @@
-"""ListTransactions (66), versions 0-2: the transactional ids that fit every filter given.
+"""ListTransactions (66), versions 0-2: the transactional ids that match every given filter.
 
-The answer lists unknown states of the filter. If all states are unknown, no transaction fits.
+The answer lists the unknown states of the filter. If all its states are unknown, no transaction
+matches.
 
-v1 how long a transaction must have been open; v2 a regular expression for the whole id.
+v1 the minimum duration of an open transaction; v2 a regular expression for the whole id.
 """
 
 from barnabas.api.call import Call

@@ -1,10 +1,12 @@
-"""ConsumerGroupHeartbeat (68), versions 0-1: join a consumer group, stay, be assigned, leave.
+"""ConsumerGroupHeartbeat (68), versions 0-1: a member joins a consumer group, stays in it, gets its
+assignment, or leaves.
 
-Answered when what it says is durable. The member epoch 0 joins, -1 leaves, -2 leaves as a static
-member that means to come back. Fields that are null (or -1) are as they were. UNSUPPORTED_VERSION
-while group.version is 0 or group.coordinator.rebalance.protocols lacks `consumer`.
+The answer is sent when the change is durable. A member joins with epoch 0 and leaves with -1; a
+static member that will come back leaves with -2. A field that is null (or -1) has not changed. The
+answer is UNSUPPORTED_VERSION while group.version is 0 or group.coordinator.rebalance.protocols
+lacks `consumer`.
 
-v1 regular expressions; the member makes its id itself.
+v1 regular expressions; the member generates its id itself.
 """
 
 from barnabas.api.call import Call
@@ -69,7 +71,7 @@ def handle(request: Struct, call: Call[GroupContext]) -> Later:
 
 
 def check_enabled(call: Call[GroupContext]) -> None:
-    """Raises UnsupportedVersion."""
+    """Raises UnsupportedVersion when this broker does not enable the consumer protocol."""
     offered = call.context.config.names(PROTOCOLS)
     if "consumer" not in offered or call.context.features.level("group.version") < 1:
         raise UnsupportedVersion()

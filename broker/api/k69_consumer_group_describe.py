@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (69), versions 0-1: epochs, members and assignments of consumer groups.
 
-A group that is not there, and one of another protocol, is GROUP_ID_NOT_FOUND with a message.
-v1 says of each member whether it is of the classic protocol.
+A missing group, or one of another protocol, gets GROUP_ID_NOT_FOUND with a message. v1 each
+member's protocol: classic or consumer.
 """
 
 from collections.abc import Collection, Mapping

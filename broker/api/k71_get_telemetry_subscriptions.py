@@ -1,8 +1,8 @@
-"""GetTelemetrySubscriptions (71), version 0: which of its metrics a client pushes (KIP-714).
+"""GetTelemetrySubscriptions (71), version 0: the metrics that a client has to push (KIP-714).
 
-Nothing on this broker receives clients' metrics: none are asked for. As Kafka without a
-ClientTelemetryReceiver, this broker serves the key and does not announce it. A client without an id
-gets one.
+Nothing on this broker receives clients' metrics, so that the subscription names none. Like Kafka
+without a ClientTelemetryReceiver, this broker answers the key and ApiVersions does not list it. A
+client without an id gets one.
 """
 
 import os
@@ -15,7 +15,7 @@ KEY = 71
 VERSIONS = (0, 0)
 CONTEXT = MetadataContext
 NO_ID = bytes(16)
-NOTHING_ASKED = 1  # id of the one subscription: no metrics
+NOTHING_ASKED = 1  # id of the only subscription, which names no metrics
 CODECS = [4, 3, 1, 2]  # zstd, lz4, gzip, snappy: in Kafka's order
 PUSH_INTERVAL_MS = 300_000  # Kafka's default of `interval.ms`
 

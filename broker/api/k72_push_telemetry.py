@@ -1,7 +1,7 @@
 """PushTelemetry (72), version 0: a client's metrics (KIP-714).
 
-Nothing receives them: a push under the subscription of key 71, which asks for no metrics, is
-answered with success and dropped. Served and not announced, as key 71.
+Nothing receives them: the broker answers a push for the subscription of key 71, which names no
+metrics, with success and drops it. ApiVersions does not list this key, as it does not list 71.
 """
 
 from barnabas.api.call import Call

@@ -1,10 +1,10 @@
-"""ListConfigResources (74), versions 0-1: the names of what has a configuration.
+"""ListConfigResources (74), versions 0-1: the names of the resources that have a configuration.
 
-Topics and brokers (and their loggers) always have one; groups and client metrics subscriptions when
-something was altered. An unknown kind is answered with UNSUPPORTED_VERSION. An
-empty list of kinds selects all kinds.
+Topics and brokers (and their loggers) always have one; groups and client metrics subscriptions have
+one after a setting was altered. An unknown resource type gets UNSUPPORTED_VERSION. An empty list of
+types selects all types.
 
-v0 client metrics subscriptions alone; v1 kinds.
+v0 client metrics subscriptions only; v1 resource types.
 """
 
 from barnabas.api.call import Call

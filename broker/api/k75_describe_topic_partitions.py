@@ -1,8 +1,9 @@
-"""DescribeTopicPartitions (75), version 0: topics page by page, however many partitions they have.
+"""DescribeTopicPartitions (75), version 0: topics in pages, with any number of partitions.
 
-Topics come by name, partitions by number, at most `max.request.partition.size.limit` in an answer
-(fewer when the client says so); nextCursor is where the next request begins. No topics means all.
-The answer lists an unknown topic if the request named it and the cursor is not past it.
+Topics are sorted by name, partitions by number. An answer has at most
+`max.request.partition.size.limit` partitions, or fewer if the client sets a lower limit; the next
+request begins at nextCursor. No topics means all. The answer lists an unknown topic if the request
+named it and the cursor is not past it.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ VERSIONS = (0, 0)
 CONTEXT = MetadataContext
 NO_ID = bytes(16)
 # Bits by the numbers of AclOperation: read 3, write 4, create 5, delete 6, alter 7, describe 8,
-# describe configs 10, alter configs 11. There is no authorizer: everything is allowed.
+# describe configs 10, alter configs 11. There is no authorizer: every operation is allowed.
 ALL_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 
 

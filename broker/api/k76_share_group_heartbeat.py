@@ -1,7 +1,7 @@
 """ShareGroupHeartbeat (76), version 1: a member of a share group joins, stays or leaves.
 
-Epoch 0 joins, -1 leaves. The answer has an assignment when the member joins or it has changed.
-v0 was never stable.
+A member joins with epoch 0 and leaves with -1. The answer has an assignment when the member joins
+or when its assignment has changed. v0 was never stable.
 """
 
 from barnabas.api.call import Call

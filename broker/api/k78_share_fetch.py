@@ -1,13 +1,13 @@
-"""ShareFetch (78), versions 1-2: records for a member of a share group, and what became of others.
+"""ShareFetch (78), versions 1-2: a member of a share group acknowledges and acquires records.
 
-A session (KIP-932) remembers the partitions. Acknowledgements are made durable before anything is
-fetched; then the request waits until there is something to hand out, at most maxWaitMs, without a
-thread. Records come as whole batches; acquiredRecords says which of them are the member's, for
-acquisitionLockTimeoutMs. Epoch -1 ends the session and gives back what was not acknowledged; so
-does the end of the connection.
+A session (KIP-932) holds the partitions. The broker makes acknowledgements durable first; then the
+request waits for available records, at most maxWaitMs, without a thread. The answer has whole
+batches; acquiredRecords names the records that the member has acquired, for
+acquisitionLockTimeoutMs. Epoch -1 ends the session and releases the records that were not
+acknowledged; so does the end of the connection.
 
-v1 records and batch size; v2 a strict number of records (KIP-1206), longer locks (KIP-1222), which
-come in requests of their own. v0 was never stable.
+v1 records and batch size; v2 a strict number of records (KIP-1206), and renewals of acquisition
+locks (KIP-1222) in separate requests. v0 was never stable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 KEY = 78
 VERSIONS = (1, 2)
 CONTEXT = ShareContext
-STRICT = 1  # of shareAcquireMode
+STRICT = 1  # a value of shareAcquireMode
 NOT_FOR_RENEWALS = ("maxBytes", "minBytes", "maxRecords", "maxWaitMs")
 
 
@@ -92,7 +92,7 @@ def _session(
 
 
 class _Fetch:
-    """One request on its way: acknowledged, then fetched for, then answered."""
+    """One request and its steps: the acknowledgements, the fetch, the answer."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _Fetch:
         self._share.partitions.fetch(asked, self.fetched)
 
     def _known(self) -> list[Place]:
-        """The session's partitions that are there; the others are answered beside what is found."""
+        """Returns the session's partitions that exist; the others get an error in the answer."""
         found = []
         cluster = self._call.context.cluster()
         for place in self._asked.places:

@@ -1,8 +1,8 @@
-"""ShareAcknowledge (79), versions 1-2: what became of records that were handed out.
+"""ShareAcknowledge (79), versions 1-2: a member of a share group acknowledges acquired records.
 
-Answered when it is durable. Part of the member's share session: it says the session's next epoch,
-or -1 to end it, which gives back what was not acknowledged. v2 longer locks (KIP-1222). v0 was
-never stable.
+The answer is sent when the acknowledgements are durable. The request belongs to the member's share
+session: it has the session's next epoch, or -1 to end it, which releases the records that were not
+acknowledged. v2 renewals of acquisition locks (KIP-1222). v0 was never stable.
 """
 
 from __future__ import annotations

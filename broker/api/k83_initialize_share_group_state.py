@@ -1,6 +1,7 @@
-"""InitializeShareGroupState (83), version 0: a partition gets a state in a share group.
+"""InitializeShareGroupState (83), version 0: creates the state of partitions in a share group.
 
-What was there is replaced, unless its state epoch is newer. Between brokers; answered when durable.
+It replaces a former state unless that has a newer state epoch. Brokers send it to each other; the
+answer is sent when the state is durable.
 """
 
 from barnabas.api.call import Call

@@ -1,6 +1,7 @@
-"""ReadShareGroupState (84), version 0: the state of partitions, for their leader.
+"""ReadShareGroupState (84), version 0: the state of share partitions, for their leader.
 
-The leader's epoch is remembered; an older one is refused from then on. Between brokers.
+The coordinator stores the leader's epoch and refuses older ones from then on. Brokers send it to
+each other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""WriteShareGroupState (85), versions 0-1: what changed in the state of partitions.
+"""WriteShareGroupState (85), versions 0-1: writes changes of the state of share partitions.
 
-Between brokers; answered when durable. v1 how many records above the start are done with.
+Brokers send it to each other; the answer is sent when the changes are durable. v1 the number of
+completed records above the start offset.
 """
 
 from __future__ import annotations

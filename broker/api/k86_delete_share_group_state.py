@@ -1,6 +1,7 @@
-"""DeleteShareGroupState (86), version 0: partitions have no state in a share group any more.
+"""DeleteShareGroupState (86), version 0: deletes the state of partitions in a share group.
 
-Where there is none, nothing is to be done. Between brokers; answered when durable.
+A partition without a state gets no error. Brokers send it to each other; the answer is sent when
+the deletion is durable.
 """
 
 from barnabas.api.call import Call

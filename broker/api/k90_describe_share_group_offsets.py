@@ -1,6 +1,7 @@
-"""DescribeShareGroupOffsets (90), versions 0-1: where share groups are in their partitions.
+"""DescribeShareGroupOffsets (90), versions 0-1: the start offsets of share groups in partitions.
 
-Topics null: all that the group has a state of. v1 the lag: records that are not done with.
+Topics null means all topics for which the group has a state. v1 the lag: the number of records that
+are not completed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""AlterShareGroupOffsets (91), version 0: an empty share group goes on from other offsets.
+"""AlterShareGroupOffsets (91), version 0: sets the start offsets of an empty share group.
 
-What it acknowledged in these partitions is forgotten. Answered when it is durable.
+The group loses its acknowledgements in these partitions. The answer is sent when the change is
+durable.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
         later.settle(_answer(request, outcomes, call))
 
     wanted: dict[str, dict[int, int]] = {}
-    for topic in request.topics:  # a topic may stand in several rows
+    for topic in request.topics:  # several rows may name the same topic
         offsets = wanted.setdefault(topic.topicName, {})
         offsets |= {row.partitionIndex: row.startOffset for row in topic.partitions}
     try:

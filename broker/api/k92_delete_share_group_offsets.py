@@ -1,6 +1,7 @@
-"""DeleteShareGroupOffsets (92), version 0: an empty share group forgets topics.
+"""DeleteShareGroupOffsets (92), version 0: deletes the offsets of topics in an empty share group.
 
-It begins anew with them as a group that never read them. Answered when it is durable.
+The group then starts with these topics as a new group does. The answer is sent when the deletion is
+durable.
 """
 
 from __future__ import annotations

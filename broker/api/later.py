@@ -1,8 +1,8 @@
-"""An answer that comes later: what a handler returns that would else wait on its thread.
+"""An answer that comes later: a handler returns it instead of blocking its thread.
 
-The handler keeps the Later and returns it; the code with the answer calls `settle` or `fail`, once,
-from any thread, also before the handler has returned. The connection waits meanwhile: it is not
-read from while one of its requests is being answered. A Later that is let fall unsettled closes it.
+The code with the answer calls `settle` or `fail`, once, from any thread, also before the handler
+has returned. The connection waits meanwhile: the broker does not read from it while one of its
+requests has no answer. If a Later is garbage-collected before `settle`, the connection is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas.wire import Struct
 
 
 class Later:
-    """One answer to come."""
+    """One answer that comes later."""
 
     __slots__ = ("_lock", "_outcome", "_send")
 
@@ -25,11 +25,11 @@ class Later:
         self._send: Callable[[Struct | KafkaError], object] | None = None
 
     def settle(self, answer: Struct) -> None:
-        """The response. Raises RuntimeError the second time."""
+        """Sends the response. Raises RuntimeError the second time."""
         self._finish(answer)
 
     def fail(self, error: KafkaError) -> None:
-        """Answers the whole request with the error's code."""
+        """Answers the whole request with the error's code. Raises RuntimeError the second time."""
         self._finish(error)
 
     def _finish(self, outcome: Struct | KafkaError) -> None:

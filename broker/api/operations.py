@@ -1,7 +1,7 @@
-"""The operations that a client may do, as the bit set that several answers carry (KIP-430).
+"""The authorized operations of a client, as a bit set that several answers carry (KIP-430).
 
-Bit n stands for Kafka's AclOperation n. There is no authorizer yet, so each set here has every
-operation that its resource knows. A client that did not ask for them receives NOT_ASKED.
+Bit n stands for Kafka's AclOperation n. There is no authorizer yet, so that each set here has every
+operation of its resource. A client that did not request them receives NOT_ASKED.
 """
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = range(3, 9)

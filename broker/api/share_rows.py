@@ -1,4 +1,5 @@
-"""What ShareFetch and ShareAcknowledge have in common: acknowledgements in, leaders out."""
+"""The common parts of ShareFetch and ShareAcknowledge: they read acknowledgements and answer with
+leaders."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ LEADER_MOVED = (NotLeaderOrFollower, FencedLeaderEpoch)
 
 
 class Acknowledged:
-    """The acknowledgements of a request: those to be carried out, and those that make no sense."""
+    """The acknowledgements of a request: `rows` has the valid ones, `errors` the errors of the
+    others, both by partition."""
 
     def __init__(self, request: Struct, version: int) -> None:
         self.rows: dict[Place, Sequence[Acknowledgement]] = {}
@@ -51,7 +53,8 @@ class Acknowledged:
     def refused(
         self, outcomes: Mapping[Place, KafkaError | None]
     ) -> dict[Place, KafkaError | None]:
-        """Everything's outcome."""
+        """Returns the outcomes of all partitions: `outcomes` and the errors of the invalid
+        acknowledgements."""
         return {**outcomes, **self.errors}
 
 
@@ -75,7 +78,7 @@ def _rows(batches: Iterable[Struct], kinds_max: int) -> list[Acknowledgement]:
 
 
 def unknown_members(request: Struct) -> str:
-    """What is wrong with the names in a request."""
+    """Returns the error in the group id and member id of a request; "" when both are given."""
     if not request.groupId:
         return "a share group has a name"
     return "" if request.memberId else "a member has an id"
@@ -112,7 +115,7 @@ class Leaders:
 
 
 def by_topic(rows: Iterable[tuple[bytes, Struct]], call: Call[ShareContext]) -> list[Struct]:
-    """Rows of partitions, in their order, under their topics."""
+    """Returns rows of topics from the rows of partitions, and keeps their order."""
     topics: dict[bytes, list[Struct]] = {}
     for topic_id, row in rows:
         topics.setdefault(topic_id, []).append(row)
@@ -128,12 +131,12 @@ def told(error: KafkaError | None) -> tuple[int, str | None]:
 
 
 def told_in_words(error: KafkaError | None) -> tuple[int, str | None]:
-    """Code and message."""
+    """Returns error code and message; 0 and None without an error."""
     return (0, None) if error is None else (error.code, error.message)
 
 
 class Nonsense(InvalidRequest):
-    """Acknowledgements that no state of the partition would allow."""
+    """Acknowledgements that are invalid in every state of the partition."""
 
 
 WORDLESS = (Nonsense, UnknownTopicId, UnknownTopicOrPartition)

@@ -1,4 +1,5 @@
-"""The requests about the state of share partitions (83-87): alike in shape, answered as a whole."""
+"""Handles the requests about the state of share partitions (83-87), which have the same shape. The
+answer is sent when all its rows are complete."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.share.share_state import ShareKey
 
 Done = Callable[[KafkaError | None], object]
-# Carries one partition's part out; what it gives goes into the row. `done` may come later.
+# Handles one partition of a request, and returns the fields of its row. It may call `done` later.
 Part = Callable[["ShareKey", Struct, Done], "dict[str, object] | None"]
 NO_ID = bytes(16)
 

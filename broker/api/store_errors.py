@@ -1,7 +1,7 @@
-"""Which Kafka error answers a request whose metadata store, or log directory, failed.
+"""Maps failures of the metadata store or of a log directory to Kafka errors.
 
-RETRIED: the change may succeed, or may have succeeded, when the client tries again. Everything else
-that the store refuses is either the disk's fault (KAFKA_STORAGE_ERROR) or the request's
+RETRIED gives REQUEST_TIMED_OUT: the change may have succeeded, or may succeed when the client
+retries. Other failures are those of the disk (KAFKA_STORAGE_ERROR) or of the request
 (INVALID_REQUEST: a path or value beyond the store's limits).
 """
 
@@ -27,13 +27,13 @@ from barnabas.wire.api_keys import api_key
 log = logging.getLogger("barnabas.api")
 
 RETRIED = (StoreUnreachable, SessionLost, OutcomeUnknown)
-ANSWERED = (KafkaError, MetadataError, OSError)  # what `kafka_error_of` takes
+ANSWERED = (KafkaError, MetadataError, OSError)  # the exceptions that `kafka_error_of` accepts
 
 
 def kafka_error_of(failure: Exception, call: Call[object]) -> KafkaError:
-    """The error that the client gets for one of ANSWERED; a failure of the store is logged. Raises
-    `failure` itself when it means that the broker used the store wrongly (a node that is absent, a
-    version that changed)."""
+    """Returns the error that the client gets for one of ANSWERED; logs a failure of the store.
+    Raises `failure` itself when the broker has used the store wrongly (a node is absent, a version
+    has changed)."""
     if isinstance(failure, KafkaError):
         return failure
     cause = failure.error if isinstance(failure, MultiFailed) else failure

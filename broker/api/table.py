@@ -1,14 +1,14 @@
-"""Which API keys and versions are served. ApiVersions is made from this table.
+"""The table of the supported API keys and versions, which ApiVersions answers with.
 
-A handler's module declares `KEY`, `VERSIONS` (first and last), `CONTEXT` (contexts.py: what its
-handler may use) and `handle(request, call)`, which returns the response, or a Later when it is not
-there yet. What a handler raises as a KafkaError becomes `refuse(request, code, call)`, the response
-that says so for the whole request. Produce and Fetch have no `handle`: native handlers answer them
-on the network threads.
+A handler's module declares `KEY`, `VERSIONS` (first and last), `CONTEXT` (the record of contexts.py
+with the objects that its handler may use) and `handle(request, call)`, which returns the response,
+or a Later when it comes later. When a handler raises a KafkaError, `refuse(request, code, call)`
+returns the response with this error for the whole request. Produce and Fetch have no `handle`:
+native handlers answer them on the network threads.
 
-`lasting(answer)`, where a module has it, returns how many error codes an answer has if it may be
-sent again for the same question until the cluster's state changes or a log goes offline, and 0 if
-it may not (cext/network/response_cache.pyx).
+Some modules have `lasting(answer)`. It returns the number of error codes in an answer if the
+response cache may send it again for the same request, until the cluster's state changes or a log
+goes offline; otherwise 0 (cext/network/response_cache.pyx).
 
 The reactor finds native handlers in a table by key and version (cext/network/reactor.pyx); each
 handler declares its versions, which lie within those of this table (a test compares them).
@@ -88,8 +88,8 @@ MODULES: tuple[ModuleType, ...] = (
     k75_describe_topic_partitions,
 )
 
-# Served by modules that are imported with the first request of their key, since most brokers never
-# get one: file, versions and context, which are the module's own.
+# Modules that the first request of their key imports, since most brokers never get one: file,
+# versions and context; the last two repeat those of the module.
 LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     15: ("k15_describe_groups", (0, 6), GroupContext),
     16: ("k16_list_groups", (0, 5), GroupContext),
@@ -131,18 +131,19 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     92: ("k92_delete_share_group_offsets", (0, 0), ShareContext),
 }
 
-# Served and left out of ApiVersions, as by Kafka while nothing receives clients' metrics.
+# Supported keys that ApiVersions does not list, as in Kafka while nothing receives clients'
+# metrics.
 UNANNOUNCED = frozenset({71, 72})
 
 
 class Api(NamedTuple):
-    """One row: what is served of a key."""
+    """One row: an API key, its supported versions and its handler."""
 
     key: int
     name: str
     version_min: int
     version_max: int
-    # None: answered on the network threads
+    # None: native handlers answer on the network threads
     handle: Callable[[Struct, Call[Any]], Struct | Later] | None
     refuse: Callable[[Struct, int, Call[Any]], Struct] | None
     context: type
@@ -153,7 +154,7 @@ class Api(NamedTuple):
 
 
 def api_table() -> dict[int, Api]:
-    """The rows by key, ascending."""
+    """Returns the rows by key, in ascending order."""
     rows = {}
     for module in sorted(MODULES, key=lambda module: int(module.KEY)):
         low, high = module.VERSIONS
@@ -180,8 +181,8 @@ def _late(file: str, function: str) -> Callable[..., Any]:
 
 
 def advertised_versions(table: Mapping[int, Api]) -> tuple[tuple[int, int, int], ...]:
-    """(key, first, last) for ApiVersions, without UNANNOUNCED. Produce's first is lower than what
-    is served, as in Kafka 4.x."""
+    """Returns (key, first, last) for ApiVersions, without UNANNOUNCED. Produce's first version is
+    lower than the first supported one, as in Kafka 4.x."""
     lowest = {k00_produce.KEY: k00_produce.ADVERTISED_MIN}
     return tuple(
         (row.key, lowest.get(row.key, row.version_min), row.version_max)
