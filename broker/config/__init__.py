@@ -1,9 +1,9 @@
-"""Every setting once, and the configuration made of them.
+"""The table of all settings, and the configuration of a broker.
 
 Read settings.py (the table), values.py (one value), properties.py, environment.py and providers.py
-(where values come from), listeners.py and protection.py (what is refused), broker_config.py (all
-of it together), layers.py (which value counts), dynamic_config.py, topic_config.py,
-group_config.py and client_metrics.py.
+(the sources of values), listeners.py and protection.py (checks that refuse a start),
+broker_config.py (the static configuration), layers.py (which value is in force), dynamic_config.py,
+topic_config.py, group_config.py and client_metrics.py.
 """
 
 from barnabas.config.broker_config import BrokerConfig

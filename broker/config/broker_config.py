@@ -1,8 +1,9 @@
-"""The configuration a broker starts with: defaults < file < environment < --set.
+"""The static configuration of a broker: defaults < file < environment < --set.
 
-`BrokerConfig.load` reads all of it, refuses what is wrong with one plain line a problem, and keeps
-two lists for people: `warnings` (settings that do not do what their author expects) and `notices`
-(how a stock file was understood). It never changes afterwards; dynamic_config.py goes on top.
+`BrokerConfig.load` reads all sources, raises ConfigError with one line for each problem, and fills
+two lists for the log: `warnings` (settings that do not have the expected effect) and `notices` (how
+the broker reads a stock file of Kafka). It never changes afterwards; dynamic_config.py adds the
+dynamic settings.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from barnabas.config.settings import BROKER_SETTINGS, ConfigError, UnknownSettin
 from barnabas.config.spelling import nearest
 from barnabas.config.values import Value, parse_value
 
-# Keys that steer something other than the broker and stand in stock files.
+# Keys of stock files that configure something else than the broker.
 SILENT_PREFIXES = ("config.providers.", "plugin.")
-SUGGESTIONS_MAX = 20  # each compares a name with all settings
+SUGGESTIONS_MAX = 20  # each one compares a name with all settings
 QUORUM = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
-# Settings without effect of which the start says more elsewhere.
+# Settings without effect that other lines of the start explain.
 EXPLAINED_APART = frozenset(
     ("process.roles", "controller.listener.names", "min.insync.replicas", *QUORUM)
 )
 
-# Thread counts change by half or double at a time, as in Kafka: a slip of the finger costs little.
+# One change may at most halve or double a thread count, as in Kafka: a typing error costs little.
 THREAD_COUNTS = (
     "background.threads",
     "log.cleaner.threads",
@@ -52,7 +53,7 @@ def _bounds(family: str, *names: str) -> Iterator[tuple[str, str]]:
         yield from ((least, value), (value, most), (least, most))
 
 
-# What groups get that ask for nothing is within what a group may ask for.
+# The broker's values for groups lie within the bounds that apply to the groups' own values.
 GROUP_BOUNDS = (
     *_bounds("consumer", "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
     *_bounds("share", "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
@@ -62,13 +63,14 @@ GROUP_BOUNDS = (
 
 
 def number(value: Value) -> float:
-    """A value that the table says is a number."""
+    """Returns a value whose type in the table is a number."""
     assert isinstance(value, int | float)
     return value
 
 
 def cross_problems(get: Get) -> list[str]:
-    """Pairs of settings that contradict each other."""
+    """Returns one line for each pair of settings that contradict each other. `get` returns a typed
+    value by name."""
     wrong = []
     for low, high in (
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
@@ -125,16 +127,17 @@ def _address_problems(get: Get) -> list[str]:
     return []
 
 
-# Any of these calls for a look at what is said of ZooKeeper; zookeeper.connect alone, as Kafka's
-# stock files have it, does not.
+# If one of these is set, the settings of ZooKeeper are checked. zookeeper.connect is not among
+# them, because Kafka's stock files set it.
 ZOOKEEPER_NAMES = frozenset({"metadata.store", "zookeeper.auth", "zookeeper.set.acl"})
 
 
 class BrokerConfig(TypedAccess):
-    """Values by name, where each came from, and what people should know about them."""
+    """The static values by name, the origin of each, and the warnings and notices for the log."""
 
     def __init__(self, values: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:
-        """From plain names and texts; `load` is the usual way."""
+        """`values`: texts by name; `origins`: where each was set. Raises ConfigError. Other code
+        usually calls `load`."""
         self.values = dict(values)
         self.origins = dict(origins or {})
         self.warnings: list[str] = []
@@ -153,7 +156,8 @@ class BrokerConfig(TypedAccess):
         overrides: Iterable[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> BrokerConfig:
-        """Read the file, the environment (the process's own by default) and `name=value` texts."""
+        """Reads the file `path`, the environment (by default that of the process) and `overrides`
+        (`name=value` texts); later sources win. Raises ConfigError."""
         environ = os.environ if environ is None else environ
         values: dict[str, str] = {}
         origins: dict[str, str] = {}
@@ -182,9 +186,10 @@ class BrokerConfig(TypedAccess):
     # -- values --------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Value:
-        """The typed value in force, units converted: `log.retention.ms` follows the hours.
+        """Returns the typed value in force, with converted units: `log.retention.ms` may come from
+        the hours.
 
-        A name that is not in the table gives the text it was set to, or KeyError.
+        For a name that is not in the table it returns the text that was set, or raises KeyError.
         """
         typed = self.layers.typed
         if name not in typed:
@@ -195,25 +200,26 @@ class BrokerConfig(TypedAccess):
         return typed[name]
 
     def is_set(self, name: str) -> bool:
-        """Whether a setting was given under this very name."""
+        """Returns whether a setting was given under this name, not under a synonym."""
         return name in self.values
 
     def unknown(self) -> dict[str, str]:
-        """Settings the table does not have; plugins may."""
+        """Returns the given settings that are not in the table; plugins may have them."""
         return {name: text for name, text in self.values.items() if not _is_known(name)}
 
     def without_effect(self) -> list[str]:
-        """Settings that were given and that this build only accepts and reports."""
+        """Returns the given settings that have no effect in this build."""
         known = (BROKER_SETTINGS[n] for n in self.values if n in BROKER_SETTINGS)
         return sorted(s.name for s in known if not s.is_effective)
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """The given texts whose names begin so, the way a plugin reads its own settings."""
+        """Returns the given texts whose names begin with `prefix`; a plugin reads its settings this
+        way."""
         return {n: v for n, v in self.values.items() if n.startswith(prefix)}
 
     @property
     def node_id(self) -> int:
-        """node.id, which is broker.id too; -1 asks for a generated one."""
+        """node.id, which equals broker.id; -1: the broker generates an id."""
         return self.integer("node.id")
 
     @property
@@ -234,7 +240,7 @@ class BrokerConfig(TypedAccess):
 
     @property
     def listeners(self) -> list[Listener]:
-        """What to bind."""
+        """The listeners to bind."""
         return self._listeners.bound
 
     @property
@@ -297,7 +303,8 @@ class BrokerConfig(TypedAccess):
         return wrong
 
     def _quorum_problems(self) -> list[str]:
-        """Several KRaft nodes that share this file would each form a cluster of its own."""
+        """Returns an error when the settings name several KRaft nodes: each node would form a
+        cluster of its own."""
         if self.metadata_store != "embedded" or self["allow.cluster.of.one"]:
             return []
         return [
@@ -332,7 +339,7 @@ class BrokerConfig(TypedAccess):
                 )
 
     def _notice_without_effect(self) -> None:
-        """One line a reason; what other lines explain is left out."""
+        """Adds one notice for each reason; leaves out the settings that other lines explain."""
         names: dict[str, list[str]] = {}
         for name in self.without_effect():
             if name not in EXPLAINED_APART:
@@ -377,7 +384,7 @@ def _is_known(name: str) -> bool:
 
 
 def _check_typed(name: str) -> None:
-    """Refuse a name that no setting, no listener and no plugin can have."""
+    """Raises UnknownSetting for a name that no setting, listener or plugin can have."""
     if not _is_known(base_name(name)) and not name.startswith(SILENT_PREFIXES):
         meant = nearest(name, BROKER_SETTINGS)
         raise UnknownSetting(
@@ -389,7 +396,8 @@ def _check_typed(name: str) -> None:
 def _read_file(
     path: str, environ: Mapping[str, str], values: dict[str, str], origins: dict[str, str]
 ) -> list[str]:
-    """Fill in what the file says; the lines to warn of doubled keys come back."""
+    """Adds the settings of a file to `values` and `origins`; returns the warnings about keys that
+    it sets twice. Raises ConfigError."""
     providers = Providers(environ)
     lines: dict[str, int] = {}
     doubles = []

@@ -1,4 +1,4 @@
-"""The settings of a client metrics subscription (KIP-714): which clients send what, how often.
+"""The settings of a client metrics subscription (KIP-714): the clients, the metrics, the interval.
 
 | name          | type | default | allowed                                                |
 |---------------|------|---------|--------------------------------------------------------|
@@ -6,9 +6,8 @@
 | `match`       | LIST | ""      | `SELECTOR=REGEX,SELECTOR=REGEX,...`; "": every client  |
 | `metrics`     | LIST | ""      | prefixes of metric names; `*`: all; "": none           |
 
-They are no broker settings and have no defaults in the server's file. The lists are set as a whole:
-Kafka appends to none of them.
-"""
+They are not broker settings, and server.properties has no defaults for them. A client sets a list
+as a whole: like Kafka, the broker does not append to them."""
 
 from __future__ import annotations
 
@@ -38,7 +37,8 @@ SETTINGS = {
 
 
 def check_client_metrics(texts: Mapping[str, str]) -> None:
-    """Raises InvalidRequest or InvalidConfig in the same cases as Kafka."""
+    """Checks the settings of a subscription. Raises InvalidRequest or InvalidConfig in the same
+    cases as Kafka."""
     for name, text in texts.items():
         if name not in SETTINGS:
             raise InvalidRequest(f"Unknown client metrics configuration: {name[:60]}")
@@ -63,8 +63,8 @@ def _check_interval(text: str) -> None:
 
 
 def patterns_of(text: str) -> dict[str, re.Pattern[str]]:
-    """The pattern for each selector; of one that stands twice the last counts. Raises
-    InvalidConfig."""
+    """Returns the pattern of each selector in a value of `match`; the last one counts if a selector
+    occurs twice. Raises InvalidConfig."""
     found = {}
     for part in text.split(",") if text.strip() else ():
         selector, sign, pattern = (piece.strip() for piece in part.partition("="))
@@ -80,7 +80,8 @@ def patterns_of(text: str) -> dict[str, re.Pattern[str]]:
 def describe_client_metrics(
     texts: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """All three settings of a subscription, there or not."""
+    """Returns the settings of a subscription, also those with their default. `names` selects some
+    of them."""
     wanted = SETTINGS if names is None else set(names)
     found = []
     for name, (kind, default, meaning) in SETTINGS.items():

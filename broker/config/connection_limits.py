@@ -1,11 +1,11 @@
-"""Limits of connections that are no plain numbers: of one listener, and of single addresses.
+"""Limits of connections for one listener, and for single addresses.
 
     listener.name.internal.max.connections=100
     listener.name.internal.max.connection.creation.rate=5
     max.connections.per.ip.overrides=10.0.0.7:200,gateway.example:50
 
-A listener's name is in small letters there, as Kafka writes it. The limits of a listener come
-beside the broker's own; a listener without any has none.
+The name of the listener is in lower case there, as in Kafka. The limits of a listener apply in
+addition to those of the broker; without its own limits, a listener has only those of the broker.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from barnabas.config.settings import BROKER_SETTINGS, ConfigError, Setting
 from barnabas.config.values import list_of
 
 OVERRIDES = "max.connections.per.ip.overrides"
-OVERRIDE_COUNT_MAX = 1000  # each new connection is compared with all of them
+OVERRIDE_COUNT_MAX = 1000  # the reactor compares each new connection with all of them
 PREFIX = "listener.name."
 OF_A_LISTENER = ("max.connections", "max.connection.creation.rate")
 
 
 class ListenerLimit(NamedTuple):
-    """What `listener.name.internal.max.connections` says."""
+    """A parsed name such as `listener.name.internal.max.connections`."""
 
     listener: str
     setting: Setting
@@ -41,7 +41,8 @@ def name_of_limit(listener: str, name: str) -> str:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """Host (a name or an address) -> connections it may have."""
+    """Returns the largest number of connections by host (a name or an address). Raises
+    ConfigError."""
     found: dict[str, int] = {}
     for entry in list_of(text):
         host, colon, count = entry.rpartition(":")

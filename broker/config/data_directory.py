@@ -1,10 +1,10 @@
-"""Where data goes when neither log.dirs nor log.dir is set: a place that survives a reboot.
+"""The default log directory, if neither log.dirs nor log.dir is set: it survives a reboot.
 
 root                /var/lib/barnabas (Filesystem Hierarchy Standard)
 any other user      $XDG_DATA_HOME/barnabas, or ~/.local/share/barnabas (XDG Base Directory)
 
-Apache Kafka's default, /tmp/kafka-logs, is emptied by many systems when they start. A
-server.properties that names it keeps it.
+Many systems empty Apache Kafka's default, /tmp/kafka-logs, when they start. If server.properties
+names this directory, the broker uses it.
 """
 
 import os
@@ -15,10 +15,10 @@ FORMER = "/tmp/kafka-logs"
 
 
 def default_data_directory(environ: Mapping[str, str], user_id: int) -> str:
-    """The absolute path for a user, by the environment of the process."""
+    """Returns the absolute path for a user. `environ`: the environment of the process."""
     if user_id == 0:
         return OF_ROOT
     home = environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(home):  # the standard says that a relative one is to be ignored
+    if not os.path.isabs(home):  # the standard says that programs ignore a relative path
         home = os.path.expanduser("~/.local/share")
     return os.path.join(home, "barnabas")

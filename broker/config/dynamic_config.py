@@ -1,14 +1,12 @@
-"""Broker settings that change while it runs, above the ones it started with.
+"""The dynamic settings of brokers, which change while the broker runs and override the static ones.
 
-Two maps of texts, one for every broker and one for each broker id, are all the state. The metadata
-tree stores them: its owner passes them to `replace`, and stores the map that `alter` returns.
-Callables in `on_change` are called with the names whose value in force changed, after the change,
-on the thread that made it; one that raises stops neither the change nor the others, and its error
-goes to `on_error` (without it, the first is raised at the end). Callables in `checks` are given
-the layers as they would be and the names that were asked for, before anything is changed, and give
-back what is wrong. `alter` and `replace` are called
-from one thread at a time.
-"""
+The state is two maps of texts: one for every broker, and one for each broker id. The metadata tree
+stores them: the code that reads the tree passes them to `replace`, and stores the map that `alter`
+returns. The functions in `on_change` take the names whose value in force has changed; they run
+after the change, on the thread that made it. The exception of one stops neither the change nor the
+other functions; `on_error` receives it (without `on_error`, the first exception is raised at the
+end). The functions in `checks` take the layers after the change and the requested names, before
+anything changes, and return the problems. One thread at a time calls `alter` and `replace`."""
 
 from __future__ import annotations
 
@@ -35,9 +33,9 @@ from barnabas.config.providers import refers
 from barnabas.config.settings import BROKER_SETTINGS, PER_BROKER, ConfigError
 from barnabas.config.values import Value, parse_value
 
-UNKNOWN_COUNT_MAX = 1000  # names the table does not have, kept for one broker
+UNKNOWN_COUNT_MAX = 1000  # names that are not in the table, for each broker
 LISTENER_NAMES = frozenset({"listeners", "listener.security.protocol.map"})
-TEXT_BYTES_MAX = 32768  # of one value that came over the network
+TEXT_BYTES_MAX = 32768  # size of one value that a client sends
 
 Changed = Callable[[frozenset[str]], None]
 Check = Callable[[Layers, frozenset[str]], list[str]]
@@ -45,7 +43,7 @@ TopicCheck = Callable[[Mapping[str, str]], list[str]]
 
 
 class DynamicConfig(TypedAccess):
-    """The values in force on this node, and the means to change them."""
+    """The values in force on this node; `alter` and `replace` change them."""
 
     def __init__(
         self,
@@ -57,15 +55,16 @@ class DynamicConfig(TypedAccess):
         self.node_id = static.node_id if node_id is None else node_id
         self.on_change: list[Changed] = []
         self.checks: list[Check] = []
-        self.topic_checks: list[TopicCheck] = []  # of topics' settings, beside their table
+        self.topic_checks: list[TopicCheck] = []  # more checks of topics' settings
         self.on_error = on_error
         self._cluster: dict[str, str] = {}
         self._brokers: dict[int, dict[str, str]] = {}
         self.layers = Layers(static.values)
 
     def __getitem__(self, name: str) -> Value:
-        """The typed value in force on this node, units converted."""
-        layers = self.layers  # read once: another thread may exchange it
+        """Returns the typed value in force on this node, with converted units. Raises KeyError for
+        an unknown name that was not set."""
+        layers = self.layers  # read once: another thread may replace it
         if name not in layers.typed:
             setting = BROKER_SETTINGS.get(name)
             if setting is None:
@@ -81,11 +80,12 @@ class DynamicConfig(TypedAccess):
         return listeners_of(self.layers)
 
     def texts(self, broker_id: int | None) -> dict[str, str]:
-        """What was altered for one broker, or (None) for every broker."""
+        """Returns the dynamic texts of one broker, or of every broker (None)."""
         return dict(self._cluster if broker_id is None else self._brokers.get(broker_id, {}))
 
     def layers_of(self, broker_id: int | None) -> Layers:
-        """As a broker sees it. Of another broker only the dynamic part is known here."""
+        """Returns the layers of a broker, or those of every broker (None). This node knows only the
+        dynamic settings of another broker."""
         static = self.static.values if broker_id in (None, self.node_id) else {}
         broker = {} if broker_id is None else self._brokers.get(broker_id, {})
         return Layers(static, self._cluster, broker)
@@ -96,9 +96,10 @@ class DynamicConfig(TypedAccess):
         changes: Mapping[str, str | None],
         validate_only: bool = False,
     ) -> dict[str, str]:
-        """Set (a text) or delete (None) values of one broker or, with None, of every broker.
+        """Sets (a text) or deletes (None) values of one broker, or of every broker if `broker_id`
+        is None. It makes all changes or none. `validate_only` only checks.
 
-        All changes or none are made. Gives back the whole new map of that broker, to be stored.
+        Returns the complete new map of that broker, for the caller to store. Raises ConfigError.
         """
         texts = self.texts(broker_id)
         problems: list[str] = []
@@ -129,9 +130,10 @@ class DynamicConfig(TypedAccess):
         return texts
 
     def replace(self, broker_id: int | None, texts: Mapping[str, str]) -> list[str]:
-        """Take over a stored map as it is: at start, and when another node changed it.
+        """Replaces the map of one broker, or of every broker (None), with a stored one: at the
+        start, and when another node has changed it.
 
-        A stored value that this build does not accept is left out; the lines say which.
+        It leaves out a stored value that this build does not accept; returns one line for each.
         """
         kept, problems = {}, []
         for name, text in texts.items():
@@ -167,9 +169,10 @@ class DynamicConfig(TypedAccess):
     def describe(
         self, names: Iterable[str] | None = None, broker_id: int | None = None
     ) -> list[ConfigEntry]:
-        """DescribeConfigs of this broker (its own id), or (None) of the cluster's defaults.
+        """Returns the rows of DescribeConfigs for this broker (its id) or for the cluster's
+        defaults (None). `names` selects settings.
 
-        The cluster's defaults are only the settings that a client altered, as Kafka shows them.
+        As in Kafka, the cluster's defaults have only the settings that a client has altered.
         """
         wanted = None if names is None else set(names)
         layers = self.layers_of(broker_id)
@@ -189,7 +192,8 @@ class DynamicConfig(TypedAccess):
 
 
 def listeners_of(layers: Layers) -> Listeners:
-    """The listeners as these layers have them; raises ConfigError by the rules of the file."""
+    """Returns the listeners of these layers; the same rules apply as to the file. Raises
+    ConfigError."""
     given = {**layers.static, **layers.cluster, **layers.broker}
     return Listeners(lambda name: value_in_force(BROKER_SETTINGS[name], layers), given.__contains__)
 
@@ -209,7 +213,7 @@ def _source_of(name: str, layers: Layers) -> int:
 
 
 def dynamic_problems(name: str, text: str | None, cluster_wide: bool) -> list[str]:
-    """Why this setting cannot be changed so while the broker runs. A deletion needs no value."""
+    """Returns the reasons why a dynamic setting cannot get the value `text`; None deletes it."""
     setting = BROKER_SETTINGS.get(name)
     if setting and setting.is_read_only:
         return [f"{name}: cannot change while the broker runs. Set it in the file and restart."]

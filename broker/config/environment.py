@@ -1,8 +1,9 @@
 """Settings from the environment: KAFKA_LOG_DIRS and BARNABAS_LOG_DIRS are log.dirs.
 
-As container images have it: the prefix goes, `___` becomes `-`, `__` becomes `_`, `_` becomes `.`,
-letters become small. KAFKA_CFG_ (another image's prefix) is read as KAFKA_; BARNABAS_ wins over
-both. Variables that steer Java, scripts or Kubernetes' service links are no settings.
+The rules are those of Kafka's container images: the prefix is removed, `___` becomes `-`, `__`
+becomes `_`, `_` becomes `.`, letters become lower case. KAFKA_CFG_ (another image's prefix) is read
+as KAFKA_; BARNABAS_ overrides both. Variables for Java, for scripts, and service links of
+Kubernetes are not settings.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 
 from barnabas.config.settings import BROKER_SETTINGS
 
-# Least first: a later prefix overrides an earlier one.
+# A later prefix overrides an earlier one.
 PREFIXES = ("KAFKA_CFG_", "KAFKA_", "BARNABAS_")
 
 NOT_SETTINGS = frozenset(
@@ -30,7 +31,8 @@ SERVICE_LINKS = ("SERVICE_HOST", "SERVICE_PORT", "PORT_")
 
 
 def setting_name(rest: str) -> str:
-    """LOG_DIRS -> log.dirs; the table's own spelling where it has capitals."""
+    """Returns the setting of a variable without its prefix: LOG_DIRS -> log.dirs. A name with
+    capitals in the table gets them."""
     hyphen, underscore = "\0", "\1"
     name = rest.replace("___", hyphen).replace("__", underscore).replace("_", ".")
     name = name.replace(hyphen, "-").replace(underscore, "_").lower()
@@ -52,7 +54,7 @@ def is_setting(variable: str, value: str) -> bool:
 
 
 def settings_from(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """name -> (value, variable), the strongest prefix last and so winning."""
+    """Returns value and variable by the name of the setting; a later prefix of PREFIXES wins."""
     found: dict[str, tuple[str, str]] = {}
     for prefix in PREFIXES:
         for variable in sorted(environ):

@@ -1,7 +1,7 @@
-"""The settings of one group: its own overrides above the broker's values, within its bounds.
+"""The settings of one group: its overrides, otherwise the broker's values.
 
-The broker's `group.consumer.min.session.timeout.ms` and its like bound what a group may ask for.
-A bound holds when a value is given; one that was stored stays when the broker's bounds change.
+Settings of the broker such as `group.consumer.min.session.timeout.ms` bound the values of a group.
+The bound applies when a client sets a value; a stored value stays when the broker's bounds change.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from barnabas.config.settings import BROKER_SETTINGS, ConfigError
 from barnabas.config.topic_config import ResourceConfig, check_values
 
 FAMILIES = ("consumer", "share", "streams")
-# Where the bound has another name than its setting.
+# Settings whose bound has another name.
 BOUND_NAMES = {"streams.num.standby.replicas": "streams.standby.replicas"}
-# ISO 8601 as Java's Duration reads it: days, then a time; a part at least, none of them negative.
+# ISO 8601 as Java's Duration reads it: days, then a time; at least one part, and none negative.
 DURATION = (
     r"[Pp](?=.)(?:\+?\d{1,9}[Dd])?(?:[Tt](?=.)(?:\+?\d{1,9}[Hh])?(?:\+?\d{1,9}[Mm])?"
     r"(?:\+?\d{1,9}(?:[.,]\d{0,9})?[Ss])?)?"
@@ -30,7 +30,7 @@ class GroupConfig(ResourceConfig):
 
 
 def check_group(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConfig) -> GroupConfig:
-    """The group's settings, or ConfigError."""
+    """Checks the overrides of a group and returns its settings. Raises ConfigError."""
     check_values("group", overrides)
     config = GroupConfig(overrides, broker)
     problems = [line for name in overrides for line in _beyond_bounds(name, config, broker)]

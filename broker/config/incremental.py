@@ -9,14 +9,15 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def append(current: str | None, more: str) -> str:
-    """The list with the new elements at its end; one that is there already stays where it is."""
+    """Returns the list with the new elements at its end; elements that it contains already keep
+    their position."""
     found = list(list_of(current or ""))
     found += [part for part in dict.fromkeys(list_of(more)) if part not in found]
     return ",".join(found)
 
 
 def subtract(current: str | None, less: str) -> str:
-    """The list without these elements; one that is not there is no error."""
+    """Returns the list without these elements; an element that it does not contain is no error."""
     gone = set(list_of(less))
     return ",".join(part for part in list_of(current or "") if part not in gone)
 
@@ -24,7 +25,8 @@ def subtract(current: str | None, less: str) -> str:
 def apply_operation(
     name: str, setting: Setting | None, operation: int, current: str | None, value: str | None
 ) -> str | None:
-    """The new text, None for "no value of its own". `current` is the value in force."""
+    """Returns the new text of a setting; None: it has no value of its own then. `current`: the
+    value in force. Raises ConfigError."""
     if operation == DELETE:
         return None
     if value is None:

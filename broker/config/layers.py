@@ -1,8 +1,8 @@
-"""Which value counts: topic > this broker > every broker > file > default.
+"""The value in force of a setting: topic > this broker > every broker > file > default.
 
-`candidates` lists every value a setting could have, best first: that list is what DescribeConfigs
-calls synonyms, and its first entry is the value in force. A value that was set, under any synonym,
-goes before any default. The sources are the numbers of the protocol.
+`candidates` lists all values of a setting, the one with the highest priority first: DescribeConfigs
+calls this list synonyms, and its first entry is the value in force. A value that was set, under any
+synonym, has priority over all defaults. The sources are the numbers of the protocol.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TYPE_CODES = {
 
 
 class Candidate:
-    """A value as it was written, where it stands, and how to reach the asked unit."""
+    """A text of a value, its source, and the factor that converts it to the requested unit."""
 
     __slots__ = ("setting", "text", "source", "multiplier")
 
@@ -53,7 +53,8 @@ class Candidate:
 
 
 class TypedAccess:
-    """`config[name]` with the type the caller needs; a wrong kind is a bug of the caller."""
+    """Methods that return `config[name]` with the type that the caller needs; another type in the
+    table is a bug of the caller."""
 
     def __getitem__(self, name: str) -> Value:
         raise NotImplementedError
@@ -88,7 +89,7 @@ class TypedAccess:
 
 
 class ConfigEntry:
-    """One line of a DescribeConfigs answer. `synonyms` are (name, value, source)."""
+    """One row of a DescribeConfigs answer. `synonyms`: (name, value, source)."""
 
     __slots__ = (
         "name",
@@ -121,10 +122,10 @@ class ConfigEntry:
 
 
 class Layers:
-    """The broker's own values by source. Each mapping is name -> text.
+    """The values of one broker by source. Each mapping has texts by name.
 
-    `typed` caches what was worked out from exactly these layers, so that a thread which reads
-    while another changes a setting cannot leave an old value in the new layers' cache.
+    `typed` caches the values of exactly these layers: a thread that reads while another one changes
+    a setting cannot put an old value into the cache of the new layers.
     """
 
     __slots__ = ("broker", "cluster", "static", "typed")
@@ -139,7 +140,7 @@ class Layers:
         self.typed: dict[str, Value] = {}
 
     def given(self, setting: Setting, multiplier: int = 1) -> list[Candidate]:
-        """Returns the values that were set under this very name, best first."""
+        """Returns the values that were set under this name, highest priority first."""
         found = []
         for source, layer in (
             (DYNAMIC_BROKER, self.broker),
@@ -154,7 +155,8 @@ class Layers:
 def candidates(
     setting: Setting, layers: Layers, own: Mapping[str, str] | None = None
 ) -> list[Candidate]:
-    """Every value the setting could have, best first. `own` are a topic's or group's overrides."""
+    """Returns all values of a setting, highest priority first. `own`: the overrides of a topic or
+    group."""
     given: list[Candidate] = []
     defaults: list[Candidate] = []
     own_source = OWN_SOURCE.get(setting.scope, UNKNOWN_SOURCE)
@@ -186,7 +188,8 @@ def value_in_force(setting: Setting, layers: Layers, own: Mapping[str, str] | No
 def describe_setting(
     setting: Setting, layers: Layers, own: Mapping[str, str] | None = None
 ) -> ConfigEntry:
-    """A broker setting shows its own value; a topic's or group's shows the one in force."""
+    """Returns the row of DescribeConfigs: for a broker setting the value under its own name, for a
+    topic or group the value in force."""
     found = candidates(setting, layers, own)
     shown = [c for c in found if setting.scope != "broker" or c.setting is setting]
     best = shown[0] if shown else None
@@ -210,8 +213,8 @@ def describe_setting(
 
 
 def _synonyms_shown(setting: Setting, found: list[Candidate]) -> list[Candidate]:
-    """As Kafka shows them: what was given and, after it, one default. Where the broker was given
-    nothing, that default is shown only when it is of the name that is looked at first."""
+    """Returns the synonyms that Kafka shows: the values that were set, then one default. If nothing
+    was set for the broker, the default is shown only when it belongs to the first name."""
     given = [c for c in found if c.source != DEFAULT]
     default = next((c for c in found if c.source == DEFAULT), None)
     if default is None or setting.scope == "group":
@@ -224,12 +227,13 @@ def _synonyms_shown(setting: Setting, found: list[Candidate]) -> list[Candidate]
 
 
 def is_listed(setting: Setting, entry: ConfigEntry) -> bool:
-    """Whether an answer that names no settings has this one."""
+    """Returns whether DescribeConfigs without names lists this setting."""
     return entry.source != DEFAULT or not setting.is_unlisted
 
 
 def describe_unknown(name: str, source: int) -> ConfigEntry:
-    """A key the table does not have: it may be a plugin's secret, so its value stays hidden."""
+    """Returns the row of a setting that is not in the table. It has no value, because it may be the
+    secret of a plugin."""
     return ConfigEntry(
         name=name,
         value=None,

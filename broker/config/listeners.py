@@ -1,10 +1,9 @@
-"""Where the broker listens: `listeners`, `advertised.listeners` and their protocol map.
+"""The listeners of a broker: `listeners`, `advertised.listeners` and their protocol map.
 
-Rules beside Kafka's own: an empty host is 127.0.0.1; an address other hosts can reach needs
-`allow.unauthenticated.remote=true` because clients do not authenticate; the controller
-listeners of a KRaft file are not bound, because the one node keeps its metadata itself.
-Port 0 asks the system for a free port, and an advertised port 0 means the port that was bound.
-"""
+Differences from Kafka: an empty host is 127.0.0.1; an address that other hosts can reach needs
+`allow.unauthenticated.remote=true`, because clients do not authenticate; the broker does not bind
+the controller listeners of a KRaft file, because the node keeps its metadata itself. With port 0
+the operating system selects a free port; an advertised port 0 means the bound port."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ LISTENER_COUNT_MAX = 64
 
 
 class Listener:
-    """One address with the name and the protocol it is known by."""
+    """One address with its listener name and its security protocol."""
 
     __slots__ = ("name", "host", "port", "protocol")
 
@@ -45,7 +44,7 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Only what is sure without asking a name server."""
+    """Returns whether `host` is a loopback address; it asks no name server."""
     if host in ("localhost", "::1"):
         return True
     parts = host.split(".")
@@ -55,7 +54,8 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_listeners(text: str, key: str) -> list[Listener]:
-    """NAME://host:port between commas; the protocol is filled in later."""
+    """Returns the listeners of a text NAME://host:port,NAME://host:port; the caller sets the
+    protocols. Raises ConfigError."""
     entries = list_of(text)
     if len(entries) > LISTENER_COUNT_MAX:
         raise ConfigError(f"{key}: more than {LISTENER_COUNT_MAX} listeners.")
@@ -96,7 +96,8 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 class Listeners:
-    """What the listener settings of one configuration amount to."""
+    """The listeners of one configuration: `bound`, `unbound` (those of the controller),
+    `advertised` and the name of the listener between brokers. Raises ConfigError."""
 
     def __init__(self, get: Callable[[str], Value], is_set: Callable[[str], bool]) -> None:
         self._get, self._is_set = get, is_set
@@ -115,7 +116,8 @@ class Listeners:
         return ",".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
 
     def _old_form(self, host_key: str, port_key: str, key: str) -> str | None:
-        """host.name and port, where the newer setting is absent."""
+        """Returns the listener of host.name and port, or of the advertised pair; None when the
+        newer setting `key` is set or neither of the pair is."""
         if self._is_set(key) or not (self._is_set(host_key) or self._is_set(port_key)):
             return None
         host, port = self._text(host_key), self._text(port_key) or self._text("port")
@@ -148,7 +150,8 @@ class Listeners:
         return bound
 
     def _check_ports(self, listeners: list[Listener]) -> None:
-        """One port once, unless one IPv4 and one IPv6 address share it."""
+        """Raises ConfigError when two listeners have the same port; one IPv4 and one IPv6 address
+        may share it."""
         seen: dict[int, list[Listener]] = {}
         for listener in listeners:
             seen.setdefault(listener.port, []).append(listener)

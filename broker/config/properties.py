@@ -1,10 +1,9 @@
-"""The grammar of server.properties: java.util.Properties, written from its rules.
+"""The grammar of server.properties: that of java.util.Properties.
 
-A line is `key=value`, `key:value` or `key value`; `#` or `!` first makes a comment; a backslash at
-the end of a line joins the next one without its leading white space; `\\t \\n \\r \\f \\uXXXX` are
-escapes, and a backslash before anything else is that character. The last of two equal keys wins.
-Bytes are read as UTF-8, and as ISO-8859-1 when they are not UTF-8.
-"""
+A line is `key=value`, `key:value` or `key value`; a line that begins with `#` or `!` is a comment;
+a backslash at the end of a line joins the next one without its leading white space; `\\t \\n \\r
+\\f \\uXXXX` are escapes, and a backslash before any other character stands for that character. The
+last of two equal keys wins. Bytes are read as UTF-8, or as ISO-8859-1 when they are not UTF-8."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property:
-    """A key, its value and the line it begins on."""
+    """A key, its value and the number of its first line."""
 
     __slots__ = ("key", "value", "line")
 
@@ -25,7 +24,8 @@ class Property:
 
 
 def parse_properties(data: bytes | str, name: str = "properties") -> list[Property]:
-    """Every property in order, duplicates included; ConfigError names the line."""
+    """Returns all properties in order, with duplicates. Raises ConfigError, which names the line.
+    `name`: the file's name for the error."""
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"{name}: larger than {FILE_BYTES_MAX} bytes; this is no settings file.")
     if isinstance(data, bytes):
@@ -45,7 +45,7 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     for number, line in enumerate(lines, 1):
         stripped = line.lstrip(_WHITE)
-        if not any(parts):  # joined lines that are empty so far count as none, as in Java
+        if not any(parts):  # as in Java, empty joined lines do not count
             parts = []
             if not stripped or stripped[0] in "#!":
                 continue

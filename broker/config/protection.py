@@ -1,7 +1,7 @@
-"""Settings that ask for a protection this build does not give: the broker refuses to start.
+"""Settings that request a protection that this build does not have: the broker refuses to start.
 
-Starting without it would look secure and be open. A value equal to Kafka's default asks for
-nothing. When a protection is built, its line goes from this file.
+A broker that started without it would look secure and be open. A value equal to Kafka's default
+requests nothing. When a protection is implemented, its line is removed from this file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from barnabas.config.settings import BROKER_SETTINGS
 
-# What is asked for, and the names (a dot at the end: every name that begins so) that ask for it.
+# By protection: the names of the settings that request it, or prefixes of names (with a dot at the
+# end).
 WANTED = {
     "SASL logins": ("sasl.",),
     "TLS": (
@@ -35,11 +36,12 @@ WANTED = {
 
 
 def base_name(name: str) -> str:
-    """listener.name.internal.ssl.keystore.location -> ssl.keystore.location."""
+    """Returns the name without its listener: listener.name.internal.ssl.keystore.location ->
+    ssl.keystore.location."""
     if name.startswith("listener.name."):
         _, _, rest = name.removeprefix("listener.name.").partition(".")
         for prefix in ("sasl.", "ssl."):
-            # listener.name.x.plain.sasl.jaas.config has the mechanism in between
+            # in listener.name.x.plain.sasl.jaas.config the mechanism follows the listener
             at = ("." + rest).find("." + prefix)
             if at >= 0:
                 return rest[at:]
@@ -48,7 +50,7 @@ def base_name(name: str) -> str:
 
 
 def protection_asked(name: str, value: str | None) -> str | None:
-    """What the setting asks for and does not get, or None."""
+    """Returns the missing protection that a setting requests; None if it requests none."""
     base = base_name(name)
     for protection, names in WANTED.items():
         if any(base.startswith(n) if n.endswith(".") else base == n for n in names):

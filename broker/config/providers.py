@@ -1,8 +1,8 @@
-"""Values that stand elsewhere: `${env:NAME}` and `${file:PATH:KEY}` in the server's own file.
+"""References to values outside the settings file: `${env:NAME}` and `${file:PATH:KEY}`.
 
-Only the file the server was started with may use them. A value that arrives over the network is
-never resolved: a client could read the server's files and variables that way.
-A file that holds a password, or that a password is taken from, must be readable by its owner only.
+Only the file with which the broker was started may use them. The broker never resolves them in a
+value that a client sends: a client could read the server's files and variables that way. Only its
+owner may be able to read a file that contains a password, directly or through a reference.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 from barnabas.config.properties import FILE_BYTES_MAX, parse_properties
 from barnabas.config.settings import ConfigError
 
-REFERENCE_COUNT_MAX = 64  # in one value: more is a mistake or an attack
+REFERENCE_COUNT_MAX = 64  # references in one value; more are a mistake or an attack
 
 
 def refers(value: str) -> bool:
-    """Whether the value asks a provider: ${name:...}."""
+    """Returns whether the value contains a reference ${name:...}."""
     begin = value.find("${")
     return begin >= 0 and ":" in value[begin:] and "}" in value[begin:]
 
 
 def check_private(path: str, why: str) -> None:
-    """A file with a secret in it may be read by its owner alone."""
+    """Raises ConfigError when other users may read the file `path`, which contains a secret. `why`:
+    the name of the secret setting."""
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & 0o077:
         raise ConfigError(
@@ -34,8 +35,8 @@ def check_private(path: str, why: str) -> None:
 
 
 def read_limited(path: str) -> bytes:
-    """The bytes of a settings file; a device or a huge file does not fill the memory. Raises
-    ConfigError where it cannot be read or holds a zero byte, which no text has."""
+    """Returns the bytes of a settings file, at most FILE_BYTES_MAX + 1. Raises ConfigError when it
+    cannot be read or contains a zero byte, which no text file has."""
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -58,7 +59,8 @@ class Providers:
         self.paths_read: set[str] = set()
 
     def resolve(self, key: str, value: str) -> tuple[str, set[str]]:
-        """The value with its references replaced once, and the files they came from."""
+        """Returns the value of setting `key` with its references replaced once, and the files that
+        were read. Raises ConfigError."""
         out: list[str] = []
         self.paths_read = set()
         for _ in range(REFERENCE_COUNT_MAX + 1):

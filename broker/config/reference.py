@@ -1,4 +1,4 @@
-"""docs/settings.md from the table: `python -m barnabas.config.reference > docs/settings.md`."""
+"""Generates docs/settings.md: `python -m barnabas.config.reference > docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ TITLES = {"broker": "Broker settings", "topic": "Topic settings", "group": "Grou
 HEAD_WITHOUT_EFFECT = "| name | default | meaning | why without effect |\n|---|---|---|---|\n"
 INTRODUCTION = """# Settings
 
-Made from `broker/config/settings.tsv` by `python -m barnabas.config.reference`; change the table,
-not this page. Names and types are Kafka's, defaults those of Kafka 4.4 except where the meaning
-says otherwise.
+`python -m barnabas.config.reference` generates this page from `broker/config/settings.tsv`; change
+the table, not this page. Names and types are those of Kafka. Defaults are those of Kafka 4.4 unless
+the meaning says otherwise.
 
-- A file has one `name=value` a line. Later sources win: defaults, file, environment
-  (`KAFKA_LOG_DIRS` or `BARNABAS_LOG_DIRS` for `log.dirs`), `--set name=value`. A setting that was
-  altered while a broker ran (`barnabas configs alter`, `kafka-configs`) beats all of these, also
-  after a restart, until it is deleted; the start logs each that such an alteration beats.
-- The first tables list the settings that this build obeys, the last ones those that it accepts
-  without effect, each with the reason.
-- Tier **A** behaves as in Kafka, **B** is accepted and reported with little effect.
+- A file has one `name=value` on each line. Later sources win: defaults, file, environment
+  (`KAFKA_LOG_DIRS` or `BARNABAS_LOG_DIRS` for `log.dirs`), `--set name=value`. A dynamic setting
+  (`barnabas configs alter`, `kafka-configs`) overrides all of these, also after a restart, until it
+  is deleted; the start logs each setting that a dynamic one overrides.
+- The first tables list the settings that have an effect in this build. The last ones list the
+  settings that it accepts without effect, each with the reason.
+- Tier **A** settings behave as in Kafka; **B** settings are accepted and reported, with little
+  effect.
 - **Change**: `live` settings can be altered while the broker runs, for one broker or for all;
-  `per broker` ones for one broker only; the others need a restart.
+  `per broker` settings for one broker only; the others need a restart.
 """
 
 
 def page() -> str:
     parts = [INTRODUCTION]
-    table = read_table()  # of the file: in the table in force a default depends on the user
+    table = read_table()  # the file again: in the loaded table a default depends on the user
     for scope, title in TITLES.items():
         parts.append(f"\n## {title}\n\n{_head(scope)}\n")
         parts += [_row(setting) for setting in table[scope].values() if setting.is_effective]

@@ -1,20 +1,21 @@
-"""Every setting once: what settings.tsv says about it, as `Setting` objects.
+"""All settings: the rows of settings.tsv as `Setting` objects.
 
 settings.tsv is the table; this file only reads it. To add a setting, add a line there (sorted by
 scope and name) and run `python -m barnabas.config.reference > docs/settings.md`. Its columns:
 
   scope       broker, topic or group
   name, type  Kafka's name and type; names that Kafka does not have are ours
-  default     `null` is no value, `""` an empty one
+  default     `null` means no value, `""` an empty one
   importance  HIGH, MEDIUM, LOW
   tier        A: behaves as in Kafka (once effective.txt names it); B: accepted and reported;
               blank: accepted, has no effect
-  unit        of a number
-  valid       alternatives between `|`: `>=n`, `n..m`, or a word; `~` in front: any case
+  unit        unit of a number
+  valid       alternatives between `|`: `>=n`, `n..m`, or a word; `~` first: upper or lower case
   mode        read-only, per-broker or cluster-wide for broker settings
-  synonyms    names that give the value when this one is not set, best first; `name*1000` converts
-              the unit, `@name` is a name of the same resource instead of the broker's
-  meaning     one line for people
+  synonyms    names that give the value when this one is not set, highest priority first;
+              `name*1000` converts the unit, `@name` is a name of the same resource instead of the
+              broker's
+  meaning     one line for users
 
 The next file to read is values.py.
 """
@@ -39,7 +40,7 @@ TITLE = "scope name type default importance tier unit valid mode synonyms meanin
 
 
 class ConfigError(ValueError):
-    """What is wrong with a configuration, one plain line a problem."""
+    """The errors of a configuration, one line for each: setting, value, reason and remedy."""
 
     def __init__(self, problems: str | list[str]) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)
@@ -47,11 +48,11 @@ class ConfigError(ValueError):
 
 
 class UnknownSetting(ConfigError):
-    """A name typed by hand that is no setting: a usage error of the command."""
+    """A name on the command line that is no setting: a usage error of the command."""
 
 
 class Synonym:
-    """Another name that may give a value, and by what to multiply it."""
+    """Another name that may give a value, and the factor that converts its unit."""
 
     __slots__ = ("name", "multiplier", "same_resource")
 
@@ -97,17 +98,19 @@ class Setting:
 
     @property
     def is_effective(self) -> bool:
-        """Whether this build does what the setting says: effective.txt names it."""
+        """Whether the setting has its effect in this build: effective.txt names it."""
         return (self.scope, self.name) in EFFECTIVE
 
     @property
     def is_unlisted(self) -> bool:
-        """Whether it is described only when somebody gave it a value or asks for it by name."""
+        """Whether DescribeConfigs shows the setting only when it has a value or the request names
+        it."""
         return (self.scope, self.name) in UNLISTED
 
     @property
     def why_without_effect(self) -> str:
-        """Why it has no effect here, without a full stop; "" when it has one."""
+        """The reason why it has no effect in this build, without a full stop; "" when it has
+        one."""
         if self.is_effective:
             return ""
         return next((why for pattern, why in read_reasons() if fits(self.name, pattern)), "")
@@ -117,7 +120,8 @@ class Setting:
 
 
 def read_table(path: str = TABLE_PATH) -> dict[str, dict[str, Setting]]:
-    """scope -> name -> Setting, in the order of the file."""
+    """Returns the settings by scope and name, in the order of the file. Raises ValueError for a
+    malformed table."""
     found: dict[str, dict[str, Setting]] = {"broker": {}, "topic": {}, "group": {}}
     with open(path, encoding="utf-8") as file:
         lines = file.read().splitlines()
@@ -133,7 +137,7 @@ def read_table(path: str = TABLE_PATH) -> dict[str, dict[str, Setting]]:
 
 
 def read_effective(path: str = EFFECTIVE_PATH) -> dict[tuple[str, str], str]:
-    """(scope, name) -> the test that shows the setting's effect, as path::function."""
+    """Returns by (scope, name) the test that shows the setting's effect, as path::function."""
     found = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -144,20 +148,20 @@ def read_effective(path: str = EFFECTIVE_PATH) -> dict[tuple[str, str], str]:
 
 
 def read_unlisted(path: str = UNLISTED_PATH) -> frozenset[tuple[str, str]]:
-    """(scope, name) of what Kafka 4.3 does not list."""
+    """Returns (scope, name) of the settings that Kafka 4.3 does not list."""
     with open(path, encoding="utf-8") as file:
         rows = [line.split() for line in file if line.strip() and not line.startswith("#")]
     return frozenset((scope, name) for scope, name in rows)
 
 
 def fits(name: str, pattern: str) -> bool:
-    """A pattern is a name, or the beginning of names and an asterisk."""
+    """Returns whether a name matches `pattern`: a name, or a prefix and an asterisk."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 @cache
 def read_reasons(path: str = REASONS_PATH) -> list[tuple[str, str]]:
-    """(pattern of names, why these settings can have no effect here), as in the file."""
+    """Returns (pattern of names, reason why these settings have no effect), as in the file."""
     with open(path, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file if not line.startswith("#")]
     rows = [line.partition("\t") for line in lines]
@@ -178,5 +182,5 @@ def settings_of(scope: str) -> dict[str, Setting]:
 
 
 def unsupported() -> list[Setting]:
-    """Settings that this build accepts and that change nothing yet."""
+    """Returns the settings that this build accepts and that have no effect yet."""
     return [s for scope in _TABLE.values() for s in scope.values() if not s.is_effective]

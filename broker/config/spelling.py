@@ -1,4 +1,4 @@
-"""What a misspelt name was probably meant to be."""
+"""Suggests the correct name for a misspelt one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean NAME?`, or nothing."""
-    import difflib  # only when something is wrong
+    """Returns ` Did you mean NAME?` with the most similar of the known names; "" if none is."""
+    import difflib  # imported only for an error
 
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean {found[0]}?" if found else ""

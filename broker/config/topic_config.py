@@ -1,8 +1,9 @@
-"""The settings of one topic: its own overrides above the broker's values.
+"""The settings of one topic: its overrides, otherwise the broker's values.
 
-`TopicConfig` reads the broker's layers at each first use of a name and keeps the typed value;
-`refresh` forgets them after a dynamic change of the broker's settings. segment.bytes may be as
-small as 14 bytes, an empty record's old size; Kafka 4.x asks for 1 MiB, which no test wants.
+`TopicConfig` reads the broker's layers when a name is used first, and caches the typed value;
+`refresh` clears the cache after a dynamic change of the broker's settings. segment.bytes may be as
+small as 14 bytes, the size of an empty old record; Kafka 4.x requires 1 MiB, which is too large for
+tests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from barnabas.config.values import Value, parse_value
 
 
 class ResourceConfig(TypedAccess):
-    """Overrides of one resource of a scope, and what follows from them on this broker."""
+    """The overrides of one topic or group, and the values in force on this broker."""
 
     scope = ""
 
@@ -35,14 +36,14 @@ class ResourceConfig(TypedAccess):
         self._typed: dict[str, Value] = {}
 
     def __getitem__(self, name: str) -> Value:
-        typed = self._typed  # read once: `refresh` on another thread exchanges it
+        typed = self._typed  # read once: `refresh` on another thread replaces it
         if name not in typed:
             setting = self._settings[name]
             typed[name] = value_in_force(setting, self._broker.layers, self.overrides)
         return typed[name]
 
     def refresh(self) -> None:
-        """The broker's values may have changed."""
+        """Clears the cached values. Call this when the broker's values may have changed."""
         self._typed = {}
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
@@ -61,7 +62,8 @@ class TopicConfig(ResourceConfig):
 
 
 def check_topic(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConfig) -> TopicConfig:
-    """The topic's settings, or ConfigError: for CreateTopics and both kinds of AlterConfigs."""
+    """Checks the overrides of a topic (CreateTopics, both kinds of AlterConfigs), and returns its
+    settings. Raises ConfigError."""
     check_values("topic", overrides)
     config = TopicConfig(overrides, broker)
     least = config.integer("min.compaction.lag.ms")
@@ -80,7 +82,7 @@ def check_topic(overrides: Mapping[str, str], broker: DynamicConfig | BrokerConf
 
 
 def check_values(scope: str, overrides: Mapping[str, str]) -> None:
-    """Raises ConfigError for a name the scope does not have or a value it does not take."""
+    """Raises ConfigError for a name that the scope does not have or an invalid value."""
     problems: list[str] = []
     for name, text in overrides.items():
         setting = settings_of(scope).get(name)

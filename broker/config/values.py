@@ -1,7 +1,7 @@
-"""The value of one setting: text to typed value, and whether the value is allowed.
+"""Parses the text of a setting to a typed value, and checks whether the value is allowed.
 
-Parsing follows Kafka's ConfigDef: white space around a value is dropped, booleans may have any
-case, lists are split at commas, null stays None. The next file to read is properties.py.
+Parsing follows Kafka's ConfigDef: white space around a value is removed, booleans may be in upper
+or lower case, lists are split at commas, null stays None. The next file to read is properties.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _is_whole(text: str) -> bool:
 
 
 def parse_value(setting: Setting, text: str | None) -> Value:
-    """The typed value, or ConfigError; the range is checked too."""
+    """Returns the typed value of `text`. Raises ConfigError for a wrong type or range."""
     if text is None:
         return None
     value, wrong = _typed(setting, text)
@@ -91,7 +91,7 @@ def _allows_one(valid: str, value: bool | int | float | str) -> bool:
 
 
 def allowed_text(setting: Setting) -> str:
-    """The valid column for people; the type where it is blank."""
+    """Describes the allowed values in words: the column `valid`, or the type if it is blank."""
     if not setting.valid:
         plain = {"BOOLEAN": "true or false", "LIST": "names between commas", "DOUBLE": "a number"}
         if setting.type in INTEGER_BITS:
@@ -109,7 +109,7 @@ def allowed_text(setting: Setting) -> str:
 
 
 def text_of(value: Value) -> str | None:
-    """The way DescribeConfigs shows a typed value."""
+    """Returns a typed value as the text that DescribeConfigs shows."""
     if value is None:
         return None
     if isinstance(value, bool):

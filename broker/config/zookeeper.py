@@ -1,13 +1,14 @@
-"""How a node reaches ZooKeeper: its settings, checked and typed.
+"""The settings of the connection to ZooKeeper: checks them and returns typed values.
 
-    zookeeper.connect                 host:port,host:port/chroot; the chroot behind the last host
-    zookeeper.session.timeout.ms      how long ephemerals outlive a node that is gone
-    zookeeper.connection.timeout.ms   how long a start waits; the session timeout when not set
-    zookeeper.max.in.flight.requests  requests under way at once
+    zookeeper.connect                 host:port,host:port/chroot; the chroot follows the last host
+    zookeeper.session.timeout.ms      ZooKeeper deletes the ephemeral nodes of a node that is silent
+                                      for this time
+    zookeeper.connection.timeout.ms   longest wait of a start; by default the session timeout
+    zookeeper.max.in.flight.requests  largest number of requests in progress
     zookeeper.auth                    digest:USER:PASSWORD, this node's identity in ZooKeeper
-    zookeeper.set.acl                 nodes are for this user alone to change; needs zookeeper.auth
+    zookeeper.set.acl                 only this user can change the nodes; needs zookeeper.auth
 
-Read when metadata.store=zookeeper only, so that no other start pays for it.
+This module is imported only when metadata.store=zookeeper, so that other starts are not slower.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class ZooKeeperSettings:
 
 
 def zookeeper_settings(get: Callable[[str], object]) -> ZooKeeperSettings:
-    """From the typed values of a configuration. Raises ValueError: one plain line."""
+    """Returns the settings from the typed values of a configuration. Raises ValueError with one
+    line: setting, reason and remedy."""
     hosts, chroot = _connect(str(get("zookeeper.connect") or ""))
     session_ms = _number(get("zookeeper.session.timeout.ms"))
     connection_ms = get("zookeeper.connection.timeout.ms")
@@ -58,7 +60,7 @@ def zookeeper_settings(get: Callable[[str], object]) -> ZooKeeperSettings:
 
 
 def zookeeper_problems(store: str, get: Callable[[str], object]) -> list[str]:
-    """What is wrong with the settings as a whole, for a store `embedded` or `zookeeper`."""
+    """Returns the errors of the ZooKeeper settings. `store`: `embedded` or `zookeeper`."""
     if store == "zookeeper":
         try:
             zookeeper_settings(get)
@@ -108,7 +110,7 @@ def _connect(text: str) -> tuple[str, str]:
 
 
 def _auth(text: str) -> tuple[str, str]:
-    """The text is a secret: no error shows it."""
+    """Returns user and password. The text is a secret: no error shows it. Raises ValueError."""
     scheme, _, rest = text.partition(":")
     user, colon, password = rest.partition(":")
     if scheme != "digest" or not user or not colon or not password:
