@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
 from barnabas.cext.coordinator.offset_commit import OffsetCommitHandler
+from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
@@ -37,6 +38,7 @@ from barnabas.coordinator.transactions.verification import Verifier
 from barnabas.coordinator.txn_markers import TransactionMarkers
 from barnabas.errors import TopicAlreadyExists
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
+from barnabas.server.job_threads import JobThreads
 from barnabas.server.replica_manager import ReplicaManager
 from barnabas.wire.compression import NONE
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -56,6 +58,7 @@ class CoordinatorHandlers(NamedTuple):
     transactions: TransactionHandler
     commits: OffsetCommitHandler | None  # None where commits are compressed: Python takes them all
     verify: VerifyQueue
+    settled: SettledIds
 
     @property
     def all(self) -> list[Any]:
@@ -68,7 +71,15 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
     commits, ended = None, None
     if config.integer("offsets.topic.compression.codec") == NONE:
         ended = EndedTransactions()
-    transactions = TransactionHandler(table, TRANSACTION_STATE, CONSUMER_OFFSETS, ended)
+    settled = SettledIds()
+    transactions = TransactionHandler(
+        table,
+        TRANSACTION_STATE,
+        CONSUMER_OFFSETS,
+        ended,
+        settled,
+        timeout_ms=config.integer("offsets.commit.timeout.ms"),
+    )
     if ended is not None:
         commits = OffsetCommitHandler(
             table,
@@ -78,7 +89,7 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
             timeout_ms=config.integer("offsets.commit.timeout.ms"),
             transactions=transactions,
         )
-    return CoordinatorHandlers(transactions, commits, VerifyQueue())
+    return CoordinatorHandlers(transactions, commits, VerifyQueue(), settled)
 
 
 class Dependencies(NamedTuple):
@@ -137,6 +148,10 @@ class Coordinators:
         )
         self._verifier = Verifier(native.verify, self.transactions).threads
         self._verifier.start()
+        self._settled = JobThreads(
+            "settled-transactions", native.settled, self.transactions.step_is_over
+        )
+        self._settled.start()
         self.share_log = self._journal(SHARE_GROUP_STATE)
         self.share = ShareDoor(self._made_share)
         self.share_log.attach(self.share.of_states)
@@ -165,6 +180,7 @@ class Coordinators:
     def stop(self) -> None:
         self.share.stop()
         self._verifier.stop()
+        self._settled.stop()
         self.markers.stop()
         for journal in self._journals:
             journal.stop()

@@ -36,6 +36,9 @@ cdef struct Txn:                    # a transactional id; the record's key follo
     int64_t hashed                  # of the id
     int64_t step                    # the number of its newest change; no number comes twice
     int64_t token                   # of the step that Python writes now; 0: none
+    Txn* after                      # the step that native code appended, owned; NULL: none
+    int64_t required                # the high watermark from which `after` counts
+    bint watched                    # Python waits for `after` to count
     int32_t partition               # of __transaction_state
     int32_t leader_epoch            # in which the partition was loaded, or LOADING
     int64_t producer_id
@@ -56,6 +59,8 @@ cdef struct Txn:                    # a transactional id; the record's key follo
 
 # NULL: no memory.
 cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil
+# A copy that takes over the rows. NULL: no memory, and the rows are unchanged.
+cdef Txn* txn_after(const Txn* txn, TxnRows* rows) noexcept nogil
 cdef void txn_free(Txn* txn) noexcept nogil
 cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil
 

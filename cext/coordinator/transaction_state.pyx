@@ -5,7 +5,7 @@ Next on the data path: cext/coordinator/transactions.pyx, whose locks these are 
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_i8,
@@ -29,8 +29,19 @@ cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil:
     return txn
 
 
+cdef Txn* txn_after(const Txn* txn, TxnRows* rows) noexcept nogil:
+    cdef Txn* after = txn_new(txn_key(txn), txn.key_bytes)
+    if after != NULL:
+        after[0] = txn[0]
+        after.after = NULL
+        after.rows = rows[0]
+        memset(rows, 0, sizeof(TxnRows))
+    return after
+
+
 cdef void txn_free(Txn* txn) noexcept nogil:
     if txn != NULL:
+        txn_free(txn.after)
         rows_free(&txn.rows)
         free(txn)
 

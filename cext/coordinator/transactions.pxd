@@ -8,8 +8,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from barnabas.cext.codec.buffer cimport Buffer
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
+from barnabas.cext.coordinator.settled_ids cimport SettledIds
 from barnabas.cext.coordinator.transaction_state cimport Txn, TxnRows
 from barnabas.cext.memory.int64_map cimport Int64Map
+from barnabas.cext.memory.job_queue cimport Jobs
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.secret_hash cimport Secret
 from barnabas.cext.network.handler cimport NativeHandler
@@ -30,6 +32,8 @@ cdef struct Shard:
 cdef struct TransactionCore:
     Table* table
     Ended* ended
+    Jobs* settled                   # NULL: Python takes every step with log.durability=fsync
+    int64_t timeout_ns              # of a wait for a flush
     Shard shards[SHARDS]
     int64_t id_count                # atomic
     int64_t step                    # atomic: the number of the newest step
@@ -54,5 +58,6 @@ cdef class TransactionHandler(NativeHandler):
     cdef TransactionCore* core
     cdef bytes topic, offsets_topic
     cdef EndedTransactions ended
+    cdef SettledIds settled
     cdef Txn* made(self, str name, transaction) except NULL
     cdef list names_of(self, int which, int64_t argument, int32_t leader_epoch)

@@ -1,6 +1,7 @@
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
+from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
 
@@ -17,6 +18,9 @@ class TransactionHandler(NativeHandler):
         topic: str,
         offsets_topic: str,
         ended: EndedTransactions | None,
+        settled: SettledIds | None = None,
+        *,
+        timeout_ms: int = 5000,
     ) -> None: ...
     def put(self, name: str, partition: int, leader_epoch: int, transaction: _Fields) -> None: ...
     def get(self, name: str) -> tuple[int, int, bool, _Fields] | None: ...

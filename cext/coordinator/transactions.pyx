@@ -4,16 +4,23 @@ Every id that this node coordinates is in one table, in shards with a lock each.
 take a step of an id (begin a transaction, let it grow, end it) under the lock of its shard: records
 of __transaction_state, the logs that are to expect the transaction, the markers, the answer. Python
 (barnabas.coordinator.transactions.coordinator) takes all other steps: InitProducerId, fencing,
-expiry, errors, and everything where an append does not count at once. It reads an id with `get`,
-writes the step with `begin`, its journal, and `finish`. `begin` fails when the id has changed since
-`get`; between `begin` and `finish` no native handler touches the id.
+expiry, and errors. It reads an id with `get`, writes the step with `begin`, its journal, and
+`finish`. `begin` fails when the id has changed since `get`; between `begin` and `finish` no native
+handler touches the id.
 
-A native handler answers when producer id and epoch are those of the id, every partition is led here
-and online, and what is appended counts at once (not with log.durability=fsync, nor when another
-leader epoch has begun). Every other request goes to Python whole, with nothing changed; except that
-an end may be decided and its markers or Complete record could not be written: `late` names such
-ids, and Python writes the markers. A transaction that ends here is complete when its end is
-answered. Produce and TxnOffsetCommit of the second version add partitions by `transaction_adds`.
+A native handler answers when producer id and epoch are those of the id and every partition is led
+here and online. Every other request goes to Python whole, with nothing changed.
+
+With log.durability=os a transaction that ends here is complete when its end is answered. If its
+markers or its Complete record could not be written, `late` names the id, and Python writes them.
+Produce and TxnOffsetCommit of the second version add partitions by `transaction_adds`.
+
+With fsync the step appends its record, keeps the state that follows in `after`, and waits in
+purgatory for the flush. The next look at the id makes the state visible (_catch_up), so a closed
+connection loses nothing. While the step waits, the id takes no other step. A decided end goes to
+Python (SettledIds), which writes the markers. Python also adds partitions for Produce and
+TxnOffsetCommit then. After offsets.commit.timeout.ms the answer is COORDINATOR_NOT_AVAILABLE; the
+step stays, and counts when the flush has ended after all.
 
     AddPartitionsToTxnRequest   transactional id, producer id, epoch, [name, [index]]    0 to 3
     AddOffsetsToTxnRequest      transactional id, producer id, epoch, group              0 to 4
@@ -34,7 +41,7 @@ cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, intptr_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
@@ -54,10 +61,11 @@ from barnabas.cext.coordinator.coordinator_batch cimport (
 from barnabas.cext.coordinator.ended_transactions cimport (
     ended_append, ended_has_room, EndedTransactions,
 )
+from barnabas.cext.coordinator.settled_ids cimport settled_put, SettledIds
 from barnabas.cext.coordinator.transaction_state cimport (
     LOADING, rows_add, rows_copy, rows_free, rows_have, STATE_COMPLETE_ABORT,
-    STATE_COMPLETE_COMMIT, STATE_ONGOING, STATE_PREPARE_ABORT, STATE_PREPARE_COMMIT, Txn, txn_free,
-    txn_key, txn_new, txn_takes_part, txn_value, txn_was_left_on, TxnRow, TxnRows,
+    STATE_COMPLETE_COMMIT, STATE_ONGOING, STATE_PREPARE_ABORT, STATE_PREPARE_COMMIT, Txn, txn_after,
+    txn_free, txn_key, txn_new, txn_takes_part, txn_value, txn_was_left_on, TxnRow, TxnRows,
 )
 from barnabas.cext.log.log cimport BUMPING_MARKER, TRUSTED
 from barnabas.cext.log.log_transactions cimport log_expect_transaction, log_renew_verification
@@ -74,12 +82,13 @@ from barnabas.cext.memory.mutex cimport (
 from barnabas.cext.memory.secret_hash cimport secret_hash, secret_init
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.handler cimport (
-    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_abandons_nothing, handler_resumes_nothing,
-    Parked, Request, request_error, Response, response_begin, response_end,
+    HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_parks, Parked, Request, request_error,
+    Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
-    Partition, partition_by_name, partition_high_watermark, Table, table_epochs, table_is_fsync,
-    table_of, table_system,
+    Partition, partition_again, partition_by_name, partition_error, partition_high_watermark,
+    partition_unwatch, partition_watch, Table, table_epochs, table_is_fsync, table_of, table_system,
+    Watch, watch_waits,
 )
 from barnabas.cext.record.records cimport ATTR_CONTROL, ATTR_TRANSACTIONAL
 
@@ -98,6 +107,12 @@ cdef enum:
     RENEWED_MAX = 3                 # times that a marker may come in between, before Python is asked
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
+    ERROR_COORDINATOR_NOT_AVAILABLE = 15
+    ERROR_NOT_COORDINATOR = 16
+    # What became of a step.
+    STEP_PYTHON = 0                 # not taken: Python answers the request
+    STEP_DONE = 1
+    STEP_WAITS = 2                  # for its record to be durable
     # Which ids Python asks for; see _matches.
     EVERY = 0
     PREPARED_IN = 1
@@ -120,6 +135,14 @@ cdef struct Asked:                  # a request
     AskedRow rows[ADDED_MAX]
     int32_t count
     bint committed                  # of an end
+
+cdef struct WaitingStep:            # a parked request; the transactional id follows
+    Watch watch
+    int64_t required                # the high watermark that answers it
+    int32_t leader_epoch
+    int64_t producer_id             # of the answer, as the epoch
+    int16_t producer_epoch
+    int32_t name_bytes
 
 cdef struct Ending:                 # a partition of a transaction that ends
     Partition* p
@@ -240,10 +263,14 @@ cdef inline bint _is_prepared(const Txn* txn) noexcept nogil:
     """Returns whether the end of the id is decided but not complete."""
     return txn.state in (STATE_PREPARE_COMMIT, STATE_PREPARE_ABORT)
 
+cdef inline bint _is_pending(const Txn* txn) noexcept nogil:
+    """Returns whether a step is being written, by Python or by a native handler."""
+    return txn.token != 0 or txn.after != NULL
+
 cdef inline bint _takes_steps(const Txn* txn) noexcept nogil:
     """Returns whether a native handler may take a step: the partition is loaded, Python writes no
-    step, and no end waits for its markers."""
-    return txn.leader_epoch != LOADING and txn.token == 0 and txn.producer_epoch >= 0 and (
+    step, no flush is awaited, and no end waits for its markers."""
+    return txn.leader_epoch != LOADING and not _is_pending(txn) and txn.producer_epoch >= 0 and (
         not _is_prepared(txn))
 
 cdef bint _has_all(const Txn* txn, const Asked* asked) noexcept nogil:
@@ -273,13 +300,22 @@ cdef bint _merge(Shard* shard, const Txn* txn, const Asked* asked) noexcept nogi
             return False
     return True
 
-cdef bint _append(TransactionCore* core, Shard* shard, const Txn* txn, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms) noexcept nogil:
-    """Returns whether the record is in the log, and counts."""
-    cdef int64_t offset
-    cdef Buffer* b = &shard.batch
+cdef Partition* _journal(TransactionCore* core, const Txn* txn) noexcept nogil:
+    """Returns, inside an epoch, the id's partition of __transaction_state; NULL: another node leads
+    it, or this one does so in another leader epoch, or it is offline."""
     cdef Partition* p = _led(core, core.topic, core.topic_bytes, txn.partition)
     if p == NULL or atomic_load_i32(&p.leader_epoch) != txn.leader_epoch:
-        return False
+        return NULL
+    return p
+
+cdef int _append(TransactionCore* core, Shard* shard, const Txn* txn, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t now_ms, int64_t* required) noexcept nogil:
+    """Appends the record of a step. STEP_DONE: it counts. STEP_WAITS: it counts when the high
+    watermark has reached `required`. STEP_PYTHON: it is not in the log."""
+    cdef int64_t offset
+    cdef Buffer* b = &shard.batch
+    cdef Partition* p = _journal(core, txn)
+    if p == NULL:
+        return STEP_PYTHON
     shard.value.size = 0
     txn_value(
         &shard.value, txn, <int16_t>atomic_load_i32(&core.value_version), state, rows, start_ms,
@@ -293,39 +329,73 @@ cdef bint _append(TransactionCore* core, Shard* shard, const Txn* txn, int8_t st
     if shard.value.failed or b.failed:
         buffer_free(&shard.value)
         buffer_free(b)
-        return False
+        return STEP_PYTHON
     own_batch_end(b, 1, now_ms)
     if own_batch_append(core.table, p, b, txn.leader_epoch, &offset) != ERROR_NONE:
-        return False
-    return partition_high_watermark(p) > offset
+        return STEP_PYTHON
+    required[0] = offset + 1
+    return STEP_DONE if partition_high_watermark(p) > offset else STEP_WAITS
 
-cdef bint _grow(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch. False: Python is to do it. Who leaves the adding
-    to us has begun a verification, and needs no other."""
+cdef int _append_and_wait(TransactionCore* core, Shard* shard, Txn* txn, Txn* after) noexcept nogil:
+    """Appends the record of the step to `after`, which it takes over. The state becomes visible when
+    the record is durable (_catch_up); no other step begins before that."""
+    cdef int outcome
+    if after == NULL:
+        return STEP_PYTHON
+    outcome = _append(
+        core, shard, after, after.state, &after.rows, after.start_ms, after.update_ms,
+        &txn.required)
+    if outcome == STEP_PYTHON:
+        txn_free(after)
+        return STEP_PYTHON
+    txn.after = after
+    _catch_up(core, txn)
+    return STEP_DONE if txn.after == NULL else STEP_WAITS
+
+cdef int _grow_and_wait(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked, int64_t now_ms) noexcept nogil:
+    """As _grow, where an append becomes durable with a flush."""
+    cdef Txn* after
+    if not _merge(shard, txn, asked):
+        return STEP_PYTHON
+    after = txn_after(txn, &shard.rows)
+    if after != NULL:
+        after.client_version = asked.client_version
+        after.start_ms = txn.start_ms if txn.state == STATE_ONGOING else now_ms
+        after.state, after.update_ms = STATE_ONGOING, now_ms
+        txn_takes_part(txn, asked.connection_id)    # while the state is the one before
+    return _append_and_wait(core, shard, txn, after)
+
+cdef int _grow(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
+    """Under the shard's lock and inside an epoch. A caller that leaves the adding to the broker has
+    begun a verification, and needs no other."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
     cdef int64_t start_ms = txn.start_ms if txn.state == STATE_ONGOING else now_ms
+    cdef int64_t required
     cdef TxnRows before = txn.rows
     cdef int16_t version_before = txn.client_version
     cdef int32_t i
+    if table_is_fsync(core.table):
+        return _grow_and_wait(core, shard, txn, asked, now_ms)
     txn.client_version = asked.client_version
-    if not _merge(shard, txn, asked) or not _append(
-            core, shard, txn, STATE_ONGOING, &shard.rows, start_ms, now_ms):
+    if not _merge(shard, txn, asked) or _append(
+            core, shard, txn, STATE_ONGOING, &shard.rows, start_ms, now_ms,
+            &required) != STEP_DONE:
         txn.client_version = version_before
-        return False
+        return STEP_PYTHON
     txn.rows, shard.rows = shard.rows, before
     txn_takes_part(txn, asked.connection_id)
     txn.state, txn.step = STATE_ONGOING, _next_step(core)
     txn.start_ms, txn.update_ms = start_ms, now_ms
     for i in range(asked.count if asked.client_version < BUMPS_EPOCH else 0):
         log_expect_transaction(asked.rows[i].p.log, asked.producer_id, asked.producer_epoch)
-    return True
+    return STEP_DONE
 
-cdef bint _add(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
+cdef int _add(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
     if not _has_all(txn, asked):
         return _grow(core, shard, txn, asked)
     txn_takes_part(txn, asked.connection_id)
-    return True
+    return STEP_DONE
 
 
 # -------------------------------------------------------------------------------- the end
@@ -386,73 +456,109 @@ cdef bint _write_markers(TransactionCore* core, Shard* shard, const Txn* txn, bi
                 core.table, endings[i].p, b, epoch, &offset, verification) == 0
     return all_written
 
-cdef bint _decide(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked, int64_t now_ms) noexcept nogil:
-    """Writes the Prepare record. Returns False if the id is unchanged."""
-    cdef Txn before = txn[0]
+cdef void _set_prepared(Txn* txn, const Asked* asked) noexcept nogil:
     if asked.client_version >= BUMPS_EPOCH:
         txn.last_epoch = txn.producer_epoch
         txn.producer_epoch += 1
     txn.client_version = asked.client_version
     txn.state = STATE_PREPARE_COMMIT if asked.committed else STATE_PREPARE_ABORT
-    if not _append(core, shard, txn, txn.state, &txn.rows, txn.start_ms, now_ms):
+
+cdef bint _decide(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked, int64_t now_ms) noexcept nogil:
+    """Writes the Prepare record. Returns False if the id is unchanged."""
+    cdef Txn before = txn[0]
+    cdef int64_t required
+    _set_prepared(txn, asked)
+    if _append(
+            core, shard, txn, txn.state, &txn.rows, txn.start_ms, now_ms,
+            &required) != STEP_DONE:
         txn[0] = before
         return False
     txn.update_ms, txn.step, txn.ordered = now_ms, _next_step(core), False
     return True
 
-cdef inline bint _may_end(TransactionCore* core, const Txn* txn, const Asked* asked) noexcept nogil:
-    if txn.state != STATE_ONGOING or core.ended == NULL or not ended_has_room(core.ended) or (
-            txn.rows.count > PARTITIONS_MAX):
+cdef inline bint _may_end(const Txn* txn, const Asked* asked) noexcept nogil:
+    if txn.state != STATE_ONGOING:
         return False
     if asked.client_version >= BUMPS_EPOCH:
         return txn.producer_epoch < EPOCH_MAX - 1
     return not txn_was_left_on(txn, asked.connection_id)
 
-cdef bint _end(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch; the epoch to go on with is in `asked`. False: Python
-    is to do it, or to carry it out when the id is prepared."""
+cdef inline bint _may_write_markers(TransactionCore* core, const Txn* txn) noexcept nogil:
+    return core.ended != NULL and ended_has_room(core.ended) and txn.rows.count <= PARTITIONS_MAX
+
+cdef int _decide_and_wait(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
+    """Writes the Prepare record. Python writes the markers when it is durable (_catch_up)."""
+    cdef System* system = table_system(core.table)
+    cdef TxnRows rows
+    cdef Txn* after
+    cdef int outcome
+    memset(&rows, 0, sizeof(TxnRows))
+    after = txn_after(txn, &rows) if rows_copy(&rows, &txn.rows) else NULL
+    if after == NULL:
+        rows_free(&rows)
+        return STEP_PYTHON
+    _set_prepared(after, asked)
+    after.update_ms = system.wall_ms(system)
+    outcome = _append_and_wait(core, shard, txn, after)
+    if outcome != STEP_PYTHON and asked.client_version >= BUMPS_EPOCH:
+        asked.producer_epoch += 1
+    return outcome
+
+cdef int _end(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
+    """Under the shard's lock and inside an epoch. Sets the producer's next epoch in `asked`.
+    STEP_PYTHON: Python is to do it, or to carry it out when the id is prepared."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
+    cdef int64_t required
     cdef bint committed = asked.committed
     cdef Ending endings[PARTITIONS_MAX]
     cdef int32_t found = 0, i
-    if not _may_end(core, txn, asked):
-        return False
+    if not _may_end(txn, asked):
+        return STEP_PYTHON
+    if table_is_fsync(core.table):
+        return _decide_and_wait(core, shard, txn, asked)
+    if not _may_write_markers(core, txn):
+        return STEP_PYTHON
     if not _find_endings(core, txn, committed, endings, &found) or not _decide(
             core, shard, txn, asked, now_ms):
         for i in range(found):
             entry_free(endings[i].note)
-        return False
+        return STEP_PYTHON
     if not _write_markers(core, shard, txn, committed, endings, now_ms):
-        return False
+        return STEP_PYTHON
     shard.rows.count = 0
     now_ms = system.wall_ms(system)
-    if not _append(
+    if _append(
             core, shard, txn, STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT,
-            &shard.rows, txn.start_ms, now_ms):
-        return False
+            &shard.rows, txn.start_ms, now_ms, &required) != STEP_DONE:
+        return STEP_PYTHON
     txn.state = STATE_COMPLETE_COMMIT if committed else STATE_COMPLETE_ABORT
     txn.rows.count, txn.rows.names.size = 0, 0
     txn.update_ms, txn.step = now_ms, _next_step(core)
     asked.producer_epoch = txn.producer_epoch
-    return True
+    return STEP_DONE
 
-cdef bint _carry_out(TransactionCore* core, Asked* asked, bint ends) noexcept nogil:
-    """The caller is inside an epoch. Returns False if Python must do it."""
+cdef int _carry_out(TransactionCore* core, Asked* asked, bint ends, WaitingStep* waiting) noexcept nogil:
+    """Takes the step that the request asks for, inside an epoch. STEP_WAITS: `waiting` says for
+    what."""
     cdef int64_t hashed = _hash(core, asked.name, asked.name_bytes)
     cdef Shard* shard = _shard(core, hashed)
     cdef Txn* txn
-    cdef bint done = False
+    cdef int outcome = STEP_PYTHON
     pthread_mutex_lock(&shard.lock)
     txn = _find(shard, hashed, asked.name, asked.name_bytes)
+    if txn != NULL:
+        _catch_up(core, txn)
     if txn != NULL and txn.producer_id == asked.producer_id and (
             txn.producer_epoch == asked.producer_epoch) and _takes_steps(txn):
         if ends:
-            done = _end(core, shard, txn, asked)
+            outcome = _end(core, shard, txn, asked)
         else:
-            done = _add(core, shard, txn, asked)
+            outcome = _add(core, shard, txn, asked)
+        if outcome == STEP_WAITS:
+            _waits_for(waiting, txn, _journal(core, txn))
     pthread_mutex_unlock(&shard.lock)
-    return done
+    return outcome
 
 
 cdef bint _are_overtaken(Partition** partitions, const int64_t* verifications, int32_t count) noexcept nogil:
@@ -482,7 +588,7 @@ cdef bint transaction_adds(TransactionCore* core, const uint8_t* name, int32_t n
         row.topic = <const uint8_t*>partitions[i].topic
         row.topic_bytes = partitions[i].topic_bytes
     for i in range(RENEWED_MAX):
-        if not _carry_out(core, &asked, False):
+        if _carry_out(core, &asked, False, NULL) != STEP_DONE:
             return False
         if not _are_overtaken(partitions, verifications, count):
             return True
@@ -496,10 +602,124 @@ cdef Partition* transaction_offsets_of(TransactionCore* core, const uint8_t* gro
     return _led(core, core.offsets_topic, core.offsets_topic_bytes, index)
 
 
+# -------------------------------------------------------------------------------- waiting for a flush
+
+cdef void _expect_added(TransactionCore* core, const Txn* txn) noexcept nogil:
+    """Tells the logs of the partitions that `after` adds to expect the transaction."""
+    cdef const Txn* after = txn.after
+    cdef const TxnRow* row
+    cdef const uint8_t* topic
+    cdef Partition* p
+    cdef int32_t i
+    for i in range(after.rows.count):
+        row = &after.rows.at[i]
+        topic = after.rows.names.data + row.name_at
+        if txn.state == STATE_ONGOING and rows_have(
+                &txn.rows, topic, row.name_bytes, row.index):
+            continue
+        p = _led(core, topic, row.name_bytes, row.index)
+        if p != NULL:
+            log_expect_transaction(p.log, after.producer_id, after.producer_epoch)
+
+cdef void _catch_up(TransactionCore* core, Txn* txn) noexcept nogil:
+    """Under the shard's lock and inside an epoch: makes the step of a native handler visible when
+    its record is durable, and drops it when this node does not lead the partition any more (the id
+    is loaded again then). Every look at an id begins with this."""
+    cdef Partition* p
+    cdef Txn* after = txn.after
+    if after == NULL:
+        return
+    p = _journal(core, txn)
+    if p != NULL:
+        if partition_high_watermark(p) < txn.required:
+            return
+        # The logs expect the transaction before the table has it: no end of it comes first.
+        if after.state == STATE_ONGOING and after.client_version < BUMPS_EPOCH:
+            _expect_added(core, txn)
+        _replace(core, txn, after)
+    txn.after = NULL
+    txn_free(after)
+    if txn.watched or _is_prepared(txn):
+        txn.watched = False
+        _hand_over(core, txn)
+
+cdef inline void _hand_over(TransactionCore* core, const Txn* txn) noexcept nogil:
+    """Python looks at the id (TransactionCoordinator.step_is_over)."""
+    if core.settled != NULL:
+        settled_put(core.settled, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
+
+cdef WaitingStep* _waiting_new(TransactionCore* core, const Request* r, const Asked* asked) noexcept nogil:
+    cdef WaitingStep* waiting = <WaitingStep*>calloc(1, sizeof(WaitingStep) + asked.name_bytes)
+    if waiting == NULL:
+        return NULL
+    waiting.watch.thread_index = r.thread_index
+    waiting.watch.connection_id = r.connection_id
+    waiting.name_bytes = asked.name_bytes
+    memcpy(waiting + 1, asked.name, asked.name_bytes)
+    return waiting
+
+cdef void _waits_for(WaitingStep* waiting, const Txn* txn, const Partition* p) noexcept nogil:
+    if waiting != NULL and p != NULL:
+        memcpy(waiting.watch.topic_id, p.topic_id, 16)
+        waiting.watch.index = p.index
+        waiting.watch.generation = p.generation
+        waiting.leader_epoch = txn.leader_epoch
+        waiting.required = txn.required
+
+cdef void _look(TransactionCore* core, const WaitingStep* waiting) noexcept nogil:
+    """Makes the step visible. Python looks again later if its record is not durable yet."""
+    cdef const uint8_t* name = <const uint8_t*>(waiting + 1)
+    cdef int64_t hashed = _hash(core, name, waiting.name_bytes)
+    cdef Shard* shard = _shard(core, hashed)
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Txn* txn
+    pthread_mutex_lock(&shard.lock)
+    txn = _find(shard, hashed, name, waiting.name_bytes)
+    if txn != NULL:
+        _catch_up(core, txn)
+        if txn.after != NULL:
+            _hand_over(core, txn)
+    pthread_mutex_unlock(&shard.lock)
+    epoch_leave(table_epochs(core.table), slot)
+
+cdef void _drop(TransactionCore* core, WaitingStep* waiting) noexcept nogil:
+    if watch_waits(&waiting.watch):
+        partition_unwatch(core.table, &waiting.watch)
+    free(waiting)
+
+cdef int _settle(TransactionCore* core, Request* r, Response* out, Parked* parked, WaitingStep* waiting, bint expired) noexcept nogil:
+    """Answers when the record of the step is durable, or has failed. Takes over `waiting`."""
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Partition* p = partition_again(
+        core.table, waiting.watch.topic_id, waiting.watch.index, waiting.watch.generation)
+    cdef int16_t code = ERROR_NONE
+    cdef bint waits = False
+    cdef int status
+    if p != NULL and not expired and not watch_waits(&waiting.watch):
+        partition_watch(core.table, p, &waiting.watch)      # before the look, not after it
+    if p == NULL or atomic_load_i32(&p.leader_epoch) != waiting.leader_epoch:
+        code = ERROR_NOT_COORDINATOR
+    elif partition_high_watermark(p) < waiting.required:
+        if partition_error(core.table, p) != ERROR_NONE:
+            code = ERROR_NOT_COORDINATOR
+        elif expired:
+            code = ERROR_COORDINATOR_NOT_AVAILABLE
+        else:
+            waits = True
+    epoch_leave(table_epochs(core.table), slot)
+    if waits:
+        return handler_parks(parked, waiting, r.received_ns + core.timeout_ns, unfinished=True)
+    _look(core, waiting)
+    atomic_add_i64(&core.served, 1)
+    status = _answer(r, out, waiting.producer_id, waiting.producer_epoch, code)
+    _drop(core, waiting)
+    return status
+
+
 # -------------------------------------------------------------------------------- the handler
 
-cdef void _write_partitions(Buffer* b, Request* r, bint flexible) noexcept nogil:
-    """Writes the request's topics again, each partition with its error code."""
+cdef void _write_partitions(Buffer* b, Request* r, bint flexible, int16_t code) noexcept nogil:
+    """Writes the request's topics again, each partition with the error code."""
     cdef Cursor c = cursor_of(r.data + r.body_at, r.size_bytes - r.body_at)
     cdef int32_t topics, partitions, size_bytes, i, k
     cdef const uint8_t* topic
@@ -515,25 +735,26 @@ cdef void _write_partitions(Buffer* b, Request* r, bint flexible) noexcept nogil
         write_count(b, flexible, partitions)
         for k in range(partitions):
             buffer_i32(b, cursor_i32(&c))
-            buffer_i16(b, ERROR_NONE)
+            buffer_i16(b, code)
             write_no_tags(b, flexible)
-            request_error(r, ERROR_NONE)
+            request_error(r, code)
         read_no_tags(&c, flexible)
         write_no_tags(b, flexible)
 
-cdef int _answer(Request* r, Response* out, const Asked* asked) noexcept nogil:
+cdef int _answer(Request* r, Response* out, int64_t producer_id, int16_t producer_epoch, int16_t code) noexcept nogil:
+    """`producer_id`, `producer_epoch`: of the producer's next transaction, for EndTxn."""
     cdef Buffer* b = &out.bytes
     cdef bint flexible = r.api_version >= VERSION_FLEXIBLE
     response_begin(out, r.correlation_id, flexible)
     buffer_i32(b, 0)                    # never throttles
     if r.api_key == KEY_ADD_PARTITIONS:
-        _write_partitions(b, r, flexible)
+        _write_partitions(b, r, flexible, code)
     else:
-        buffer_i16(b, ERROR_NONE)
-        request_error(r, ERROR_NONE)
-    if asked.client_version >= BUMPS_EPOCH:
-        buffer_i64(b, asked.producer_id)
-        buffer_i16(b, asked.producer_epoch)
+        buffer_i16(b, code)
+        request_error(r, code)
+    if r.api_key == KEY_END and r.api_version >= END_BUMPS_FROM:
+        buffer_i64(b, producer_id if code == ERROR_NONE else -1)
+        buffer_i16(b, producer_epoch if code == ERROR_NONE else -1)
     write_no_tags(b, flexible)
     if b.failed:
         return HANDLER_CLOSE
@@ -542,20 +763,41 @@ cdef int _answer(Request* r, Response* out, const Asked* asked) noexcept nogil:
 
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
     cdef TransactionCore* core = <TransactionCore*>context
+    cdef WaitingStep* waiting = NULL
     cdef Asked asked
-    cdef bint done
+    cdef int outcome = STEP_PYTHON
     cdef int slot
-    if atomic_load_i64(&core.id_count) == 0 or table_is_fsync(core.table):
+    if atomic_load_i64(&core.id_count) == 0 or not _read(core, r, &asked):
         return HANDLER_PYTHON
-    if not _read(core, r, &asked):
-        return HANDLER_PYTHON
+    if table_is_fsync(core.table):
+        if core.settled == NULL:
+            return HANDLER_PYTHON
+        waiting = _waiting_new(core, r, &asked)     # before the append: then nothing may fail
+        if waiting == NULL:
+            return HANDLER_PYTHON
     slot = epoch_enter(table_epochs(core.table))
-    done = _is_led_here(core, &asked) and _carry_out(core, &asked, r.api_key == KEY_END)
+    if _is_led_here(core, &asked):
+        outcome = _carry_out(core, &asked, r.api_key == KEY_END, waiting)
     epoch_leave(table_epochs(core.table), slot)
-    if not done:
+    if outcome == STEP_WAITS:
+        waiting.producer_id, waiting.producer_epoch = asked.producer_id, asked.producer_epoch
+        return _settle(core, r, out, parked, waiting, False)
+    free(waiting)
+    if outcome == STEP_PYTHON:
         return HANDLER_PYTHON
     atomic_add_i64(&core.served, 1)
-    return _answer(r, out, &asked)
+    return _answer(r, out, asked.producer_id, asked.producer_epoch, ERROR_NONE)
+
+cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
+    cdef WaitingStep* waiting = <WaitingStep*>parked.state
+    parked.state = NULL
+    return _settle(<TransactionCore*>context, r, out, parked, waiting, expired)
+
+cdef void _abandon(void* context, Parked* parked) noexcept nogil:
+    cdef WaitingStep* waiting = <WaitingStep*>parked.state
+    parked.state = NULL
+    _look(<TransactionCore*>context, waiting)
+    _drop(<TransactionCore*>context, waiting)
 
 
 # -------------------------------------------------------------------------------- Python's side
@@ -565,7 +807,7 @@ cdef bint _matches(const Txn* txn, int which, int64_t argument) noexcept nogil:
         return True
     if which == PREPARED_IN:
         return txn.partition == argument and _is_prepared(txn)
-    if txn.leader_epoch == LOADING or txn.token != 0:
+    if txn.leader_epoch == LOADING or _is_pending(txn):
         return False
     if which == UNUSED:
         return txn.state != STATE_ONGOING and not _is_prepared(txn) and txn.update_ms <= argument
@@ -583,6 +825,7 @@ cdef void _collect(TransactionCore* core, Buffer* b, int which, int64_t argument
     cdef Txn* txn
     cdef int64_t k
     cdef int i
+    cdef int slot = epoch_enter(table_epochs(core.table))
     for i in range(SHARDS):
         shard = &core.shards[i]
         pthread_mutex_lock(&shard.lock)
@@ -590,11 +833,13 @@ cdef void _collect(TransactionCore* core, Buffer* b, int which, int64_t argument
             if not shard.ids.used[k]:
                 continue
             txn = <Txn*><intptr_t>shard.ids.values[k]
+            _catch_up(core, txn)
             if which == PREPARED_IN and txn.partition == argument:
                 txn.leader_epoch = leader_epoch
             if _matches(txn, which, argument):
                 _add_name(b, txn)
         pthread_mutex_unlock(&shard.lock)
+    epoch_leave(table_epochs(core.table), slot)
 
 cdef void _forget(TransactionCore* core, Buffer* b, int32_t partition) noexcept nogil:
     cdef Shard* shard
@@ -666,10 +911,16 @@ cdef Named _named(TransactionCore* core, bytes name):
     named.shard = _shard(core, named.hashed)
     return named
 
-cdef inline Txn* _locked(const Named* named) noexcept nogil:
+cdef Txn* _locked(TransactionCore* core, const Named* named) noexcept nogil:
     """Returns the id with its shard locked, which the caller unlocks; NULL: there is no such id."""
+    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef Txn* txn
     pthread_mutex_lock(&named.shard.lock)
-    return _find(named.shard, named.hashed, named.at, named.size_bytes)
+    txn = _find(named.shard, named.hashed, named.at, named.size_bytes)
+    if txn != NULL:
+        _catch_up(core, txn)
+    epoch_leave(table_epochs(core.table), slot)
+    return txn
 
 cdef inline void _unlock(const Named* named) noexcept nogil:
     pthread_mutex_unlock(&named.shard.lock)
@@ -678,23 +929,28 @@ cdef inline void _unlock(const Named* named) noexcept nogil:
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class TransactionHandler(NativeHandler):
     """The ids of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups', whose
-    coordinator hears of transactions by `ended`; None: Python takes every end.
+    coordinator hears of transactions by `ended`; None: Python takes every end with
+    log.durability=os. `settled`: the queue by which Python hears of steps that waited for a flush;
+    None: Python takes every step with fsync. `timeout_ms`: of such a wait, from the request on.
 
     A transaction is a sequence of the fields of barnabas.coordinator.transactions.transaction.
     Transaction, in their order. Every call locks one shard at a time and never waits for a disk."""
 
     def __cinit__(
         self, table, str topic not None, str offsets_topic not None, EndedTransactions ended,
+        SettledIds settled=None, *, int64_t timeout_ms=5000,
     ):
         cdef Shard* shard
         cdef int i
         self.topic, self.offsets_topic = topic.encode(), offsets_topic.encode()
-        self.ended = ended
+        self.ended, self.settled = ended, settled
         self.core = <TransactionCore*>calloc(1, sizeof(TransactionCore))
         if self.core == NULL:
             raise MemoryError
         self.core.table = table_of(table)
         self.core.ended = &ended.ended if ended is not None else NULL
+        self.core.settled = settled.jobs if settled is not None else NULL
+        self.core.timeout_ns = timeout_ms * 1000000
         self.core.topic = <const uint8_t*><const char*>self.topic
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.offsets_topic = <const uint8_t*><const char*>self.offsets_topic
@@ -710,10 +966,10 @@ cdef class TransactionHandler(NativeHandler):
         self.declare(
             ((KEY_ADD_PARTITIONS, 0, ADD_PARTITIONS_LAST), (KEY_ADD_OFFSETS, 0, ADD_OFFSETS_LAST),
              (KEY_END, 0, END_LAST)),
-            self.core, _handle, handler_resumes_nothing, handler_abandons_nothing)
+            self.core, _handle, _resume, _abandon)
         self.owner = table
 
-    def __init__(self, table, topic, offsets_topic, ended):
+    def __init__(self, table, topic, offsets_topic, ended, settled=None, *, timeout_ms=5000):
         pass
 
     def __dealloc__(self):
@@ -782,8 +1038,9 @@ cdef class TransactionHandler(NativeHandler):
             raise MemoryError
 
     def get(self, str name not None):
-        """Returns (partition of __transaction_state, step, whether Python writes a step,
-        transaction); None if there is no such id."""
+        """Returns (partition of __transaction_state, step, whether the coordinator writes a step,
+        transaction); None if there is no such id. "Writes a step" includes a native handler that waits
+        for a flush: the transaction is as it was before, and SettledIds reports the end of the wait."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef Txn copy
@@ -792,9 +1049,10 @@ cdef class TransactionHandler(NativeHandler):
         cdef bint copied = True
         memset(&rows, 0, sizeof(TxnRows))
         with nogil:
-            txn = _locked(&named)
+            txn = _locked(self.core, &named)
             if txn != NULL:
                 copy = txn[0]
+                txn.watched = txn.after != NULL
                 copied = rows_copy(&rows, &txn.rows)
             _unlock(&named)
         if txn == NULL:
@@ -802,7 +1060,7 @@ cdef class TransactionHandler(NativeHandler):
         try:
             if not copied:
                 raise MemoryError
-            return copy.partition, copy.step, copy.token != 0, (
+            return copy.partition, copy.step, _is_pending(&copy), (
                 copy.producer_id, copy.producer_epoch, copy.timeout_ms, copy.state,
                 _partitions(&rows), copy.start_ms, copy.update_ms, copy.previous_producer_id,
                 copy.next_producer_id, copy.last_epoch, copy.client_version,
@@ -821,8 +1079,8 @@ cdef class TransactionHandler(NativeHandler):
         cdef int64_t token = 0
         cdef Txn* txn
         with nogil:
-            txn = _locked(&named)
-            if txn != NULL and txn.step == step and txn.token == 0:
+            txn = _locked(self.core, &named)
+            if txn != NULL and txn.step == step and not _is_pending(txn):
                 token = txn.token = _next_step(self.core)
                 if takes_part:
                     txn_takes_part(txn, connection)
@@ -839,7 +1097,7 @@ cdef class TransactionHandler(NativeHandler):
         if transaction is not None:
             after = self.made(name, transaction)
         with nogil:
-            txn = _locked(&named)
+            txn = _locked(self.core, &named)
             if txn != NULL and txn.token == token:
                 txn.token = 0
                 if after != NULL:
@@ -855,7 +1113,7 @@ cdef class TransactionHandler(NativeHandler):
         cdef int64_t wanted = 0 if any_step else token
         cdef Txn* txn
         with nogil:
-            txn = _locked(&named)
+            txn = _locked(self.core, &named)
             if txn != NULL and (any_step or txn.token == wanted):
                 int64_map_remove(&named.shard.ids, named.hashed)
                 atomic_add_i64(&self.core.id_count, -1)
@@ -871,7 +1129,7 @@ cdef class TransactionHandler(NativeHandler):
         cdef bint ordered = False
         cdef Txn* txn
         with nogil:
-            txn = _locked(&named)
+            txn = _locked(self.core, &named)
             if txn != NULL and txn.step == step and _is_prepared(txn) and not txn.ordered:
                 ordered = txn.ordered = True
             _unlock(&named)
@@ -884,8 +1142,8 @@ cdef class TransactionHandler(NativeHandler):
         cdef bint is_same
         cdef Txn* txn
         with nogil:
-            txn = _locked(&named)
-            is_same = txn != NULL and txn.step == step and txn.token == 0
+            txn = _locked(self.core, &named)
+            is_same = txn != NULL and txn.step == step and not _is_pending(txn)
             if is_same:
                 txn_takes_part(txn, connection_id)
             _unlock(&named)
@@ -898,7 +1156,7 @@ cdef class TransactionHandler(NativeHandler):
         cdef bint was_left
         cdef Txn* txn
         with nogil:
-            txn = _locked(&named)
+            txn = _locked(self.core, &named)
             was_left = txn != NULL and txn_was_left_on(txn, connection_id)
             _unlock(&named)
         return was_left
@@ -909,7 +1167,7 @@ cdef class TransactionHandler(NativeHandler):
         cdef Named named = _named(self.core, raw)
         cdef Txn* txn
         with nogil:
-            txn = _locked(&named)
+            txn = _locked(self.core, &named)
             if txn != NULL:
                 txn.connections.count = txn.begun_by.count = 0
             _unlock(&named)

@@ -1,7 +1,7 @@
-"""Brokers whose network threads take steps of transactions, and one that is all Python."""
+"""Brokers whose native handlers take steps of transactions, and one where Python takes them all."""
 
 import pytest
-from transactions.native_twins import started
+from transactions.native_twins import started, without_native_steps
 
 
 @pytest.fixture
@@ -10,10 +10,12 @@ def broker(tmp_path):
         yield broker
 
 
-@pytest.fixture(scope="module")
-def twins(tmp_path_factory):
+@pytest.fixture(scope="module", params=["os", "fsync"])
+def twins(tmp_path_factory, request):
+    """The native one has the durability of the parameter."""
     with (
-        started(tmp_path_factory.mktemp("native"), "os") as native,
+        started(tmp_path_factory.mktemp("native"), request.param) as native,
         started(tmp_path_factory.mktemp("python"), "fsync") as python,
     ):
+        without_native_steps(python)
         yield native, python

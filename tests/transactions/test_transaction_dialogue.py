@@ -19,7 +19,7 @@ ON_PURPOSE: dict[tuple[str, str], str] = {
 
 @pytest.fixture(scope="module", params=["fsync", "os"])
 def broker(tmp_path_factory, request):
-    """With os network threads begin transactions, with fsync Python does."""
+    """With os an append counts at once, with fsync the request waits for a flush."""
     settings = {
         "log.durability": request.param,
         "log.dirs": str(tmp_path_factory.mktemp("broker")),

@@ -246,6 +246,20 @@ class TransactionCoordinator:
         self._timers.after(self.settings.retry_max_ms, once)
         return True
 
+    def step_is_over(self, name: str) -> None:
+        """Carries out what follows a native handler's step that waited for a flush: the markers of
+        a decided end, and requests that wait. If the flush has not ended, as when the connection
+        was closed meanwhile, this method looks again later."""
+        with self.lock:
+            found = self.find(name)
+            if found is not None and found.is_pending:
+                self._timers.after(RETRY_MS, lambda: self.step_is_over(name))
+                return
+            self._carry_out(name)
+            waiting = self._waiting.pop(name, [])
+        for call in waiting:
+            call()
+
     # -- a producer comes -----------------------------------------------------------------------
 
     def init_producer_id(
