@@ -16,27 +16,27 @@ cdef enum:  # states of an item
     COMMIT_IDLE = 0
     COMMIT_QUEUED = 1
     COMMIT_WORKING = 2
-    COMMIT_AGAIN = 3        # being flushed, and asked for meanwhile
+    COMMIT_AGAIN = 3        # being flushed, and requested again meanwhile
 
-cdef struct CommitItem:     # inside its owner, who calls commit_forget before it goes
+cdef struct CommitItem:     # a part of its owner, which calls commit_forget before it is freed
     CommitItem* next
     Log* log
-    void* owner             # the owner's own, for done()
-    # On the flush thread, inside an epoch, after each flush: error is 0 or KAFKA_STORAGE_ERROR.
+    void* owner             # for done()
+    # The flush thread calls it after each flush, inside an epoch; error: 0 or KAFKA_STORAGE_ERROR.
     void (*done)(CommitItem* item, int error) noexcept nogil
     int state
 
 cdef struct CommitQueue:
     EpochDomain* epochs
     pthread_mutex_t lock
-    pthread_cond_t work     # something was queued, or the queue is closed
-    pthread_cond_t idle     # an item went idle while somebody waits in commit_forget
+    pthread_cond_t work     # an item was queued, or the queue was closed
+    pthread_cond_t idle     # an item became idle while a thread waits in commit_forget
     CommitItem* head
     CommitItem* tail
     int32_t depth
-    int32_t forgetting
+    int32_t forgetting      # threads in commit_forget
     int32_t idle_count      # threads that wait for work
-    int32_t started_count   # threads, ever
+    int32_t started_count   # threads started so far
     bint closed
     int64_t asked           # counters, under the lock
     int64_t flushes
@@ -45,13 +45,17 @@ cdef struct CommitQueue:
     Histogram times         # of flushes
 
 cdef void commit_item_init(CommitItem* item, Log* log, void* owner, void (*done)(CommitItem*, int) noexcept nogil) noexcept nogil
-# Never blocks for longer than the queue's short lock. After close nothing is queued any more.
+# Requests a flush of the item's log. It waits only for the queue's lock, which is held for short
+# times.
+# After close it does nothing.
 cdef void commit_ask(CommitQueue* queue, CommitItem* item) noexcept nogil
-# Takes the item out; waits for the flush that it is in. Not inside an epoch: that flush is.
+# Takes the item out of the queue and waits for a flush of it that is running. Do not call it inside
+# an
+# epoch, because the flush runs inside one, too.
 cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil
 
 cdef class GroupCommit:
-    """One log directory's queue and its flush threads."""
+    """The commit queue of one log directory and its flush threads."""
     cdef CommitQueue* queue
     cdef list threads
     cdef readonly int thread_count

@@ -1,14 +1,15 @@
 """Group commit: flush threads that make appended records durable, many appends with one flush.
 
-A produce with acks=all, a fetch that has reached unflushed bytes and waits in Python request the
-flush of a log. A flush thread takes the log from the queue, calls log_flush and calls `done` of the
-owner, which moves the high watermark and wakes the waiting requests. The threads are Python threads
-that hold the GIL only to start one more: a directory begins with one thread, and a thread that finds
-several items in the queue while no thread is idle starts the next, up to thread_count.
+A Produce request with acks=all, a Fetch request that waits for unflushed records, and Python
+threads that wait request the flush of a log. A flush thread takes the log from the queue, calls
+log_flush and calls the owner's `done`, which moves the high watermark and wakes the waiting
+requests. The threads are Python threads that hold the GIL only to start one more: a directory
+begins with one thread, and a thread that finds several items in the queue while no thread is idle
+starts the next, up to thread_count.
 
 Durability: an item's `done` is called with 0 only after an fdatasync that began after the last
 request that it covers. After an error the log stays offline; later requests for it fail.
-Order of locks: the queue's lock is taken last and nothing else is taken while it is held.
+Order of locks: the queue's lock is taken last, and a thread that holds it takes no other lock.
 Next on the data path: cext/log/log.pyx below, cext/partition/partitions.pyx above.
 """
 
@@ -65,7 +66,7 @@ cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil:
     cdef CommitItem* at
     cdef CommitItem* before = NULL
     pthread_mutex_lock(&queue.lock)
-    item.log = NULL                         # asked for from now on: nothing happens
+    item.log = NULL                         # later requests do nothing
     if item.state == COMMIT_AGAIN:
         item.state = COMMIT_WORKING
     if item.state == COMMIT_QUEUED:
@@ -89,8 +90,9 @@ cdef void commit_forget(CommitQueue* queue, CommitItem* item) noexcept nogil:
 
 
 cdef bint _flush_until_closed(CommitQueue* queue, int32_t threads_max) noexcept nogil:
-    """True: the queue needs one more thread, which counts already; the caller starts it and calls
-    again. False: the queue is closed and empty."""
+    """Flushes items of the queue. Returns True when the queue needs one more thread, which it has
+    counted: the caller starts it and calls again. Returns False when the queue is closed and
+    empty."""
     cdef CommitItem* item
     cdef Log* log
     cdef int64_t began_ns, took_ns
@@ -103,7 +105,7 @@ cdef bint _flush_until_closed(CommitQueue* queue, int32_t threads_max) noexcept 
             queue.idle_count -= 1
         item = queue.head
         if item == NULL:
-            break                           # closed, and what was asked for before is done
+            break                           # closed, and all earlier requests are done
         if queue.depth > 1 and queue.idle_count == 0 and queue.started_count < threads_max:
             queue.started_count += 1
             pthread_mutex_unlock(&queue.lock)
@@ -137,7 +139,10 @@ cdef bint _flush_until_closed(CommitQueue* queue, int32_t threads_max) noexcept 
 
 
 cdef class GroupCommit:
-    """The flush threads of one log directory. Made by PartitionTable.add_directory."""
+    """The flush threads of one log directory; PartitionTable.add_directory makes it.
+
+    `epochs`: those of the directory's logs; `name`: for the names of the threads; `thread_count`:
+    the most threads, 1 to 64. Raises ValueError for another number, and MemoryError."""
 
     def __cinit__(self):
         self.queue = <CommitQueue*>calloc(1, sizeof(CommitQueue))
@@ -149,7 +154,7 @@ cdef class GroupCommit:
 
     def __init__(self, Epochs epochs not None, str name not None, int thread_count):
         if not 1 <= thread_count <= 64:
-            raise ValueError(f"{thread_count} flush threads, not 1 to 64")
+            raise ValueError(f"thread_count is {thread_count}; it must be 1 to 64")
         self.epochs = epochs
         self.queue.epochs = epochs.domain
         self.name = name
@@ -157,16 +162,17 @@ cdef class GroupCommit:
         self.threads = []
 
     def start(self):
-        """Starts the first thread; once."""
+        """Starts the first thread. Raises RuntimeError when it was called before, or when the
+        system refuses to start a thread."""
         if self.threads:
-            raise RuntimeError("started already")
+            raise RuntimeError("the flush threads were started already")
         self.queue.started_count = 1
         self.start_one()
         if not self.threads:
-            raise RuntimeError("the system starts no more threads")
+            raise RuntimeError("cannot start a flush thread: see the limit ulimit -u")
 
     cdef int start_one(self) except -1:
-        """Starts the next thread. When the system has none to give, the running ones do the work."""
+        """Starts the next thread. When the system refuses, the running threads do the work."""
         name = f"flush-{self.name}-{self.named_count}"
         self.named_count += 1
         thread = NamedThread(target=self._run, name=name, daemon=True)
@@ -174,7 +180,7 @@ cdef class GroupCommit:
             thread.start()
         except RuntimeError:
             return 0
-        self.threads.append(thread)         # before this thread ends: stop() joins it too
+        self.threads.append(thread)         # stop() joins it, too: the calling thread still runs
         return 0
 
     def _run(self):
@@ -186,7 +192,8 @@ cdef class GroupCommit:
                 self.start_one()
 
     def stop(self):
-        """Flushes what was asked for, then ends the threads. Later asks do nothing."""
+        """Waits until the requested flushes are done and the threads have ended. Later requests do
+        nothing."""
         with nogil:
             pthread_mutex_lock(&self.queue.lock)
             self.queue.closed = True
@@ -197,7 +204,8 @@ cdef class GroupCommit:
         self.threads.clear()
 
     def counters(self):
-        """asked, flushes, failures, flush_ns and the present depth of the queue."""
+        """Returns the numbers of requests (asked), flushes and failures, the nanoseconds of all
+        flushes (flush_ns), and the current depth of the queue."""
         cdef CommitQueue seen
         with nogil:
             pthread_mutex_lock(&self.queue.lock)
@@ -209,13 +217,13 @@ cdef class GroupCommit:
         }
 
     def flush_times(self):
-        """(sum in ns, {bucket of cext.memory.histogram: flushes})."""
+        """Returns (sum of the flush times in ns, {bucket of cext.memory.histogram: flushes})."""
         cdef const Histogram* times = &self.queue.times
         return histogram_sum(&times, 1)
 
     def __dealloc__(self):
         if self.queue != NULL:
-            # Each running thread holds a reference to this object: here there is none.
+            # Each running thread holds a reference to this object, so no thread runs here.
             pthread_cond_destroy(&self.queue.work)
             pthread_cond_destroy(&self.queue.idle)
             pthread_mutex_destroy(&self.queue.lock)

@@ -1,8 +1,7 @@
-"""Offsets, sizes and counters of many partitions at once, for Python, a topic at a time.
+"""Offsets, sizes and counters of many partitions at once, one topic at a time, for Python.
 
-One call looks a topic's partitions up in one epoch, without the GIL, and makes plain values of
-them: /metrics reads thousands of partitions and must not delay other threads.
-Above: barnabas.telemetry.
+One call reads a topic's partitions in one epoch, without the GIL, and copies their values: /metrics
+reads thousands of partitions and must not delay other threads. broker/telemetry calls it.
 """
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -21,7 +20,7 @@ from barnabas.cext.partition.partitions cimport (
 )
 from barnabas.cext.partition.topics cimport Topic, topic_by_name, topic_name_bytes
 
-ROWS_MAX = 1024                     # partitions of one call
+ROWS_MAX = 1024                     # limit of `count`: the partitions of one call
 
 PartitionFigures = namedtuple("PartitionFigures", (
     "partition", "leader_id", "leader_epoch", "offline", "isr_count", "replica_count",
@@ -47,7 +46,7 @@ cdef struct Row:
 
 
 cdef void _read(Table* table, Partition* p, Row* row) noexcept nogil:
-    """Inside an epoch."""
+    """Copies the values of a partition. The caller is inside an epoch."""
     cdef SegmentList* segments
     cdef int64_t i
     memset(row, 0, sizeof(Row))
@@ -72,7 +71,8 @@ cdef void _read(Table* table, Partition* p, Row* row) noexcept nogil:
 
 
 def partition_figures(table, str topic not None, int32_t first, int32_t count) -> list:
-    """PartitionFigures of those of `count` partitions from `first` on that are on this node."""
+    """Returns a PartitionFigures for each of the `count` partitions from index `first` on that this
+    broker hosts. Raises ValueError for a count outside 0 to ROWS_MAX, and MemoryError."""
     cdef Table* t = table_of(table)
     cdef bytes raw = topic_name_bytes(topic)
     cdef const uint8_t* name = <const uint8_t*>PyBytes_AS_STRING(raw)
@@ -83,7 +83,7 @@ def partition_figures(table, str topic not None, int32_t first, int32_t count) -
     cdef Row* rows
     cdef Row* r
     if not 0 <= count <= ROWS_MAX:
-        raise ValueError(f"{count} partitions, {ROWS_MAX} at most")
+        raise ValueError(f"count is {count}; it must be 0 to {ROWS_MAX}")
     rows = <Row*>malloc((count + 1) * sizeof(Row))
     if rows == NULL:
         raise MemoryError
@@ -110,7 +110,8 @@ def partition_figures(table, str topic not None, int32_t first, int32_t count) -
 
 
 def topic_counts(table, str topic not None):
-    """What a topic has counted, in the order of COUNT_NAMES; None when it is not here."""
+    """Returns the counters of a topic in the order of COUNT_NAMES, or None when this broker does
+    not host it."""
     cdef Table* t = table_of(table)
     cdef bytes raw = topic_name_bytes(topic)
     cdef int64_t seen[COUNTS]

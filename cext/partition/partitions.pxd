@@ -1,8 +1,9 @@
 """The partition table: the shared state of each partition, and the watches on it.
 
-Python owns every change; network threads, flush threads and Python handlers read it inside an
-epoch (epoch.pxd). A Partition pointer is valid only inside the epoch in which it was looked up;
-what lives longer keeps (topic id, index, generation) and looks it up again.
+Only Python adds, changes and removes partitions; network threads, flush threads and Python handlers
+read them inside an epoch (epoch.pxd). A Partition pointer is valid only inside the epoch in which
+it was looked up; an object that lives longer keeps (topic id, index, generation) and looks it up
+again.
 """
 from cpython.ref cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -24,34 +25,34 @@ from barnabas.cext.memory.sys cimport System
 from barnabas.cext.partition.topics cimport ProducePolicy, Topic    # max.message.bytes and what else a batch must obey
 
 cdef struct Partition:
-    Log* log                        # NULL: never opened. Stays good while the Partition is, also when `offline`
+    Log* log                        # NULL: never opened. Valid as long as the Partition
     const char* topic               # UTF-8, not terminated
     int32_t topic_bytes
     uint8_t topic_id[16]
     int32_t index
-    uint64_t generation             # never the same for two Partitions of one table
+    uint64_t generation             # different for each Partition of a table
     int32_t leader_id               # -1: none
     int32_t leader_epoch
     int64_t high_watermark          # read and write with the atomic helpers only
     ProducePolicy* policy           # retired through the epoch when replaced
     int32_t isr_count               # replicas in sync, this one included
-    int32_t replica_count           # min.insync.replicas asks for no more than these
-    int32_t offline                 # its directory failed
-    TopicCounters* counters         # its topic's
+    int32_t replica_count           # limit of min.insync.replicas
+    int32_t offline                 # its log directory failed
+    TopicCounters* counters         # those of its topic
 
-# The next two are for partitions.pyx and partition_metrics.pyx only.
+# Only partitions.pyx and partition_metrics.pyx use the next two.
 cdef struct Table
 
 cdef struct Entry:
     Partition p                 # first: an Entry* is a Partition*
-    Table* table                # good while the entry is not `removed`
+    Table* table                # valid while the entry is not `removed`
     Topic* topic
     CommitItem commit
     CommitQueue* queue          # NULL without a log directory
     pthread_mutex_t watch_lock
-    void* watches               # Watch*, read without the lock to see whether there are any
-    bint closed                 # no more watches
-    int64_t refs                # the table's and the Python handles'; the last one retires it
+    void* watches               # Watch*; a reader without the lock may only compare it with NULL
+    bint closed                 # new watches are woken at once
+    int64_t refs                # of the table and of Python handles; the last one retires it
     int64_t removed
     PyObject* log_owner
 
@@ -70,10 +71,11 @@ cdef struct Table:
     pthread_mutex_t local_lock
     pthread_cond_t local_cond
     int64_t local_wakes
-    int64_t removed_counts[COUNTS]  # of topics that have gone
+    int64_t removed_counts[COUNTS]  # of topics that were removed
     int64_t removals
 
-cdef struct Watch:                  # one waiting request's place in one partition's list; owner's memory
+# A waiting request's entry in the list of one partition; the request's owner allocates it.
+cdef struct Watch:
     Watch* next
     Watch* previous
     uint8_t topic_id[16]
@@ -83,50 +85,72 @@ cdef struct Watch:                  # one waiting request's place in one partiti
     uint64_t connection_id
     bint linked
 
-cdef Table* table_of(object handle) except NULL           # the Table of a PartitionTable object
+# Returns the Table of a PartitionTable object. Raises TypeError for another object.
+cdef Table* table_of(object handle) except NULL
 cdef EpochDomain* table_epochs(Table* table) noexcept nogil
 cdef System* table_system(Table* table) noexcept nogil
 cdef int32_t table_node_id(Table* table) noexcept nogil
 cdef bint table_is_fsync(Table* table) noexcept nogil
+# Wakes a connection of a network thread, or with LOCAL_THREAD all waiting Python threads.
 cdef void table_wake(Table* table, int32_t thread_index, uint64_t connection_id) noexcept nogil
-# Where table_wake goes for thread indexes >= 0; the reactor's, given once before its threads start.
+# Sets the Waker that table_wake calls for thread indexes >= 0; the reactor sets it once before its
+# threads start.
 cdef void table_bind_waker(Table* table, const Waker* waker) noexcept nogil
 
-# A waiter that is no connection (a Python thread) watches with thread_index LOCAL_THREAD: read the
-# count, look at the state, then wait until the count has moved. False: the deadline has passed.
+# A Python thread, which has no connection, watches with thread_index LOCAL_THREAD: it reads the
+# number
+# of wakes, checks the state, and then waits until the number has changed. False: the deadline has
+# passed.
 cdef enum:
     LOCAL_THREAD = -1
 cdef int64_t table_local_wakes(Table* table) noexcept nogil
 cdef bint table_wait_local(Table* table, int64_t wakes_seen, int64_t deadline_ns) noexcept nogil
 
-# Inside an epoch. NULL and *error = 3 UNKNOWN_TOPIC_OR_PARTITION, 100 UNKNOWN_TOPIC_ID,
-# 6 NOT_LEADER_OR_FOLLOWER or 56 KAFKA_STORAGE_ERROR (log offline); 0 with a partition this node leads.
+# Find a partition that this node leads; call them inside an epoch. They set *error to 0, or return
+# NULL
+# and set it to 3 UNKNOWN_TOPIC_OR_PARTITION, 100 UNKNOWN_TOPIC_ID, 6 NOT_LEADER_OR_FOLLOWER or
+# 56 KAFKA_STORAGE_ERROR (the log is offline).
 cdef Partition* partition_by_name(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index, int16_t* error) noexcept nogil
 cdef Partition* partition_by_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
-# The same with any leader and in any state; partition_error returns the error that a client gets.
+# Find a partition with any leader and in any state; partition_error returns the error that a client
+# gets for it.
 cdef Partition* partition_find(Table* table, const uint8_t* name, int32_t name_bytes, int32_t index) noexcept nogil
 cdef Partition* partition_find_id(Table* table, const uint8_t* topic_id, int32_t index, int16_t* error) noexcept nogil
 cdef int16_t partition_error(Table* table, const Partition* partition) noexcept nogil
-# The same with the generation checked (NULL when it is another partition by now): for watches and sessions.
+# Finds the partition again for watches and sessions; NULL when it was removed, or added again
+# since.
 cdef Partition* partition_again(Table* table, const uint8_t* topic_id, int32_t index, uint64_t generation) noexcept nogil
-# The name of a topic of that id, NULL when there is none: answers that were asked by id, metrics.
+# Returns the name of the topic with that id, NULL when there is none.
 cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t* name_bytes) noexcept nogil
 
 cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil
-# What a fetch may see: the high watermark, or the last stable offset for read_committed.
+# Returns the end of the records that a consumer may read: the high watermark, or the last stable
+# offset
+# for read_committed.
 cdef int64_t partition_visible_end(Table* table, Partition* partition, bint committed_only) noexcept nogil
 
-# After an append. os durability: moves the high watermark to the log end and wakes watchers. fsync: asks the
-# group commit when a request waits (watchers, or `wanted`), which moves the high watermark after fdatasync.
+# Call it after an append. With `os` durability it moves the high watermark to the log's end and
+# wakes
+# watches. With `fsync` it requests a flush when a request waits (a watch, or `wanted`) or
+# flush.messages
+# records are unflushed; the group commit moves the high watermark after fdatasync.
 cdef void partition_appended(Table* table, Partition* partition, bint wanted) noexcept nogil
-# Asks for a commit of everything appended so far (fsync durability; nothing to do in os).
+# Requests a flush of all records appended so far: with `fsync` durability when the high watermark
+# is
+# below the log's end, and with both when flush.messages records are unflushed.
 cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 
-# A watch is one-shot: when the high watermark moves (or the partition goes) all watches of the partition
-# are unlinked and their connections woken through the Waker. Registering does not look at the state:
-# register first, then check again, then delay the request.
+# A watch fires once: when the high watermark moves, the leader changes, or the partition goes
+# offline or
+# is removed, all watches of the partition are unlinked and their connections are woken through the
+# Waker. partition_watch does not check the partition: add the watch first, then check, then delay
+# the
+# request.
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil
-cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil     # safe when already woken or the partition is gone
-# Whether the watch still waits; its owner calls it without a lock. After 0 no other thread uses it.
+# Removes a watch; does nothing when it has fired or the partition was removed.
+cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil
+# Whether the watch has not fired yet; its owner calls it without a lock. After False no other
+# thread
+# uses the watch.
 cdef inline bint watch_waits(Watch* watch) noexcept nogil:
     return atomic_load_i32(<int32_t*>&watch.linked) != 0

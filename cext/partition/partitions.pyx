@@ -1,21 +1,20 @@
 """The partition table: leaders, high watermarks, and the watches of waiting requests.
 
-Two hash maps, by topic name and by topic id (topics.pyx), lead to a Topic, whose array leads to the
-partitions.
-Readers follow published pointers inside an epoch and never lock. Whatever a reader could still see
-(an old map, an old array, a topic, a partition, a policy) is retired through the epoch. Changes
-come from Python, one at a time under `changes`.
+Two hash maps, by topic name and by topic id (topics.pyx), contain the Topics, each of which has an
+array of its partitions. Readers follow published pointers inside an epoch and never lock. An old
+map, array, topic, partition or policy that a reader may still use is retired through the epoch.
+Python makes all changes, one at a time under `changes`.
 
-High watermark: with `os` durability the log end at each append; with `fsync` the flushed end, moved
-by the group commit (group_commit.pyx). It never goes back by itself.
+High watermark: with `os` durability it is the log's end after each append; with `fsync` it is the
+flushed end, and the group commit (group_commit.pyx) moves it. It never decreases.
 
 Watches: a list per partition under its own mutex. A waiting thread links a watch and then checks
 the partition again; the thread that moves the high watermark checks the list afterwards. Both put a
-full fence between the two steps, so that one of them sees the other. The list of a removed
-partition is closed first: a watch on it is woken at once.
+full fence between the two steps, so that at least one of them sees the other's change. The list of
+a partition is closed before the partition is removed: a watch on a closed list is woken at once.
 
-Memory: memory_bytes(), about 350 bytes a partition. Limits: MAX_PARTITIONS of a topic.
-Next on the data path: cext/log/log.pyx; cext/produce/produce.pyx and cext/fetch/fetch.pyx above.
+Memory: memory_bytes(), about 350 bytes a partition. Limit: MAX_PARTITIONS a topic.
+Callers: cext/produce/produce.pyx, cext/fetch/fetch.pyx. Next on the data path: cext/log/log.pyx.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -56,7 +55,7 @@ from barnabas.cext.partition.topics cimport (
     topic_reserve,
 )
 
-MAX_PARTITIONS = 1_000_000      # of one topic, at 8 bytes each in its array
+MAX_PARTITIONS = 1_000_000      # partitions of one topic, which has an array with 8 bytes each
 
 cdef void _entry_free(void* pointer) noexcept nogil:
     cdef Entry* entry = <Entry*>pointer
@@ -68,7 +67,7 @@ cdef void _entry_release(EpochDomain* epochs, Entry* entry) noexcept nogil:
     if atomic_add_i64(&entry.refs, -1) == 0:
         epoch_retire(epochs, entry, _entry_free)
 
-# ------------------------------------------------------------------------------ looking things up
+# ---------------------------------------------------------------------------------------- look-ups
 
 cdef EpochDomain* table_epochs(Table* table) noexcept nogil:
     return table.epochs
@@ -131,7 +130,7 @@ cdef int64_t partition_visible_end(Table* table, Partition* partition, bint comm
     cdef int64_t end = atomic_load_i64(&partition.high_watermark)
     cdef int64_t unstable = -1
     if committed_only and partition.log != NULL:
-        unstable = log_first_unstable_offset(partition.log)     # after the high watermark
+        unstable = log_first_unstable_offset(partition.log)     # read after the high watermark
     return end if unstable < 0 else min(end, max(unstable, log_start_offset(partition.log)))
 
 # ------------------------------------------------------------------------------ waking and waiting
@@ -175,7 +174,7 @@ cdef void _wake_all(Table* table, Entry* entry, bint close) noexcept nogil:
         following = watch.next
         thread_index = watch.thread_index
         connection_id = watch.connection_id
-        # From here on the watch is its owner's again, who may have looked without the lock.
+        # From here on only the owner uses the watch: it may read `linked` without the lock.
         atomic_store_i32(<int32_t*>&watch.linked, 0)
         table_wake(table, thread_index, connection_id)
         watch = following
@@ -204,8 +203,9 @@ cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noex
     atomic_fence()
 
 cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil:
-    """A watch is in a list only while its partition is in the table: removing closes the list
-    before it unlinks the partition. So without a partition there is nothing to undo."""
+    """Removes a watch. A watch is in a list only while its partition is in the table, because a
+    removal closes the list before it removes the partition. So without a partition there is nothing
+    to do."""
     cdef int slot = epoch_enter(table.epochs)
     cdef Entry* entry = <Entry*>partition_again(
         table, watch.topic_id, watch.index, watch.generation)
@@ -251,8 +251,8 @@ cdef void partition_commit(Table* table, Partition* partition) noexcept nogil:
         commit_ask(entry.queue, &entry.commit)
 
 cdef void _committed(CommitItem* item, int error) noexcept nogil:
-    """Runs on a flush thread. After an error nothing has moved: waiting requests see an offline
-    log."""
+    """Moves the high watermark to the flushed end and wakes the watches; runs on a flush thread.
+    After an error it only wakes the watches, whose requests then find the log offline."""
     cdef Entry* entry = <Entry*>item.owner
     if error == 0:
         _raise_high_watermark(&entry.p, log_flushed_offset(entry.p.log))
@@ -260,32 +260,36 @@ cdef void _committed(CommitItem* item, int error) noexcept nogil:
     if error or atomic_load_pointer(&entry.watches) != NULL:
         _wake_all(entry.table, entry, False)
 
-# Flush threads of a log directory. Concurrent fdatasyncs of one file system share its journal's
-# commits: 50 logs with something new took 15 ms with 2 threads, 1.4 to 2.6 ms with 8 to 32, and
-# 300 took 23, 61 and 7 (ext4, medians of 7, docs/performance.md). Idle ones cost a stack each.
+# Flush threads of a log directory. Concurrent fdatasyncs in one file system share its journal
+# commits:
+# flushing 50 logs took 15 ms with 2 threads and 1.4 to 2.6 ms with 8 to 32; 300 logs took 23, 61
+# and 7
+# ms (ext4, medians of 7, docs/performance.md). An idle thread costs a stack.
 FLUSH_THREADS = 16
 
 
 
 # --------------------------------------------------------------------------------- Python's handles
 
-@cython.no_gc_clear         # the threads' structures go before the objects that carry them
+@cython.no_gc_clear         # __dealloc__ uses the objects to which it refers
 cdef class PartitionTable:
-    """The partitions of one broker. Every change is made here; every thread may look.
-    system: the broker's SystemCalls. epochs: the Epochs its logs were opened with. durability:
-    "fsync" (visible and acknowledged when flushed) or "os" (when written).
+    """The partitions of one broker. All changes are made here; every thread may read.
+
+    `system`: the broker's SystemCalls; `epochs`: the Epochs with which its logs were opened;
+    `node_id`: this broker's id; `durability`: "fsync" (records are visible and acknowledged after a
+    flush) or "os" (after the write). Raises ValueError for another durability, and MemoryError.
     """
     cdef Table* table
     cdef SystemCalls system
     cdef readonly Epochs epochs
     cdef readonly str durability
     cdef dict directories
-    cdef tuple commits          # the same, in what the collector cannot empty before __dealloc__
+    cdef tuple commits          # the same; the collector cannot empty a tuple before __dealloc__
 
     def __cinit__(self, SystemCalls system not None, Epochs epochs not None, *,
                   int node_id, str durability="fsync"):
         if durability not in ("fsync", "os"):
-            raise ValueError(f"durability {durability!r} is neither fsync nor os")
+            raise ValueError(f"durability is {durability!r}; it must be fsync or os")
         self.system = system
         self.epochs = epochs
         self.durability = durability
@@ -314,9 +318,12 @@ cdef class PartitionTable:
     # -- log directories and their flush threads
 
     def add_directory(self, str path not None, *, int flush_threads=FLUSH_THREADS):
-        """Starts the flush threads of a log directory; gives its GroupCommit."""
+        """Starts the flush threads of a log directory and returns its GroupCommit. `path`: as in
+        add_partition; `flush_threads`: the most threads, 1 to 64. Raises ValueError when the
+        directory was added before or for another number of threads, RuntimeError without a
+        thread."""
         if path in self.directories:
-            raise ValueError(f"{path} is there already")
+            raise ValueError(f"the log directory {path} was added already")
         group = GroupCommit(self.epochs, os.path.basename(path.rstrip("/")) or path, flush_threads)
         self.directories[path] = group
         self.commits += (group,)
@@ -324,14 +331,18 @@ cdef class PartitionTable:
         return group
 
     def close(self):
-        """Makes the requested flushes and ends the flush threads. The table stays readable."""
+        """Waits until the requested flushes are done and the flush threads have ended. The table
+        stays readable."""
         for group in self.directories.values():
             (<GroupCommit>group).stop()
 
     # -- topics
 
     def add_topic(self, str name not None, topic_id not None, **policy):
-        """A topic without partitions yet. policy: what set_policy takes."""
+        """Adds a topic without partitions. `name`: 1 to 32767 bytes in UTF-8; `topic_id`: 16 bytes,
+        not all zero; `policy`: as for set_policy, Kafka's defaults where not given. Raises
+        ValueError for a wrong or existing name or id, TypeError for an unknown policy, and
+        MemoryError."""
         cdef bytes raw = topic_name_bytes(name)
         cdef bytes raw_id = topic_id_bytes(topic_id)
         cdef Topic* topic
@@ -339,9 +350,9 @@ cdef class PartitionTable:
         self._lock()
         try:
             if topic_by_name(&self.table.by_name, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw), len(raw)) != NULL:
-                raise ValueError(f"topic {name} is there already")
+                raise ValueError(f"the table has a topic {name} already")
             if topic_by_id(&self.table.by_id, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw_id)) != NULL:
-                raise ValueError(f"topic id {raw_id.hex()} is there already")
+                raise ValueError(f"the table has a topic with id {raw_id.hex()} already")
             topic = topic_new(self.table.seed, raw, raw_id, policy)
             added = map_add(self.table.epochs, &self.table.by_name, topic, False)
             if added and not map_add(self.table.epochs, &self.table.by_id, topic, True):
@@ -354,13 +365,15 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     cdef int _lock(self) except -1:
-        # Only Python threads take it, and all give the GIL up to wait for it: no circle with the GIL.
+        # Only Python threads take it, and all release the GIL to wait for it, so that no deadlock
+        # with
+        # the GIL is possible.
         with nogil:
             pthread_mutex_lock(&self.table.changes)
         return 0
 
     cdef Topic* _topic(self, str name) except NULL:
-        cdef bytes raw = name.encode()  # of a request: also what no topic can be named
+        cdef bytes raw = name.encode()  # from a request: it may be no valid topic name
         cdef Topic* topic = topic_by_name(
             &self.table.by_name, self.table.seed, <const uint8_t*>PyBytes_AS_STRING(raw), <int32_t>len(raw))
         if topic == NULL:
@@ -374,9 +387,11 @@ cdef class PartitionTable:
         return entry
 
     def set_policy(self, str name not None, **policy):
-        """Changes what is named of: message_bytes_max, timestamp_before_max_ms,
-        timestamp_after_max_ms, decompressed_bytes_max, append_time, requires_keys, internal,
-        codec, min_insync_replicas. In force for the next batch."""
+        """Changes the given ones of: message_bytes_max, timestamp_before_max_ms,
+        timestamp_after_max_ms, decompressed_bytes_max, append_time, requires_keys, internal, codec
+        (-1: the producer's, or 0 to 4), min_insync_replicas, produce_intercepted,
+        fetch_intercepted. They apply to the next batch. Raises KeyError for an unknown topic,
+        TypeError for another name, ValueError for another codec, MemoryError."""
         cdef Topic* topic
         cdef ProducePolicy* old
         cdef Entries* entries
@@ -395,7 +410,8 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     def policy(self, str name not None):
-        """What is in force for a topic, by the names of set_policy."""
+        """Returns a topic's policy by the names of set_policy, without the two about interception.
+        Raises KeyError for an unknown topic."""
         cdef ProducePolicy rules
         self._lock()
         try:
@@ -415,7 +431,7 @@ cdef class PartitionTable:
         }
 
     def topics(self):
-        """[(name, topic id, number of partitions), ...] in no order."""
+        """Returns [(name, topic id in 16 bytes, number of partitions), ...] in no order."""
         cdef list found = []
         cdef Map* map
         cdef Topic* topic
@@ -436,8 +452,9 @@ cdef class PartitionTable:
         return found
 
     def remove_topic(self, str name not None):
-        """The topic and its partitions go: waiting requests are woken, the flush in work is
-        awaited. After it no thread uses the logs, which may then be closed."""
+        """Removes a topic and its partitions. It wakes waiting requests and waits for a running
+        flush. Afterwards no thread uses the logs, so that the caller may close them. Raises
+        KeyError for an unknown topic."""
         cdef Topic* topic
         cdef Entries* entries
         cdef list gone = []
@@ -461,12 +478,13 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
         self._drop(gone)
         self._lock()
-        counters_fold(&topic.counters, seen, self.table.removed_counts)     # what came meanwhile
+        counters_fold(&topic.counters, seen, self.table.removed_counts)     # counted meanwhile
         pthread_mutex_unlock(&self.table.changes)
         topic_release(topic)
 
     def removed_counts(self):
-        """(topics removed so far, what they had counted in the order of COUNT_NAMES)."""
+        """Returns (number of topics removed so far, the sums of their counters in the order of
+        COUNT_NAMES)."""
         self._lock()
         counts = tuple([self.table.removed_counts[i] for i in range(COUNTS)])
         removals = self.table.removals
@@ -478,22 +496,28 @@ cdef class PartitionTable:
     def add_partition(self, str name not None, int index, LogHandle log, *, str directory=None,
                       int leader_epoch=0, leader_id=None, int isr_count=1,
                       int replica_count=1):
-        """A partition whose log may be None (its directory is offline). leader_id: this node
-        unless given. Everything the log holds when it comes is visible. Gives its handle."""
+        """Adds a partition and returns its PartitionHandle. All records of its log are visible at
+        once.
+
+        `log`: None when its directory is offline; `directory`: the path of its log directory, as in
+        add_directory; `leader_id`: None: this node; `isr_count`: replicas in sync, this one
+        included. Raises ValueError for an index outside 0 to MAX_PARTITIONS - 1, an existing
+        partition, or no directory with fsync durability; KeyError for an unknown topic or
+        directory; MemoryError."""
         cdef Topic* topic
         cdef Entry* entry
         cdef CommitQueue* queue = NULL
         if not 0 <= index < MAX_PARTITIONS:
-            raise ValueError(f"partition {index} is not within 0 and {MAX_PARTITIONS}")
+            raise ValueError(f"partition is {index}; it must be 0 to {MAX_PARTITIONS - 1}")
         if directory is not None:
             queue = (<GroupCommit>self.directories[directory]).queue
         elif self.table.fsync and log is not None:
-            raise ValueError("fsync durability needs a log directory with flush threads")
+            raise ValueError("fsync durability needs the partition's log directory")
         self._lock()
         try:
             topic = self._topic(name)
             if topic_entry(topic, index) != NULL:
-                raise ValueError(f"{name}-{index} is there already")
+                raise ValueError(f"the table has partition {name}-{index} already")
             if not topic_reserve(self.table.epochs, topic, index):
                 raise MemoryError
             entry = <Entry*>calloc(1, sizeof(Entry))
@@ -534,7 +558,8 @@ cdef class PartitionTable:
         commit_item_init(&entry.commit, entry.p.log, entry, _committed)
 
     cdef object _take_out(self, Topic* topic, int32_t index):
-        """Under `changes`: closes the list of watches, then takes the partition out of sight."""
+        """Closes the list of watches, then removes the partition from its topic. The caller holds
+        `changes`. Returns the entry's address for _drop."""
         cdef Entry* entry = <Entry*>topic_entry(topic, index)
         _wake_all(self.table, entry, True)
         atomic_store_pointer(&(<Entries*>topic.entries).at[index], NULL)
@@ -544,7 +569,8 @@ cdef class PartitionTable:
         return <size_t>entry
 
     def _drop(self, list gone):
-        """What _take_out gave, without `changes`: waits for flushes and for readers."""
+        """Waits for flushes and readers of the entries that _take_out returned, and releases them.
+        The caller does not hold `changes`."""
         cdef Entry* entry
         cdef size_t address
         for address in gone:
@@ -566,7 +592,8 @@ cdef class PartitionTable:
             Py_DECREF(<object>owner)
 
     def remove_partition(self, str name not None, int index):
-        """As remove_topic, for one partition."""
+        """Removes one partition as remove_topic does. Raises KeyError when the table does not have
+        it."""
         self._lock()
         try:
             self._entry(name, index)
@@ -576,7 +603,7 @@ cdef class PartitionTable:
         self._drop(gone)
 
     def partition(self, str name not None, int index):
-        """The handle of a partition, or None."""
+        """Returns the PartitionHandle of a partition, or None."""
         self._lock()
         try:
             return _handle_for(self, self._entry(name, index))
@@ -586,7 +613,8 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     def find(self, topic_id not None, int index):
-        """The handle of a partition by topic id, or None."""
+        """Returns the PartitionHandle of a partition by topic id (16 bytes), or None. Raises
+        ValueError for a wrong id."""
         cdef bytes raw = topic_id_bytes(topic_id)
         cdef int16_t error
         cdef Partition* found
@@ -600,7 +628,8 @@ cdef class PartitionTable:
 
     def set_leader(self, str name not None, int index, *, int leader_id, int leader_epoch,
                    int isr_count=1):
-        """Sets the leader of a partition. Waiting requests check the partition again."""
+        """Sets the leader, leader epoch and number of in-sync replicas of a partition. Waiting
+        requests check the partition again. Raises KeyError when the table does not have it."""
         cdef Entry* entry
         self._lock()
         try:
@@ -613,8 +642,9 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     def set_offline(self, str name not None, int index):
-        """Its directory failed: everyone is answered KAFKA_STORAGE_ERROR until the partition is
-        removed and added again."""
+        """Marks a partition as offline, because its log directory failed: requests get
+        KAFKA_STORAGE_ERROR until it is removed and added again. Raises KeyError when the table does
+        not have it."""
         self._lock()
         try:
             mark_offline(&self._entry(name, index).p.offline)
@@ -623,7 +653,8 @@ cdef class PartitionTable:
             pthread_mutex_unlock(&self.table.changes)
 
     def memory_bytes(self):
-        """What the table itself holds: maps, arrays, topics and partitions, not the logs."""
+        """Returns the memory of the table's maps, arrays, topics and partitions in bytes, without
+        the logs."""
         cdef Map* map
         cdef Topic* topic
         cdef uint64_t i
@@ -681,14 +712,15 @@ cdef PartitionHandle _handle_for(PartitionTable table, Entry* entry):
     return handle
 
 
-@cython.no_gc_clear         # __dealloc__ needs what it refers to
+@cython.no_gc_clear         # __dealloc__ uses the table
 cdef class PartitionHandle:
-    """Python's view of one partition of the table; stays readable after the partition is gone."""
+    """Python's view of one partition of the table; it stays readable after the partition was
+    removed."""
     cdef Entry* entry
     cdef PartitionTable table
 
     def __init__(self):
-        raise TypeError("handles come from a PartitionTable")
+        raise TypeError("get a PartitionHandle from PartitionTable.partition() or find()")
 
     def __dealloc__(self):
         if self.entry != NULL:
@@ -722,18 +754,19 @@ cdef class PartitionHandle:
 
     @property
     def log(self):
-        """The LogHandle; None when there is none or the partition is gone."""
+        """The LogHandle; None when the directory is offline or the partition was removed."""
         if self.entry.log_owner == NULL:
             return None
         return <object>self.entry.log_owner
 
     def counters(self):
-        """What its topic has counted: see counters.pxd."""
+        """Returns the counters of its topic: see counters.pxd."""
         return counters_dict(self.entry.p.counters)
 
     def commit(self, int64_t timeout_ms):
-        """Waits until everything appended so far is visible. False: not within the time, or the
-        log is offline or the partition gone. A Python thread may call it; the GIL is released."""
+        """Waits until all records appended so far are visible. Returns False after timeout_ms, or
+        when the log is offline or the partition was removed. Call it from a Python thread; it
+        releases the GIL."""
         cdef bint done
         with nogil:
             done = _commit_and_wait(
@@ -741,7 +774,8 @@ cdef class PartitionHandle:
         return bool(done)
 
     def appended(self, bint wanted=False):
-        """Reports an append through the log handle to the table; wanted: a caller waits for it."""
+        """Tells the table about an append through the log handle; wanted: a caller waits for its
+        flush."""
         cdef int slot
         with nogil:
             slot = epoch_enter(self.table.table.epochs)
@@ -785,5 +819,5 @@ cdef bint _commit_and_wait(Table* table, Entry* entry, int64_t deadline_ns) noex
 
 cdef Table* table_of(object handle) except NULL:
     if not isinstance(handle, PartitionTable):
-        raise TypeError(f"a PartitionTable is needed, not {type(handle).__name__}")
+        raise TypeError(f"the table must be a PartitionTable, not {type(handle).__name__}")
     return (<PartitionTable>handle).table

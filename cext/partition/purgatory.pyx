@@ -4,8 +4,8 @@ A watch fires once, like those of connections (partitions.pyx): when the high wa
 partition moves, or the partition is removed, `wait` returns the key of the watch and removes the
 watch. The caller checks the partition after it has added a watch, so that it misses no change.
 
-Any thread may add and nudge; one thread waits. The GIL guards the rows; the wait releases it.
-Memory: one Watch (about 80 bytes) a watched partition. Limit: WATCHES_MAX.
+Any thread may call `add` and `nudge`; one thread calls `wait`. The GIL guards the rows; the wait
+releases it. Memory: one Watch (about 80 bytes) a watched partition. Limit: WATCHES_MAX.
 Next on the data path: cext/partition/partitions.pyx.
 """
 cimport cython
@@ -25,9 +25,10 @@ WATCHES_MAX = 100_000
 cdef int64_t FOR_EVER_NS = 0x7FFFFFFFFFFFFFFF
 
 
-@cython.no_gc_clear         # the watches lie in the table's lists
+@cython.no_gc_clear         # the table's lists contain the watches
 cdef class Watches:
-    """The watches of one thread."""
+    """The watches of one thread on partitions of a PartitionTable. Raises TypeError for another
+    table."""
     cdef Table* table
     cdef object owner
     cdef dict rows          # (topic id, partition index): address of the Watch
@@ -43,7 +44,9 @@ cdef class Watches:
         return len(self.rows)
 
     def add(self, topic_id not None, int32_t index):
-        """Whether there is such a partition to watch. A watch that is there already is left."""
+        """Adds a watch on a partition unless it has one. `topic_id`: 16 bytes. Returns False when
+        the table has no such partition, there are WATCHES_MAX watches, or this object is closed.
+        Raises ValueError for a wrong id, MemoryError."""
         cdef bytes raw = topic_id_bytes(topic_id)
         cdef tuple key = (raw, index)
         cdef Watch* watch
@@ -71,12 +74,13 @@ cdef class Watches:
         return True
 
     def nudge(self):
-        """Lets `wait` return, now or the next time."""
+        """Makes `wait` return now, or at its next call."""
         self.nudged = True
         table_wake(self.table, LOCAL_THREAD, 0)
 
     def wait(self):
-        """The keys whose partitions moved; empty when it was nudged or closed."""
+        """Waits until a watch has fired. Returns the keys (topic id, partition index) of the fired
+        watches and removes these watches; an empty list after `nudge` or `close`."""
         cdef int64_t wakes
         while True:
             wakes = table_local_wakes(self.table)
@@ -90,7 +94,7 @@ cdef class Watches:
                 table_wait_local(self.table, wakes, FOR_EVER_NS)
 
     def close(self):
-        """No watch is left in the table; `wait` returns."""
+        """Removes all watches from the table and makes `wait` return."""
         cdef Watch* watch
         self.closed = True
         rows, self.rows = self.rows, {}

@@ -4,22 +4,23 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from barnabas.cext.memory.counters cimport TopicCounters
 from barnabas.cext.memory.epoch cimport EpochDomain
 
-cdef struct ProducePolicy:          # of the topic's configuration; read without a lock, replaced whole
+# A part of a topic's configuration. Threads read it without a lock; a change replaces the whole.
+cdef struct ProducePolicy:
     int64_t message_bytes_max       # max.message.bytes
     int64_t timestamp_before_max_ms
     int64_t timestamp_after_max_ms
     int64_t decompressed_bytes_max  # max.decompressed.bytes
     int8_t append_time              # message.timestamp.type=LogAppendTime
     int8_t requires_keys            # cleanup.policy has compact
-    int8_t internal                 # a coordinator's journal: clients do not write to it
-    int8_t codec                    # compression.type: -1 producer, else 0..4
+    int8_t internal                 # a coordinator's topic: clients cannot produce to it
+    int8_t codec                    # compression.type: -1: the producer's, otherwise 0 to 4
     int16_t min_insync_replicas
-    int8_t produce_intercepted      # a plugin looks at what is appended
-    int8_t fetch_intercepted        # a plugin looks at what is fetched
+    int8_t produce_intercepted      # a plugin intercepts Produce
+    int8_t fetch_intercepted        # a plugin intercepts Fetch
 
 cdef struct Entries:
     int32_t capacity
-    void* at[1]                     # partitions, NULL where there is none; as many as capacity
+    void* at[1]                     # `capacity` partitions, NULL where there is none
 
 cdef struct Topic:
     const char* name
@@ -29,7 +30,7 @@ cdef struct Topic:
     uint64_t id_hash
     void* entries                   # Entries*
     int32_t partition_count
-    int64_t refs                    # the table's and its partitions'
+    int64_t refs                    # of the table and of its partitions
     ProducePolicy* policy
     TopicCounters counters
 
@@ -37,18 +38,23 @@ cdef struct Map:
     uint64_t mask
     int64_t used                    # slots with a topic or a tombstone
     int64_t topics
-    void* slots[1]                  # Topic*, NULL or a tombstone; as many as mask + 1
+    void* slots[1]                  # mask + 1 slots: Topic*, NULL or a tombstone
 
 cdef Map* map_new(uint64_t size) noexcept nogil
-# The maps are given by where they are published: it may be another one after adding.
+# `published` is the address of the map's pointer, because map_add may replace the map. False: no
+# memory.
 cdef bint map_add(EpochDomain* epochs, void** published, Topic* topic, bint by_id) noexcept nogil
 cdef void map_remove(void** published, Topic* topic, bint by_id) noexcept nogil
-cdef Topic* map_topic(Map* map, uint64_t slot) noexcept nogil     # NULL for an empty slot, a tombstone
+# Returns the topic in a slot, NULL for an empty slot or a tombstone.
+cdef Topic* map_topic(Map* map, uint64_t slot) noexcept nogil
 cdef Topic* topic_by_name(void** published, uint64_t seed, const uint8_t* name, int32_t size) noexcept nogil
 cdef Topic* topic_by_id(void** published, uint64_t seed, const uint8_t* topic_id) noexcept nogil
+# Returns a topic's partition, NULL when it has none with this index.
 cdef void* topic_entry(Topic* topic, int32_t index) noexcept nogil
+# Makes the array large enough for a partition index. Returns False without memory.
 cdef bint topic_reserve(EpochDomain* epochs, Topic* topic, int32_t index) noexcept nogil
-cdef void topic_release(void* topic) noexcept nogil     # gives one reference back, after a grace period
+# Releases one reference, after a grace period of the epoch.
+cdef void topic_release(void* topic) noexcept nogil
 
 cdef bytes topic_name_bytes(str name)
 cdef bytes topic_id_bytes(object topic_id)

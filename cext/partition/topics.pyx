@@ -1,11 +1,11 @@
-"""Topics of the partition table: two hash maps of published pointers, and what leads to partitions.
+"""Topics of the partition table: two hash maps of published pointers, and arrays of partitions.
 
-Readers follow published pointers inside an epoch and never lock; changes come one at a time, under
-the table's mutex. Whatever a reader could still see is retired through the epoch.
+Readers follow published pointers inside an epoch and never lock; changes are made one at a time,
+under the table's mutex. Memory that a reader may still use is retired through the epoch.
 
-A map is open addressing with linear probing: adding writes one slot, removing leaves a tombstone,
-and a map more than half used is built anew and published whole. Clients' requests only look names
-up; a seed per table keeps made-up names from meeting in one chain all the same.
+A map uses open addressing with linear probing: adding writes one slot, removing leaves a tombstone,
+and a map that would become more than half full is replaced by a new one. A random seed for each
+table prevents that a client creates topics whose names all have the same hash.
 Next on the data path: cext/partition/partitions.pyx.
 """
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -17,7 +17,7 @@ from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_pointer, a
 from barnabas.cext.memory.counters cimport counters_free
 from barnabas.cext.memory.epoch cimport EpochDomain, epoch_retire
 
-cdef Topic _gone                # a tombstone: its address only, never written
+cdef Topic _gone                # its address is the tombstone; it is never written
 cdef void* TOMBSTONE = &_gone
 
 
@@ -86,7 +86,8 @@ cdef inline uint64_t _hash_in(const Topic* topic, bint by_id) noexcept nogil:
     return topic.id_hash if by_id else topic.name_hash
 
 cdef void _map_put(Map* map, Topic* topic, bint by_id) noexcept nogil:
-    """Into an empty slot, never into a tombstone: a reader may be on its way past that one."""
+    """Stores a topic in an empty slot, never in a tombstone, because a reader may be searching past
+    that one."""
     cdef uint64_t i = _hash_in(topic, by_id) & map.mask
     while map.slots[i] != NULL:
         i = (i + 1) & map.mask
@@ -126,10 +127,11 @@ cdef void map_remove(void** published, Topic* topic, bint by_id) noexcept nogil:
         i = (i + 1) & map.mask
 
 
-# --------------------------------------------------------------------- life of topics, partitions
+# ------------------------------------------------------------- creation and freeing of topics
 
 cdef void topic_release(void* pointer) noexcept nogil:
-    """Runs after a grace period: no reader can still reach it."""
+    """Releases one reference. The epoch calls it after a grace period, when no reader can use the
+    pointer any more."""
     cdef Topic* topic = <Topic*>pointer
     if atomic_add_i64(&topic.refs, -1) == 0:
         free(<void*>topic.name)
@@ -167,24 +169,24 @@ cdef bint topic_reserve(EpochDomain* epochs, Topic* topic, int32_t index) noexce
 
 
 
-# ----------------------------------------------------------------------------- what Python gives
+# ------------------------------------------------------------------------------ values from Python
 
 cdef bytes topic_name_bytes(str name):
     cdef bytes raw = name.encode()
     if not 0 < len(raw) <= 32767:
-        raise ValueError(f"a topic's name of {len(raw)} bytes")
+        raise ValueError(f"a topic name has {len(raw)} bytes; it must have 1 to 32767")
     return raw
 
 
 cdef bytes topic_id_bytes(topic_id):
     cdef bytes raw = bytes(topic_id)
     if len(raw) != 16 or raw == bytes(16):
-        raise ValueError("a topic id is 16 bytes that are not all zero")
+        raise ValueError(f"topic id is {raw.hex()}; it must have 16 bytes, not all zero")
     return raw
 
 
 cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NULL:
-    """A new policy: the old one's values (or Kafka's defaults), but for the changes."""
+    """Makes a policy with the values of `old` (NULL: Kafka's defaults), except for the changes."""
     cdef ProducePolicy rules
     cdef ProducePolicy* made
     if old != NULL:
@@ -218,7 +220,7 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
             rules.internal = bool(value)
         elif name == "codec":
             if not -1 <= value <= 4:
-                raise ValueError(f"codec {value} is not -1 (the producer's) to 4")
+                raise ValueError(f"codec is {value}; it must be -1 (the producer's) to 4")
             rules.codec = value
         elif name == "min_insync_replicas":
             rules.min_insync_replicas = value
@@ -227,7 +229,7 @@ cdef ProducePolicy* policy_new(dict changes, const ProducePolicy* old) except NU
         elif name == "fetch_intercepted":
             rules.fetch_intercepted = bool(value)
         else:
-            raise TypeError(f"no rule of producing is called {name}")
+            raise TypeError(f"{name} is no policy: see PartitionTable.set_policy")
     made = <ProducePolicy*>malloc(sizeof(ProducePolicy))
     if made == NULL:
         raise MemoryError
