@@ -1,7 +1,7 @@
-"""The `barnabas` command: `barnabas COMMAND --help` teaches each one.
+"""The `barnabas` command; `barnabas COMMAND --help` explains each one.
 
-A command is a module of this package with `configure(parser)` and `run(arguments) -> exit status`;
-it is imported when it is used, so that `barnabas start` pays for nothing else."""
+A command is a module of this package with `configure(parser)` and `run(arguments) -> exit status`.
+It is imported when it is used, so that `barnabas start` does not import the others."""
 
 import argparse
 import importlib
@@ -19,14 +19,14 @@ COMMANDS = {
     "topics": "list, create, describe, alter and delete topics",
     "produce": "send lines of standard input or of files as records",
     "consume": "print the records of a topic, byte for byte",
-    "offsets": "show where partitions begin and end, and the offset of a time",
+    "offsets": "show the first and the end offset of partitions, and the offset of a time",
     "groups": "list, describe, reset and delete consumer and share groups",
-    "transactions": "list, describe and abort transactions; find those that hang",
+    "transactions": "list, describe and abort transactions; find hanging ones",
     "configs": "show and change settings of topics and brokers",
-    "plugins": "list and describe plugins, make a new one, load those of a broker again",
-    "mirror": "copy topics of other clusters into one, until it is stopped",
-    "bench": "measure how fast a broker takes and gives records",
-    "log": "show what the files of a log directory hold",
+    "plugins": "list and describe plugins, create a new one, reload those of a broker",
+    "mirror": "copy topics of other clusters into one, until you stop it",
+    "bench": "measure how fast a broker accepts and delivers records",
+    "log": "show the contents of the files of a log directory",
     "checkpoint": "show, verify and rewind Spark's checkpoints; copy offsets to and from groups",
     "spark-load": "load topics into parquet files by Spark, batch after batch, each record once",
 }
@@ -39,18 +39,19 @@ A Kafka-compatible message broker in one process. Any Kafka client can use it.
   echo hello | barnabas produce news
   barnabas consume news --end
 
-All but `start` speak to any Kafka broker: --bootstrap-server HOST:PORT.
+All commands except `start` work with any Kafka broker: --bootstrap-server HOST:PORT.
 `barnabas help COMMAND` explains one command.
 """
 
 COMPLETION = "_ARGCOMPLETE"  # set by the shell's completion function (argcomplete)
 
-# Set to see where in the program an error comes from that should have been a plain line.
+# Set this variable to get the traceback of an unexpected error.
 DEBUG = "BARNABAS_DEBUG"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Runs one command; returns the exit status. `argv`: the words after `barnabas`, by default
+    those of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if COMPLETION in os.environ:
         from barnabas.cli.completion import complete
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         return _no_command(arguments)
     name = arguments[0]
-    # A parser of its own: those of the other commands would cost a start some milliseconds.
+    # Only the parser of this command: those of the other commands would take some milliseconds.
     parser = CommandParser(prog=f"barnabas {name}", description=COMMANDS[name])
     configure(name, parser)
     parsed = parser.parse_args(arguments[1:])
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output closed the pipe. Python would print an error at its last flush.
+        # The reader of our output closed the pipe; Python's last flush would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -80,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         print(
-            f"barnabas: unexpected {reason}. This is a fault of barnabas;"
-            f" {DEBUG}=1 shows where it happens.",
+            f"barnabas: unexpected {reason}. This is an error in barnabas: please report it with"
+            f" the traceback that {DEBUG}=1 shows.",
             file=sys.stderr,
         )
         return 1
@@ -92,12 +93,12 @@ def module_of(name: str) -> Any:
 
 
 def configure(name: str, parser: argparse.ArgumentParser) -> None:
-    """Give the parser of a command its options and actions."""
+    """Adds the options and actions of a command to its parser."""
     module_of(name).configure(parser)
 
 
 def _no_command(arguments: list[str]) -> int:
-    """Help, the version, or what is wrong with the first word."""
+    """Prints the help or the version; an unknown first word is a usage error."""
     if arguments and not arguments[0].startswith("-"):
         found = nearest(arguments[0], COMMANDS)
         usage_error(f"there is no command {arguments[0]!r}.{found} `barnabas help` lists them.")

@@ -1,7 +1,8 @@
-"""`barnabas bench`: how fast a broker takes, gives and passes on records.
+"""`barnabas bench`: measures how fast a broker accepts and delivers records.
 
-While it runs a line on standard error counts (on a terminal); at the end a table and a histogram of
-the latencies, or one JSON document. The load is Python and runs on one core: see client/load.py.
+While it runs, a line on standard error counts (on a terminal). At the end it prints a table and a
+histogram of the latencies, or one JSON document. The load generator is Python and runs on one core:
+see client/load.py.
 """
 
 import argparse
@@ -25,19 +26,19 @@ from barnabas.wire.compression import CODECS
 
 PERCENTILES = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"))
 BAR_WIDTH = 50
-STAMP_BYTES = 16  # `latency` writes the time and a mark at the front of each value
+STAMP_BYTES = 16  # `latency` writes the time and a mark at the beginning of each value
 SECONDS = 10.0
 
 EPILOG = """\
 examples:
-  barnabas bench produce speed                       10 seconds, as fast as it goes, acks=all
+  barnabas bench produce speed                       10 seconds, as fast as possible, acks=all
   barnabas bench produce speed --rate 50000 --acks 1 --codec lz4
-  barnabas bench consume speed                       all there is
+  barnabas bench consume speed                       all records of the topic
   barnabas bench latency speed --rate 1000           from one producer to one consumer
   barnabas bench produce speed --json > result.json
 
-A topic that is not there is made by brokers that are configured so. A latency counts from when its
-request (in `latency`: its record) was due.
+The broker creates a missing topic if auto.create.topics.enable is true. A latency counts from the
+time at which its request (in `latency`: its record) was due.
 """
 
 
@@ -45,15 +46,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="verb", metavar="produce|consume|latency", required=True)
     for verb, run, text in (
-        ("produce", run_produce, "send records and wait for their answers"),
+        ("produce", run_produce, "send records and wait for their acknowledgements"),
         ("consume", run_consume, "read a topic from its oldest record to its end"),
-        ("latency", run_latency, "the time from a producer to a consumer, at a rate"),
+        ("latency", run_latency, "measure the time from a producer to a consumer, at a fixed rate"),
     ):
         sub = verbs.add_parser(
             verb, help=text, description=text, formatter_class=argparse.RawTextHelpFormatter
         )
         sub.add_argument("topic", metavar="TOPIC")
-        sub.add_argument("--records", type=positive, metavar="N", help="stop after so many records")
+        sub.add_argument("--records", type=positive, metavar="N", help="stop after N records")
         sub.add_argument(
             "--seconds",
             type=positive_seconds,
@@ -70,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _sending_options(parser: argparse.ArgumentParser, verb: str) -> None:
     fast = verb == "produce"
     parser.add_argument(
-        "--record-bytes", type=positive, metavar="N", default=100, help="of a value (default 100)"
+        "--record-bytes", type=positive, metavar="N", default=100, help="value size (default 100)"
     )
     parser.add_argument(
         "--batch-records",
@@ -79,17 +80,17 @@ def _sending_options(parser: argparse.ArgumentParser, verb: str) -> None:
         default=600 if fast else 1,
         help=f"records in a request (default {600 if fast else 1})",
     )
-    parser.add_argument("--acks", choices=list(ACKS)[:3], default="all", help="(default all)")
-    parser.add_argument("--codec", choices=list(CODECS), default="none", help="(default none)")
+    parser.add_argument("--acks", choices=list(ACKS)[:3], default="all", help="default: all")
+    parser.add_argument("--codec", choices=list(CODECS), default="none", help="default: none")
     parser.add_argument(
         "--in-flight",
         type=positive,
         metavar="N",
         default=5,
-        help="requests on their way on a connection (default 5)",
+        help="requests in progress on a connection (default 5)",
     )
     parser.add_argument(
-        "--connections", type=positive, metavar="N", default=1, help="to each broker (default 1)"
+        "--connections", type=positive, metavar="N", default=1, help="for each broker (default 1)"
     )
     parser.add_argument(
         "--rate",
@@ -145,7 +146,9 @@ def run_latency(arguments: argparse.Namespace) -> int:
     if arguments.acks == "0":
         return fail("latency needs answers: use --acks 1 or --acks all.")
     if arguments.record_bytes < STAMP_BYTES:
-        return fail(f"latency needs --record-bytes {STAMP_BYTES} at least, for the time in them.")
+        return fail(
+            f"latency needs at least --record-bytes {STAMP_BYTES}: each value contains its time."
+        )
     return _run(
         arguments,
         "records",
@@ -181,7 +184,7 @@ def _run(arguments: argparse.Namespace, counted: str, load: Load) -> int:
             totals = load(cluster, until, live)
         except KeyboardInterrupt:
             live.end()
-            say("stopped; nothing is shown of a load that did not end")
+            say("stopped before the end: there are no results")
             return 130
     live.end()
     if arguments.json:
@@ -192,7 +195,7 @@ def _run(arguments: argparse.Namespace, counted: str, load: Load) -> int:
 
 
 class Live:
-    """The counting line, on a terminal."""
+    """The line that counts, on a terminal."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb
@@ -267,13 +270,13 @@ def _print(totals: Totals, counted: str) -> None:
         print("\n".join(bars(totals)))
     if totals.late_ns > 1e7:
         say(
-            f"requests went out up to {milliseconds(totals.late_ns)} ms behind their time: "
-            "the rate is more than this load or the broker can do"
+            f"requests were sent up to {milliseconds(totals.late_ns)} ms late: "
+            "the rate is too high for this load generator or for the broker"
         )
 
 
 def bars(totals: Totals) -> Iterator[str]:
-    """The histogram: a line for each doubling."""
+    """Yields the lines of the histogram, one for each doubling of the latency."""
     rows = list(totals.latency.doublings())
     most = max(count for _, _, count in rows)
     for low, high, count in rows:

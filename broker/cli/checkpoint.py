@@ -1,4 +1,4 @@
-"""`barnabas checkpoint`: Spark's checkpoints, looked into and changed without Spark."""
+"""`barnabas checkpoint`: shows and changes Spark's checkpoints without Spark."""
 
 import argparse
 import time
@@ -26,20 +26,20 @@ from barnabas.spark.sink_log import SinkLog
 SHOWN_BATCHES = 10
 
 EPILOG = """\
-Stop the query before its checkpoint is changed. PATH is the query's checkpointLocation: a path,
+Stop the query before you change its checkpoint. PATH is the query's checkpointLocation: a path,
 or a file:, hdfs:, webhdfs: or s3: URL.
 
 examples:
-  barnabas checkpoint show /data/cp/clicks            its last batches, and to where they read
+  barnabas checkpoint show /data/cp/clicks            its last batches and their end offsets
   barnabas checkpoint verify /data/cp/clicks --sink /data/clicks
   barnabas checkpoint verify /data/cp/clicks --broker
-                                                      are its offsets still in the topics?
+                                                      check that the topics still have its offsets
   barnabas checkpoint seed-from-group loader /data/cp/clicks
-                                                      a new checkpoint, where a group stands
-  barnabas checkpoint to-group loader /data/cp/clicks so that lag tools know
+                                                      a new checkpoint at a group's offsets
+  barnabas checkpoint to-group loader /data/cp/clicks commit the offsets, for tools that show lag
   barnabas checkpoint to-group loader /data/cp/clicks --command-config client.properties
                                                       over TLS, with a name and a password
-  barnabas checkpoint rewind 41 /data/cp/clicks       the query goes on after batch 41
+  barnabas checkpoint rewind 41 /data/cp/clicks       the query continues after batch 41
   barnabas checkpoint export /data/cp/clicks          for startingOffsets, as JSON
 """
 
@@ -59,22 +59,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         found.set_defaults(act=ACTIONS[name])
         return found
 
-    show = add("show", "the query, its last batches and where they read to")
+    show = add("show", "show the query, its last batches and their end offsets")
     show.add_argument("path", metavar="PATH")
-    show.add_argument("--batches", type=int, default=SHOWN_BATCHES, metavar="N", help="how many")
+    show.add_argument("--batches", type=int, default=SHOWN_BATCHES, metavar="N", help="the last N")
     json_option(show)
 
-    verify = add("verify", "read every file and say what is wrong; exit status 1 then")
+    verify = add("verify", "read all files and print the damage; exit status 1 if there is any")
     verify.add_argument("path", metavar="PATH")
-    verify.add_argument("--sink", metavar="DIR", help="the file sink's directory: its log too")
+    verify.add_argument("--sink", metavar="DIR", help="also the log of the file sink in DIR")
     verify.add_argument("--broker", action="store_true", help="compare the offsets with the topics")
     json_option(verify)
     connection_options(verify)
 
-    seed = add("seed-from-group", "make a checkpoint that goes on where a consumer group stands")
+    seed = add("seed-from-group", "create a checkpoint at the offsets of a consumer group")
     seed.add_argument("group", metavar="GROUP")
     seed.add_argument("path", metavar="PATH")
-    seed.add_argument("--topic", action="append", metavar="TOPIC", help="these alone")
+    seed.add_argument("--topic", action="append", metavar="TOPIC", help="only this topic")
     json_lines_option(seed)
     connection_options(seed)
 
@@ -85,24 +85,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     json_lines_option(to_group)
     connection_options(to_group)
 
-    rewind = add("rewind", "forget the batches after one: their records are read again")
+    rewind = add("rewind", "remove the batches after one: the query reads their records again")
     rewind.add_argument("batch", metavar="BATCH", type=int)
     rewind.add_argument("path", metavar="PATH")
     replay_option(rewind)
     json_lines_option(rewind)
 
-    export = add("export", "the offsets of a batch as JSON (for startingOffsets)")
+    export = add("export", "print the offsets of a batch as JSON (for startingOffsets)")
     export.add_argument("path", metavar="PATH")
-    export.add_argument("--batch", type=int, metavar="N", help="(the last one that is committed)")
+    export.add_argument("--batch", type=int, metavar="N", help="default: the last committed")
     replay_option(export)
-    export.add_argument("--json", action="store_true", help="(it always prints JSON)")
+    export.add_argument("--json", action="store_true", help="no effect: it always prints JSON")
 
 
 def replay_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replay",
         action="store_true",
-        help="though a batch was begun and is not committed: its records may be read again",
+        help="also when a batch has started and is not committed: the query may read it again",
     )
 
 
@@ -194,7 +194,7 @@ def _verify(arguments: argparse.Namespace, checkpoint: Checkpoint) -> int:
 
 
 def _lost(cluster: Cluster, batch: PlannedBatch) -> list[str]:
-    """What the next batch cannot read, because the topics no longer have it."""
+    """Returns a line for each partition whose topic no longer has the next records to read."""
     lost, ids = [], batch.topic_ids()
     for topic, partitions in batch.kafka().items():
         try:
@@ -213,7 +213,7 @@ def _lost(cluster: Cluster, batch: PlannedBatch) -> list[str]:
             earliest, latest = starts[index].offset, ends[index].offset
             if not earliest <= offset <= latest:
                 lost.append(
-                    f"partition {index} of topic {topic}: the checkpoint stands at offset {offset},"
+                    f"partition {index} of topic {topic}: the checkpoint is at offset {offset},"
                     f" the topic has {earliest} to {latest}"
                 )
     return lost

@@ -1,4 +1,4 @@
-"""`barnabas cluster`: the brokers of a cluster, their listeners, and the controller."""
+"""`barnabas cluster`: shows the brokers of a cluster, their listeners, and the controller."""
 
 import argparse
 from typing import Any
@@ -12,7 +12,7 @@ from barnabas.errors import KafkaError
 LISTENERS = "listeners"
 
 EPILOG = """\
-Clients reach a broker at its address; its listeners are those of its settings.
+Clients connect to the address of a broker; its listeners are those in its settings.
 
 examples:
   barnabas cluster
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _listeners(cluster: Cluster, node_id: int) -> str | None:
-    """None from a broker that is not reached, or that does not describe its settings: the other
-    brokers are shown all the same."""
+    """Returns the listeners of a broker; None when it cannot be reached or does not describe its
+    settings, so that the command still shows the other brokers."""
     try:
         found = describe_configs(cluster, Resource(BROKER, str(node_id)))
     except (KafkaError, ClientError):

@@ -2,7 +2,7 @@
 
     eval "$(register-python-argcomplete barnabas)"
 
-The shell sets COMP_LINE and calls the command; nothing of this is imported otherwise.
+The shell sets COMP_LINE and calls the command; otherwise this module is not imported.
 """
 
 import argparse
@@ -12,12 +12,13 @@ from barnabas.cli import COMMANDS, configure
 
 
 def complete() -> None:
-    """Print what may follow and end the process. Returns when argcomplete is not installed."""
+    """Prints the possible next words and ends the process. Returns when argcomplete is not
+    installed."""
     try:
         import argcomplete
     except ImportError:
         return
-    # argparse's own parser: argcomplete walks into it, and needs none of what CommandParser adds.
+    # argparse's own parser: argcomplete reads it, and does not need what CommandParser adds.
     parser = argparse.ArgumentParser(prog="barnabas")
     parser.add_argument("--version", action="store_true")
     commands = parser.add_subparsers()

@@ -1,4 +1,4 @@
-"""`barnabas configs`: the settings of topics and brokers, and changing them while they run."""
+"""`barnabas configs`: shows and changes the settings of topics and of running brokers."""
 
 import argparse
 from typing import Any
@@ -16,19 +16,19 @@ from barnabas.client import ConfigChange, Resource, alter_configs, describe_conf
 from barnabas.client.admin import APPEND, BROKER, DELETE, SET, SOURCES, SUBTRACT, TOPIC
 
 KINDS = ("topic", "broker", "default")
-UNKNOWN, DEFAULT = -1, 5  # sources: a broker before Kafka 1.1 tells only whether it is the default
+UNKNOWN, DEFAULT = -1, 5  # sources: before Kafka 1.1 a broker sends only whether it is the default
 
 EPILOG = """\
-KIND is topic (with a name), broker (with its id), or default (what all brokers share).
+KIND is topic (with a name), broker (with its id), or default (settings of all brokers).
 
 examples:
-  barnabas configs describe topic news           what is not at its default
-  barnabas configs describe broker 1 --all       every setting, and where it comes from
+  barnabas configs describe topic news           the settings that are not at their default
+  barnabas configs describe broker 1 --all       every setting, and its source
   barnabas configs alter topic news --add retention.ms=3600000
   barnabas configs alter topic news --append cleanup.policy=compact
   barnabas configs alter topic news --delete retention.ms
   barnabas configs alter default --add log.cleaner.threads=2
-  barnabas configs describe --unsupported        what this build accepts without effect
+  barnabas configs describe --unsupported        settings that this build accepts without effect
 """
 
 
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary in (
         ("describe", "show settings"),
-        ("alter", "change settings; those not named stay"),
+        ("alter", "change settings; the others keep their values"),
     ):
         sub = actions.add_parser(
             name,
@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _change_options(parser: argparse.ArgumentParser) -> None:
     for flag, meaning in (
-        ("--add", "set it"),
+        ("--add", "set a value"),
         ("--append", "add items to a list"),
         ("--subtract", "remove items from a list"),
     ):
@@ -77,10 +77,10 @@ def _change_options(parser: argparse.ArgumentParser) -> None:
             help=f"{meaning}; may be repeated",
         )
     parser.add_argument(
-        "--delete", metavar="KEY", action="append", default=[], help="reset it to its default"
+        "--delete", metavar="KEY", action="append", default=[], help="reset to the default"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="only ask whether the broker would accept it"
+        "--dry-run", action="store_true", help="only check whether the broker would accept it"
     )
     json_lines_option(parser)
 
@@ -100,14 +100,14 @@ def _run_connected(arguments: argparse.Namespace) -> int:
 
 
 def _resource(arguments: argparse.Namespace) -> Resource | str:
-    """What is meant, or what is wrong with how it was said."""
+    """Returns the resource that the arguments name, or the text of an error."""
     kind, name = arguments.kind, arguments.name
     if kind is None:
-        return "say whose settings: `topic NAME`, `broker ID` or `default`."
+        return "give a KIND: `topic NAME`, `broker ID` or `default`."
     if kind == "default":
         return Resource(BROKER, "") if name is None else "`default` takes no name. Leave it out."
     if not name:
-        return f"name the {kind}: `barnabas configs {arguments.action} {kind} NAME`."
+        return f"the {kind} is missing: `barnabas configs {arguments.action} {kind} NAME`."
     if kind == "broker" and not name.isdecimal():
         return f"{name!r} is not a broker's id. Give its number, or use `default` for all brokers."
     return Resource(TOPIC if kind == "topic" else BROKER, name)
@@ -143,7 +143,7 @@ def _describe(resource: Resource, arguments: argparse.Namespace) -> int:
             ],
         )
     else:
-        say(f"{resource}: everything is at its default (--all shows it)")
+        say(f"{resource}: all settings are at their default (--all shows them)")
     return 0
 
 
@@ -167,7 +167,7 @@ def _alter(resource: Resource, arguments: argparse.Namespace) -> int:
     names = [change.name for change in changes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        return fail(f"{', '.join(twice)}: named twice. Do one change of a setting at a time.")
+        return fail(f"{', '.join(twice)}: given twice. Make one change of a setting at a time.")
     with cluster_of(arguments) as cluster:
         alter_configs(cluster, resource, changes, validate_only=arguments.dry_run)
     verb = "would alter" if arguments.dry_run else "altered"
@@ -183,7 +183,8 @@ def _alter(resource: Resource, arguments: argparse.Namespace) -> int:
 
 
 def _list_unsupported(arguments: argparse.Namespace) -> int:
-    """Of this installation, not of a broker somewhere: other brokers have other lists."""
+    """Prints the settings without effect of this installation; a broker of another version may have
+    another list."""
     from barnabas.config.settings import unsupported
 
     scope = {"topic": "topic", "broker": "broker", "default": "broker"}.get(arguments.kind)

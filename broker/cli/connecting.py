@@ -1,4 +1,4 @@
-"""What the commands that speak to a broker have in common: options, and errors as plain lines."""
+"""Common parts of the commands that connect to a broker: options, and errors of one line."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -30,15 +30,15 @@ TIMEOUT_S = 30.0
 Command = Callable[[argparse.Namespace], int]
 
 ADVICE: dict[type[Exception], str] = {
-    NoTls: "Whom to trust is said by ssl.truststore.location in the file of --command-config.",
+    NoTls: "Set ssl.truststore.location in the file of --command-config to trusted certificates.",
     CannotConnect: "Start a broker with `barnabas start`, or name one with --bootstrap-server.",
-    NotSpokenByBroker: "Use a broker that has it.",
+    NotSpokenByBroker: "Use a broker that supports it.",
     UnknownTopicOrPartition: "`barnabas topics describe` shows topics and their partitions.",
-    OffsetOutOfRange: "`barnabas offsets` shows where partitions begin and end.",
+    OffsetOutOfRange: "`barnabas offsets` shows the first and the end offset of partitions.",
     TopicAlreadyExists: "Choose another name, or delete it with `barnabas topics delete`.",
     MessageTooLarge: "Raise the topic's max.message.bytes (`barnabas configs alter topic`).",
     RecordListTooLarge: "Raise the topic's segment.bytes (`barnabas configs alter topic`).",
-    InvalidReplicationFactor: "It can be no more than the number of brokers.",
+    InvalidReplicationFactor: "Give at most the number of brokers.",
 }
 
 
@@ -68,12 +68,13 @@ def security_option(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--command-config",
         metavar="FILE",
-        help="properties of Kafka's clients, of which security.protocol, ssl.* and sasl.* count",
+        help="properties file of Kafka's clients; security.protocol, ssl.* and sasl.* are used",
     )
 
 
 def security_settings(file: str | None) -> dict[str, str]:
-    """Those in a file of --command-config. Raises BadSetting."""
+    """Returns the security settings in a file of --command-config; none without a file. Raises
+    BadSetting."""
     if file is None:
         return {}
     from barnabas.client.security_settings import FAMILIES
@@ -89,7 +90,7 @@ def security_settings(file: str | None) -> dict[str, str]:
 
 
 def properties_of(file: str) -> dict[str, str]:
-    """Raises OSError, ConfigError."""
+    """Returns the properties in a file. Raises OSError, ConfigError."""
     from barnabas.config.properties import parse_properties
 
     return {row.key: row.value for row in parse_properties(Path(file).read_bytes(), file)}
@@ -100,19 +101,19 @@ def json_option(parser: argparse.ArgumentParser, form: str = "one JSON document"
 
 
 def json_lines_option(parser: argparse.ArgumentParser) -> None:
-    """For a command that prints what it has done as it does it (see output.did)."""
-    json_option(parser, "a line of JSON for each thing that is done")
+    """Adds --json to a command that prints each thing when it is done (see output.did)."""
+    json_option(parser, "one line of JSON for each change")
 
 
 def positive_seconds(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds < 1e6:
-        raise argparse.ArgumentTypeError("give seconds above 0")
+        raise argparse.ArgumentTypeError("give a number of seconds above 0")
     return seconds
 
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster:
-    """Raises BadAddress, BadSetting."""
+    """Returns the client of the cluster that the arguments name. Raises BadAddress, BadSetting."""
     timeout_s, security = float(arguments.timeout), None
     if settings := security_settings(arguments.command_config):
         from barnabas.client.security_settings import parse_security
@@ -128,7 +129,8 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster:
 
 
 def speaks_to_broker(command: Command) -> Command:
-    """The command, its errors one plain line and exit status 1."""
+    """Wraps a command: it prints an error of the broker or the client in one line, and returns exit
+    status 1."""
 
     @wraps(command)
     def run(arguments: argparse.Namespace) -> int:
@@ -136,7 +138,7 @@ def speaks_to_broker(command: Command) -> Command:
             return command(arguments)
         except KafkaError as error:
             text = str(error).rstrip(".")
-            if f"({error.name})" not in text:  # some brokers name the code in their message
+            if f"({error.name})" not in text:  # the messages of some brokers contain the code
                 text = f"{text} ({error.name})"
             return fail(_advised(error, text))
         except ClientError as error:
@@ -153,8 +155,8 @@ def _advised(error: Exception, text: str) -> str:
 def actions_of(
     parser: argparse.ArgumentParser, epilog: str, actions: Mapping[str, Callable[..., object]]
 ) -> Callable[[str, str], argparse.ArgumentParser]:
-    """For a command with actions: call the result with a name and a summary to add one, which
-    takes the options of a connection and does what `actions` has under its name."""
+    """Returns a function that adds an action to a command. It takes the action's name and summary;
+    the action has the options of a connection and calls `actions[name]`."""
     parser.epilog = epilog
     parsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 

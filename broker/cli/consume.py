@@ -1,7 +1,7 @@
-"""`barnabas consume`: records of a topic, their values as they are, byte for byte.
+"""`barnabas consume`: prints the values of a topic's records, byte for byte.
 
-Each record is written as its value and the separator (a newline). Without --end or --count it waits
-for more until Ctrl-C. Where partitions are several, each is in order and they take turns.
+It writes each record as its value and the separator (a newline). Without --end or --count it waits
+for more records until Ctrl-C. Records of one partition are in order; several partitions take turns.
 """
 
 import argparse
@@ -26,19 +26,19 @@ from barnabas.client import EARLIEST, LATEST, Cluster, Reader, list_offsets
 from barnabas.client.offsets import COMMITTED, UNCOMMITTED
 from barnabas.errors import OffsetOutOfRange
 
-HELD_CHARS_MAX = 200  # of partitions that an error lists
-WRITE_BYTES = 256 * 1024  # gathered before they are written, while more is coming
+HELD_CHARS_MAX = 200  # length of the list of partitions in an error
+WRITE_BYTES = 256 * 1024  # collected before a write, while more records arrive
 
 EPILOG = """\
 examples:
-  barnabas consume news                          what comes from now on, until Ctrl-C
-  barnabas consume news --from-beginning         all there is, and what comes
-  barnabas consume news --end                    all there is, then stop
+  barnabas consume news                          new records, until Ctrl-C
+  barnabas consume news --from-beginning         all records, then new ones
+  barnabas consume news --end                    all records, then stop
   barnabas consume news --offset 100 --count 5 --partitions 0
   barnabas consume news --offset -10 --end       the last ten of each partition
   barnabas consume news --time 2026-01-31T12:00:00Z --end
   barnabas consume photos --end --separator '' > photo.jpg
-  barnabas consume news --end --json             one JSON document a line
+  barnabas consume news --end --json             one JSON document on each line
 """
 
 
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--end",
         action="store_true",
-        help="stop at the present end; from the oldest record unless --offset or --time is given",
+        help="stop at the present end; begin at the oldest record without --offset and --time",
     )
     parser.add_argument("--count", type=int, metavar="N", help="stop after this number of records")
     parser.add_argument(
@@ -77,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="print partition, offset and time, with tabs, before the value",
     )
     parser.add_argument(
-        "--separator", default="\\n", metavar="TEXT", help="written after each record (newline)"
+        "--separator", default="\\n", metavar="TEXT", help="text after each record (newline)"
     )
     parser.add_argument(
         "--committed", action="store_true", help="skip records of open and aborted transactions"
@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def moment(text: str) -> int:
-    """Milliseconds since 1970. A time without a zone is this machine's."""
+    """Returns a time in milliseconds since 1970. A time without a zone is local time."""
     if text.isdecimal():
         return int(text)
     try:
@@ -107,7 +107,7 @@ def numbers(text: str) -> list[int]:
 
 
 def unescaped(text: str) -> bytes:
-    """The text with \\n, \\t, \\r, \\0 and \\\\ taken as the shell user means them."""
+    """Returns the text as bytes, with the escapes \\n, \\t, \\r, \\0 and \\\\ replaced."""
     found, rest = [], iter(text)
     meant = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
     for char in rest:
@@ -121,7 +121,7 @@ def unescaped(text: str) -> bytes:
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 0:
-        return fail("--count is below 0. Give how many records to read.")
+        return fail("--count is below 0. Give the number of records to read.")
     isolation = COMMITTED if arguments.committed else UNCOMMITTED
     with cluster_of(arguments) as cluster:
         offsets = _starts(cluster, arguments)
@@ -160,8 +160,9 @@ def _starts(cluster: Cluster, arguments: argparse.Namespace) -> dict[int, int]:
 def _at_offset(
     topic: str, offset: int, starts: dict[int, int], ends: dict[int, int]
 ) -> dict[int, int]:
-    """`offset` in each partition; the first one that is left where it is older, the end where a
-    partition is shorter. Raises OffsetOutOfRange when it lies beyond the end of all of them."""
+    """Returns the start offset of each partition: `offset`, or the partition's first offset if that
+    is larger, or its end if that is smaller. Raises OffsetOutOfRange when `offset` is beyond the
+    end of all partitions."""
     if offset > max(ends.values()):
         held = ", ".join(f"partition {i}: {starts[i]} to {end}" for i, end in sorted(ends.items()))
         raise OffsetOutOfRange(
@@ -169,8 +170,8 @@ def _at_offset(
         )
     for index, end in sorted(ends.items()):
         if not starts[index] <= offset <= end:
-            at = "the first record that is left" if offset < starts[index] else "the end"
-            say(f"partition {index} has offsets {starts[index]} to {end}: it is read from {at}")
+            at = "the first record" if offset < starts[index] else "the end"
+            say(f"partition {index} has offsets {starts[index]} to {end}: reading begins at {at}")
     return {index: min(max(offset, starts[index]), end) for index, end in ends.items()}
 
 
@@ -236,7 +237,8 @@ def _line(
     separator: bytes,
     objects: Sequence[Any],
 ) -> bytes:
-    """`objects`: what decoders made of key and value; empty without decoders."""
+    """Returns the output for one record. `objects`: the decoded key and value; empty without
+    decoders."""
     key, value = objects or (record.key, record.value)
     if arguments.json:
         document = _document(partition, record)
@@ -255,7 +257,7 @@ def _line(
 
 
 def _shown(item: Any) -> bytes:
-    """Bytes and text as they are, None as nothing, other objects as JSON."""
+    """Returns bytes and text unchanged, None as no bytes, other objects as JSON."""
     if item is None:
         return b""
     if isinstance(item, bytes):

@@ -1,6 +1,6 @@
 """Plugins of `barnabas produce` and `barnabas consume`: encoders, decoders, partitioners.
 
-They are named as in the settings of the old producer, and asked for LINES_MAX records at a time.
+Their names are those in the settings of the old producer. One call handles up to LINES_MAX records.
 """
 
 import argparse
@@ -27,22 +27,22 @@ class BadPlugin(ClientError):
 
 def encoder_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("plugins (`barnabas plugins list`)")
-    group.add_argument("--encoder", metavar="NAME", help="makes the bytes of values from text")
-    group.add_argument("--key-encoder", metavar="NAME", help="makes the bytes of keys")
-    group.add_argument("--from-json", action="store_true", help="encoders get what lines say")
-    group.add_argument("--partitioner", metavar="NAME", help="chooses the partitions")
+    group.add_argument("--encoder", metavar="NAME", help="plugin that encodes values")
+    group.add_argument("--key-encoder", metavar="NAME", help="plugin that encodes keys")
+    group.add_argument("--from-json", action="store_true", help="encoders get parsed JSON")
+    group.add_argument("--partitioner", metavar="NAME", help="plugin that chooses partitions")
     plugin_option(group)
 
 
 def decoder_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("plugins (`barnabas plugins list`)")
-    group.add_argument("--decoder", metavar="NAME", help="makes objects of values")
-    group.add_argument("--key-decoder", metavar="NAME", help="of keys (default: --decoder)")
+    group.add_argument("--decoder", metavar="NAME", help="plugin that decodes values")
+    group.add_argument("--key-decoder", metavar="NAME", help="the same for keys (--decoder)")
     plugin_option(group)
 
 
 def plugin_option(group: Any) -> None:
-    """`--option plugin.NAME.KEY=VALUE`, for a parser or a group of one."""
+    """Adds `--option plugin.NAME.KEY=VALUE` to a parser or to a group of one."""
     group.add_argument(
         "--option",
         metavar="plugin.NAME.KEY=VALUE",
@@ -61,7 +61,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 class Encoding:
-    """What lines become. Raises BadPlugin."""
+    """Encodes lines by plugins, and chooses their partitions. Raises BadPlugin."""
 
     def __init__(self, arguments: argparse.Namespace, cluster: Cluster) -> None:
         self._topic, self._cluster = arguments.topic, cluster
@@ -77,7 +77,7 @@ class Encoding:
         return any((self._value, self._key, self._choose))
 
     def of(self, lines: Iterable[Line]) -> Iterator[Placed]:
-        """(key, value, partition or None) of each."""
+        """Yields (key, value, partition or None) for each line."""
         found = iter(lines)
         while group := list(islice(found, LINES_MAX)):
             yield from self._of(group)
@@ -119,7 +119,7 @@ class Encoding:
 
 
 class Decoding:
-    """What records say. Raises BadPlugin."""
+    """Decodes records by plugins. Raises BadPlugin."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._topic = arguments.topic
@@ -133,7 +133,7 @@ class Decoding:
         return self._value is not None or self._key is not None
 
     def of(self, records: Sequence[Record]) -> Iterator[tuple[Any, Any]]:
-        """Key and value of each."""
+        """Yields the decoded key and value of each record."""
         keys = self._decoded(self._key, [record.key for record in records], True)
         values = self._decoded(self._value, [record.value for record in records], False)
         yield from zip(keys, values, strict=True)

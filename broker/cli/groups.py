@@ -37,7 +37,7 @@ from barnabas.errors import GroupIdNotFound, UnknownTopicOrPartition, Unsupporte
 EPILOG = """\
 examples:
   barnabas groups list
-  barnabas groups describe readers                committed offsets, lag, who owns what
+  barnabas groups describe readers                committed offsets, lag, members and partitions
   barnabas groups reset readers --topic news --to earliest --dry-run
   barnabas groups reset readers --topic news:0,2 --to 1200
   barnabas groups reset readers --all-topics --to-time 2026-01-31T12:00:00Z
@@ -45,8 +45,9 @@ examples:
   barnabas groups reset readers --file offsets.csv  lines of TOPIC,PARTITION,OFFSET
   barnabas groups delete readers
 
-Share groups are shown, reset and deleted alike; their lag counts the records not done with yet.
-A group is reset while it has no members. Offsets beyond what a partition holds become its ends.
+The actions work on share groups too; their lag counts the records that are not acknowledged yet.
+A group can be reset while it has no members. An offset outside a partition becomes its first offset
+or its end.
 """
 
 
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     found = action("list", "list groups")
     found.add_argument("--state", metavar="STATE", help="only groups in this state: Stable, Empty")
     json_option(found)
-    describe = action("describe", "offsets, lag and members of groups")
+    describe = action("describe", "show offsets, lag and members of groups")
     describe.add_argument("groups", metavar="GROUP", nargs="+")
     json_option(describe)
     reset = action("reset", "set the committed offsets of a group")
@@ -164,7 +165,7 @@ def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _found(cluster: Cluster, group_id: str) -> Group:
-    """A group of any kind. Raises GroupIdNotFound."""
+    """Returns a group of any type. Raises GroupIdNotFound."""
     try:
         return describe_group(cluster, group_id)
     except GroupIdNotFound as error:
@@ -200,7 +201,7 @@ def _positions(
 
 
 def _in_consumer_group(group: Group, member: GroupMember) -> dict[str, Any]:
-    """What members of the consumer protocol's groups have beside."""
+    """Returns the additional fields of a member of a consumer group (KIP-848)."""
     if group.epoch is None:
         return {}
     target = {topic: list(owned) for topic, owned in (member.target or {}).items()}
@@ -222,12 +223,12 @@ def _say_group(group: Group) -> None:
 
 
 def _short(owned: Mapping[str, Sequence[int]]) -> str:
-    """news:0,2 orders:1"""
+    """Returns owned partitions as text: `news:0,2 orders:1`."""
     return " ".join(f"{topic}:{','.join(map(str, owned[topic]))}" for topic in sorted(owned))
 
 
 def _partitions(cluster: Cluster, group: Group, committed: Offsets) -> list[dict[str, Any]]:
-    """A row for each partition that the group has committed for, or that a member owns."""
+    """Returns a row for each partition that has a committed offset or an owner."""
     owners = {
         (topic, index): member
         for member in group.members
@@ -260,7 +261,7 @@ def _partitions(cluster: Cluster, group: Group, committed: Offsets) -> list[dict
 
 
 def _ends(cluster: Cluster, topic: str, partitions: list[int], time: int) -> dict[int, int]:
-    """Nothing for a topic or partitions that are gone."""
+    """Returns the offsets of `time` by partition; leaves out partitions that do not exist."""
     try:
         there = [index for index in partitions if index in cluster.topic(topic).partitions]
     except UnknownTopicOrPartition:
@@ -280,7 +281,7 @@ def _reset(cluster: Cluster, arguments: argparse.Namespace) -> int:
         wanted = read_offsets(arguments.file)
     else:
         if bool(arguments.topics) == arguments.all_topics:
-            return fail("name what is to be reset: --topic TOPIC, or --all-topics")
+            return fail("no partitions are named. Give --topic TOPIC, or --all-topics.")
         places = _named(cluster, arguments.topics) if arguments.topics else committed
         wanted = _targets(cluster, arguments, places, committed)
     wanted = _within(cluster, wanted)
@@ -295,14 +296,16 @@ def _reset(cluster: Cluster, arguments: argparse.Namespace) -> int:
         for index, offset in sorted(partitions.items())
     ]
     if not rows:
-        return fail(f"group {arguments.group} has committed nothing that could be reset")
+        return fail(
+            f"group {arguments.group} has no committed offsets to reset. Give --topic TOPIC."
+        )
     if not arguments.dry_run:
         (alter_share_offsets if is_share else commit_offsets)(cluster, arguments.group, wanted)
     if arguments.json:
         json_document(rows)
     else:
         table(("topic", "partition", "from", "to"), [list(row.values()) for row in rows])
-        say("nothing was changed (--dry-run)" if arguments.dry_run else "offsets are set")
+        say("nothing was changed (--dry-run)" if arguments.dry_run else "the offsets are set")
     return 0
 
 
@@ -314,7 +317,7 @@ def _is_share(cluster: Cluster, group_id: str) -> bool:
 
 
 def _starts(cluster: Cluster, group_id: str) -> Offsets:
-    """Where a share group begins in each partition; its first offset where it has not read."""
+    """Returns the start offset of a share group in each partition; 0 where it has none yet."""
     return {
         topic: {index: at.start or 0 for index, at in partitions.items()}
         for topic, partitions in share_positions(cluster, group_id).items()
@@ -339,7 +342,7 @@ def _targets(
     places: Any,
     committed: Offsets,
 ) -> Offsets:
-    """Topic, partition: where to; before the ends of the partition are looked at."""
+    """Returns the new offset of each partition; it may be outside the partition still."""
     targets: Offsets = {}
     for topic, listed in places.items():
         indexes = list(listed)
@@ -363,7 +366,8 @@ def _targets(
 
 
 def _within(cluster: Cluster, wanted: Offsets) -> Offsets:
-    """Offsets that a partition does not hold become its first or its end."""
+    """Returns the offsets; one outside its partition becomes the first offset or the end. Leaves
+    out partitions that do not exist."""
     found: Offsets = {}
     for topic, partitions in wanted.items():
         starts = _ends(cluster, topic, list(partitions), EARLIEST)
@@ -377,7 +381,8 @@ def _within(cluster: Cluster, wanted: Offsets) -> Offsets:
 
 
 def read_offsets(path: str) -> Offsets:
-    """TOPIC,PARTITION,OFFSET a line, as Kafka's own tool writes them."""
+    """Returns the offsets in a file with lines TOPIC,PARTITION,OFFSET, as Kafka's tool writes them.
+    A malformed line ends the command with exit status 1."""
     found: Offsets = {}
     with open(path, newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.reader(file), 1):

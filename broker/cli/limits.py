@@ -1,7 +1,7 @@
-"""How many partitions the limits of this process allow: descriptors, and maps of memory.
+"""Computes how many partitions fit into the limits of this process: descriptors, mapped regions.
 
-A partition that is written to keeps its log and two indexes open and the indexes mapped. Sealed
-segments are opened when they are read, a thousand at most. Each connection takes a descriptor too.
+A partition with an active segment keeps its log and two indexes open and the indexes mapped. Sealed
+segments are opened when they are read, at most a thousand. Each connection needs a descriptor too.
 """
 
 import contextlib
@@ -12,21 +12,21 @@ from pathlib import Path
 from barnabas.storage.log_manager import OPEN_SEGMENTS_MAX
 
 DESCRIPTORS_A_PARTITION, MAPS_A_PARTITION = 3, 2
-DESCRIPTORS_OTHER, MAPS_OTHER = 128, 1024  # the process itself; OPEN_SEGMENTS_MAX comes on top
+DESCRIPTORS_OTHER, MAPS_OTHER = 128, 1024  # of the process itself, without OPEN_SEGMENTS_MAX
 MAPS_A_SEGMENT = 2
 MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None: no limit, or one that cannot be read."""
+    """The limits of this process; None: no limit, or one that cannot be read."""
 
     descriptors: int | None
     maps: int | None
 
     @property
     def partitions(self) -> int | None:
-        """How many may be written to at once, without a client connected."""
+        """The number of partitions with an active segment that fit, without connections."""
         found = []
         if self.descriptors is not None:
             left = self.descriptors - DESCRIPTORS_OTHER - OPEN_SEGMENTS_MAX
@@ -54,7 +54,7 @@ class Limits:
 
 
 def raise_and_read() -> Limits:
-    """Takes all descriptors that the system lets this process have, and says what there is."""
+    """Raises the limit of descriptors as far as the system allows, and returns the limits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):

@@ -1,6 +1,6 @@
-"""`barnabas log dump`: what the files of a log directory hold, of barnabas's and of Kafka's.
+"""`barnabas log dump`: shows the contents of files in log directories of barnabas and of Kafka.
 
-A directory stands for all files of a log in it and below it, in the order of their names."""
+A directory means all files of logs in it and below it, in the order of their names."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ from barnabas.cli.output import fail, iso_time, json_line, say, table
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
-TABLE_ROWS = 1000  # drawn at a time, so that a long file needs no memory
+TABLE_ROWS = 1000  # rows of one table, so that a long file needs little memory
 DECODERS = {
     "--offsets-decoder": CONSUMER_OFFSETS,
     "--transaction-log-decoder": TRANSACTION_STATE,
@@ -24,7 +24,7 @@ DECODERS = {
 }
 
 EPILOG = """\
-Exit status 1 when something is damaged; the damage is named where it is.
+The exit status is 1 when a file is damaged; the output shows the damage at its position.
 
 examples:
   barnabas log dump data/news-0/00000000000000000000.log
@@ -41,22 +41,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     dump = actions.add_parser(
         "dump",
-        help="show what is in a file, or in all files of a directory",
-        description="show what is in a file of a log directory, or in all files of a directory",
+        help="show the contents of a file, or of all files of a directory",
+        description="show the contents of a file of a log directory, or of all its files",
         epilog=EPILOG,
         formatter_class=argparse.RawTextHelpFormatter,
     )
     dump.add_argument("files", metavar="FILE|DIR", nargs="+", type=Path)
     dump.add_argument("--records", action="store_true", help="also the records of each batch")
     for what in ("keys", "values"):
-        dump.add_argument(f"--{what}-as", choices=list(FORMS), help=f"how {what} are shown (text)")
+        dump.add_argument(f"--{what}-as", choices=list(FORMS), help=f"form of {what} (text)")
     for option, topic in DECODERS.items():
         dump.add_argument(
             option,
             dest="decoder",
             action="store_const",
             const=topic,
-            help=f"records as those of {topic}, wherever the file is",
+            help=f"decode the records as those of {topic}, in any directory",
         )
     dump.add_argument("--json", action="store_true", help="print JSON lines")
 
@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _dump_directory(top: Path, arguments: argparse.Namespace) -> bool:
-    """Whether something in one of its files is damaged. A running broker deletes files meanwhile:
-    that is said, and no damage. Raises UnknownFile when no file of a log is there."""
+    """Shows all files of logs below `top`; returns whether one is damaged. It reports a file that a
+    running broker deleted meanwhile; this is no damage. Raises UnknownFile when there is none."""
     damaged, count = False, 0
     for path in sorted(path for path in top.rglob("*") if path.is_file()):
         if not log_files.is_known(path):
@@ -98,7 +98,7 @@ def _dump_directory(top: Path, arguments: argparse.Namespace) -> bool:
 
 
 def _dump(path: Path, arguments: argparse.Namespace, *, is_named: bool) -> bool:
-    """Whether something in the file is damaged. `is_named`: its path stands above what it holds."""
+    """Shows one file; returns whether it is damaged. `is_named`: prints its path first."""
     kind = log_files.kind_of(path)
     if is_named and not arguments.json:
         print(f"{path}:", flush=True)
@@ -156,8 +156,8 @@ def _records(
 
 
 def _decoded_topic(path: Path, arguments: argparse.Namespace) -> str | None:
-    """The internal topic whose records are decoded: the one asked for, or the directory's own when
-    no form was asked for."""
+    """Returns the internal topic whose records are decoded: that of the options, or that of the
+    directory when no option sets the form of keys or values."""
     if arguments.decoder is not None:
         return str(arguments.decoder)
     asked = arguments.keys_as is not None or arguments.values_as is not None

@@ -1,4 +1,4 @@
-"""The files of a log directory as rows for people: Kafka's formats, ours and Kafka's own alike.
+"""Reads the files of a log directory, of barnabas or of Kafka, as rows for the user.
 
     *.log, *.checkpoint (KRaft), *.cut record batches (cext/record/records.pyx); CRCs are checked
     *.index *.timeindex                cext/log/index.pyx has the table
@@ -6,9 +6,9 @@
     *.snapshot                         producer state: cext/log/producers.pyx has the table
     the *-checkpoint files, leader-epoch-checkpoint, partition.metadata, meta.properties: text
 
-A suffix .deleted, .cleaned or .swap does not matter. Damaged data becomes a row with "problem", and
-reading continues after it where the end of the damage is known. Files are mapped or read piece by
-piece, so that a segment of any size can be shown.
+The suffixes .deleted, .cleaned and .swap are ignored. Damaged data becomes a row with "problem",
+and reading continues after it if the end of the damage is known. Files are mapped or read in
+pieces, so that a segment of any size can be shown.
 """
 
 import mmap
@@ -29,7 +29,7 @@ BATCH_SIZE_MAX = 2**31 - 1
 INFLATED_BYTES_MAX = 256 * 1024 * 1024
 TEXT_BYTES_MAX = 16 * 1024 * 1024
 LOG_OVERHEAD_BYTES = 12
-SMALLEST_BYTES = {0: 26, 1: 34, 2: 61}  # of a message or batch with nothing in it
+SMALLEST_BYTES = {0: 26, 1: 34, 2: 61}  # by magic: size of an empty message or batch
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 ABORTED_ENTRY = struct.Struct(">hqqqq")
@@ -41,11 +41,11 @@ PASSING = (".deleted", ".cleaned", ".swap")
 
 
 class UnknownFile(ValueError):
-    """A name that no file of a log has."""
+    """The name is not that of a file of a log."""
 
 
 def kind_of(path: Path) -> str:
-    """Raises UnknownFile."""
+    """Returns the kind of a file by its name. Raises UnknownFile."""
     name = path.name
     for suffix in PASSING:
         name = name.removesuffix(suffix)
@@ -73,13 +73,13 @@ def is_known(path: Path) -> bool:
 
 
 def base_offset_of(path: Path) -> int:
-    """From the name; 0 when it says none."""
+    """Returns the base offset in a file's name; 0 when it has none."""
     digits = path.name.split(".")[0].split("-")[0]
     return int(digits) if digits.isdecimal() else 0
 
 
 def mapped(path: Path) -> memoryview:
-    """The bytes of a file, read only when they are looked at."""
+    """Returns the mapped bytes of a file; the system reads them when they are used."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
@@ -87,7 +87,7 @@ def mapped(path: Path) -> memoryview:
 
 
 def batches(data: memoryview) -> Iterator[tuple[Row, Batch | None]]:
-    """A row for each batch, and the batch where it is sound."""
+    """Yields a row for each batch, and the batch; None for a damaged one."""
     position = 0
     while position < len(data):
         size_bytes, problem = _size_at(data, position)
@@ -107,14 +107,15 @@ def batches(data: memoryview) -> Iterator[tuple[Row, Batch | None]]:
 
 
 def _size_at(data: memoryview, position: int) -> tuple[int, str | None]:
-    """The size of the batch there, or what makes it impossible to go on."""
+    """Returns the size of the batch at `position`, and None; or 0 and the damage after which
+    reading cannot continue."""
     left = len(data) - position
     if left < LOG_OVERHEAD_BYTES + 5:
         return 0, f"{left} bytes at the end are no batch"
     length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
     magic = data[position + MAGIC_AT]
     if length == 0:
-        return 0, f"{left} bytes that begin with zeros: room that was not written, or was lost"
+        return 0, f"{left} bytes that begin with zeros: preallocated and not written, or lost"
     if magic not in SMALLEST_BYTES:
         return 0, f"magic {magic} is not 0, 1 or 2"
     size_bytes = LOG_OVERHEAD_BYTES + length
@@ -145,7 +146,7 @@ def _facts(batch: Batch) -> Row:
 
 
 def control_kind(key: bytes | None) -> str:
-    """What a control record says, by its key: version int16, type int16."""
+    """Returns the type of a control record by its key: version int16, type int16."""
     if key is None or len(key) < 4:
         return "unknown"
     number = int.from_bytes(key[2:4], "big", signed=True)
@@ -217,7 +218,8 @@ def producer_snapshot(data: memoryview) -> Iterator[Row]:
 
 
 def text_file(path: Path, kind: str) -> Iterator[Row]:
-    """Checkpoints: a version, a count, and lines; the others: names and values."""
+    """Yields the rows of a text file: checkpoints have a version, a count and lines; the other
+    files have names and values."""
     data = mapped(path)
     if len(data) > TEXT_BYTES_MAX:
         yield {"problem": f"{len(data)} bytes are too many for {kind}"}

@@ -1,7 +1,8 @@
-"""The records of a dumped batch as rows: keys and values in the form asked for, and the internal
-topics' own decoded, laid out as kafka-dump-log's decoders do.
+"""The records of a dumped batch as rows: keys and values in the requested form, and decoded records
+of internal topics in the layout of kafka-dump-log's decoders.
 
-A record that is not what its topic's schemas call for is shown as any other's, with the reason.
+A record that does not fit the schemas of its internal topic is shown like other records, with the
+reason.
 """
 
 import base64
@@ -18,7 +19,7 @@ from barnabas.wire.json_form import to_json
 
 Form = Callable[[bytes], str]
 
-CONSUMER = "consumer"  # the protocol type whose members' bytes are known
+CONSUMER = "consumer"  # the protocol type whose subscriptions and assignments can be decoded
 
 
 def as_text(data: bytes) -> str:
@@ -42,7 +43,7 @@ FORMS: dict[str, Form] = {
 
 
 def internal_topic_of(path: Path) -> str | None:
-    """The internal topic whose partition's directory a file is in."""
+    """Returns the internal topic whose partition has the file; None for other files."""
     topic = path.absolute().parent.name.rpartition("-")[0]
     return topic if topic in TOPICS else None
 
@@ -50,7 +51,8 @@ def internal_topic_of(path: Path) -> str | None:
 def row_of(
     record: Record, batch: Batch, key_form: Form, value_form: Form, topic: str | None
 ) -> Row:
-    """One record; `topic` names the internal topic whose records are decoded, if any."""
+    """Returns the row of one record. `topic`: the internal topic whose records are decoded, or
+    None."""
     row: Row = {"offset": record.offset, "timestamp": record.timestamp}
     if batch.control:
         row["control"] = control_kind(record.key)
@@ -66,7 +68,8 @@ def row_of(
 
 
 def _decoded(topic: str, record: Record) -> Row:
-    """`key` and `value` of an internal topic's record, or only `undecoded`."""
+    """Returns `key` and `value` of an internal topic's record, or only `undecoded` with the
+    reason."""
     if record.key is None:
         return {"undecoded": "there is no key"}
     try:
@@ -84,19 +87,19 @@ def _decoded(topic: str, record: Record) -> Row:
 
 
 def _open_members(fields: dict[str, Any], value: Struct) -> None:
-    """What a consumer wrote into its subscription, and its leader into its assignment."""
+    """Decodes the members' subscriptions and assignments in place."""
     for row, member in zip(fields["members"], value.members, strict=True):
         row["subscription"] = _protocol_data("ConsumerProtocolSubscription", member.subscription)
         row["assignment"] = _protocol_data("ConsumerProtocolAssignment", member.assignment)
 
 
 def _protocol_data(name: str, data: bytes) -> Any:
-    """The fields behind a version; in base64 when they are of another making."""
+    """Returns the decoded fields of versioned bytes; bytes of another format in base64."""
     message: Message = by_name(name)
     version = int.from_bytes(data[:2], "big", signed=True)
     if len(data) < 2 or version < 0:
         return _as_base64(data)
-    version = min(version, message.version_max)  # a newer one begins like the newest known
+    version = min(version, message.version_max)  # a newer version begins like the newest known one
     try:
         value, _end = message.program(version).decode(data, 2)
     except MalformedMessage:

@@ -1,4 +1,4 @@
-"""docs/metrics.md of the metrics: `python -m barnabas.cli.metrics_reference > docs/metrics.md`."""
+"""Generates docs/metrics.md: `python -m barnabas.cli.metrics_reference > docs/metrics.md`."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ MODULES = (
 
 INTRODUCTION = """# Metrics
 
-Made by `python -m barnabas.cli.metrics_reference`; change the metrics in the code, not this page.
+`python -m barnabas.cli.metrics_reference` generates this page; change the metrics in the code, not
+this page.
 
-`barnabas start` serves metrics in Prometheus' text form on `http://127.0.0.1:9404/metrics`, the
-port where Strimzi and the JMX exporter put Kafka's. A broker inside another process has no page
-unless `metrics.port` says so. With the default port taken (by a second broker, say) the broker
-starts without a page and says so; a port that was asked for and is taken refuses the start.
+`barnabas start` serves metrics in Prometheus' text format on `http://127.0.0.1:9404/metrics`, the
+port that Strimzi and the JMX exporter use for Kafka. A broker inside another process has no page
+unless `metrics.port` is set. When the default port is in use (by a second broker, for example), the
+broker starts without a page and logs a warning; when a port that `metrics.port` sets is in use, the
+broker does not start.
 
 | setting | default | meaning |
 |---|---|---|
-| `metrics.port` | -1, 9404 for `barnabas start` | port of the page; 0 picks a free one, -1 is off |
+| `metrics.port` | -1, 9404 for `barnabas start` | port of the page; 0: a free one, -1: none |
 | `metrics.host` | 127.0.0.1 | one that other hosts can reach needs `allow.unauthenticated.remote` |
 | `metrics.dialect` | jmx | `jmx`: names of the JMX exporter and Strimzi; `confluent`: Confluent's |
-| `metrics.max.partitions` | 10000 | with more on a node, metrics of each partition are left out |
+| `metrics.max.partitions` | 10000 | with more on a node, the page omits metrics of partitions |
 
 On the same port:
 
@@ -48,7 +50,7 @@ On the same port:
 |---|---|
 | `/metrics` | the metrics |
 | `/health/live`, `/livez` | 200 while the process runs |
-| `/health/ready`, `/readyz`, `/healthz` | 200 when clients are served; else 503 and the reason |
+| `/health/ready`, `/readyz`, `/healthz` | 200 when it serves clients; else 503 and the reason |
 
 Prometheus reads it with
 
@@ -60,16 +62,16 @@ scrape_configs:
       - targets: ["127.0.0.1:9404"]
 ```
 
-(`etc/prometheus.yml` is a whole file.) Dashboards that expect labels of their own, such as
-Strimzi's `namespace` and `strimzi_io_cluster`, get them from `labels:` below `targets`.
+(`etc/prometheus.yml` is a complete file.) For dashboards that expect more labels, such as
+Strimzi's `namespace` and `strimzi_io_cluster`, set them with `labels:` below `targets`.
 
-Quantiles are those of the last five minutes or so, idle shares and rates of the last minute;
-`_count`, `_sum` and `_total` count since the start. A quantile is NaN while nothing happens. A
-topic's counters go with the topic; the sum without a topic keeps what they had counted.
+Quantiles cover about the last five minutes, idle shares and rates the last minute; `_count`, `_sum`
+and `_total` count since the start. A quantile is NaN while there are no observations. The counters
+of a topic disappear with the topic; the sum without a topic includes deleted topics.
 
-What the JMX exporter shows of Kafka and this page does not: the JVM's own metrics (`process_*`
-has those of the process), ZooKeeper's and KRaft's, message conversions, throttle times and quotas,
-and replica fetchers: this build has none of these.
+The JMX exporter shows some metrics of Kafka that this page does not have: those of the JVM
+(`process_*` has those of the process), of ZooKeeper and KRaft, of message conversions, throttle
+times and quotas, and of replica fetchers. This build has none of these.
 """
 
 HEAD = "| name | Confluent's | kind | labels | meaning | MBean |\n|---|---|---|---|---|---|\n"

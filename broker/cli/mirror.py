@@ -1,7 +1,8 @@
-"""`barnabas mirror`: topics of other clusters, copied into one for as long as it runs.
+"""`barnabas mirror`: copies topics of other clusters into one, as long as it runs.
 
-At least once: what was read is committed in its source when the target has acknowledged it. Retries
-have no end; what the target refuses for good ends the mirror with an error.
+It copies each record at least once: it commits offsets in the source when the target has
+acknowledged the records. It retries without limit; an error of the target that is not retriable
+ends the mirror.
 """
 
 import argparse
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
     from barnabas.clients.mirror.mirror import Mirror
     from barnabas.telemetry.endpoint import Endpoint
 
-LOOK_EVERY_S = 2.0  # at the lag
-END_LOOK_S = 0.2  # with --end
+LOOK_EVERY_S = 2.0  # interval of reading the lag
+END_LOOK_S = 0.2  # interval of the progress, and of the check for the end
 
 EPILOG = """\
 examples:
   barnabas mirror --source east=10.0.0.1:9092 --source west=10.1.0.1:9092 --whitelist 'orders.*'
   barnabas mirror --source 10.0.0.1:9092 --blacklist 'test.*,tmp.*' --metrics-port 9644
-  barnabas mirror --source 10.0.0.1:9092 --whitelist news --end       copy what is there, then stop
+  barnabas mirror --source 10.0.0.1:9092 --whitelist news --end      copy present records, then stop
   barnabas mirror --source-config east.properties --target-config here.properties --whitelist '.*'
   barnabas mirror --source 10.0.0.1:9092 --whitelist '.*' --message-handler rename
 
-Several mirrors of one --group share the partitions of their sources.
+Several mirrors with the same --group share the partitions of their sources.
 """
 
 
@@ -54,39 +55,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="the same by settings of the old consumer (also zookeeper.connect); named as the file",
+        help="a source by old consumer settings (also zookeeper.connect); the file's name is NAME",
     )
     parser.add_argument(
         "--target", metavar="HOST:PORT", help=f"the cluster to copy to (default {BOOTSTRAP})"
     )
     parser.add_argument("--target-config", metavar="FILE", help="settings of the old producer")
     topics = parser.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--whitelist", metavar="REGEX", help="topics that are copied")
-    topics.add_argument("--blacklist", metavar="REGEX", help="topics that are not; all others are")
+    topics.add_argument("--whitelist", metavar="REGEX", help="copy these topics")
+    topics.add_argument("--blacklist", metavar="REGEX", help="copy all topics except these")
     parser.add_argument("--group", default="mirror", help="consumer group in the sources (mirror)")
     parser.add_argument(
         "--from",
         dest="begin",
         choices=("earliest", "latest"),
         default="earliest",
-        help="where to begin in partitions that the group knows no offset of (earliest)",
+        help="start of partitions for which the group has no committed offset (earliest)",
     )
     parser.add_argument(
-        "--partitioner", metavar="NAME", help="choose partitions anew (default: keep them)"
+        "--partitioner", metavar="NAME", help="plugin that chooses partitions (default: keep them)"
     )
     parser.add_argument(
-        "--message-handler", metavar="NAME", help="a plugin that makes of messages what is written"
+        "--message-handler", metavar="NAME", help="plugin that changes the messages"
     )
     plugin_option(parser)
     parser.add_argument("--codec", choices=list(CODECS), default="none", help="compression")
     parser.add_argument(
-        "--replication-factor", type=int, default=-1, help="of topics that are made (the target's)"
+        "--replication-factor", type=int, default=-1, help="of new topics (the target's default)"
     )
     parser.add_argument(
-        "--commit-interval", metavar="MS", type=int, default=1000, help="between commits (1000)"
+        "--commit-interval", metavar="MS", type=int, default=1000, help="of offset commits (1000)"
     )
     parser.add_argument("--metrics-port", type=int, help="/metrics and /health on 127.0.0.1")
-    parser.add_argument("--end", action="store_true", help="stop at the ends of the start")
+    parser.add_argument("--end", action="store_true", help="stop at the present end of the topics")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     json_option(parser, "the summary as a line of JSON")
 
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     if arguments.commit_interval < 1:
-        return fail("--commit-interval is below 1. Give milliseconds.")
+        return fail("--commit-interval is below 1. Give a number of milliseconds.")
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -116,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Any:
-    """Raises ValueError, OSError."""
+    """Returns the settings of the mirror. Raises ValueError, OSError."""
     from barnabas.clients.consumer.topic_filter import Blacklist, TopicFilter, Whitelist
     from barnabas.clients.mirror.mirror import MirrorSettings
 
@@ -185,8 +186,8 @@ def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Ev
         if isinstance(why, SourceIsTarget):
             return fail(f"source {name}: {why}.")
         return fail(
-            f"source {name}: {type(why).__name__}: {why}. What is not in the target was not"
-            " committed: the next start reads it again."
+            f"source {name}: {type(why).__name__}: {why}. Records that are not in the target are"
+            " not committed: the next start reads them again."
         )
     if arguments.json:
         print(json_line(progress.document()))
@@ -233,7 +234,7 @@ def _page(figures: "MirrorFigures", port: int) -> "Endpoint":
 
 
 class _Progress:
-    """One line on a terminal that counts."""
+    """The line that counts, on a terminal."""
 
     def __init__(self, mirror: "Mirror", figures: "MirrorFigures", is_shown: bool) -> None:
         self._mirror, self._figures = mirror, figures
@@ -250,7 +251,7 @@ class _Progress:
             print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def document(self) -> dict[str, Any]:
-        """Records and bytes that were copied, and the seconds since the start."""
+        """Returns the copied records and bytes, and the seconds since the start."""
         return {
             "records": sum(sum(source.records.values()) for source in self._mirror.sources),
             "bytes": sum(sum(source.size_bytes.values()) for source in self._mirror.sources),

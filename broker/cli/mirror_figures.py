@@ -1,4 +1,4 @@
-"""The metrics of a running mirror, for its own /metrics."""
+"""The metrics of a running mirror, for its /metrics page."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ LAG = Metric(
     "barnabas_mirror_lag_records",
     GAUGE,
     ("source", "topic", "partition"),
-    "offsets of the source that were not read so far",
+    "records of the source that the mirror has not read yet",
 )
 COMMITTED = Metric(
     "barnabas_mirror_committed_offset",
     GAUGE,
     ("source", "topic", "partition"),
-    "the offset of the source behind which all has arrived at the target, as committed",
+    "committed offset in the source: the target has all records before it",
 )
 PENDING = Metric(
     "barnabas_mirror_pending_bytes",
     GAUGE,
     ("source",),
-    "bytes that were read and not acknowledged by the target so far",
+    "bytes that were read and that the target has not acknowledged yet",
 )
 RETRIES = Metric(
     "barnabas_mirror_retries_total", COUNTER, ("source",), "batches that had to be sent again"
@@ -48,7 +48,8 @@ METRICS = (RECORDS, BYTES, LAG, COMMITTED, PENDING, RETRIES)
 
 
 class MirrorFigures:
-    """`look` reads the end offsets of the sources; the page shows the values of the last look."""
+    """The metrics of one mirror. `look` reads the lag of the sources; the page shows the last
+    values."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror

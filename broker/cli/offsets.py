@@ -1,4 +1,4 @@
-"""`barnabas offsets`: where partitions begin and end, and the offset of a time."""
+"""`barnabas offsets`: shows first and end offsets of partitions, and the offset of a time."""
 
 import argparse
 from typing import Any

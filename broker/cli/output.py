@@ -1,8 +1,8 @@
-"""How the commands speak: data on standard output, everything else on standard error.
+"""The output of the commands: data on standard output, everything else on standard error.
 
-On a terminal tables have lines and colour (rich, imported then only); into a file or a pipe they
-are columns of plain text. With --json data is JSON: bytes that are UTF-8 as text, others as
-{"base64": ...}.
+On a terminal, tables have lines and colour (by rich, which is imported only then); in a file or a
+pipe they are columns of plain text. With --json, data is JSON: bytes in UTF-8 are text, other bytes
+are {"base64": ...}.
 """
 
 import base64
@@ -21,19 +21,20 @@ def say(text: str) -> None:
 
 
 def fail(text: str) -> int:
-    """One plain line that says what is wrong and what to do; the exit status."""
+    """Prints an error in one line, with the remedy; returns the exit status 1."""
     say(f"barnabas: {' '.join(text.split())}")
     return 1
 
 
 def count_of(count: int, noun: str) -> str:
-    """`1 record`, `2000 records`."""
+    """Returns a number with its noun: `1 record`, `2000 records`."""
     ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
     return f"{count} {noun}{ending}"
 
 
 def did(as_json: bool, text: str, **document: Any) -> None:
-    """One thing is done: a line for people on standard error, or a line of JSON for programs."""
+    """Reports one finished change: `text` on standard error, or `document` as a line of JSON on
+    standard output."""
     if as_json:
         print(json_line(document), flush=True)
     else:
@@ -41,8 +42,8 @@ def did(as_json: bool, text: str, **document: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "none") -> None:
-    """Numbers stand to the right, None is a dash. Without rows it prints `empty` on standard error
-    and nothing on standard output."""
+    """Prints a table; columns of numbers are right-aligned, None is a dash. Without rows it prints
+    `empty` on standard error and nothing on standard output."""
     found = [list(row) for row in rows]
     if not found:
         say(empty)
@@ -128,8 +129,8 @@ def iso_time(timestamp_ms: int) -> str | None:
 class Progress:
     """A line on standard error that counts, when it is a terminal and the work takes long.
 
-    It stays away (`is_shown` False) where the data itself goes to the terminal. `part`: how much
-    of the work is done, 0 to 1; None where that is unknown."""
+    `is_shown`: False when the data itself goes to the terminal. `part` returns the finished share
+    of the work, 0 to 1; None when it is unknown."""
 
     def __init__(
         self, verb: str, is_shown: bool = True, part: Callable[[], float | None] = lambda: None
@@ -160,7 +161,7 @@ class Progress:
         )
 
     def end(self) -> None:
-        """Takes the counting line away."""
+        """Removes the line."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self._shown = False

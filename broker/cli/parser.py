@@ -1,8 +1,9 @@
 """The parser of every command: argparse, with suggestions and errors of one line.
 
-docs/decisions/command-line.md says why argparse, and what other libraries cost a start. Ours is
-what argparse of Python 3.11 lacks: near names (3.14 has `suggest_on_error`), options between the
-positional arguments, and errors without the usage of ten lines.
+docs/decisions/command-line.md says why it is argparse, and how much other libraries delay a start.
+This file adds what argparse of Python 3.11 lacks: suggestions for misspelt names (3.14 has
+`suggest_on_error`), options between the positional arguments, and errors without ten lines of
+usage.
 """
 
 import argparse
@@ -12,12 +13,12 @@ from typing import Any, NoReturn
 
 USAGE_ERROR = 2  # the exit status
 REQUIRED = "the following arguments are required: "
-VARIABLE = ("?", "*", "+")  # values of `nargs` that end at an option, unless options are taken out
+VARIABLE = ("?", "*", "+")  # values of `nargs` that end at an option, unless options come first
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean NAME?`, or nothing."""
-    from barnabas.config import spelling  # the settings cost a start; only when something is wrong
+    """Returns ` Did you mean NAME?` with the most similar of the known names; "" if none is."""
+    from barnabas.config import spelling  # imported only for an error: it imports the settings
 
     return spelling.nearest(word, known)
 
@@ -28,7 +29,7 @@ def usage_error(text: str) -> NoReturn:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Used for a command and, by argparse itself, for each of its actions."""
+    """The parser of a command; argparse uses this class for each of its actions too."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawTextHelpFormatter, **settings})
@@ -60,13 +61,13 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse's; what is left over is an error of the parser that it was left over by, and
-        options may stand between positional arguments."""
+        """Parses as argparse does, and accepts options between positional arguments. An unknown
+        argument is a usage error of the action's own parser."""
         words = list(sys.argv[1:] if args is None else args)
         if self._takes_options_out:  # argparse calls this from parse_known_intermixed_args
             return super().parse_known_args(words, namespace)
         positional = self._get_positional_actions()
-        # An argument behind `--` is never an option; argparse of 3.11 forgets that in between.
+        # An argument after `--` is never an option; argparse of 3.11 ignores that when it mixes.
         if "--" not in words and any(row.nargs in VARIABLE for row in positional):
             self._takes_options_out = True
             try:

@@ -1,4 +1,5 @@
-"""`barnabas plugins`: what is installed, what one does and takes, a new project, a reload."""
+"""`barnabas plugins`: lists and describes installed plugins, creates a project for a new one, and
+reloads those of a broker."""
 
 import argparse
 from typing import Any
@@ -24,7 +25,7 @@ An installed plugin runs when the configuration names it: plugins=NAME, options 
   barnabas plugins describe json-schema
   barnabas plugins new redact            a project in ./redact, ready for pip install -e
   barnabas plugins new keep-ten --hook retention
-  barnabas plugins reload                the broker takes over new code and new options
+  barnabas plugins reload                the broker loads new code and new options
 """
 
 
@@ -41,22 +42,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
             formatter_class=argparse.RawTextHelpFormatter,
         )
 
-    listing = add("list", "the plugins that are installed here")
+    listing = add("list", "list the installed plugins")
     json_option(listing)
     listing.set_defaults(act=_list)
-    one = add("describe", "what a plugin does, its hooks and its options")
+    one = add("describe", "describe a plugin, its hooks and its options")
     one.add_argument("name", metavar="NAME")
     json_option(one)
     one.set_defaults(act=_describe)
-    new = add("new", "make a project for a plugin of your own")
-    new.add_argument("name", metavar="NAME", help="small letters, digits and hyphens")
+    new = add("new", "create a project for a new plugin")
+    new.add_argument("name", metavar="NAME", help="lower-case letters, digits and hyphens")
     new.add_argument(
         "--hook",
         choices=HOOKS,
         default=HOOKS[0],
-        help=f"what the plugin does first: {', '.join(HOOKS)} ({HOOKS[0]})",
+        help=f"the kind of the plugin: {', '.join(HOOKS)} ({HOOKS[0]})",
     )
-    new.add_argument("--into", metavar="DIR", default=".", help="where (default: here)")
+    new.add_argument("--into", metavar="DIR", default=".", help="default: this directory")
     json_lines_option(new)
     new.set_defaults(act=_new)
     reload = add("reload", "load the plugins of a running broker again")

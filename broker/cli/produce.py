@@ -1,7 +1,7 @@
-"""`barnabas produce`: lines of standard input or of files become records.
+"""`barnabas produce`: sends the lines of standard input or of files as records.
 
-A line ends with a newline, and with nothing else; what follows the last newline is a record too.
-Bytes are taken as they are, whatever their encoding.
+Only a newline ends a line; bytes after the last newline are a record too. It sends the bytes
+unchanged, in any encoding.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from barnabas.client.delivery import BATCH_BYTES
 from barnabas.client.producer import ACKS, PENDING_BYTES_MAX
 from barnabas.wire.compression import CODECS
 
-LINE_BYTES_MAX = 128 * 1024 * 1024  # a line longer than any broker takes is refused unread
+LINE_BYTES_MAX = 128 * 1024 * 1024  # no broker accepts a longer record: a longer line is an error
 
 EPILOG = """\
 examples:
   echo hello | barnabas produce news
-  barnabas produce news /var/log/dpkg.log --codec zstd      one record a line
+  barnabas produce news /var/log/dpkg.log --codec zstd      one record for each line
   barnabas produce news --file photo.jpg --key-text photo   the whole file as one record
   printf 'k1:v1\\nk2:v2\\n' | barnabas produce news --key-separator :
   barnabas produce news --header source=cli --partition 2 < lines.txt
@@ -34,7 +34,7 @@ examples:
 
 
 class BadInput(Exception):
-    """A file or line that cannot be sent: one plain line."""
+    """A file or line cannot be sent; the text says why, in one line."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "topic", metavar="TOPIC", help="the broker creates it if auto.create.topics.enable is set"
     )
     parser.add_argument(
-        "inputs", metavar="INPUT", nargs="*", help="files of lines; `-` or none: standard input"
+        "inputs", metavar="INPUT", nargs="*", help="text files; `-` or none: standard input"
     )
     parser.add_argument(
         "--file",
@@ -53,31 +53,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="send the whole file as one record",
     )
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="each line is KEY, this text, and VALUE"
+        "--key-separator", metavar="TEXT", help="text between key and value in each line"
     )
-    parser.add_argument("--key-text", metavar="KEY", help="one key for all records")
+    parser.add_argument("--key-text", metavar="KEY", help="the key of all records")
     parser.add_argument(
         "--header",
         metavar="KEY=VALUE",
         action="append",
         default=[],
         type=header,
-        help="on every record; may be repeated",
+        help="a header of every record; may be repeated",
     )
     parser.add_argument("--codec", choices=list(CODECS), default="none", help="compression")
     parser.add_argument(
         "--acks",
         choices=list(ACKS),
         default="all",
-        help="which replicas must have the records before the broker answers (all)",
+        help="replicas that must have the records before the broker answers (all)",
     )
-    parser.add_argument("--partition", type=int, help="default: chosen by the key, or any")
+    parser.add_argument("--partition", type=int, help="default: by the hash of the key, or any")
     parser.add_argument(
         "--batch-bytes",
         type=batch_bytes,
         default=BATCH_BYTES,
         metavar="N",
-        help=f"the most bytes in one batch, before compression ({BATCH_BYTES})",
+        help=f"largest size of a batch before compression ({BATCH_BYTES})",
     )
     parser.add_argument("--quiet", action="store_true", help="no summary")
     encoder_options(parser)
@@ -144,8 +144,7 @@ def _producer(cluster: Cluster, arguments: argparse.Namespace) -> Producer:
 
 
 class Reading:
-    """How much of the input is read, where its size is known: files, and a file as standard
-    input."""
+    """Counts the bytes that were read, and knows the size of the input if all of it are files."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.read_bytes = 0
@@ -158,7 +157,8 @@ class Reading:
 
 
 def _size_bytes(path: str) -> int | None:
-    """None for what has no size (a pipe) and for what is not there: reading it says so."""
+    """Returns the size of a file; None for a pipe, and for a missing file, which fails when it is
+    read."""
     try:
         found = os.fstat(sys.stdin.fileno()) if path == "-" else os.stat(path)
     except (OSError, ValueError):
@@ -167,7 +167,7 @@ def _size_bytes(path: str) -> int | None:
 
 
 def _inputs(arguments: argparse.Namespace) -> list[str]:
-    """The files of lines."""
+    """Returns the paths of the text files; `-` is standard input."""
     return list(arguments.inputs or ([] if arguments.file else ["-"]))
 
 
@@ -176,7 +176,7 @@ def _placed(
     found: Iterator[tuple[bytes | None, bytes]],
     encoding: Encoding,
 ) -> Iterator[tuple[bytes | None, bytes | None, int | None]]:
-    """Key, value and partition of each record."""
+    """Yields key, value and partition of each record."""
     if not encoding.is_used:
         yield from ((key, value, arguments.partition) for key, value in found)
         return

@@ -1,4 +1,4 @@
-"""`barnabas spark-load`: topics into parquet files or Delta tables by Spark, each record once."""
+"""`barnabas spark-load`: loads topics into parquet files or Delta tables by Spark, once each."""
 
 import argparse
 import os
@@ -46,8 +46,8 @@ REFUSALS = (BadOption, CheckpointError, LoadFailed, NoConnector, NoJava, NoSpark
 MEGABYTE = 1024 * 1024
 PARQUET, DELTA = FORMATS = "parquet", "delta"
 EPILOG = """\
-exit status: 0 all that was in the topics at the start is loaded; 3 not all (stopped, or records
-were lost); 1 an error, and nothing is half-loaded: the next run goes on.
+exit status: 0 all records that were in the topics at the start are loaded; 3 not all (it was
+stopped, or records were lost); 1 an error: no batch is half-loaded, and the next run continues.
 
 TO and CHECKPOINT are paths or file:, hdfs:, webhdfs:, s3: URLs. `barnabas checkpoint` shows and
 changes the checkpoint.
@@ -65,7 +65,7 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
-    parser.add_argument("topics", metavar="TOPICS", help="with commas between them")
+    parser.add_argument("topics", metavar="TOPICS", help="names between commas")
     parser.add_argument(
         "-b",
         "--bootstrap-server",
@@ -74,21 +74,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"any broker of the cluster; several with commas (default {BOOTSTRAP})",
     )
     security_option(parser)
-    parser.add_argument("--to", metavar="URL", required=True, help="where the files go")
-    parser.add_argument("--checkpoint", metavar="URL", required=True, help="what is read already")
+    parser.add_argument("--to", metavar="URL", required=True, help="directory of the files")
+    parser.add_argument("--checkpoint", metavar="URL", required=True, help="stored offsets")
     often = parser.add_mutually_exclusive_group()
-    often.add_argument("--once", action="store_true", help="load what is there (the default)")
+    often.add_argument("--once", action="store_true", help="load the present records (the default)")
     often.add_argument(
         "--interval",
         metavar="SECONDS",
         type=positive_seconds,
-        help="load again and again; ends after the batch in work when it is asked to (SIGTERM)",
+        help="load at this interval; SIGTERM ends it after the present batch",
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default=PARQUET,
-        help="of what is written (parquet); delta needs its connector: see docs/load.md",
+        help="format of the files (parquet); delta needs its connector: see docs/load.md",
     )
     _batch_options(parser)
     _spark_options(parser)
@@ -101,32 +101,32 @@ def _batch_options(parser: argparse.ArgumentParser) -> None:
         "--first",
         choices=(EARLIEST, LATEST, GROUP),
         default=EARLIEST,
-        help="where a topic begins that the checkpoint does not know (earliest)",
+        help="start of a topic that is not in the checkpoint (earliest)",
     )
     group.add_argument("--group", metavar="GROUP", help="commit the offsets of each batch to it")
     group.add_argument(
         "--isolation", choices=("read_committed", "read_uncommitted"), default="read_committed"
     )
     group.add_argument(
-        "--batch-records", metavar="N", type=_count, help="so many in a batch, about (no limit)"
+        "--batch-records", metavar="N", type=_count, help="about N records in a batch (no limit)"
     )
     group.add_argument(
-        "--file-size", metavar="MIB", type=_count, default=128, help="of a file, about (128)"
+        "--file-size", metavar="MIB", type=_count, default=128, help="size of a file, about (128)"
     )
     group.add_argument(
-        "--min-tasks", metavar="N", type=_count, help="cut large partitions among tasks"
+        "--min-tasks", metavar="N", type=_count, help="split large partitions into N tasks or more"
     )
     group.add_argument(
         "--lateness",
         metavar="SECONDS",
         type=_seconds,
         default=600.0,
-        help="an hour is complete when it is over for so long and all is read (600)",
+        help="an hour is complete this long after its end, when all records are read (600)",
     )
     group.add_argument(
         "--allow-data-loss",
         action="store_true",
-        help="go on when records are gone that were to be read; the exit status tells",
+        help="continue when the topics no longer have some records; the exit status is 3 then",
     )
     group.add_argument(
         "--option",
@@ -134,7 +134,7 @@ def _batch_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_pair,
-        help="of the data source: source=wire, segments.dir=..., maxBytesPerTrigger=..., kafka.*",
+        help="of the data source: source=wire, segments.dir=..., maxBytesPerTrigger, kafka.*",
     )
 
 
@@ -144,7 +144,7 @@ def _spark_options(parser: argparse.ArgumentParser) -> None:
         "--master",
         metavar="URL",
         default=local_master(),
-        help="spark://..., yarn, k8s://...: a cluster (all cores of this machine)",
+        help="a cluster: spark://..., yarn, k8s://... (default: all cores of this machine)",
     )
     group.add_argument(
         "--conf",
@@ -152,7 +152,7 @@ def _spark_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_pair,
-        help="of Spark, as spark-submit takes it",
+        help="a setting of Spark, as for spark-submit",
     )
 
 
@@ -177,7 +177,7 @@ def _seconds(text: str) -> float:
 
 
 def one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """What can go wrong in a load as one plain line."""
+    """Wraps a command: it prints an error of a load in one line, and returns exit status 1."""
 
     @wraps(command)
     def run(arguments: argparse.Namespace) -> int:
@@ -197,14 +197,14 @@ def one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.topics.strip(", "):
-        return fail("name a topic")
+        return fail("TOPICS is empty. Name at least one topic.")
     if arguments.first == GROUP and not arguments.group:
-        return fail("--first group needs --group")
+        return fail("--first group needs --group. Give --group GROUP.")
     if runs_there(dict(arguments.conf)):
         app = Path(__file__).with_name("spark_app.py")
         return submit(arguments.master, dict(arguments.conf), app, given_words())
     settings = settings_of(arguments)
-    # Before Spark starts, which takes seconds: what stores and options have to say against it.
+    # Errors in URLs and options appear here, before Spark starts, which takes seconds.
     for url in (settings.to, settings.checkpoint):
         files_at(url)
     shown = Shown(arguments.json, keeps_counts=arguments.interval is None)
@@ -222,7 +222,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _loader(form: str, settings: LoadSettings, session: Any, shown: "Shown") -> Loader:
-    """Raises CheckpointError, NoConnector."""
+    """Returns the loader for the format `form`. Raises CheckpointError, NoConnector."""
     if form == DELTA:
         check_connector(session)
         shown.begin(DeltaTasks(session, shown.told))
@@ -234,12 +234,12 @@ def _loader(form: str, settings: LoadSettings, session: Any, shown: "Shown") -> 
 
 
 def given_words() -> Sequence[str]:
-    """What stands behind `spark-load`."""
+    """Returns the words after `spark-load` on the command line."""
     return sys.argv[2:]
 
 
 def settings_of(arguments: argparse.Namespace) -> LoadSettings:
-    """Raises BadOption, BadSetting."""
+    """Returns the settings of the load. Raises BadOption, BadSetting."""
     security = security_settings(arguments.command_config)
     given: dict[str, str | None] = {
         **{f"kafka.{name}": value for name, value in security.items()},
@@ -265,12 +265,13 @@ def settings_of(arguments: argparse.Namespace) -> LoadSettings:
 
 
 def absolute(url: str) -> str:
-    """A path as workers see it too, whatever directory they are in."""
+    """Returns a path as an absolute one, because workers run in other directories; a URL
+    unchanged."""
     return url if "://" in url or url.startswith("file:") else os.path.abspath(url)
 
 
 def _load(loader: Loader, shown: "Shown", stop: threading.Event) -> bool:
-    """Whether it came to the ends."""
+    """Loads batches up to the ends; returns False when it was stopped before."""
     for report in loader.batches():
         shown.batch(report)
         if stop.is_set():
@@ -280,7 +281,7 @@ def _load(loader: Loader, shown: "Shown", stop: threading.Event) -> bool:
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT set it; the second one does what it always does."""
+    """Yields an event that the first SIGTERM or SIGINT sets; a second one has its usual effect."""
     stop = threading.Event()
     defaults: dict[int, Any] = {
         signal.SIGTERM: signal.SIG_DFL,
@@ -303,11 +304,11 @@ def stopping() -> Iterator[threading.Event]:
 
 
 class Shown:
-    """What the user sees: a bar on a terminal, lines or JSON for batches, the audit at the end."""
+    """The output: a progress bar on a terminal, lines or JSON for batches, the audit at the end."""
 
     def __init__(self, as_json: bool, keeps_counts: bool) -> None:
         self.as_json = as_json
-        self._keeps_counts = keeps_counts and not as_json  # for ever it would be too many
+        self._keeps_counts = keeps_counts and not as_json  # an endless load would count too many
         self.counts: dict[tuple[str, int, int | None], Count] = {}
         self.late: dict[tuple[str, int, int | None], int] = {}
         self.totals = {"batches": 0, "records": 0, "bytes": 0, "files": 0, "late": 0, "retried": 0}
@@ -319,7 +320,7 @@ class Shown:
         self._run = run
 
     def run(self, tasks: Sequence[Any]) -> Any:
-        """The tasks, under a bar when standard error is a terminal."""
+        """Runs the tasks, with a progress bar when standard error is a terminal."""
         assert self._run is not None, "Spark is there before a batch is"
         if not sys.stderr.isatty():
             return self._run(tasks)
@@ -336,7 +337,7 @@ class Shown:
                 self._bar, self._bar_task = None, None
 
     def told(self, done: int, records: int, size_bytes: int) -> None:
-        """While tasks run."""
+        """Updates the progress bar. `done`: the number of finished tasks."""
         if self._bar is not None:
             text = f"ranges, {records:,} records, {size_bytes / 1e6:,.1f} MB"
             self._bar.update(self._bar_task, completed=done, description=text)
@@ -384,7 +385,7 @@ class Shown:
 
 
 def batch_document(report: Report) -> dict[str, Any]:
-    """A batch as JSON."""
+    """Returns a batch as a JSON document."""
     audits = report.audits
     return {
         "batch": report.batch_id,

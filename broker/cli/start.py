@@ -1,8 +1,8 @@
 """`barnabas start`: a broker in the foreground, until Ctrl-C, SIGTERM or SIGHUP.
 
-What it prints is for people and for scripts: one line a fact on standard error, the last of them
-`ready: PLAINTEXT://127.0.0.1:9092` once clients are served. What stops it from starting is one
-plain line that says what to do, and exit status 1.
+Users and scripts read its output: one line for each fact on standard error, the last one
+`ready: PLAINTEXT://127.0.0.1:9092` when the broker serves clients. When it cannot start, it prints
+one line with the reason and the remedy, and returns exit status 1.
 """
 
 import argparse
@@ -17,20 +17,21 @@ from barnabas.cli.parser import usage_error
 from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.settings import UnknownSetting
 
-# At less than the default of 5 ms a busy Python thread cannot delay request handlers for long; a
-# still lower value costs throughput where threads wait for each other. The process is the broker's
-# own here.
+# With less than the default of 5 ms a busy Python thread cannot delay request handlers for long; a
+# still lower value costs throughput when threads wait for each other. The value may be set here,
+# because the process belongs to the broker.
 SWITCH_INTERVAL_S = 0.0005
-# New containers between two looks for cycles. At the default of 700 each look finds what requests
-# under way hold, and hardly any garbage: a tenth of the price of a request that Python answers.
+# New containers between two searches for cycles. With the default of 700 a search finds the objects
+# of requests in progress and hardly any garbage, and takes a tenth of the time of a request in
+# Python.
 GC_EVERY = 10_000
 
 METRICS_PORT = 9404  # the port that Strimzi and the JMX exporter use for Kafka
 
 EPILOG = """\
-Settings are Kafka's own names: a file (--config), the environment (KAFKA_LISTENERS=...), and --set
-on top, which may be repeated. Without log.dirs, data goes to ~/.local/share/barnabas, for root to
-/var/lib/barnabas.
+Settings have Kafka's names. Later sources override earlier ones: a file (--config), the environment
+(KAFKA_LISTENERS=...), --set, which may be repeated. Without log.dirs, data goes to
+~/.local/share/barnabas; for root to /var/lib/barnabas.
 
   barnabas start
   barnabas start --config etc/server.properties --set log.retention.hours=24
@@ -47,9 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a setting, over the file's; may be repeated",
+        help="a setting; overrides that of the file; may be repeated",
     )
-    parser.add_argument("--quiet", action="store_true", help="only warnings and errors")
+    parser.add_argument("--quiet", action="store_true", help="log only warnings and errors")
 
 
 def say(text: str) -> None:
@@ -77,15 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
         stream=sys.stderr,
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.disable()  # nothing that a start makes is garbage; looking for it takes a tenth of the start
+    gc.disable()  # a start makes no garbage; the search for it takes a tenth of the start
     from barnabas.cli.limits import raise_and_read
     from barnabas.node import CannotStart, Node
 
     limits = raise_and_read()
     for line in (*config.notices, *config.warnings):
         say(line)
-    # Not an Event: set() of a handler that interrupts wait() at its beginning waits for the lock
-    # that the interrupted wait() holds, and the broker never stops. This put() waits for nothing.
+    # This is no Event: a signal handler may interrupt wait() while it holds its lock; set() would
+    # then wait for this lock, and the broker would never stop. put() takes no such lock.
     stop: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda caught, _: stop.put(caught))

@@ -29,7 +29,7 @@ from barnabas.client.offsets import EARLIEST, LATEST
 from barnabas.errors import TopicAlreadyExists
 from barnabas.wire.internal import TOPICS as INTERNAL_TOPICS
 
-NO_TOPICS = "there are no topics. Make one with `barnabas topics create NAME`"
+NO_TOPICS = "there are no topics. Create one with `barnabas topics create NAME`"
 
 EPILOG = """\
 examples:
@@ -48,27 +48,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--internal",
         action="store_true",
-        help="also the topics in which the broker keeps its own state",
+        help="also topics with the broker's own state",
     )
     json_option(found)
     create = action("create", "create topics")
     create.add_argument("topics", metavar="TOPIC", nargs="+")
-    create.add_argument("--partitions", type=int, default=-1, help="default: the broker's")
+    create.add_argument("--partitions", type=int, default=-1, help="default: num.partitions")
     create.add_argument(
-        "--replication-factor", type=int, default=-1, metavar="COUNT", help="default: the broker's"
+        "--replication-factor",
+        type=int,
+        default=-1,
+        metavar="COUNT",
+        help="default: default.replication.factor",
     )
     _config_option(create)
     create.add_argument(
         "--if-not-exists", action="store_true", help="a topic that exists is no error"
     )
     json_lines_option(create)
-    describe = action("describe", "partitions, leaders, offsets and settings of topics")
+    describe = action("describe", "show partitions, leaders, offsets and settings of topics")
     describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
     json_option(describe)
     alter = action("alter", "add partitions, change settings")
     alter.add_argument("topics", metavar="TOPIC", nargs="+")
     alter.add_argument(
-        "--partitions", type=int, help="the new number of partitions, larger than now"
+        "--partitions", type=int, help="the new number of partitions, larger than the present one"
     )
     _config_option(alter)
     alter.add_argument(
@@ -76,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         action="append",
         default=[],
-        help="set this setting back to its default",
+        help="reset this setting to its default",
     )
     json_lines_option(alter)
     delete = action("delete", "delete topics and all their records")
@@ -87,7 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument(
         "--internal",
         action="store_true",
-        help="also topics in which the broker keeps its own state, such as __consumer_offsets",
+        help="also topics with the broker's own state, such as __consumer_offsets",
     )
     json_lines_option(delete)
 
@@ -216,8 +220,8 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
     if internal and not arguments.internal:
         one = "is an internal topic" if len(internal) == 1 else "are internal topics"
         return fail(
-            f"{', '.join(internal)} {one}: the broker keeps its own state there, such as the"
-            " committed offsets of all groups. Nothing was deleted. --internal deletes it too."
+            f"{', '.join(internal)} {one} with the broker's own state, such as the committed"
+            " offsets of all groups. Nothing was deleted. To delete it, give --internal."
         )
     for name in arguments.topics:
         if arguments.if_exists and name not in existing:
@@ -229,7 +233,7 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _is_internal(topic: Topic) -> bool:
-    """Brokers before 0.10.1 do not say which topics are internal."""
+    """Returns whether a topic is internal; brokers before 0.10.1 do not send this."""
     return topic.is_internal or topic.name in INTERNAL_TOPICS
 
 

@@ -1,4 +1,4 @@
-"""`barnabas transactions`: list, describe, find those that hang, abort them."""
+"""`barnabas transactions`: lists and describes transactions, finds hanging ones, aborts them."""
 
 import argparse
 import time
@@ -29,8 +29,8 @@ examples:
   barnabas transactions list
   barnabas transactions list --state Ongoing --longer-than 60000
   barnabas transactions describe my-transactional-id
-  barnabas transactions open news                what the partitions of a topic hold open
-  barnabas transactions find-hanging             open ones that no coordinator knows
+  barnabas transactions open news                open transactions in the partitions of a topic
+  barnabas transactions find-hanging             open transactions that no coordinator knows
   barnabas transactions abort news 0 --start-offset 42
 """
 MAX_TIMEOUT_MS = 15 * 60 * 1000  # Kafka's transaction.max.timeout.ms
@@ -39,26 +39,26 @@ OPEN_COLUMNS = ("topic", "partition", "producer id", "epoch", "start offset", "l
 
 def configure(parser: argparse.ArgumentParser) -> None:
     action = actions_of(parser, EPILOG, ACTIONS)
-    found = action("list", "transactional ids, their producers and states")
+    found = action("list", "list transactional ids, their producers and states")
     found.add_argument("--state", action="append", default=[], help="Ongoing, Empty, ...")
     found.add_argument("--producer-id", type=int, action="append", default=[], metavar="ID")
     found.add_argument("--longer-than", type=int, default=-1, metavar="MS", help="open for longer")
-    found.add_argument("--pattern", metavar="REGEX", help="the whole transactional id")
+    found.add_argument("--pattern", metavar="REGEX", help="must match the whole transactional id")
     json_option(found)
-    described = action("describe", "state, timeout and partitions of transactional ids")
+    described = action("describe", "show state, timeout and partitions of transactional ids")
     described.add_argument("ids", metavar="ID", nargs="+")
     json_option(described)
-    opened = action("open", "open transactions of the partitions of a topic")
+    opened = action("open", "list the open transactions in the partitions of a topic")
     opened.add_argument("topics", metavar="TOPIC", nargs="+")
     json_option(opened)
-    hanging = action("find-hanging", "open transactions that no coordinator will end")
+    hanging = action("find-hanging", "list open transactions that no coordinator will end")
     hanging.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
     hanging.add_argument(
         "--older-than",
         type=int,
         default=MAX_TIMEOUT_MS + 5 * 60 * 1000,
         metavar="MS",
-        help="since the last record (default: the longest timeout and 5 minutes)",
+        help="time since the last record (default: the longest timeout and 5 minutes)",
     )
     json_option(hanging)
     abort = action("abort", "abort an open transaction in one partition")

@@ -98,11 +98,11 @@ def test_settings_of_a_broker(barnabas: Run):
 
 def test_what_is_said_wrongly_is_told():
     for words, part in (
-        (("configs", "describe"), "say whose settings"),
+        (("configs", "describe"), "give a KIND"),
         (("configs", "describe", "broker", "one"), "not a broker's id"),
-        (("configs", "describe", "topic"), "name the topic"),
+        (("configs", "describe", "topic"), "the topic is missing"),
         (("configs", "alter", "topic", "t"), "nothing to alter"),
-        (("configs", "alter", "topic", "t", "--add", "a=1", "--delete", "a"), "named twice"),
+        (("configs", "alter", "topic", "t", "--add", "a=1", "--delete", "a"), "given twice"),
         (("topics", "list", "-b", "x:y"), "HOST:PORT"),
     ):
         got = run_command(*words)

@@ -112,7 +112,7 @@ def test_what_is_refused(barnabas: Run, filled: str, group: str, tmp_path):
         (("reset", group, "--to", "earliest"), "--topic TOPIC, or --all-topics"),
         (("reset", group, "--topic", "nosuch", "--to", "earliest"), "UNKNOWN_TOPIC"),
         (("reset", group, "--topic", f"{filled}:7", "--to", "0"), "no partition 7"),
-        (("reset", group, "--all-topics", "--to", "latest"), "has committed nothing"),
+        (("reset", group, "--all-topics", "--to", "latest"), "has no committed offsets to reset"),
         (("delete", group), "GROUP_ID_NOT_FOUND"),
         (("describe", group), "GROUP_ID_NOT_FOUND"),
     ):

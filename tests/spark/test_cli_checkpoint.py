@@ -98,7 +98,7 @@ def test_from_a_group_and_back(session_broker, topic, tmp_path, capsys):
     checkpoint.plan(2, [offsets_json({topic: {0: 31}})], now_ms=1)
     checkpoint.commit_batch(2)
     status, out, _ = run(capsys, "verify", place, "--broker", "-b", servers)
-    assert status == 1 and "stands at offset 31, the topic has 0 to 30" in out
+    assert status == 1 and "is at offset 31, the topic has 0 to 30" in out
     checkpoint.plan(3, [offsets_json({topic: {0: 31}}, {topic: b"\1" * 16})], now_ms=1)
     checkpoint.commit_batch(3)
     status, out, _ = run(capsys, "verify", place, "--broker", "-b", servers)

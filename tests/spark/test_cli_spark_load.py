@@ -47,7 +47,7 @@ def test_a_store_that_is_not_served_is_named(capsys):
     status, err = run(capsys, "t", "--to", "/x", "--checkpoint", "/x", "--first", "group")
     assert status == 1 and "--first group needs --group" in err
     status, err = run(capsys, " , ", "--to", "/x", "--checkpoint", "/x")
-    assert status == 1 and "name a topic" in err
+    assert status == 1 and "TOPICS is empty" in err
 
 
 def fake_java(folder, version):
