@@ -100,7 +100,7 @@ def test_the_files_of_many_recoveries_are_limited(tmp_path, caplog):
         (folder.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)
         started(tmp_path, caplog)
     assert len(list(folder.glob("*.cut"))) == 8
-    assert "was removed" in caplog.text
+    assert "was deleted to limit" in caplog.text
 
 
 def test_sound_records_that_cannot_be_set_aside_are_not_cut(tmp_path, caplog):
