@@ -22,6 +22,7 @@ cdef struct TxnRows:                # zeroed: none. By topic and index, each onc
     int32_t capacity
 
 cdef enum:                          # TransactionState, in the log
+    STATE_EMPTY = 0
     STATE_ONGOING = 1
     STATE_PREPARE_COMMIT = 2
     STATE_PREPARE_ABORT = 3

@@ -1,6 +1,6 @@
 """Rows and record of a transactional id: see transaction_state.pxd.
 
-What is written here is what broker/coordinator/transactions/transaction_records.py writes, byte for byte.
+broker/coordinator/transactions/transaction_records.py reads what is written here.
 Next on the data path: cext/coordinator/transactions.pyx, whose locks these are under.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -217,6 +217,13 @@ cdef void _write_rows(Buffer* b, const TxnRows* rows, bint flexible) noexcept no
         first = end
 
 
+cdef inline void _write_null_rows(Buffer* b, bint flexible) noexcept nogil:
+    if flexible:
+        buffer_uvarint(b, 0)
+    else:
+        buffer_i32(b, NONE)
+
+
 cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil:
     cdef bint flexible = value_version >= FLEXIBLE_FROM
     buffer_i16(b, value_version)
@@ -224,7 +231,10 @@ cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version, int8_t sta
     buffer_i16(b, txn.producer_epoch)
     buffer_i32(b, txn.timeout_ms)
     buffer_i8(b, state)
-    _write_rows(b, rows, flexible)
+    if state == STATE_EMPTY:
+        _write_null_rows(b, flexible)
+    else:
+        _write_rows(b, rows, flexible)
     buffer_i64(b, update_ms)
     buffer_i64(b, start_ms)
     if not flexible:

@@ -1068,6 +1068,28 @@ cdef class TransactionHandler(NativeHandler):
         finally:
             rows_free(&rows)
 
+    def record(self, str name not None, transaction) -> tuple:
+        """Returns key and value of the id's record in a state, in `value_version`. None in place of
+        a transaction: the record that deletes the id has no value. Raises MemoryError."""
+        cdef Buffer b
+        cdef Txn* txn
+        raw = name.encode()
+        key = b"\0\0" + len(raw).to_bytes(2, "big") + raw
+        if transaction is None:
+            return key, None
+        txn = self.made(name, transaction)
+        buffer_init(&b)
+        try:
+            txn_value(
+                &b, txn, <int16_t>atomic_load_i32(&self.core.value_version), txn.state, &txn.rows,
+                txn.start_ms, txn.update_ms)
+            if b.failed:
+                raise MemoryError
+            return key, b.data[:b.size]
+        finally:
+            buffer_free(&b)
+            txn_free(txn)
+
     def begin(self, str name not None, int64_t step, connection_id=None) -> int:
         """A token for `finish`: Python writes the next step of the id, which is as it was at `step`.
         `connection_id`: takes part in the transaction. 0: it has changed since, or is being

@@ -3,6 +3,7 @@ native handlers take what they can, in the other Python takes every step."""
 
 import threading
 import time
+from collections import defaultdict
 from contextlib import contextmanager
 
 from compat.support import create_topic
@@ -12,16 +13,16 @@ from barnabas import Broker
 from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.transactions.coordinator import LOADING
-from barnabas.coordinator.transactions.transaction import PREPARED
+from barnabas.coordinator.transactions.transaction import PREPARED, State
 from barnabas.coordinator.transactions.transaction_records import (
     read_transaction,
-    transaction_value,
+    value_version,
 )
 from barnabas.metadata.znodes import uuid_bytes
 from barnabas.wire import request
 from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_request
-from barnabas.wire.internal import TRANSACTION_STATE
+from barnabas.wire.internal import TRANSACTION_STATE, record_type
 
 PRODUCE, ADD, ADD_OFFSETS, END, TXN_COMMIT = 0, 24, 25, 26, 28
 TOPICS = ("a", "b", "ab")
@@ -203,8 +204,38 @@ def side_by_side(produce, over):
         one.join(PATIENCE_S)
 
 
+def transaction_value(transaction, version_level):
+    """The value of a record by Kafka's schema. `version_level`: of transaction.version."""
+    kind = record_type(TRANSACTION_STATE, "TransactionLog")
+    version = value_version(version_level)
+    value = kind.value.cls(
+        producerId=transaction.producer_id,
+        producerEpoch=transaction.producer_epoch,
+        transactionTimeoutMs=transaction.timeout_ms,
+        transactionStatus=int(transaction.state),
+        transactionPartitions=(
+            None if transaction.state == State.EMPTY else _rows(transaction.partitions)
+        ),
+        transactionLastUpdateTimestampMs=transaction.update_ms,
+        transactionStartTimestampMs=transaction.start_ms,
+    )
+    if version > 0:
+        value.previousProducerId = transaction.previous_producer_id
+        value.nextProducerId = transaction.next_producer_id
+        value.clientTransactionVersion = transaction.client_version
+    return kind.encode_value(value, version)
+
+
+def _rows(partitions):
+    row_of = record_type(TRANSACTION_STATE, "TransactionLog").value.struct("transactionPartitions")
+    by_topic = defaultdict(list)
+    for topic, index in sorted(partitions):
+        by_topic[topic].append(index)
+    return [row_of(topic=topic, partitionIds=found) for topic, found in by_topic.items()]
+
+
 def records_of(broker, name):
-    """What the log says of an id, without the times; each value is what Python would write."""
+    """What the log says of an id, without the times; each value is as the schema says."""
     journal = broker.node.serving.coordinators.transactions.journal
     log = broker.node.loaded.replicas.log(TRANSACTION_STATE, id_hash(name) % 4)
     assert journal.partition_of(name) == id_hash(name) % 4

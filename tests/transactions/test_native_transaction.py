@@ -18,12 +18,15 @@ from transactions.native_twins import (
     native_of,
     records_of,
     side_by_side,
+    transaction_value,
 )
 
 from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.record.records import Record
 from barnabas.coordinator.journal import id_hash
 from barnabas.coordinator.transactions.coordinator import LOADING
 from barnabas.coordinator.transactions.transaction import State, Transaction
+from barnabas.coordinator.transactions.transaction_records import read_transaction, value_version
 from barnabas.wire import request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -444,6 +447,20 @@ def test_an_id_is_given_back_as_it_was_put(ids):
     assert ids.get("y") is None and ids.count == 1 and ids.names() == ["x"]
     ids.remove("x")
     assert ids.get("x") is None and ids.count == 0
+
+
+@pytest.mark.parametrize("state", [*State])
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_record_is_as_the_schema_says(ids, level, state):
+    """Also the partitions of an empty id, which are null."""
+    ids.value_version = value_version(level)
+    rows = frozenset() if state == State.EMPTY else frozenset([("b", 1), ("a", 2), ("a", 0)])
+    row = OPEN._replace(state=state, partitions=rows, next_producer_id=9, client_version=level)
+    key, value = ids.record("ä", row)
+    assert value == transaction_value(row, level)
+    name, found = read_transaction(Record(value, key))
+    assert name == "ä" and (found == row._replace(last_epoch=-1) or level == 0)
+    assert ids.record("ä", None) == (key, None)
 
 
 def test_a_step_follows_only_what_was_read(ids):

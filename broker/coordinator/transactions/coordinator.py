@@ -45,8 +45,6 @@ from barnabas.coordinator.transactions.transaction import (
 )
 from barnabas.coordinator.transactions.transaction_records import (
     read_transaction,
-    transaction_key,
-    transaction_value,
     value_version,
 )
 from barnabas.coordinator.transactions.transactional_id import TransactionalId
@@ -210,7 +208,6 @@ class TransactionCoordinator:
         token = self.ids.begin(name, found.step, connection_id)
         if not token:
             return False
-        value = transaction_value(after, self.version_level())
 
         def stored(error: KafkaError | None) -> None:
             with self.lock:
@@ -224,7 +221,7 @@ class TransactionCoordinator:
                 call()
 
         try:
-            self.journal.append(found.partition, [(transaction_key(name), value)], stored)
+            self.journal.append(found.partition, [self.ids.record(name, after)], stored)
         except KafkaError as error:
             self.ids.finish(name, token)
             raise _as_kafka_says(error) or error from None
@@ -548,7 +545,7 @@ class TransactionCoordinator:
                 self.ids.finish(name, token)
 
         try:
-            self.journal.append(found.partition, [(transaction_key(name), None)], stored)
+            self.journal.append(found.partition, [self.ids.record(name, None)], stored)
         except KafkaError as error:
             self.ids.finish(name, token)
             log.info("%s is kept for now: %s", name, error)

@@ -1,62 +1,21 @@
 """Records of __transaction_state: the key is the transactional id, the value its transaction.
 
 Value version 0 is written while transaction.version is 0, else version 1; both are read. An id
-that was forgotten has no value. Next: coordinator.py, which replays them.
+that was forgotten has no value. TransactionHandler.record writes them
+(cext/coordinator/transactions.pyx). Next: coordinator.py, which replays them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from functools import lru_cache
-
 from barnabas.cext.record.records import Record
-from barnabas.coordinator.transactions.transaction import State, TopicPartition, Transaction
-from barnabas.wire import Struct
-from barnabas.wire.internal import TRANSACTION_STATE, read_key, record_type
-
-
-def transaction_key(transactional_id: str) -> bytes:
-    kind = record_type(TRANSACTION_STATE, "TransactionLog")
-    return kind.encode_key(kind.key.cls(transactionalId=transactional_id))
+from barnabas.coordinator.transactions.transaction import State, Transaction
+from barnabas.wire.internal import TRANSACTION_STATE, read_key
 
 
 def value_version(version_level: int) -> int:
     """`version_level`: of transaction.version. Version 0 has no fields for the ids before and
     after."""
     return 0 if version_level == 0 else 1
-
-
-def transaction_value(transaction: Transaction, version_level: int) -> bytes:
-    """`version_level`: of transaction.version."""
-    kind = record_type(TRANSACTION_STATE, "TransactionLog")
-    version = value_version(version_level)
-    value = kind.value.cls(
-        producerId=transaction.producer_id,
-        producerEpoch=transaction.producer_epoch,
-        transactionTimeoutMs=transaction.timeout_ms,
-        transactionStatus=int(transaction.state),
-        transactionPartitions=(
-            None if transaction.state == State.EMPTY else _rows(transaction.partitions)
-        ),
-        transactionLastUpdateTimestampMs=transaction.update_ms,
-        transactionStartTimestampMs=transaction.start_ms,
-    )
-    if version > 0:
-        value.previousProducerId = transaction.previous_producer_id
-        value.nextProducerId = transaction.next_producer_id
-        value.clientTransactionVersion = transaction.client_version
-    return kind.encode_value(value, version)
-
-
-# A producer's transactions are in the same partitions again and again, and each takes four records.
-@lru_cache(maxsize=1024)
-def _rows(partitions: frozenset[TopicPartition]) -> list[Struct]:
-    """Returns one row for each topic. Callers must not change the rows, which are cached."""
-    row_of = record_type(TRANSACTION_STATE, "TransactionLog").value.struct("transactionPartitions")
-    by_topic = defaultdict(list)
-    for topic, index in sorted(partitions):
-        by_topic[topic].append(index)
-    return [row_of(topic=topic, partitionIds=found) for topic, found in by_topic.items()]
 
 
 def read_transaction(record: Record) -> tuple[str, Transaction | None]:
