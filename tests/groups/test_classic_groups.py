@@ -194,6 +194,21 @@ def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out():
     assert second.member not in rig.group.members
 
 
+def test_a_rebalance_waits_for_the_longest_timeout_of_its_members():
+    rig = Rig()
+    first, second = together(rig, 2)
+    rig.group.members[second.member].rebalance_timeout_ms = 3 * REBALANCE_MS
+    third = Client(rig, "c2")
+    third.settle()
+    first.heartbeat()
+    first.join()
+    for at in range(1, 3 * REBALANCE_MS // 1000 + 1):
+        assert second.member in rig.group.members, f"out after {at} s"
+        second.rig.coordinator._rebalances.committed(rig.group, rig.group.members[second.member])
+        rig.timers.advance(1000)
+    assert second.member not in rig.group.members
+
+
 def test_who_joins_and_does_not_sync_is_out():
     rig = Rig()
     first, second = clients(rig, 2)
