@@ -157,5 +157,5 @@ def test_closed_group_commit_flushes_what_was_asked_for(broker):
 
 
 def test_flush_thread_counts_are_checked(broker, tmp_path):
-    with pytest.raises(ValueError, match="flush threads"):
+    with pytest.raises(ValueError, match="thread_count is"):
         broker.table.add_directory(str(tmp_path / "other"), flush_threads=0)
