@@ -101,7 +101,10 @@ def planted(mutant: Mutant, path: Path) -> tuple[str, float]:
     """The verdict with the bug in `path`, which is as before afterwards, compiled parts too."""
     folder = COPY.parent / "before"
     shutil.rmtree(folder, ignore_errors=True)
-    before = [p for p in COPY.joinpath("cext").rglob("*") if p.suffix in COMPILED]
+    # build_ext compiles into build/lib* and copies every module from there, so a bug left there
+    # would come back with the next build.
+    tops = (COPY / "cext", *COPY.glob("build/lib*"))
+    before = [p for top in tops for p in top.rglob("*") if p.suffix in COMPILED]
     before = [path, *before] if path.suffix != ".py" else [path]
     for one in before:
         (folder / one.relative_to(COPY)).parent.mkdir(parents=True, exist_ok=True)
@@ -142,6 +145,8 @@ def main(words: list[str]) -> int:
             print(f"{mutant.package}\t{name}\t{mutant.damage}")
         return 0
     copy_tree()
+    for folder in COPY.glob("build/lib*"):
+        shutil.rmtree(folder)  # an interrupted run may have left a bug there
     if failure := build():
         sys.exit(f"the copy does not compile: {failure}")
     if not given.no_baseline:
