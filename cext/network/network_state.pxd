@@ -48,7 +48,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_TLS_CLIENT              # a frame too large, whose first bytes begin a TLS handshake
     WHY_HTTP_CLIENT             # likewise, with a method of HTTP
     WHY_BAD_HEADER
-    WHY_NATIVE                    # a native handler found the request malformed
+    WHY_NATIVE                  # a native handler found the request malformed
     WHY_HANDLER                 # Python closed it, or let the request fall
     WHY_IDLE
     WHY_RECEIVE_TIMEOUT
@@ -101,7 +101,7 @@ cdef struct Connection:
     bint overdrawn              # may hold overdraft_id of the network or of its address
     int64_t wanted_bytes        # of the budget, while paused
     AddressCount* address       # of its peer
-    Handler* handler                  # the handler of the waiting request
+    Handler* handler            # the handler of the waiting request
     Request request             # the request in work
     Parked parked
     int64_t began_ns            # a handler began the request in progress
