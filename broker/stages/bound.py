@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas.api.response_cache import response_cache
-from barnabas.api.table import api_table
+from barnabas.api.table import Api, api_table
 from barnabas.cext.fetch.fetch import FetchHandler
 from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.network.reactor import LIMITS, Reactor
@@ -46,6 +47,7 @@ class Bound(NamedTuple):
     before: Loaded
     sessions: FetchSessions
     native: NativeHandlers
+    apis: Mapping[int, Api]  # by API key
     reactor: Reactor
 
 
@@ -58,7 +60,8 @@ def bind_listeners(before: Loaded) -> Bound:
         config.integer("max.incremental.fetch.session.cache.slots"),
         seed=int.from_bytes(os.urandom(8), "big"),
     )
-    native = _native_handlers(before, sessions)
+    apis = api_table()
+    native = _native_handlers(before, sessions, apis)
     reactor = _new_reactor(before, native)
     settings = NetworkSettings(reactor, dynamic)
     dynamic.on_change.append(settings.changed)
@@ -73,12 +76,14 @@ def bind_listeners(before: Loaded) -> Bound:
     opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
-    bound = Bound(before, sessions, native, reactor)
+    bound = Bound(before, sessions, native, apis, reactor)
     _follow_listeners(bound, settings)
     return bound
 
 
-def _native_handlers(loaded: Loaded, sessions: FetchSessions) -> NativeHandlers:
+def _native_handlers(
+    loaded: Loaded, sessions: FetchSessions, apis: Mapping[int, Api]
+) -> NativeHandlers:
     opened, start = loaded.before, loaded.before.before
     config, dynamic = start.config, opened.dynamic
     coordinators = coordinator_handlers(config, loaded.table)
@@ -91,7 +96,7 @@ def _native_handlers(loaded: Loaded, sessions: FetchSessions) -> NativeHandlers:
 
     dynamic.on_change.append(verification_changed)
     fetch = FetchHandler(loaded.table, sessions, fetch_bytes_max=config.integer("fetch.max.bytes"))
-    return NativeHandlers(produce, fetch, response_cache(api_table()), coordinators)
+    return NativeHandlers(produce, fetch, response_cache(apis), coordinators)
 
 
 def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.api import contexts, k10_find_coordinator
 from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.response_cache import forgetting, storing
-from barnabas.api.table import advertised_versions, api_table
+from barnabas.api.table import advertised_versions
 from barnabas.cext.network.request_queue import PendingRequest
 from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.config import TopicConfig
@@ -189,11 +189,10 @@ def _request_handlers(
     bad_requests: BadRequests,
 ) -> RequestHandlers:
     opened, start = node.before.before, node.before.before.before
-    table = api_table()
-    made = _contexts(node, administration, coordinators, advertised_versions(table))
+    made = _contexts(node, administration, coordinators, advertised_versions(node.apis))
     administration.features.on_change.append(node.native.response_cache.forget)
     count = errors.count if start.metrics.is_open else None
-    dispatcher = Dispatcher({type(context): context for context in made}, table, count)
+    dispatcher = Dispatcher({type(context): context for context in made}, node.apis, count)
     dynamic = opened.dynamic
     handlers = RequestHandlers(
         node.reactor,
