@@ -12,6 +12,8 @@ import heapq
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.server.clock import Clock
@@ -138,3 +140,24 @@ class Timers:
                 call()
             except Exception:  # one timer's trouble must not stop the others
                 log.exception("a timer failed")
+
+
+class RunsLater(Protocol):
+    """Timers of the broker, or those that a test moves."""
+
+    def after(self, delay_ms: int, call: Callable[[], object]) -> Any: ...
+
+
+def after_locked(
+    timers: RunsLater,
+    lock: AbstractContextManager[object],
+    delay_ms: int,
+    call: Callable[[], object],
+) -> Any:
+    """Runs `call` under `lock` after `delay_ms`; returns the timer."""
+
+    def locked() -> None:
+        with lock:
+            call()
+
+    return timers.after(delay_ms, locked)

@@ -21,6 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.coordinator.groups import consumer_records as records
@@ -43,6 +44,7 @@ from barnabas.coordinator.groups.group_writes import GroupWrites, Told
 from barnabas.coordinator.groups.migration import Migration
 from barnabas.coordinator.groups.target_assignment import Assign, Assignment, new_target
 from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.coordinator.timers import after_locked
 from barnabas.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -159,6 +161,7 @@ class ConsumerHeartbeats:
         self.around = around
         self.settings = around.settings
         self._timers = coordinator.timers
+        self.after = partial(after_locked, coordinator.timers, coordinator.lock)
         partition_of = coordinator.journal.partition_of
         self.writes = GroupWrites(coordinator.append, partition_of, self.after, records.whole_group)
         self.regexes = Regexes(self, around.run)
@@ -564,13 +567,6 @@ class ConsumerHeartbeats:
         if found is None:
             found = group.watches[member_id] = Watch()
         return found
-
-    def after(self, delay_ms: int, call: Callable[[], object]) -> Any:
-        def locked() -> None:
-            with self.coordinator.lock:
-                call()
-
-        return self._timers.after(delay_ms, locked)
 
     def extend_session(self, group: ConsumerGroup, member_id: str, session_ms: int) -> None:
         """Restarts a member's session. A timer that runs early checks the deadline and runs

@@ -47,6 +47,7 @@ from barnabas.coordinator.groups.group_records import (
     offset_value,
     read_record,
 )
+from barnabas.coordinator.groups.group_writes import WrittenGroup
 from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
 from barnabas.coordinator.groups.rebalance import Join, Rebalances, Timers
 from barnabas.coordinator.journal import Producer
@@ -321,11 +322,15 @@ class GroupCoordinator:
         return group_tombstones(group)
 
     def append_deletion(
-        self, group: Group, partition: int, entries: Sequence[Entry], done: Done
+        self,
+        group: ClassicGroup | WrittenGroup,
+        partition: int,
+        entries: Sequence[Entry],
+        done: Done,
     ) -> None:
         """Appends entries with the tombstones of a group, which stays known until the caller drops
-        it. Until `done` a consumer group does not catch up: see group_writes.py."""
-        if group.group_type == "classic":
+        it. Until `done` a group that is written whole does not catch up: see group_writes.py."""
+        if isinstance(group, ClassicGroup):
             self.append(partition, entries, done)
             return
         group.deletions += 1

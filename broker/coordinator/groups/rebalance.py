@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.coordinator.groups.classic_group import (
@@ -31,6 +32,7 @@ from barnabas.coordinator.groups.classic_group import (
     SyncResult,
     shared_bytes,
 )
+from barnabas.coordinator.timers import after_locked
 from barnabas.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -112,6 +114,7 @@ class Rebalances:
     ) -> None:
         self._lock = lock
         self._timers = timers
+        self._after = partial(after_locked, timers, lock)
         self._wall_ms = wall_ms
         self._new_id = new_id
         self._store = store
@@ -630,13 +633,6 @@ class Rebalances:
         for given, current in zip(asked, (group.protocol_type, group.protocol_name), strict=True):
             if given is not None and current is not None and given != current:
                 raise InconsistentGroupProtocol()
-
-    def _after(self, delay_ms: int, call: Callable[[], object]) -> Any:
-        def locked() -> None:
-            with self._lock:
-                call()
-
-        return self._timers.after(delay_ms, locked)
 
     def _cancel(self, group: ClassicGroup, name: str) -> None:
         timer = getattr(group, name)

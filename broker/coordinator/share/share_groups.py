@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas.cext.record.records import Record
@@ -43,7 +44,8 @@ from barnabas.coordinator.share.share_state import (
     ShareState,
     together,
 )
-from barnabas.coordinator.share.waiting import Timer, Timers
+from barnabas.coordinator.share.waiting import Timers
+from barnabas.coordinator.timers import after_locked
 from barnabas.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -119,7 +121,10 @@ class ShareGroups:
         self._views: TopicViews | None = None
         self.groups: dict[str, ShareGroup] = {}
         self._writes = GroupWrites(
-            coordinator.append, coordinator.journal.partition_of, self._after, records.whole_group
+            coordinator.append,
+            coordinator.journal.partition_of,
+            partial(after_locked, timers, coordinator.lock),
+            records.whole_group,
         )
         self._by_partition: dict[int, set[str]] = {}
 
@@ -306,13 +311,6 @@ class ShareGroups:
             target if anew else None,
         )
 
-    def _after(self, delay_ms: int, call: Callable[[], object]) -> Timer:
-        def locked() -> None:
-            with self._coordinator.lock:
-                call()
-
-        return self._timers.after(delay_ms, locked)
-
     # -- states of partitions -------------------------------------------------------------------
 
     def _without_state(self, group: ShareGroup, names: set[str]) -> dict[bytes, StateTopic]:
@@ -489,11 +487,10 @@ class ShareGroups:
                 if error is not None or group.members:
                     answer(error or NonEmptyGroup())
                     return
-                group.deletions += 1
-                self._coordinator.append(partition, records.group_tombstones(group), gone)
+                tombstones = records.group_tombstones(group)
+                self._coordinator.append_deletion(group, partition, tombstones, gone)
 
         def gone(error: KafkaError | None) -> None:
-            group.deletions -= 1
             if error is None and self.groups.get(group_id) is group and not group.members:
                 self._drop(group_id, partition)
                 self._partitions.drop(keys)
