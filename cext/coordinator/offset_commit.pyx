@@ -54,6 +54,9 @@ from barnabas.cext.coordinator.commit_entries cimport (
 from barnabas.cext.coordinator.coordinator_batch cimport (
     own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
 )
+from barnabas.cext.coordinator.durable_wait cimport (
+    ANY_EPOCH, durable_wait_by, durable_wait_end, durable_wait_lasts, durable_wait_on, DurableWait,
+)
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
 from barnabas.cext.coordinator.lease cimport (
     Lease, lease_find, lease_free, lease_group, lease_instance, lease_member, lease_new, Leases,
@@ -84,9 +87,8 @@ from barnabas.cext.network.handler cimport (
     request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
-    Partition, partition_again, partition_appended, partition_error, partition_find,
-    partition_find_id, partition_high_watermark, partition_unwatch, partition_watch, Table,
-    table_epochs, table_of, table_system, topic_name_by_id, Watch, watch_waits,
+    Partition, partition_appended, partition_error, partition_find, partition_find_id,
+    partition_high_watermark, Table, table_epochs, table_of, table_system, topic_name_by_id,
 )
 from barnabas.cext.record.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 
@@ -96,8 +98,6 @@ cdef enum:
     VERSION_THROTTLE = 3
     TXN_VERSION_LAST = 6
     UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
-    ERROR_COORDINATOR_NOT_AVAILABLE = 15
-    ERROR_NOT_COORDINATOR = 16
     SHARDS = 64                     # a power of two
     LEASES_MAX = 65536              # each takes some 200 bytes
     HOLDS = 256                     # counters that keys of commits in Python's hands fall upon
@@ -125,10 +125,6 @@ cdef struct Core:
     const uint8_t* topic
     int32_t topic_bytes
     Secret secret
-
-cdef struct State:                  # a parked request
-    Watch watch
-    int64_t required                # the high watermark that answers it
 
 
 # -------------------------------------------------------------------------------- leases
@@ -338,49 +334,28 @@ cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
     response_end(out)
     return HANDLER_DONE
 
-cdef void _drop(Core* core, State* state) noexcept nogil:
-    if state != NULL:
-        if watch_waits(&state.watch):
-            partition_unwatch(core.table, &state.watch)
-        free(state)
+cdef void _drop(Core* core, DurableWait* wait) noexcept nogil:
+    if wait != NULL:
+        durable_wait_end(core.table, wait)
+        free(wait)
 
-cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, State* state, bint expired) noexcept nogil:
-    """Answers if the commit is durable or has failed, else it waits. Takes over the state."""
-    cdef int slot = epoch_enter(table_epochs(core.table))
-    cdef Partition* p = partition_again(
-        core.table, state.watch.topic_id, state.watch.index, state.watch.generation)
-    cdef int16_t code = ERROR_NONE
-    cdef bint waits = False
-    if p != NULL and not expired and not watch_waits(&state.watch):
-        partition_watch(core.table, p, &state.watch)    # before the look, not after it
-    if p == NULL:
-        code = ERROR_NOT_COORDINATOR
-    elif partition_high_watermark(p) < state.required:
-        if partition_error(core.table, p) != ERROR_NONE:
-            code = ERROR_NOT_COORDINATOR
-        elif expired:
-            code = ERROR_COORDINATOR_NOT_AVAILABLE
-        else:
-            waits = True
-    epoch_leave(table_epochs(core.table), slot)
-    if waits:
-        return handler_parks(parked, state, r.received_ns + core.timeout_ns)
-    _drop(core, state)
+cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, DurableWait* wait, bint expired) noexcept nogil:
+    """Answers if the commit is durable or has failed, else it waits. Takes over `wait`."""
+    cdef int16_t code
+    if durable_wait_lasts(core.table, wait, expired, &code):
+        return handler_parks(parked, wait, r.received_ns + core.timeout_ns)
+    _drop(core, wait)
     return _answer(r, out, code)
 
 
 # -------------------------------------------------------------------------------- the handler
 
-cdef State* _state(const Request* r, const Partition* p, int64_t required) noexcept nogil:
-    cdef State* state = <State*>calloc(1, sizeof(State))
-    if state != NULL:
-        memcpy(state.watch.topic_id, p.topic_id, 16)
-        state.watch.index = p.index
-        state.watch.generation = p.generation
-        state.watch.thread_index = r.thread_index
-        state.watch.connection_id = r.connection_id
-        state.required = required
-    return state
+cdef DurableWait* _wait(const Request* r, const Partition* p, int64_t required) noexcept nogil:
+    cdef DurableWait* wait = <DurableWait*>calloc(1, sizeof(DurableWait))
+    if wait != NULL:
+        durable_wait_by(wait, r)
+        durable_wait_on(wait, p, required, ANY_EPOCH)
+    return wait
 
 cdef bint _has_room(Core* core, Shard* shard, int64_t rows) noexcept nogil:
     """Frees space for entries, under the shard's lock and inside an epoch. Groups commit the same
@@ -396,7 +371,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef Appended appended
     cdef Shard* shard
     cdef Lease* lease
-    cdef State* state = NULL
+    cdef DurableWait* wait = NULL
     cdef Partition* p = NULL
     cdef Partition* joined
     cdef int64_t group_hash, verification
@@ -419,23 +394,23 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
         partition_appended(core.table, p, True)
         visible = partition_high_watermark(p) > appended.last_offset
         if not visible:
-            state = _state(r, p, appended.last_offset + 1)
+            wait = _wait(r, p, appended.last_offset + 1)
     epoch_leave(table_epochs(core.table), slot)
     if p == NULL:
         return HANDLER_PYTHON
     if visible:
         return _answer(r, out, ERROR_NONE)
-    if state == NULL:
-        return HANDLER_CLOSE               # no memory to wait with: it cannot be told whether it is durable
-    return _settle(core, r, out, parked, state, False)
+    if wait == NULL:
+        return HANDLER_CLOSE        # no memory for the wait: whether the commit is durable is unknown
+    return _settle(core, r, out, parked, wait, False)
 
 cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
-    cdef State* state = <State*>parked.state
+    cdef DurableWait* wait = <DurableWait*>parked.state
     parked.state = NULL
-    return _settle(<Core*>context, r, out, parked, state, expired)
+    return _settle(<Core*>context, r, out, parked, wait, expired)
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
-    _drop(<Core*>context, <State*>parked.state)
+    _drop(<Core*>context, <DurableWait*>parked.state)
     parked.state = NULL
 
 

@@ -58,6 +58,9 @@ from barnabas.cext.coordinator.coordinator_batch cimport (
     own_batch_append, own_batch_begin, own_batch_end, own_record_begin, own_record_end,
     own_record_value,
 )
+from barnabas.cext.coordinator.durable_wait cimport (
+    durable_wait_by, durable_wait_end, durable_wait_lasts, durable_wait_on, DurableWait,
+)
 from barnabas.cext.coordinator.ended_transactions cimport (
     ended_append, ended_has_room, EndedTransactions,
 )
@@ -86,9 +89,8 @@ from barnabas.cext.network.handler cimport (
     Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
-    Partition, partition_again, partition_by_name, partition_error, partition_high_watermark,
-    partition_unwatch, partition_watch, Table, table_epochs, table_is_fsync, table_of, table_system,
-    Watch, watch_waits,
+    Partition, partition_by_name, partition_high_watermark, table_epochs, table_is_fsync,
+    table_of, table_system,
 )
 from barnabas.cext.record.records cimport ATTR_CONTROL, ATTR_TRANSACTIONAL
 
@@ -107,8 +109,6 @@ cdef enum:
     RENEWED_MAX = 3                 # times that a marker may come in between, before Python is asked
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
-    ERROR_COORDINATOR_NOT_AVAILABLE = 15
-    ERROR_NOT_COORDINATOR = 16
     # What became of a step.
     STEP_PYTHON = 0                 # not taken: Python answers the request
     STEP_DONE = 1
@@ -137,9 +137,7 @@ cdef struct Asked:                  # a request
     bint committed                  # of an end
 
 cdef struct WaitingStep:            # a parked request; the transactional id follows
-    Watch watch
-    int64_t required                # the high watermark that answers it
-    int32_t leader_epoch
+    DurableWait wait
     int64_t producer_id             # of the answer, as the epoch
     int16_t producer_epoch
     int32_t name_bytes
@@ -652,19 +650,14 @@ cdef WaitingStep* _waiting_new(TransactionCore* core, const Request* r, const As
     cdef WaitingStep* waiting = <WaitingStep*>calloc(1, sizeof(WaitingStep) + asked.name_bytes)
     if waiting == NULL:
         return NULL
-    waiting.watch.thread_index = r.thread_index
-    waiting.watch.connection_id = r.connection_id
+    durable_wait_by(&waiting.wait, r)
     waiting.name_bytes = asked.name_bytes
     memcpy(waiting + 1, asked.name, asked.name_bytes)
     return waiting
 
 cdef void _waits_for(WaitingStep* waiting, const Txn* txn, const Partition* p) noexcept nogil:
     if waiting != NULL and p != NULL:
-        memcpy(waiting.watch.topic_id, p.topic_id, 16)
-        waiting.watch.index = p.index
-        waiting.watch.generation = p.generation
-        waiting.leader_epoch = txn.leader_epoch
-        waiting.required = txn.required
+        durable_wait_on(&waiting.wait, p, txn.required, txn.leader_epoch)
 
 cdef void _look(TransactionCore* core, const WaitingStep* waiting) noexcept nogil:
     """Makes the step visible. Python looks again later if its record is not durable yet."""
@@ -683,31 +676,14 @@ cdef void _look(TransactionCore* core, const WaitingStep* waiting) noexcept nogi
     epoch_leave(table_epochs(core.table), slot)
 
 cdef void _drop(TransactionCore* core, WaitingStep* waiting) noexcept nogil:
-    if watch_waits(&waiting.watch):
-        partition_unwatch(core.table, &waiting.watch)
+    durable_wait_end(core.table, &waiting.wait)
     free(waiting)
 
 cdef int _settle(TransactionCore* core, Request* r, Response* out, Parked* parked, WaitingStep* waiting, bint expired) noexcept nogil:
     """Answers when the record of the step is durable, or has failed. Takes over `waiting`."""
-    cdef int slot = epoch_enter(table_epochs(core.table))
-    cdef Partition* p = partition_again(
-        core.table, waiting.watch.topic_id, waiting.watch.index, waiting.watch.generation)
-    cdef int16_t code = ERROR_NONE
-    cdef bint waits = False
+    cdef int16_t code
     cdef int status
-    if p != NULL and not expired and not watch_waits(&waiting.watch):
-        partition_watch(core.table, p, &waiting.watch)      # before the look, not after it
-    if p == NULL or atomic_load_i32(&p.leader_epoch) != waiting.leader_epoch:
-        code = ERROR_NOT_COORDINATOR
-    elif partition_high_watermark(p) < waiting.required:
-        if partition_error(core.table, p) != ERROR_NONE:
-            code = ERROR_NOT_COORDINATOR
-        elif expired:
-            code = ERROR_COORDINATOR_NOT_AVAILABLE
-        else:
-            waits = True
-    epoch_leave(table_epochs(core.table), slot)
-    if waits:
+    if durable_wait_lasts(core.table, &waiting.wait, expired, &code):
         return handler_parks(parked, waiting, r.received_ns + core.timeout_ns, unfinished=True)
     _look(core, waiting)
     atomic_add_i64(&core.served, 1)
