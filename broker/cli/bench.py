@@ -195,7 +195,7 @@ def _run(arguments: argparse.Namespace, counted: str, load: Load) -> int:
 
 
 class Live:
-    """The line that counts, on a terminal."""
+    """Shows the progress in one line of a terminal, which each call updates."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb

@@ -234,7 +234,7 @@ def _page(figures: "MirrorFigures", port: int) -> "Endpoint":
 
 
 class _Progress:
-    """The line that counts, on a terminal."""
+    """Shows the progress in one line of a terminal, which each call updates."""
 
     def __init__(self, mirror: "Mirror", figures: "MirrorFigures", is_shown: bool) -> None:
         self._mirror, self._figures = mirror, figures
