@@ -43,7 +43,6 @@ from barnabas.api import (
     k32_describe_configs,
     k60_describe_cluster,
     k68_consumer_group_heartbeat,
-    k75_describe_topic_partitions,
 )
 from barnabas.api.call import Call
 from barnabas.api.contexts import (
@@ -85,7 +84,6 @@ MODULES: tuple[ModuleType, ...] = (
     k32_describe_configs,
     k60_describe_cluster,
     k68_consumer_group_heartbeat,
-    k75_describe_topic_partitions,
 )
 
 # Modules that the first request of their key imports, since most brokers never get one: file,
@@ -117,6 +115,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     71: ("k71_get_telemetry_subscriptions", (0, 0), MetadataContext),
     72: ("k72_push_telemetry", (0, 0), MetadataContext),
     74: ("k74_list_config_resources", (0, 1), ConfigContext),
+    75: ("k75_describe_topic_partitions", (0, 0), MetadataContext),
     76: ("k76_share_group_heartbeat", (1, 1), ShareContext),
     77: ("k77_share_group_describe", (1, 1), ShareContext),
     78: ("k78_share_fetch", (1, 2), ShareContext),

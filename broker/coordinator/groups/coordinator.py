@@ -47,7 +47,6 @@ from barnabas.coordinator.groups.group_records import (
     offset_value,
     read_record,
 )
-from barnabas.coordinator.groups.group_writes import WrittenGroup
 from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
 from barnabas.coordinator.groups.rebalance import Join, Rebalances, Timers
 from barnabas.coordinator.journal import Producer
@@ -82,6 +81,7 @@ if TYPE_CHECKING:
         Surroundings,
     )
     from barnabas.coordinator.groups.consumer_records import ConsumerRecord
+    from barnabas.coordinator.groups.group_writes import WrittenGroup
 
     Group = ClassicGroup | ConsumerGroup
 
