@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if COMPLETION in os.environ:
         from barnabas.cli.completion import complete
 
-        complete()
+        complete(COMMANDS, configure)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] not in COMMANDS:

@@ -7,13 +7,14 @@ The shell sets COMP_LINE and calls the command; otherwise this module is not imp
 
 import argparse
 import os
+from collections.abc import Callable, Iterable
 
-from barnabas.cli import COMMANDS, configure
 
-
-def complete() -> None:
+def complete(
+    names: Iterable[str], configure: Callable[[str, argparse.ArgumentParser], None]
+) -> None:
     """Prints the possible next words and ends the process. Returns when argcomplete is not
-    installed."""
+    installed. `names`: the commands; `configure` adds the arguments of one to its parser."""
     try:
         import argcomplete
     except ImportError:
@@ -23,7 +24,7 @@ def complete() -> None:
     parser.add_argument("--version", action="store_true")
     commands = parser.add_subparsers()
     words = os.environ.get("COMP_LINE", "").split()
-    for name in COMMANDS:
+    for name in names:
         command = commands.add_parser(name)
         if len(words) > 1 and words[1] == name:
             configure(name, command)

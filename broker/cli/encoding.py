@@ -13,7 +13,7 @@ from barnabas.cext.record.records import Record
 from barnabas.client import Cluster
 from barnabas.client.failures import ClientError
 from barnabas.hooks.direct import ClientPlugins, caller
-from barnabas.hooks.loading import CannotLoad
+from barnabas.hooks.plugin import CannotLoad
 
 LINES_MAX = 500
 

@@ -95,7 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 @speaks_to_broker
 def run(arguments: argparse.Namespace) -> int:
     from barnabas.clients.mirror.mirror import Mirror
-    from barnabas.hooks.loading import CannotLoad
+    from barnabas.hooks.plugin import CannotLoad
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     if arguments.commit_interval < 1:

@@ -71,7 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from barnabas.hooks.loading import CannotLoad, author_of, installed, name_taken, summary
+    from barnabas.hooks.loading import author_of, installed, name_taken, summary
+    from barnabas.hooks.plugin import CannotLoad
 
     rows, problems = [], []
     plugins = installed()
@@ -100,8 +101,8 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from barnabas.hooks.loading import CannotLoad
     from barnabas.hooks.options import BadOptions
+    from barnabas.hooks.plugin import CannotLoad
 
     try:
         said = _said(arguments.name)

@@ -15,31 +15,9 @@ import sys
 import traceback
 from typing import Any
 
-from barnabas.hooks.child_values import FRAME_BYTES_MAX, decode, encode
-from barnabas.hooks.loading import CannotLoad, load
-from barnabas.hooks.plugin import Plugin
-
-
-def received(line: socket.socket) -> Any:
-    """The next value; None at the end of the line."""
-    head = _exactly(line, 4)
-    if head is None:
-        return None
-    size_bytes = int.from_bytes(head, "big")
-    if size_bytes > FRAME_BYTES_MAX:
-        raise ValueError(f"a frame of {size_bytes} bytes")
-    frame = _exactly(line, size_bytes)
-    return None if frame is None else decode(frame)
-
-
-def _exactly(line: socket.socket, size_bytes: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < size_bytes:
-        piece = line.recv(min(size_bytes - len(found), 1 << 20))
-        if not piece:
-            return None
-        found += piece
-    return bytes(found)
+from barnabas.hooks.child_values import encode, received
+from barnabas.hooks.loading import load
+from barnabas.hooks.plugin import CannotLoad, Plugin
 
 
 def _loaded(asked: dict[str, Any]) -> tuple[Plugin | None, dict[str, Any]]:

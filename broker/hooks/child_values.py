@@ -13,6 +13,7 @@ ValueError.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,6 +73,29 @@ def decode(frame: bytes) -> Any:
     ) as error:
         raise ValueError(f"a frame that does not read: {error}") from error
     return value
+
+
+def received(line: socket.socket) -> Any:
+    """Reads the next frame of `line` and returns its value; None when the peer has closed it.
+    Raises ValueError for a bad frame, OSError for a broken line."""
+    head = _exactly(line, 4)
+    if head is None:
+        return None
+    size_bytes = int.from_bytes(head, "big")
+    if size_bytes > FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {size_bytes} bytes")
+    frame = _exactly(line, size_bytes)
+    return None if frame is None else decode(frame)
+
+
+def _exactly(line: socket.socket, size_bytes: int) -> bytes | None:
+    found = bytearray()
+    while len(found) < size_bytes:
+        piece = line.recv(min(size_bytes - len(found), 1 << 20))
+        if not piece:
+            return None
+        found += piece
+    return bytes(found)
 
 
 def _put(value: Any, blobs: list[bytes]) -> Any:

@@ -19,9 +19,9 @@ from typing import Any
 from barnabas.hooks import specs
 from barnabas.hooks.builtin import ALIASES
 from barnabas.hooks.calls import TRACE
-from barnabas.hooks.loading import CannotLoad, implementations, load
+from barnabas.hooks.loading import implementations, load
 from barnabas.hooks.options import COMMON, options_of, parse
-from barnabas.hooks.plugin import Plugin
+from barnabas.hooks.plugin import CannotLoad, Plugin
 
 
 class ClientPlugins:

@@ -23,21 +23,13 @@ import pluggy
 from barnabas.hooks import specs
 from barnabas.hooks.builtin import BUILTIN
 from barnabas.hooks.options import COMMON, BadOptions, parse, schema_of, split
-from barnabas.hooks.plugin import Implementation, Plugin
+from barnabas.hooks.plugin import CannotLoad, Implementation, Plugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "barnabas.plugins"
 BUILT_IN = "barnabas"  # the distribution of built-in plugins
-
-
-class CannotLoad(Exception):
-    """Why plugins cannot be used, one plain line a problem."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        super().__init__(" ".join(problems))
 
 
 class Found(NamedTuple):

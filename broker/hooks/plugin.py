@@ -12,6 +12,14 @@ from barnabas.hooks.options import CLOSED, COMMON, parse
 RUNS = ""  # of Plugin.off
 
 
+class CannotLoad(Exception):
+    """A plugin cannot be used. `problems`: one line for each reason."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(" ".join(problems))
+
+
 class Implementation(NamedTuple):
     """One hook of a plugin: the function, and which of the hook's arguments it takes."""
 

@@ -16,10 +16,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from barnabas.hooks.child import received
-from barnabas.hooks.child_values import encode
-from barnabas.hooks.loading import CannotLoad
-from barnabas.hooks.plugin import Implementation, Plugin
+from barnabas.hooks.child_values import encode, received
+from barnabas.hooks.plugin import CannotLoad, Implementation, Plugin
 
 log = logging.getLogger("barnabas.hooks")
 

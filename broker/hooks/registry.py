@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 from barnabas.hooks.builtin import ASSIGNORS, BUILTIN
 from barnabas.hooks.calls import FAILED, BadAnswer, Calls
 from barnabas.hooks.loading import (
-    CannotLoad,
     find,
     forget_modules,
     implementations,
     load,
 )
 from barnabas.hooks.options import COMMON, options_of, parse
-from barnabas.hooks.plugin import Plugin
+from barnabas.hooks.plugin import CannotLoad, Plugin
 from barnabas.hooks.views import (
     ConfigChange,
     DirectoryView,

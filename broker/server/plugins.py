@@ -132,7 +132,7 @@ class Plugins:
             for problem in self.registry.load_what_can(names):
                 log.error("%s It does not run; topics that name it take no records.", problem)
             return
-        from barnabas.hooks.loading import CannotLoad
+        from barnabas.hooks.plugin import CannotLoad
 
         try:
             self.registry.load(names)

@@ -30,8 +30,8 @@ from barnabas.spark.failures import (
     UnfinishedBatch,
     UnknownVersion,
 )
-from barnabas.spark.files import Files
 from barnabas.spark.offsets import Offsets, TopicIds, kafka_offsets, offsets_json, topic_ids
+from barnabas.spark.store import Files
 
 NO_OFFSET = "-"
 BATCHES_KEPT = 100  # spark.sql.streaming.minBatchesToRetain

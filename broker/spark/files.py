@@ -1,17 +1,7 @@
-"""The stores of checkpoints and loaded data: the interface, and local disks.
+"""Files of local disks, and the choice of a store by its URL.
 
-A store takes paths below its root, with `/` between their parts. Each store must provide:
-
-- put_if_absent: writes all bytes or no file, and raises FileExistsError when the name is taken.
-When
-  two writers put the same name, one of them fails. A store that cannot promise this is refused,
-  because a checkpoint has no other lock.
-- replace: readers see the old bytes or the new ones.
-- publish: moves files from below the root into a new directory, which is complete or absent; raises
-  FileExistsError when it exists. A store without an atomic rename puts the file _SUCCESS last, and
-  readers ignore a directory without it.
-
-webhdfs_files.py is the store of HDFS, s3_files.py that of S3 and compatible stores.
+store.py is the interface of all stores, webhdfs_files.py the store of HDFS, s3_files.py that of S3
+and compatible stores.
 
 Local disks are Hadoop's ChecksumFileSystem: beside NAME there is `.NAME.crc`,
 
@@ -30,54 +20,16 @@ import struct
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from barnabas.spark.failures import CheckpointError, ChecksumMismatch
+from barnabas.spark.store import FILE_BYTES_MAX, Files
 
 CRC_HEAD = b"crc\x00" + struct.pack(">i", 512)
 CHUNK_BYTES = 512
-FILE_BYTES_MAX = 1 << 30  # a sink's compacted log may be large; a checkpoint's other files are not
 SERVED = "paths and file:, hdfs:, webhdfs:, swebhdfs:, s3: and s3a: URLs"
-SUCCESS = "_SUCCESS"  # Hadoop's name for it
-
-
-class Files(Protocol):
-    """A store of files; its names are relative to the checkpoint."""
-
-    def shown(self, path: str) -> str:
-        """The full name, for messages."""
-
-    def names(self, directory: str) -> list[str]:
-        """The names in a directory, without hidden files; none when the directory is absent."""
-
-    def read(self, path: str) -> bytes:
-        """Raises FileNotFoundError, ChecksumMismatch, OSError."""
-
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        """Raises FileExistsError, OSError."""
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Raises OSError."""
-
-    def delete(self, path: str) -> None:
-        """Deletes a file; an absent one is no error. Raises OSError."""
-
-    def modified_ms(self, path: str) -> int:
-        """Raises FileNotFoundError, OSError."""
-
-    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to write, which exists and is durable when the context ends without an error.
-        Raises OSError."""
-
-    def publish(self, files: Mapping[str, str], directory: str, *, gathered: str) -> None:
-        """`files`: for each name below the new directory the path of its file; _SUCCESS is one of
-        them. `gathered`: a directory name of the caller's own, where a store may collect the files
-        first. Raises FileExistsError, OSError."""
-
-    def delete_tree(self, directory: str) -> None:
-        """Deletes a directory with its content; an absent one is no error. Raises OSError."""
 
 
 def checksums(data: bytes) -> bytes:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from barnabas.spark.failures import CheckpointError
-from barnabas.spark.files import FILE_BYTES_MAX, SUCCESS
+from barnabas.spark.store import FILE_BYTES_MAX, SUCCESS
 
 WRITER = "writer"  # metadata: who wrote an object
 SPOOLED_BYTES = 4 * 1024 * 1024  # of a new file in memory; more goes to TMPDIR first

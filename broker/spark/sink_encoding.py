@@ -30,7 +30,7 @@ class Encoding:
         if not options.plugins:
             return
         from barnabas.hooks import direct
-        from barnabas.hooks.loading import CannotLoad
+        from barnabas.hooks.plugin import CannotLoad
 
         self._plugins = direct.ClientPlugins(dict(options.plugin_options))
         try:

@@ -22,7 +22,7 @@ from barnabas.spark.failures import (
     TruncatedFile,
     UnknownVersion,
 )
-from barnabas.spark.files import Files
+from barnabas.spark.store import Files
 
 DIRECTORY = "_spark_metadata"
 COMPACT = ".compact"

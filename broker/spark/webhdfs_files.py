@@ -41,7 +41,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 
 from barnabas.spark.failures import CheckpointError
-from barnabas.spark.files import FILE_BYTES_MAX
+from barnabas.spark.store import FILE_BYTES_MAX
 
 TIMEOUT_S = 60.0
 HTTP_PORT = 9870

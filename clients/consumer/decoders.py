@@ -19,7 +19,7 @@ from barnabas.clients.consumer.messages import Undecoded
 from barnabas.clients.failures import InvalidConfig
 from barnabas.hooks.builtin import ALIASES
 from barnabas.hooks.direct import ClientPlugins, caller
-from barnabas.hooks.loading import CannotLoad
+from barnabas.hooks.plugin import CannotLoad
 
 AS_THEY_ARE = "bytes"
 HOOK = "decode"

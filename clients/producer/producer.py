@@ -30,8 +30,7 @@ from barnabas.clients.producer.event_sender import EventSender
 from barnabas.clients.producer.failures import FailedToSend, InvalidConfig, ProducerClosed
 from barnabas.errors import KafkaError
 from barnabas.hooks.direct import ClientPlugins, caller
-from barnabas.hooks.loading import CannotLoad
-from barnabas.hooks.plugin import Plugin
+from barnabas.hooks.plugin import CannotLoad, Plugin
 from barnabas.hooks.views import KeyedMessage
 
 CALLBACKS = (

@@ -7,7 +7,8 @@ from installed_plugins import install
 
 from barnabas.hooks import specs
 from barnabas.hooks.builtin import BUILTIN
-from barnabas.hooks.loading import CannotLoad, installed, load
+from barnabas.hooks.loading import installed, load
+from barnabas.hooks.plugin import CannotLoad
 from barnabas.hooks.registry import Registry
 from barnabas.testing.plugins import batch_of
 

@@ -7,7 +7,8 @@ import time
 import pytest
 from installed_plugins import install
 
-from barnabas.hooks.loading import CannotLoad, load
+from barnabas.hooks.loading import load
+from barnabas.hooks.plugin import CannotLoad
 from barnabas.hooks.process import Child
 from barnabas.hooks.registry import Later, Registry
 from barnabas.hooks.views import Reject

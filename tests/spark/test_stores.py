@@ -14,8 +14,9 @@ from barnabas.spark.failures import (
     TruncatedFile,
     UnknownVersion,
 )
-from barnabas.spark.files import SUCCESS, files_at
+from barnabas.spark.files import files_at
 from barnabas.spark.offsets import offsets_json
+from barnabas.spark.store import SUCCESS
 
 WORDS = b"v1\n\xe2\x82\xac\n" * 3
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from barnabas.spark.batch import Task
 from barnabas.spark.failures import ConcurrentWriter
-from barnabas.spark.files import SUCCESS, Files
 from barnabas.spark.load.hours import carried, complete_hours, write_late
 from barnabas.spark.load.layout import (
     DELTA_LOG,
@@ -22,6 +21,7 @@ from barnabas.spark.load.layout import (
     read_audit,
 )
 from barnabas.spark.load.task import LoadTask
+from barnabas.spark.store import SUCCESS, Files
 
 RunTasks = Callable[[Sequence[Any]], Sequence[Loaded]]  # tasks of the publisher's own kind
 Ends = dict[int, tuple[int, int]]  # partition: start, end

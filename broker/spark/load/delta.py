@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.spark.batch import Task, read_task
 from barnabas.spark.failures import CheckpointError, ConcurrentWriter
-from barnabas.spark.files import SUCCESS
 from barnabas.spark.load.batches import Batch, Publisher, counts_of, retried
 from barnabas.spark.load.delta_table import MARK, VERSION, DeltaTable, Mark, State
 from barnabas.spark.load.hour_files import COMPRESSION, body_bytes, by_hour
@@ -39,6 +38,7 @@ from barnabas.spark.load.layout import (
 from barnabas.spark.load.session import LoadFailed, WatchedJob, add, attempt_number, reason_of
 from barnabas.spark.load.task import COLUMNS, source_schema
 from barnabas.spark.scalars import scalar
+from barnabas.spark.store import SUCCESS
 
 if TYPE_CHECKING:
     import pyarrow

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.spark.failures import CheckpointError, TruncatedFile
-from barnabas.spark.files import Files
 from barnabas.spark.load.layout import DELTA_LOG, Count, DataFile, hour_of
+from barnabas.spark.store import Files
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from barnabas.spark.files import Files
 from barnabas.spark.load.layout import HOUR_MAX, HOUR_US, Count, DataFile, hour_directory
 from barnabas.spark.scalars import scalar
+from barnabas.spark.store import Files
 
 if TYPE_CHECKING:
     import pyarrow

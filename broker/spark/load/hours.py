@@ -13,7 +13,6 @@ When timestamps fall into more different hours, the newest get no completeness f
 import json
 from collections.abc import Iterable
 
-from barnabas.spark.files import Files
 from barnabas.spark.load.layout import (
     COMPLETE,
     HOUR_MS,
@@ -24,6 +23,7 @@ from barnabas.spark.load.layout import (
     hour_text,
     total,
 )
+from barnabas.spark.store import Files
 
 OPEN_HOURS_MAX = 10_000
 EMPTY_HOURS_MAX = 7 * 24

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from barnabas.spark.failures import CheckpointError, TruncatedFile, UnknownVersion
-from barnabas.spark.files import SUCCESS, Files
+from barnabas.spark.store import SUCCESS, Files
 
 HOUR_US = 3_600_000_000
 HOUR_MS = 3_600_000
