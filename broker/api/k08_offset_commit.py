@@ -13,8 +13,6 @@ from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.group_records import NEVER, Committed
 from barnabas.errors import (
-    GroupIdNotFound,
-    IllegalGeneration,
     KafkaError,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -25,7 +23,6 @@ from barnabas.wire import Struct
 KEY = 8
 VERSIONS = (0, 10)
 CONTEXT = GroupContext
-NEW_PROTOCOL_FROM = 9
 IDS_FROM = 10
 
 Rows = list[tuple[str | None, Struct, Struct]]  # topic name, None: not known; topic; partition
@@ -65,21 +62,15 @@ def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:
         merged = [code or _code(next(at)) for code in codes]
         later.settle(with_codes(request, merged, call))
 
-    try:
-        call.context.groups.commit(
-            request.groupId,
-            request.memberId,
-            request.groupInstanceId,
-            request.generationIdOrMemberEpoch,
-            commits,
-            done,
-            version=call.version,
-        )
-    except IllegalGeneration:
-        known = request.groupId in call.context.groups.groups
-        if call.version >= NEW_PROTOCOL_FROM and not known:
-            raise GroupIdNotFound() from None
-        raise
+    call.context.groups.commit(
+        request.groupId,
+        request.memberId,
+        request.groupInstanceId,
+        request.generationIdOrMemberEpoch,
+        commits,
+        done,
+        version=call.version,
+    )
     return later
 
 

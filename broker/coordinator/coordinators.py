@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
+from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.coordinator.offset_commit import OffsetCommitHandler
 from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.coordinator.transactions import TransactionHandler
@@ -56,6 +57,7 @@ class CoordinatorHandlers(NamedTuple):
     Python."""
 
     transactions: TransactionHandler
+    groups: GroupTable
     commits: OffsetCommitHandler | None  # None where commits are compressed: Python takes them all
     verify: VerifyQueue
     settled: SettledIds
@@ -68,7 +70,7 @@ class CoordinatorHandlers(NamedTuple):
 
 
 def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> CoordinatorHandlers:
-    commits, ended = None, None
+    commits, ended, groups = None, None, GroupTable()
     if config.integer("offsets.topic.compression.codec") == NONE:
         ended = EndedTransactions()
     settled = SettledIds()
@@ -85,11 +87,12 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
             table,
             CONSUMER_OFFSETS,
             ended,
+            groups,
             metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
             timeout_ms=config.integer("offsets.commit.timeout.ms"),
             transactions=transactions,
         )
-    return CoordinatorHandlers(transactions, commits, VerifyQueue(), settled)
+    return CoordinatorHandlers(transactions, groups, commits, VerifyQueue(), settled)
 
 
 class Dependencies(NamedTuple):
@@ -218,6 +221,7 @@ class Coordinators:
             wall_ms=self._given.system.wall_ms,
             new_id=RandomUuids(),
             settings=GroupSettings.of(self._given.config.integer),
+            table=self._given.native.groups,
             native=self._given.native.commits,
             around=self._around,
         )

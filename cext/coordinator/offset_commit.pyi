@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
+from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.coordinator.transactions import TransactionHandler
@@ -13,29 +14,16 @@ class OffsetCommitHandler(NativeHandler):
         table: PartitionTable,
         topic: str,
         ended: EndedTransactions,
+        groups: GroupTable,
         *,
         metadata_bytes_max: int,
         timeout_ms: int,
         transactions: TransactionHandler | None = None,
     ) -> None: ...
-    def grant(
-        self,
-        group_id: str,
-        partition: int,
-        member_id: str,
-        instance_id: str | None,
-        epoch: int,
-        version_min: int = 0,
-    ) -> None: ...
-    def revoke(self, group_id: str) -> list[tuple[str, int]]: ...
-    def revoke_member(self, group_id: str, member_id: str) -> None: ...
-    def heard_ms(self, group_id: str, member_id: str) -> int: ...
     def hold(self, group_id: str, keys: Iterable[tuple[str, int]]) -> None: ...
     def release(self, group_id: str, keys: Iterable[tuple[str, int]]) -> None: ...
     @property
     def waiting(self) -> int: ...
-    @property
-    def leases(self) -> int: ...
     @property
     def served(self) -> int: ...
     def take(self) -> list[tuple[str, str, int, int, int, str, int, int]]: ...

@@ -1,12 +1,11 @@
-"""The native handler of OffsetCommit: it appends commits of known members on the network thread.
+"""The native handler of OffsetCommit: it appends commits on the network thread.
 
-Python decides which member may commit to a group (barnabas.coordinator.groups.coordinator). After
-it has accepted a commit, it grants that member a lease (lease.pyx) in its generation, or in its
-member epoch (KIP-848). The handler then reads the member's next commits, appends them to
-__consumer_offsets and answers without the GIL. Python revokes the lease before it changes the
-member or the group. Python answers every other request: one that is damaged, of a member without
-a lease, with a retention time, with metadata that is not ASCII or too long, for a partition that
-does not exist, or while the log is offline.
+The table of groups (group_table.pyx) says whether a group accepts a commit from its client; Python
+writes the table at each change of a group. The handler appends accepted commits to
+__consumer_offsets and answers without the GIL. Python answers every other request: one that is
+damaged, refused by its group, of a group that does not exist yet, with a retention time, with
+metadata that is not ASCII or too long, for a partition that does not exist, or while the log is
+offline.
 
     OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
                           [name | topic id from 10, [index, offset, leader epoch (6+), metadata]]
@@ -25,13 +24,12 @@ Durability: a commit is answered when the high watermark has passed its record; 
 fsync the request is parked on a watch of the partition until then. One request is one batch.
 
 Committed offsets wait here for Python, as entries with the offset of their record, and `take`
-returns the durable ones in the order of the log. The lock of one shard protects the leases, appends
-and entries of a group: after `revoke` has returned, no commit of that member passes.
-While a commit goes through Python, Python `hold`s its keys, so no later commit overtakes it in the
-log. A thread that has seen a durable marker finds all commits of its transaction, because the
+returns the durable ones in the order of the log. The lock of one shard of the table protects the
+check, the append and the entries of a group. While a commit goes through Python, Python `hold`s its
+keys, so no later commit overtakes it in the log. A thread that has seen a durable marker finds all commits of its transaction, because the
 handler counts entries before their batch is in the log.
 
-Limits: LEASES_MAX; ENTRIES_MAX a shard (commit_entries.pyx): if more keys have entries, commits go
+Limit: ENTRIES_MAX a shard (commit_entries.pyx): if more keys have entries, commits go
 to Python, which then takes the entries. A crash loses no acknowledged commit: entries are only
 copies of records in the log.
 Next on the data path: cext/partition/partitions.pyx; broker/coordinator/groups/coordinator.py is the other way.
@@ -58,10 +56,9 @@ from barnabas.cext.coordinator.durable_wait cimport (
     ANY_EPOCH, durable_wait_by, durable_wait_end, durable_wait_lasts, durable_wait_on, DurableWait,
 )
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
-from barnabas.cext.coordinator.lease cimport (
-    Lease, lease_find, lease_free, lease_group, lease_instance, lease_member, lease_new, Leases,
-    leases_free, leases_grant, leases_init, leases_revoke_group, leases_revoke_member,
-    leases_revoke_partition,
+from barnabas.cext.coordinator.group_table cimport (
+    Committer, Group, GROUP_SHARDS, group_accepts, group_hash, group_is_held, GroupMember, Groups,
+    groups_forget, GroupShard, group_shard_index, GroupTable,
 )
 from barnabas.cext.coordinator.offset_commit_request cimport (
     commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
@@ -76,11 +73,8 @@ from barnabas.cext.log.log_transactions cimport (
 )
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
-from barnabas.cext.memory.mutex cimport (
-    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
-    pthread_mutex_unlock,
-)
-from barnabas.cext.memory.secret_hash cimport Secret, secret_hash, secret_hash_within, secret_init
+from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from barnabas.cext.memory.secret_hash cimport secret_hash
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_parks, NativeHandler, Parked, Request,
@@ -98,16 +92,13 @@ cdef enum:
     VERSION_THROTTLE = 3
     TXN_VERSION_LAST = 6
     UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
-    SHARDS = 64                     # a power of two
-    LEASES_MAX = 65536              # each takes some 200 bytes
     HOLDS = 256                     # counters that keys of commits in Python's hands fall upon
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
     OFFSET_VALUE_VERSION = 3
 
 cdef struct Shard:
-    pthread_mutex_t lock
-    Leases leases
+    GroupShard* groups              # its lock protects all of this
     Entries entries
     Buffer batch                    # the memory of the last one, used again
     uint32_t held[HOLDS]
@@ -117,43 +108,45 @@ cdef struct Core:
     Table* table
     TransactionCore* transactions
     Ended* ended
-    Shard shards[SHARDS]
-    int64_t lease_count             # atomic: of all shards
+    Groups* groups
+    Shard shards[GROUP_SHARDS]
     int64_t entry_count             # atomic: of all shards
     int64_t timeout_ns
     int32_t metadata_bytes_max
     const uint8_t* topic
     int32_t topic_bytes
-    Secret secret
 
 
-# -------------------------------------------------------------------------------- leases
+# -------------------------------------------------------------------------------- the group
+
+cdef inline Shard* _shard(Core* core, int64_t hashed) noexcept nogil:
+    """`hashed`: of the group."""
+    return &core.shards[group_shard_index(hashed)]
 
 cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
-    return secret_hash(&core.secret, p, n)
+    return group_hash(core.groups, p, n)
 
-cdef inline Shard* _shard(Core* core, int64_t group_hash) noexcept nogil:
-    return &core.shards[group_hash & (SHARDS - 1)]
-
-cdef Lease* _lease(Core* core, Shard* shard, int64_t group_hash, const Walk* w) noexcept nogil:
-    """Returns the lease that permits this request, or NULL; the caller holds the shard's lock."""
-    cdef int64_t hashed = secret_hash_within(
-        &core.secret, group_hash, w.member, w.member_bytes)
-    cdef Lease* lease = lease_find(
-        &shard.leases, hashed, w.group, w.group_bytes, w.member, w.member_bytes)
-    if lease == NULL or lease.epoch != w.generation or lease.instance_bytes != w.instance_bytes:
+cdef Group* _accepting(Core* core, int64_t hashed, const Walk* w, GroupMember** member) noexcept nogil:
+    """Returns the group if it accepts this request; NULL: Python answers. The caller holds the
+    shard's lock."""
+    cdef Committer asks
+    cdef Group* group
+    asks.group, asks.group_bytes = w.group, w.group_bytes
+    asks.member, asks.member_bytes = w.member, w.member_bytes
+    asks.instance, asks.instance_bytes = w.instance, w.instance_bytes
+    asks.epoch, asks.version, asks.transactional = w.generation, w.version, w.transactional
+    if group_is_held(core.groups, hashed) or (
+            group_accepts(core.groups, hashed, &asks, &group, member) != ERROR_NONE):
         return NULL
-    if w.instance_bytes > 0 and memcmp(
-            lease_instance(lease), w.instance, w.instance_bytes) != 0:
-        return NULL
-    return lease if w.transactional or w.version >= lease.version_min else NULL
+    return group
 
 
 # -------------------------------------------------------------------------------- keys in Python's hands
 
 cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
     """Returns the counter of the key's hash. While a key is held, all that share it need Python."""
-    cdef uint64_t hashed = <uint64_t>_hash(core, topic, topic_bytes) + <uint32_t>index
+    cdef uint64_t hashed = <uint64_t>secret_hash(
+        &core.groups.secret, topic, topic_bytes) + <uint32_t>index
     return &shard.held[hashed & (HOLDS - 1)]
 
 
@@ -231,16 +224,16 @@ cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nog
     atomic_add_i64(&core.entry_count, count)
     entries_announce(&shard.entries, count)
 
-cdef Partition* _append(Core* core, Shard* shard, Lease* lease, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
+cdef Partition* _append(Core* core, Shard* shard, Group* group, GroupMember* member, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
     """Appends, under the shard's lock and inside an epoch. Returns NULL if it appended nothing."""
     cdef BatchHeader header
     cdef Entry* entry
     cdef Entry* at
-    cdef Partition* p = partition_find(core.table, core.topic, core.topic_bytes, lease.partition)
+    cdef Partition* p = partition_find(core.table, core.topic, core.topic_bytes, group.partition)
     cdef int64_t count = 0
     if p == NULL or partition_error(core.table, p) != ERROR_NONE:
         return NULL
-    entry = _build(core, shard, r, w, lease.partition)
+    entry = _build(core, shard, r, w, group.partition)
     if entry == NULL:
         return NULL
     _announce(core, shard, w.rows)
@@ -259,7 +252,8 @@ cdef Partition* _append(Core* core, Shard* shard, Lease* lease, const Request* r
         at = at.next
     entries_add(&shard.entries, entry, at)
     shard.served += 1
-    lease.heard_ns = r.received_ns
+    if member != NULL:
+        member.heard_ns = r.received_ns
     if shard.batch.capacity > SCRATCH_KEEP_BYTES:
         buffer_free(&shard.batch)
     return p
@@ -370,24 +364,25 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef Walk w
     cdef Appended appended
     cdef Shard* shard
-    cdef Lease* lease
+    cdef Group* group
+    cdef GroupMember* member
     cdef DurableWait* wait = NULL
     cdef Partition* p = NULL
     cdef Partition* joined
-    cdef int64_t group_hash, verification
+    cdef int64_t hashed, verification
     cdef bint visible = False
     cdef int slot
-    if atomic_load_i64(&core.lease_count) == 0 or not commit_is_plain(&w, r, core.metadata_bytes_max):
+    if not commit_is_plain(&w, r, core.metadata_bytes_max):
         return HANDLER_PYTHON
-    group_hash = _hash(core, w.group, w.group_bytes)
-    shard = _shard(core, group_hash)
+    hashed = _hash(core, w.group, w.group_bytes)
+    shard = _shard(core, hashed)
     slot = epoch_enter(table_epochs(core.table))
     joined = _joins(core, r, &w, &verification)
-    pthread_mutex_lock(&shard.lock)
-    lease = _lease(core, shard, group_hash, &w)
-    if lease != NULL and _has_room(core, shard, w.rows):
-        p = _append(core, shard, lease, r, &w, verification, &appended)
-    pthread_mutex_unlock(&shard.lock)
+    pthread_mutex_lock(&shard.groups.lock)
+    group = _accepting(core, hashed, &w, &member)
+    if group != NULL and _has_room(core, shard, w.rows):
+        p = _append(core, shard, group, member, r, &w, verification, &appended)
+    pthread_mutex_unlock(&shard.groups.lock)
     if joined != NULL:
         log_end_verification(joined.log, verification)
     if p != NULL:
@@ -417,21 +412,21 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
 # -------------------------------------------------------------------------------- Python's side
 
 cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
-    """Drops the leases and the entries of one partition, under the shard's lock."""
+    """Drops the groups and the entries of one partition, under the shard's lock."""
     atomic_add_i64(&core.entry_count, -entries_forget(&shard.entries, partition))
-    atomic_add_i64(&core.lease_count, -leases_revoke_partition(&shard.leases, partition))
+    groups_forget(core.groups, shard.groups, partition)
 
 
 cdef void _lock_all(Core* core) noexcept nogil:
     cdef int i
     pthread_mutex_lock(&core.ended.lock)
-    for i in range(SHARDS):
-        pthread_mutex_lock(&core.shards[i].lock)
+    for i in range(GROUP_SHARDS):
+        pthread_mutex_lock(&core.shards[i].groups.lock)
 
 cdef void _unlock_all(Core* core) noexcept nogil:
     cdef int i
-    for i in range(SHARDS):
-        pthread_mutex_unlock(&core.shards[i].lock)
+    for i in range(GROUP_SHARDS):
+        pthread_mutex_unlock(&core.shards[i].groups.lock)
     pthread_mutex_unlock(&core.ended.lock)
 
 cdef Entry* _take_some(Core* core, Entries* entries, Entry* before) noexcept nogil:
@@ -453,7 +448,7 @@ cdef Entry* _take(Core* core) noexcept nogil:
     cdef int i
     _lock_all(core)
     first = _take_some(core, &core.ended.entries, NULL)
-    for i in range(SHARDS):
+    for i in range(GROUP_SHARDS):
         first = _take_some(core, &core.shards[i].entries, first)
     _unlock_all(core)
     epoch_leave(table_epochs(core.table), slot)
@@ -471,16 +466,18 @@ cdef str _text(const uint8_t* p, int32_t n):
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class OffsetCommitHandler(NativeHandler):
     """The native OffsetCommit handler of one broker. `topic` is the internal topic of commits;
+    `groups` is the table of groups;
     `ended` has the transactions that network threads have ended in it; `transactions` is the table
     of transactional ids to which they add partitions."""
     cdef Core* core
     cdef bytes topic
     cdef EndedTransactions ended
+    cdef GroupTable groups
     cdef TransactionHandler transactions
 
     def __cinit__(
-        self, table, str topic not None, EndedTransactions ended not None, *,
-        int metadata_bytes_max, int64_t timeout_ms, TransactionHandler transactions=None,
+        self, table, str topic not None, EndedTransactions ended not None,
+        GroupTable groups not None, *, int metadata_bytes_max, int64_t timeout_ms, TransactionHandler transactions=None,
     ):
         cdef int i
         self.topic = topic.encode()
@@ -489,16 +486,15 @@ cdef class OffsetCommitHandler(NativeHandler):
             raise MemoryError
         self.core.table = table_of(table)
         self.ended, self.core.ended = ended, &ended.ended
+        self.groups, self.core.groups = groups, groups.groups
         self.transactions = transactions
         self.core.transactions = NULL if transactions is None else transactions.core
         self.core.topic = <const uint8_t*><const char*>self.topic
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.metadata_bytes_max = metadata_bytes_max
         self.core.timeout_ns = timeout_ms * 1000000
-        secret_init(&self.core.secret)
-        for i in range(SHARDS):
-            pthread_mutex_init(&self.core.shards[i].lock, NULL)
-            leases_init(&self.core.shards[i].leases)
+        for i in range(GROUP_SHARDS):
+            self.core.shards[i].groups = &self.core.groups.shards[i]
             buffer_init(&self.core.shards[i].batch)
         self.declare(
             ((KEY_OFFSET_COMMIT, VERSION_FIRST, VERSION_LAST),
@@ -506,7 +502,7 @@ cdef class OffsetCommitHandler(NativeHandler):
             self.core, _handle, _resume, _abandon)
         self.owner = table
 
-    def __init__(self, table, topic, ended, *, metadata_bytes_max, timeout_ms, transactions=None):
+    def __init__(self, table, topic, ended, groups, *, metadata_bytes_max, timeout_ms, transactions=None):
         pass
 
     def __dealloc__(self):
@@ -514,92 +510,11 @@ cdef class OffsetCommitHandler(NativeHandler):
         cdef int i
         if self.core == NULL:
             return
-        for i in range(SHARDS):
+        for i in range(GROUP_SHARDS):
             shard = &self.core.shards[i]
-            leases_free(&shard.leases)
             entry_free(shard.entries.first)
             buffer_free(&shard.batch)
-            pthread_mutex_destroy(&shard.lock)
         free(self.core)
-
-    def grant(self, str group_id not None, int32_t partition, str member_id not None, instance_id,
-              int32_t epoch, int16_t version_min=0) -> None:
-        """Grants a lease: this handler accepts the member's commits in this generation or member
-        epoch (OffsetCommit from `version_min` on, and TxnOffsetCommit). Grants none beyond
-        LEASES_MAX. The caller holds the coordinator's lock, so that the member cannot change."""
-        cdef System* system = table_system(self.core.table)
-        cdef Shard* shard
-        cdef Lease* lease = lease_new(
-            group_id.encode(), member_id.encode(),
-            None if instance_id is None else instance_id.encode())
-        lease.partition, lease.epoch, lease.version_min = partition, epoch, version_min
-        lease.heard_ns = system.monotonic_ns(system)
-        lease.group_hash = _hash(self.core, lease_group(lease), lease.group_bytes)
-        lease.hashed = secret_hash_within(
-            &self.core.secret, lease.group_hash, lease_member(lease), lease.member_bytes)
-        shard = _shard(self.core, lease.group_hash)
-        with nogil:
-            pthread_mutex_lock(&shard.lock)
-            atomic_add_i64(&self.core.lease_count, leases_grant(
-                &shard.leases, lease, atomic_load_i64(&self.core.lease_count) < LEASES_MAX))
-            pthread_mutex_unlock(&shard.lock)
-
-    def revoke(self, str group_id not None) -> list:
-        """Revokes the group's leases: its commits go to Python from now on. Returns (member id,
-        monotonic ms of its last commit) of each member that had a lease."""
-        cdef bytes group = group_id.encode()
-        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
-        cdef Shard* shard = _shard(self.core, group_hash)
-        cdef Lease* first
-        cdef Lease* lease
-        found = []
-        with nogil:
-            pthread_mutex_lock(&shard.lock)
-            atomic_add_i64(
-                &self.core.lease_count, -leases_revoke_group(&shard.leases, group_hash, &first))
-            pthread_mutex_unlock(&shard.lock)
-        try:
-            lease = first
-            while lease != NULL:
-                found.append((
-                    _text(lease_member(lease), lease.member_bytes), lease.heard_ns // 1000000))
-                lease = lease.next_in_group
-        finally:
-            lease_free(first)
-        return found
-
-    def revoke_member(self, str group_id not None, str member_id not None) -> None:
-        """Revokes the member's lease: its commits go to Python from now on."""
-        cdef bytes group = group_id.encode(), member = member_id.encode()
-        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
-        cdef Shard* shard = _shard(self.core, group_hash)
-        cdef Lease* lease
-        pthread_mutex_lock(&shard.lock)     # with the GIL: its holder never waits for the GIL
-        lease = self._find(shard, group_hash, group, member)
-        if lease != NULL:
-            atomic_add_i64(&self.core.lease_count, -leases_revoke_member(&shard.leases, lease))
-        pthread_mutex_unlock(&shard.lock)
-
-    def heard_ms(self, str group_id not None, str member_id not None) -> int:
-        """Returns the monotonic time of the last commit by the member's lease; -1: no lease."""
-        cdef bytes group = group_id.encode(), member = member_id.encode()
-        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
-        cdef Shard* shard = _shard(self.core, group_hash)
-        cdef Lease* lease
-        cdef int64_t heard_ns
-        pthread_mutex_lock(&shard.lock)
-        lease = self._find(shard, group_hash, group, member)
-        heard_ns = lease.heard_ns if lease != NULL else -1
-        pthread_mutex_unlock(&shard.lock)
-        return heard_ns // 1000000 if heard_ns >= 0 else -1
-
-    cdef Lease* _find(self, Shard* shard, int64_t group_hash, bytes group, bytes member) noexcept:
-        """The caller holds the shard's lock."""
-        cdef const uint8_t* name = <const uint8_t*><const char*>member
-        return lease_find(
-            &shard.leases,
-            secret_hash_within(&self.core.secret, group_hash, name, <int32_t>len(member)),
-            <const uint8_t*><const char*>group, <int32_t>len(group), name, <int32_t>len(member))
 
     def hold(self, str group_id not None, keys not None) -> None:
         """Sends commits of these (topic, partition) pairs to Python until `release` of the same."""
@@ -619,9 +534,9 @@ cdef class OffsetCommitHandler(NativeHandler):
             counter = _held(
                 self.core, shard, <const uint8_t*><const char*>raw, <int32_t>len(raw), index)
             with nogil:
-                pthread_mutex_lock(&shard.lock)
+                pthread_mutex_lock(&shard.groups.lock)
                 counter[0] = counter[0] + by
-                pthread_mutex_unlock(&shard.lock)
+                pthread_mutex_unlock(&shard.groups.lock)
         return 0
 
     @property
@@ -631,15 +546,10 @@ cdef class OffsetCommitHandler(NativeHandler):
             &self.core.ended.entries.count)
 
     @property
-    def leases(self) -> int:
-        """Returns the number of granted leases."""
-        return atomic_load_i64(&self.core.lease_count)
-
-    @property
     def served(self) -> int:
         """Returns the number of requests that this handler answered."""
         cdef int i
-        return sum([self.core.shards[i].served for i in range(SHARDS)])
+        return sum([self.core.shards[i].served for i in range(GROUP_SHARDS)])
 
     def take(self) -> list:
         """Takes the durable commits of this handler, in the order of the log. Each is (group,
@@ -681,19 +591,19 @@ cdef class OffsetCommitHandler(NativeHandler):
         cdef Shard* shard = _shard(self.core, _hash(self.core, group, size))
         cdef bint found
         with nogil:
-            pthread_mutex_lock(&shard.lock)
+            pthread_mutex_lock(&shard.groups.lock)
             found = entries_have(&shard.entries, group, size)
-            pthread_mutex_unlock(&shard.lock)
+            pthread_mutex_unlock(&shard.groups.lock)
         return found
 
     def forget(self, int32_t partition) -> None:
-        """Drops the leases and entries of the partition, whose groups another node coordinates."""
+        """Drops the groups and entries of the partition, whose groups another node coordinates."""
         cdef int i
         with nogil:
             pthread_mutex_lock(&self.core.ended.lock)
             entries_forget(&self.core.ended.entries, partition)
             pthread_mutex_unlock(&self.core.ended.lock)
-            for i in range(SHARDS):
-                pthread_mutex_lock(&self.core.shards[i].lock)
+            for i in range(GROUP_SHARDS):
+                pthread_mutex_lock(&self.core.shards[i].groups.lock)
                 _forget(self.core, &self.core.shards[i], partition)
-                pthread_mutex_unlock(&self.core.shards[i].lock)
+                pthread_mutex_unlock(&self.core.shards[i].groups.lock)

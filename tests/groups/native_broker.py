@@ -30,6 +30,11 @@ def native_of(broker):
     return native
 
 
+def table_of(broker):
+    """The table of groups that commits are checked against."""
+    return broker.node.serving.coordinators.groups.table
+
+
 def body(rows, group="g", generation=-1, member="", by_id=None, key=8, **more):
     """OffsetCommit, or TxnOffsetCommit (28), of (partition, offset, metadata, leader epoch)."""
     ask = request(key)

@@ -19,6 +19,7 @@ from groups.native_broker import (
     native_of,
     settled,
     started,
+    table_of,
 )
 from transactions.dialogue import Talk
 
@@ -71,16 +72,16 @@ class Writer(Talk):
 
 @pytest.fixture
 def writer(broker):
-    """It is admitted already."""
+    """Its group exists already."""
     with Writer(broker) as writer:
-        admit(broker)
+        make_group(broker)
         yield writer
 
 
-def admit(broker):
+def make_group(broker):
     with closing(Wire(broker.bootstrap_servers)) as wire:
         assert commit(wire, [(1, 1, "", -1)]) == [0]
-    assert native_of(broker).leases == 1 and native_of(broker).served == 0
+    assert table_of(broker).count == 1 and native_of(broker).served == 0
 
 
 def stored(broker):
@@ -148,7 +149,7 @@ def test_answers_and_batches_are_those_of_python(broker, version):
         asked = writer.asked(ROWS, version, by_id=by_id)
         frame = encode_request(28, version, 77, "compat", asked)
         by_python = writer.wire.call_raw(frame)
-        assert (native.served, native.leases) == (0, 1)
+        assert (native.served, table_of(broker).count) == (0, 1)
         assert writer.wire.call_raw(frame) == by_python
         assert native.served == 1
         first, second = stored(broker)
@@ -171,7 +172,6 @@ def test_answers_and_batches_are_those_of_python(broker, version):
         ([(0, 1, "m" * 5000, -1)], 3, {}, [12]),
         ([(0, 1, "", -1), (9, 1, "", -1)], 3, {}, [0, 3]),
         ([(i % 3, i, "", -1) for i in range(200)], 3, {}, [0] * 200),
-        ([(0, 1, "", -1)], 3, {"member": "somebody"}, [0]),
         ([(0, 1, "", -1)], 3, {"generation": 4, "member": "m"}, [25]),
         ([(0, 1, "", -1)], 3, {"transactionalId": ""}, [42]),
         ([(0, 1, "", -1)], 3, {"transactionalId": "ü"}, [49]),
@@ -205,7 +205,7 @@ def test_fields_that_nobody_knows_go_to_python(broker, writer):
 @pytest.mark.parametrize("version", [0, 2, 3, 6])
 def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
     with started(tmp_path) as broker, Writer(broker) as writer:
-        admit(broker)
+        make_group(broker)
         assert writer.add_offsets(writer.producer) == 0
         by_id = broker.node.loaded.replicas.partition("t", 0).topic_id
         whole = encode_request(28, version, 1, "c", writer.asked(ROWS, version, by_id=by_id))[4:]
@@ -323,7 +323,7 @@ def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts(broker,
 def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
     with started(tmp_path) as broker:
         with Writer(broker) as writer:
-            admit(broker)
+            make_group(broker)
             assert writer.add_offsets(writer.producer) == 0
             assert writer.commit([(0, 4, "m", 2)]) == [0]
             writer.ends()
@@ -347,7 +347,7 @@ def test_memory_says_what_the_log_says_after_any_order(broker, seed):
     rng = random.Random(seed)
     native = native_of(broker)
     with closing(Wire(broker.bootstrap_servers)) as wire:
-        admit(broker)
+        make_group(broker)
         writers = [Writer(broker, f"w{at}") for at in range(3)]
         for one in writers:
             assert one.add_offsets(one.producer) == 0
@@ -392,7 +392,7 @@ def test_a_commit_is_not_answered_before_it_is_durable(tmp_path):
         started(tmp_path, {"offsets.commit.timeout.ms": "200"}) as broker,
         Writer(broker) as writer,
     ):
-        admit(broker)
+        make_group(broker)
         assert writer.add_offsets(writer.producer) == 0
         assert writer.commit([(0, 1, "", -1)]) == [0]
         system = broker.node.system
@@ -411,7 +411,7 @@ def test_a_commit_is_not_answered_before_it_is_durable(tmp_path):
 
 def test_a_log_that_fails_is_told_as_such(tmp_path):
     with started(tmp_path) as broker, Writer(broker) as writer:
-        admit(broker)
+        make_group(broker)
         assert writer.add_offsets(writer.producer) == 0
         broker.node.system.fault("fdatasync", "error", errno=5, path_contains=CONSUMER_OFFSETS)
         assert writer.commit([(0, 2, "", -1)]) == [16]
@@ -421,7 +421,7 @@ def test_a_log_that_fails_is_told_as_such(tmp_path):
 def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
     """A marker may follow in the log before the network thread has noted what it appended."""
     with started(tmp_path, {"log.durability": "os"}) as broker, Writer(broker) as writer:
-        admit(broker)
+        make_group(broker)
         native = native_of(broker)
         assert native.waiting == 0 and writer.add_offsets(writer.producer) == 0
         before, told = journal_of(broker).end_offset, []
@@ -449,7 +449,7 @@ def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
 def test_commits_beside_the_end_of_their_transaction(tmp_path, rounds):
     """Sent at about the same time by two threads of a producer: in memory is what is in the log."""
     with started(tmp_path, {"log.durability": "os"}) as broker:
-        admit(broker)
+        make_group(broker)
         with Writer(broker) as writer, Writer(broker, init=False) as ending:
             ending.producer = writer.producer
             rng, together, told = random.Random(3), threading.Barrier(2), []
@@ -478,7 +478,7 @@ def test_a_group_that_is_deleted_takes_its_pending_offsets_along(broker, writer)
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit([(0, 3, "", -1)]) == [0] and native_of(broker).served == 1
     assert writer.call(42, 1, groupsNames=["g"]).results[0].errorCode == 0
-    assert native_of(broker).leases == 0 and known(broker) == ({}, set())
+    assert table_of(broker).count == 0 and known(broker) == ({}, set())
     writer.ends()
     assert writer.committed() == (0, [(0, -1)])
 
@@ -488,9 +488,9 @@ def test_forgotten_partitions_leave_nothing(broker, writer):
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit(ROWS) == [0, 0]
     partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
-    assert (native.leases, native.waiting) == (1, 2)
+    assert (table_of(broker).count, native.waiting) == (1, 2)
     native.forget(partition)
-    assert (native.leases, native.waiting, native.take()) == (0, 0, [])
+    assert (table_of(broker).count, native.waiting, native.take()) == (0, 0, [])
     assert writer.commit(ROWS) == [0, 0] and native.served == 1
 
 
@@ -508,13 +508,13 @@ def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_pat
     with started(tmp_path) as broker, Writer(broker) as writer:
         native = native_of(broker)
         assert writer.add_offsets(writer.producer) == 0
-        assert writer.commit([(0, 1, "", -1)]) == [0] and native.leases == 1
+        assert writer.commit([(0, 1, "", -1)]) == [0] and table_of(broker).count == 1
         writer.ends(False)
         assert writer.add_offsets(writer.producer) == 0
         system = broker.node.system
         rule = system.fault("fdatasync", "delay", delay_ms=300, path_contains=CONSUMER_OFFSETS)
         assert broker.node.serving.coordinators.group_administration.expire() == 0
-        assert native.leases == 0 and writer.commit([(0, 2, "", -1)]) == [0]
+        assert writer.commit([(0, 2, "", -1)]) == [0]
         assert system.fired(rule) == 1 and native.served == 0
         writer.ends()
         assert known(broker) == ({("t", 0): 2}, set())
@@ -527,16 +527,15 @@ def test_members_commit_in_their_generation(broker, instance):
     with Writer(broker) as writer:
         assert writer.add_offsets(writer.producer) == 0
         given = dict(generation=member.generation, member=member.id, groupInstanceId=instance)
-        assert writer.commit(ROWS, **given) == [0, 0] and native.served == 0
         assert writer.commit(ROWS, **given) == [0, 0] and native.served == 1
-        assert member.commit(3) == 0 and native.served == 2  # who is admitted may do both
+        assert member.commit(3) == 0 and native.served == 2
         assert writer.commit(ROWS, **{**given, "generation": member.generation + 1}) == [22, 22]
         stranger = {**given, "member": "stranger"}
         assert writer.commit(ROWS, **stranger) == [82 if instance else 25] * 2
-        # Without a name a producer commits for a group with members; Python alone takes it.
+        # Without a member id a producer commits for a group with members.
         for version in (0, 2, 3):
             assert writer.commit(ROWS, version) == [0, 0]
-        assert (native.served, native.leases) == (2, 1)
+        assert native.served == 5
         writer.ends()
         assert known(broker) == replayed(broker)
         assert known(broker)[0] == {("t", 0): 5, ("t", 2): 7}
@@ -569,6 +568,6 @@ def test_librdkafka_commits_through_the_native_handler(broker):
         found = consumer.committed([TopicPartition("t", index) for index in range(3)], PATIENCE_S)
         base = 30 if at == 4 else 10 * at
         assert [row.offset for row in found] == [base, base + 1, base + 2]
-    assert native.served == 5
+    assert native.served == 6
     assert known(broker) == replayed(broker)
     consumer.close()

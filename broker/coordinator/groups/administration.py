@@ -159,25 +159,28 @@ class GroupAdministration:
                     raise GroupIdNotFound()
                 if group.state != EMPTY:
                     raise NonEmptyGroup()
-                group.revoke_leases()  # no commit overtakes the tombstones
-                rows = _all(coordinator, group_id)
-                entries = self._tombstones(group_id, rows)
-                entries += coordinator.tombstones_of(group)
-
-                def done(error: KafkaError | None) -> None:
-                    if error is None and coordinator.groups.get(group_id) is group:
-                        coordinator.offsets.forget_all(group_id, rows)
-                        # A commit that was being written came after the deletion, and stays.
-                        if not coordinator.offsets.of(group_id):
-                            if group.state == EMPTY:
-                                coordinator.drop_group(group_id, partition)
-                            else:  # a member joined while it was being forgotten
-                                coordinator.offsets.forget_group(group_id)
-                    answer(error)
-
-                coordinator.append_deletion(group, partition, entries, done)
+                with coordinator.commits_held(group_id):
+                    self._delete(group_id, group, partition, answer)
         except KafkaError as error:
             answer(error)
+
+    def _delete(self, group_id: str, group: Group, partition: int, answer: Answer) -> None:
+        coordinator = self._coordinator
+        rows = _all(coordinator, group_id)
+        entries = self._tombstones(group_id, rows) + coordinator.tombstones_of(group)
+
+        def done(error: KafkaError | None) -> None:
+            if error is None and coordinator.groups.get(group_id) is group:
+                coordinator.offsets.forget_all(group_id, rows)
+                # A commit that was being written came after the deletion, and stays.
+                if not coordinator.offsets.of(group_id):
+                    if group.state == EMPTY:
+                        coordinator.drop_group(group_id, partition)
+                    else:  # a member joined while it was being forgotten
+                        coordinator.offsets.forget_group(group_id)
+            answer(error)
+
+        coordinator.append_deletion(group, partition, entries, done)
 
     def delete_offsets(
         self,
@@ -196,26 +199,38 @@ class GroupAdministration:
                 raise GroupIdNotFound()
             if group.state != EMPTY and group.protocol_type != "consumer":
                 raise NonEmptyGroup()
-            group.revoke_leases()
-            outcomes: list[KafkaError | None] = []
-            forgotten: list[TopicPartition] = []
-            for topic, index in wanted:
-                if group.state != EMPTY and group.is_subscribed_to(topic):
-                    outcomes.append(GroupSubscribedToTopic())
-                    continue
-                outcomes.append(None)
-                if coordinator.offsets.get(group_id, topic, index) is not None:
-                    forgotten.append((topic, index))
-            if not forgotten:
-                done(outcomes)
-                return
+            with coordinator.commits_held(group_id):
+                self._delete_offsets(group_id, group, partition, wanted, done)
 
-            def finished(error: KafkaError | None) -> None:
-                if error is None:
-                    coordinator.offsets.forget_all(group_id, forgotten)
-                done(outcomes if error is None else [row or error for row in outcomes])
+    def _delete_offsets(
+        self,
+        group_id: str,
+        group: Group,
+        partition: int,
+        wanted: Sequence[TopicPartition],
+        done: Callable[[Sequence[KafkaError | None]], object],
+    ) -> None:
+        coordinator = self._coordinator
+        outcomes: list[KafkaError | None] = []
+        forgotten: list[TopicPartition] = []
+        for topic, index in wanted:
+            if group.state != EMPTY and group.is_subscribed_to(topic):
+                outcomes.append(GroupSubscribedToTopic())
+                continue
+            outcomes.append(None)
+            if coordinator.offsets.get(group_id, topic, index) is not None:
+                forgotten.append((topic, index))
+        if not forgotten:
+            done(outcomes)
+            return
 
-            coordinator.append(partition, self._tombstones(group_id, forgotten), finished)
+        def finished(error: KafkaError | None) -> None:
+            if error is None:
+                coordinator.offsets.forget_all(group_id, forgotten)
+            done(outcomes if error is None else [row or error for row in outcomes])
+
+        entries = self._tombstones(group_id, forgotten)
+        coordinator.append_tombstones(group_id, partition, entries, finished)
 
     def expire(self) -> int:
         """Deletes expired offsets of all groups, and empty groups without offsets. Returns the
@@ -233,12 +248,12 @@ class GroupAdministration:
             if group is None or not coordinator.journal.led_partitions().get(partition):
                 return 0
             gone = self._expired(group_id, group)
-            if gone:
-                group.revoke_leases()  # and again: what was committed meanwhile is not old
-                gone = self._expired(group_id, group)
-                if coordinator.is_committing(group_id):
-                    gone = []  # or tombstones would come behind what is answered; the next look
-            self._forget(group_id, group, partition, gone)
+            with coordinator.commits_held(group_id):
+                if gone:  # look again: what was committed meanwhile is not old
+                    gone = self._expired(group_id, group)
+                    if coordinator.is_committing(group_id):
+                        gone = []  # or tombstones would come behind what is answered; the next look
+                self._forget(group_id, group, partition, gone)
             return len(gone)
 
     def _expired(self, group_id: str, group: Group) -> list[TopicPartition]:
@@ -255,8 +270,6 @@ class GroupAdministration:
         rows = coordinator.offsets.of(group_id)
         left = sum(len(row) for row in rows.values()) - len(gone)
         whole = left == 0 and _is_deserted(coordinator, group)
-        if whole:
-            group.revoke_leases()  # what a transaction commits then is behind the tombstone
         entries = self._tombstones(group_id, gone)
         if whole:
             entries += coordinator.tombstones_of(group)
@@ -273,7 +286,7 @@ class GroupAdministration:
         if whole:
             coordinator.append_deletion(group, partition, entries, done)
         else:
-            coordinator.append(partition, entries, done)
+            coordinator.append_tombstones(group_id, partition, entries, done)
 
     def apply(self, state: ClusterState) -> None:
         """Called with each new state of the cluster."""
@@ -286,15 +299,16 @@ class GroupAdministration:
         """Deletes the committed offsets of deleted topics."""
         coordinator = self._coordinator
         with coordinator.lock:
-            for group_id, group in list(coordinator.groups.items()):
+            for group_id in list(coordinator.groups):
                 rows = coordinator.offsets.of(group_id)
                 if not any(name in rows for name in names):
                     continue
-                group.revoke_leases()
-                gone = [(name, index) for name in names if name in rows for index in rows[name]]
-                if gone:
-                    partition = coordinator.journal.partition_of(group_id)
-                    self._forget_offsets(group_id, partition, gone)
+                with coordinator.commits_held(group_id):
+                    rows = coordinator.offsets.of(group_id)
+                    gone = [(name, index) for name in names for index in rows.get(name, ())]
+                    if gone:
+                        partition = coordinator.journal.partition_of(group_id)
+                        self._forget_offsets(group_id, partition, gone)
 
     def _forget_offsets(self, group_id: str, partition: int, gone: list[TopicPartition]) -> None:
         coordinator = self._coordinator
@@ -303,7 +317,7 @@ class GroupAdministration:
             if error is None:
                 coordinator.offsets.forget_all(group_id, gone)
 
-        coordinator.append(partition, self._tombstones(group_id, gone), done)
+        coordinator.append_tombstones(group_id, partition, self._tombstones(group_id, gone), done)
 
     def _tombstones(self, group_id: str, rows: Iterable[TopicPartition]) -> list[Entry]:
         return [(offset_key(group_id, topic, index), None) for topic, index in rows]

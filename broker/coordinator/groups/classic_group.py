@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
+from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.coordinator.groups.subscription import subscribed_topics
 from barnabas.errors import FencedInstanceId, KafkaError, UnknownMemberId
 
@@ -38,15 +39,6 @@ NO_INSTANCES: dict[str, str] = {}
 NO_TIMERS: dict[str, Any] = {}
 KEPT = 1024  # values that many members have in common
 KEPT_BYTES_MAX = 4096  # of each
-
-
-class Leases(Protocol):
-    """The part of cext.coordinator.offset_commit that groups use: leases of members, whose commits
-    do not come through Python."""
-
-    def revoke(self, group_id: str) -> Sequence[tuple[str, int]]: ...
-    def revoke_member(self, group_id: str, member_id: str) -> None: ...
-    def heard_ms(self, group_id: str, member_id: str) -> int: ...
 
 
 class MemberView(NamedTuple):
@@ -184,7 +176,6 @@ class ClassicGroup:
         "join_timer",
         "joined_count",
         "leader",
-        "leases",
         "members",
         "new_member_added",
         "pending",
@@ -197,6 +188,7 @@ class ClassicGroup:
         "state",
         "subscribed",
         "sync_timer",
+        "table",
     )
 
     group_type: Literal["classic"] = "classic"
@@ -221,39 +213,32 @@ class ClassicGroup:
         self.join_timer: Any = None
         self.session_timer: Any = None
         self.sync_timer: Any = None
-        self.leases: Leases | None = None  # where members may have some
+        self.table: GroupTable | None = None  # None: commits do not know this group
 
-    # -- requests that do not come through here -------------------------------------------------
+    # -- commits, which native code checks ------------------------------------------------------
 
-    def revoke_leases(self) -> None:
-        """Revokes the leases of the members, before anything changes that commits depend on:
-        commits then come through Python again. Commits by a lease extend their members'
-        sessions."""
-        if self.leases is not None:
-            leases, self.leases = self.leases, None
-            for member_id, heard_ms in leases.revoke(self.group_id):
-                self._heard(member_id, heard_ms)
+    def expose(self, table: GroupTable, partition: int) -> None:
+        """Writes the group into the table that commits are checked against, in place of any other
+        of its name. Later changes write to the table too, until `self.table` is None."""
+        rows = [(m.member_id, m.instance_id, -1, True) for m in self.members.values()]
+        table.put(self.group_id, partition, rows, state=self.state, generation=self.generation)
+        self.table = table
 
     def listen(self, member: Member) -> None:
-        """Extends a member's session by its commits under a lease."""
-        if self.leases is not None:
-            self._heard(member.member_id, self.leases.heard_ms(self.group_id, member.member_id))
-
-    def _heard(self, member_id: str, heard_ms: int) -> None:
-        """Extends a member's session from `heard_ms`, the time of its last commit under a lease
-        (-1: it made none)."""
-        member = self.members.get(member_id)
-        if member is not None and heard_ms >= 0:
-            member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
+        """Extends a member's session by its commits that native handlers took."""
+        if self.table is not None:
+            heard_ms = self.table.heard_ms(self.group_id, member.member_id)
+            if heard_ms >= 0:
+                member.deadline_ms = max(member.deadline_ms, heard_ms + member.session_timeout_ms)
 
     # -- state ----------------------------------------------------------------------------------
 
     def move_to(self, state: str, wall_ms: int) -> None:
         assert self.state in BEFORE[state], f"{self.group_id}: {self.state} to {state}"
-        if state != STABLE:  # which is how a generation goes on that has begun
-            self.revoke_leases()
         self.previous_state, self.state = self.state, state
         self.empty_since_ms = wall_ms
+        if self.table is not None:
+            self.table.set_state(self.group_id, state, self.generation)
 
     @property
     def can_rebalance(self) -> bool:
@@ -261,7 +246,6 @@ class ClassicGroup:
 
     def begin_generation(self, wall_ms: int) -> None:
         """Begins the next generation and selects its protocol: all members have joined or left."""
-        self.revoke_leases()
         self.generation += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -277,7 +261,6 @@ class ClassicGroup:
 
     def add(self, member: Member) -> None:
         assert member.member_id not in self.members, member.member_id
-        self.revoke_leases()
         if not self.members:
             self.leader = None
         if member.instance_id is not None:
@@ -293,11 +276,14 @@ class ClassicGroup:
         self.joined_count += member.join is not None
         if self.leader is None:
             self.leader = member.member_id
+        if self.table is not None:
+            self.table.put_member(self.group_id, member.member_id, member.instance_id)
 
     def remove(self, member_id: str) -> Member | None:
-        self.revoke_leases()
         member = self.members.pop(member_id, None)
         self.has_synced(member_id)
+        if self.table is not None:
+            self.table.remove_member(self.group_id, member_id)
         if member is None:
             return None
         self._count_protocols(member, -1)
@@ -365,7 +351,6 @@ class ClassicGroup:
 
     def replace_static(self, instance_id: str, new_id: str) -> Member:
         """Gives the static member a new id and returns the member, which is otherwise unchanged."""
-        self.revoke_leases()
         old_id = self.instances[instance_id]
         member = self.members.pop(old_id)
         self.has_synced(old_id)
@@ -374,6 +359,9 @@ class ClassicGroup:
         self.instances[instance_id] = new_id
         if self.leader == old_id:
             self.leader = new_id
+        if self.table is not None:
+            self.table.remove_member(self.group_id, old_id)
+            self.table.put_member(self.group_id, new_id, instance_id)
         return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
-from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE, Leases
+from barnabas.cext.coordinator.group_table import GroupTable
+from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE
 from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
 from barnabas.coordinator.groups.group_writes import Told
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
@@ -51,7 +52,6 @@ class ConsumerGroup:
         "held",
         "in_flight",
         "instances",
-        "leases",
         "members",
         "metadata_hash",
         "names",
@@ -60,6 +60,7 @@ class ConsumerGroup:
         "regexes",
         "resolved",
         "resolving",
+        "table",
         "target",
         "target_epoch",
         "resolved_for",
@@ -92,7 +93,7 @@ class ConsumerGroup:
         self.protocol_counts: dict[str, int] = {}  # of members of the classic protocol
         self.classic_count = 0
         # Not kept: timers, and what waits for the journal.
-        self.leases: Leases | None = None  # where members may have some
+        self.table: GroupTable | None = None  # None: commits do not know this group
         self.views: TopicViews | None = None  # the topics as of the last look
         self.resolving = False
         self.resolved_for: TopicViews | None = None
@@ -113,15 +114,15 @@ class ConsumerGroup:
         self.unwritten.clear()
         self.unwritten_regexes.clear()
 
-    def revoke_leases(self) -> None:
-        """Revokes all leases, before the group or its offsets are deleted or moved."""
-        if self.leases is not None:
-            leases, self.leases = self.leases, None
-            leases.revoke(self.group_id)
-
-    def _revoke_lease(self, member_id: str) -> None:
-        if self.leases is not None:
-            self.leases.revoke_member(self.group_id, member_id)
+    def expose(self, table: GroupTable, partition: int) -> None:
+        """Writes the group into the table that commits are checked against, in place of any other
+        of its name. Later changes write to the table too, until `self.table` is None."""
+        rows = [
+            (m.member_id, m.instance_id, m.epoch, m.classic is not None)
+            for m in self.members.values()
+        ]
+        table.put(self.group_id, partition, rows, is_consumer=True)
+        self.table = table
 
     @property
     def state(self) -> str:
@@ -234,8 +235,6 @@ class ConsumerGroup:
         """Adds a member, or replaces it by its new version."""
         before = self.members.get(member.member_id)
         if before is not None:
-            if (before.epoch, before.classic) != (member.epoch, member.classic):
-                self._revoke_lease(member.member_id)
             self._count(before, -1)
             self._release(before)
         self.members[member.member_id] = member
@@ -250,12 +249,18 @@ class ConsumerGroup:
                     f"{self.group_id}: a partition would have two owners"
                 )
                 owners.update(dict.fromkeys(partitions, member.member_id))
+        if self.table is not None:
+            speaks_classic = member.classic is not None
+            self.table.put_member(
+                self.group_id, member.member_id, member.instance_id, member.epoch, speaks_classic
+            )
 
     def remove(self, member_id: str) -> ConsumerMember | None:
         """Removes a member with its target."""
-        self._revoke_lease(member_id)
         self.target.pop(member_id, None)
         member = self.members.pop(member_id, None)
+        if self.table is not None:
+            self.table.remove_member(self.group_id, member_id)
         if member is None:
             return None
         self._count(member, -1)

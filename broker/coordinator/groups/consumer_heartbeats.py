@@ -647,7 +647,7 @@ class ConsumerHeartbeats:
 
     def forget(self, group: ConsumerGroup) -> None:
         """Drops a group that was deleted or moved. The journal answers its waiting requests."""
-        group.revoke_leases()
+        group.table = None
         group.dead = True
         if group.assigns_later is not None:
             group.assigns_later.cancel()

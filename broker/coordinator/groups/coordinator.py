@@ -6,8 +6,8 @@ go out through callables, at once or later, on any thread.
 
 A change is written to the journal first and counts when it is durable: only then a commit is
 answered and seen by OffsetFetch, and an assignment is answered. Clock, timers, journal and random
-ids are passed in. A member whose commit was accepted here, in a transaction or not, is granted a
-lease: network threads take its next commits of both kinds, until its group changes in any way
+ids are passed in. Groups write each change into the table that commits are checked against
+(cext/coordinator/group_table.pyx). Network threads take plain commits themselves
 (cext/coordinator/offset_commit.pyx).
 Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
 Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
@@ -18,22 +18,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
+from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.classic_group import (
-    COMPLETING,
     DEAD,
-    EMPTY,
     PREPARING,
     STABLE,
     AnswerJoin,
     AnswerSync,
     ClassicGroup,
     JoinResult,
-    Leases,
     SyncResult,
 )
 from barnabas.coordinator.groups.group_records import (
@@ -67,6 +66,7 @@ from barnabas.errors import (
     UnknownMemberId,
     UnknownServerError,
     UnsupportedVersion,
+    error_of,
 )
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import CONSUMER_OFFSETS
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         Heartbeat,
         Surroundings,
     )
+    from barnabas.coordinator.groups.consumer_member import ConsumerMember
     from barnabas.coordinator.groups.consumer_records import ConsumerRecord
     from barnabas.coordinator.groups.group_writes import WrittenGroup
 
@@ -127,19 +128,10 @@ class OtherGroups(Protocol):
     def unloaded(self, partition: int) -> None: ...
 
 
-class NativeCommits(Leases, Fresh, Protocol):
+class NativeCommits(Fresh, Protocol):
     """The part of cext.coordinator.offset_commit that this module uses; None where every commit
     comes through Python."""
 
-    def grant(
-        self,
-        group_id: str,
-        partition: int,
-        member_id: str,
-        instance_id: str | None,
-        epoch: int,
-        version_min: int = 0,
-    ) -> None: ...
     def hold(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
     def release(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
     def has_waiting(self, group_id: str) -> bool: ...
@@ -180,11 +172,12 @@ class GroupCoordinator:
         wall_ms: Callable[[], int],
         new_id: Callable[[], str],
         settings: GroupSettings,
+        table: GroupTable | None = None,
         native: NativeCommits | None = None,
         around: Callable[[], Surroundings] | None = None,
     ) -> None:
-        """`around` makes the surroundings of consumer groups; it is called with the first of
-        them."""
+        """`table`: what commits are checked against, of `native` too; None makes one. `around`
+        makes the surroundings of consumer groups; it is called with the first of them."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
@@ -193,6 +186,7 @@ class GroupCoordinator:
         self.lock = threading.RLock()
         self.groups: dict[str, Group] = {}
         self.others: list[OtherGroups] = []
+        self.table = GroupTable() if table is None else table
         self._native = native
         self._stopped = False
         self._by_partition: dict[int, set[str]] = {}
@@ -238,15 +232,22 @@ class GroupCoordinator:
     def _group_or_new(self, group_id: str, partition: int) -> Group:
         found = self.groups.get(group_id)
         if found is None:
-            found = self.groups[group_id] = ClassicGroup(group_id)
-            self._by_partition.setdefault(partition, set()).add(group_id)
+            found = self._new_entry(group_id, partition)
+            found.expose(self.table, partition)
         return found
+
+    def _new_entry(self, group_id: str, partition: int) -> ClassicGroup:
+        """Adds a group that commits do not know yet."""
+        made = self.groups[group_id] = ClassicGroup(group_id)
+        self._by_partition.setdefault(partition, set()).add(group_id)
+        return made
 
     def drop_group(self, group_id: str, partition: int) -> None:
         """Under the lock: the group and its offsets are no longer known."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             self._forget(group, CoordinatorNotAvailable())
+        self.table.remove(group_id)
         self._by_partition.get(partition, set()).discard(group_id)
         self.offsets.forget_group(group_id)
 
@@ -263,6 +264,7 @@ class GroupCoordinator:
             self._stopped = True
             for group in self.groups.values():
                 self._forget(group, CoordinatorNotAvailable())
+                self.table.remove(group.group_id)
 
     # -- groups of the consumer protocol ----------------------------------------------------------
 
@@ -302,12 +304,14 @@ class GroupCoordinator:
         if before is not None:
             self._forget(before, RebalanceInProgress())
             self.consumers.resume(group)
+        group.expose(self.table, partition)
 
     def replace_by_classic(self, group: ConsumerGroup, classic: ClassicGroup) -> None:
         """Replaces a consumer group by this classic group. The caller holds the lock."""
         self.consumers.forget(group)
         self.groups[group.group_id] = classic
         self._rebalances.resume(classic)
+        classic.expose(self.table, self.journal.partition_of(group.group_id))
 
     def rebalance(self, group: ClassicGroup) -> None:
         """Makes all members of a classic group join again. The caller holds the lock."""
@@ -321,6 +325,31 @@ class GroupCoordinator:
 
         return group_tombstones(group)
 
+    @contextmanager
+    def commits_held(self, group_id: str) -> Iterator[None]:
+        """While it lasts, network threads append no commit of the group: later ones come through
+        the journal, after what is appended here. The caller holds the lock."""
+        self.table.hold(group_id)
+        try:
+            yield
+        finally:
+            self.table.release(group_id)
+
+    def append_tombstones(
+        self, group_id: str, partition: int, entries: Sequence[Entry], done: Done
+    ) -> None:
+        """Appends tombstones of a group's offsets. Until `done` has returned, no commit passes
+        them on a network thread: `done` may forget these offsets."""
+        self.table.hold(group_id)
+
+        def finished(error: KafkaError | None) -> None:
+            try:
+                done(error)
+            finally:
+                self.table.release(group_id)
+
+        self.append(partition, entries, finished)
+
     def append_deletion(
         self,
         group: ClassicGroup | WrittenGroup,
@@ -331,7 +360,7 @@ class GroupCoordinator:
         """Appends entries with the tombstones of a group, which stays known until the caller drops
         it. Until `done` a group that is written whole does not catch up: see group_writes.py."""
         if isinstance(group, ClassicGroup):
-            self.append(partition, entries, done)
+            self.append_tombstones(group.group_id, partition, entries, done)
             return
         group.deletions += 1
 
@@ -339,7 +368,7 @@ class GroupCoordinator:
             group.deletions -= 1
             done(error)
 
-        self.append(partition, entries, finished)
+        self.append_tombstones(group.group_id, partition, entries, finished)
 
     # -- members --------------------------------------------------------------------------------
 
@@ -485,14 +514,11 @@ class GroupCoordinator:
         commits = list(commits)
         with self.lock:
             partition = self.check(group_id)
-            found = self.groups.get(group_id)
-            if found is not None and found.group_type == "consumer":
-                knows_epochs = producer is not None or version >= MEMBER_EPOCHS_FROM
-                self._check_epoch(found, member_id, generation, commits, knows_epochs)
-            else:
-                self._check_commit(
-                    group_id, partition, member_id, instance_id, generation, producer is not None
-                )
+            transactional = producer is not None
+            self._check_commit(
+                group_id, member_id, instance_id, generation, commits, version, transactional
+            )
+            self._group_or_new(group_id, partition)
             metadata_max = self.settings.metadata_bytes_max
             outcomes: list[KafkaError | None] = []
             taken: list[Commit] = []
@@ -511,8 +537,6 @@ class GroupCoordinator:
                     self._take(group_id, partition, taken, producer)
                 if self._native is not None:
                     self._native.release(group_id, keys)
-                    if error is None:
-                        self._grant(group_id, partition, member_id, instance_id, generation)
                 if error is None:
                     done(outcomes)
                 else:
@@ -537,41 +561,10 @@ class GroupCoordinator:
 
     def is_committing(self, group_id: str) -> bool:
         """Whether commits of the group are being written, or are in the log and not known here.
-        Under the lock, and after revoke_leases(): else the answer holds for now only."""
+        Under the lock, and while the group is on hold: else the answer holds for now only."""
         return group_id in self._committing or (
             self._native is not None and self._native.has_waiting(group_id)
         )
-
-    def _grant(
-        self,
-        group_id: str,
-        partition: int,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-    ) -> None:
-        """A lease for a member that would be let through again as it was just now, until its group
-        changes, or itself where the group is one of the consumer protocol."""
-        group = self.groups.get(group_id)
-        if group is None or self._native is None:
-            return
-        version_min = 0
-        if group.group_type == "consumer":
-            known = group.members.get(member_id)
-            if group.dead or known is None or generation != known.epoch or generation < 0:
-                return
-            version_min = MEMBER_EPOCHS_FROM if known.classic is None else 0
-        elif generation < 0:
-            if group.state != EMPTY:
-                return
-        elif group.state != STABLE or generation != group.generation:
-            return
-        elif group.members.get(member_id) is None or (
-            instance_id is not None and group.instances.get(instance_id) != member_id
-        ):
-            return
-        self._native.grant(group_id, partition, member_id, instance_id, generation, version_min)
-        group.leases = self._native
 
     def _take(
         self, group_id: str, partition: int, taken: list[Commit], producer: Producer | None
@@ -586,57 +579,33 @@ class GroupCoordinator:
     def _check_commit(
         self,
         group_id: str,
-        partition: int,
         member_id: str,
         instance_id: str | None,
-        generation: int,
-        transactional: bool,
-    ) -> None:
-        """Whether a group accepts a commit from this member, or from a client without a member
-        id."""
-        if group_id not in self.groups:
-            if self.is_other(group_id):
-                raise GroupIdNotFound(f"Group {group_id} does not commit offsets.")
-            if generation >= 0:
-                raise IllegalGeneration()
-        group = self._group_or_new(group_id, partition)
-        assert group.group_type == "classic"
-        if group.state == DEAD:
-            raise CoordinatorNotAvailable()
-        if generation < 0 and group.state == EMPTY:
-            return
-        if generation >= 0 or member_id or instance_id is not None:
-            member = group.check_member(member_id, instance_id)
-            if generation != group.generation:
-                raise IllegalGeneration()
-            if group.state in (PREPARING, STABLE):
-                self._rebalances.committed(group, member)
-        elif not transactional:
-            raise UnknownMemberId()  # a group with members takes commits from them alone
-        if not transactional and group.state == COMPLETING:
-            # The member knows the generation, but not yet what of it it owns.
-            raise RebalanceInProgress()
-
-    def _check_epoch(
-        self,
-        group: ConsumerGroup,
-        member_id: str,
         epoch: int,
         commits: Iterable[Commit],
-        knows_epochs: bool,
+        version: int,
+        transactional: bool,
     ) -> None:
-        """Whether a consumer group accepts a commit. A member may have reached a later epoch and
-        not know it yet: it may commit for partitions that it had in the earlier one and still
-        has."""
-        if epoch < 0 and not group.members:
-            return
-        member = group.member(member_id)
-        if member.classic is None and not knows_epochs:
-            raise UnsupportedVersion("members of the consumer protocol commit with version 9 on")
-        if epoch == member.epoch:
-            return
-        if member.classic is not None:
-            raise IllegalGeneration()
+        """Raises the error if the group does not accept a commit from this member, or from a client
+        without a member id. Extends the session of a classic member."""
+        group = self.groups.get(group_id)
+        if group is None and self.is_other(group_id):
+            raise GroupIdNotFound(f"Group {group_id} does not commit offsets.")
+        code = self.table.check(group_id, member_id, instance_id, epoch, version, transactional)
+        if code == StaleMemberEpoch.code and group is not None and group.group_type == "consumer":
+            self._check_earlier_epoch(group, group.members[member_id], epoch, commits)
+        elif code:
+            raise error_of(code)()
+        if group is not None and group.group_type == "classic":
+            member = group.members.get(member_id)
+            if member is not None and group.state in (PREPARING, STABLE):
+                self._rebalances.committed(group, member)
+
+    def _check_earlier_epoch(
+        self, group: ConsumerGroup, member: ConsumerMember, epoch: int, commits: Iterable[Commit]
+    ) -> None:
+        """A member may have reached a later epoch and not know it yet: it may commit for partitions
+        that it had in the earlier one and still has. Else raises StaleMemberEpoch."""
         topics = self.consumers.around.topics()
         for topic, partition, _ in commits:
             view = topics.named(topic)
@@ -735,7 +704,8 @@ class GroupCoordinator:
         if committed is None:
             self.offsets.forget(group_id, topic, index)
             return
-        self._group_or_new(group_id, partition)
+        if group_id not in self.groups:
+            self._new_entry(group_id, partition)
         if producer_id is None:
             self.offsets.put(group_id, topic, index, committed)
         else:
@@ -746,7 +716,7 @@ class GroupCoordinator:
             if found.group_id in self.groups:
                 self._replay_end(partition, found.group_id)
             return
-        self._group_or_new(found.group_id, partition)
+        self._new_entry(found.group_id, partition)
         self.groups[found.group_id] = found.group
 
     def _replay_end(self, partition: int, group_id: str) -> None:
@@ -773,7 +743,7 @@ class GroupCoordinator:
         if group is None or group.group_type == "classic":
             if found.value is None:
                 return
-            self._group_or_new(found.group_id, partition)
+            self._new_entry(found.group_id, partition)
             group = self.groups[found.group_id] = ConsumerGroup(found.group_id)
             group.fresh = False
         if found.name == GROUP and found.value is None:
@@ -790,6 +760,7 @@ class GroupCoordinator:
                     self._rebalances.resume(group)
                 else:
                     self.consumers.resume(group)
+                group.expose(self.table, partition)
             for other in self.others:
                 other.loaded(partition)
 
@@ -802,4 +773,5 @@ class GroupCoordinator:
                 self._native.forget(partition)
             for group_id in self._by_partition.pop(partition, set()):
                 self._forget(self.groups.pop(group_id), NotCoordinator())
+                self.table.remove(group_id)
                 self.offsets.forget_group(group_id)

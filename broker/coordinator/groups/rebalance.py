@@ -565,7 +565,7 @@ class Rebalances:
                 join(JoinResult(error, member.member_id))
             if sync is not None:
                 sync(SyncResult(error))
-        group.revoke_leases()
+        group.table = None
         group.state = DEAD
 
     def _extend_session(

@@ -1,0 +1,42 @@
+"""The table of groups and members that commits are checked against: see group_table.pyx."""
+from collections.abc import Iterable
+from typing import final
+
+@final
+class GroupTable:
+    def __init__(self) -> None: ...
+    def put(
+        self,
+        group_id: str,
+        partition: int,
+        members: Iterable[tuple[str, str | None, int, bool]] = (),
+        *,
+        is_consumer: bool = False,
+        state: str = "Empty",
+        generation: int = 0,
+    ) -> None: ...
+    def remove(self, group_id: str) -> None: ...
+    def set_state(self, group_id: str, state: str, generation: int) -> None: ...
+    def put_member(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int = -1,
+        speaks_classic: bool = True,
+    ) -> None: ...
+    def remove_member(self, group_id: str, member_id: str) -> None: ...
+    def heard_ms(self, group_id: str, member_id: str) -> int: ...
+    def hold(self, group_id: str) -> None: ...
+    def release(self, group_id: str) -> None: ...
+    def check(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        version: int,
+        transactional: bool,
+    ) -> int: ...
+    @property
+    def count(self) -> int: ...

@@ -1,0 +1,452 @@
+"""The table of all groups of one node: kind, state, generation, and members with their epochs.
+
+Python decides every change of a group and writes it here under the coordinator's lock, before it
+answers the request that caused the change. A commit is checked against the table in one place,
+`group_accepts`, which native handlers call on network threads and Python calls through `check`:
+the rules of Kafka's ClassicGroup.validateOffsetCommit and ConsumerGroup.validateOffsetCommit.
+
+    group of                accepts a commit from                           else
+    none                    a client without a generation (a new group)     ILLEGAL_GENERATION, or
+                                                                            GROUP_ID_NOT_FOUND
+    classic, no members     a client without a generation
+    classic                 a member in its generation; a producer          UNKNOWN_MEMBER_ID,
+                            without a member id                             FENCED_INSTANCE_ID,
+                                                                            ILLEGAL_GENERATION
+      completing            a producer alone                                REBALANCE_IN_PROGRESS
+    consumer, no members    a client without a member epoch
+    consumer                a member in its epoch                           UNKNOWN_MEMBER_ID,
+                                                                            UNSUPPORTED_VERSION,
+                                                                            STALE_MEMBER_EPOCH,
+                                                                            ILLEGAL_GENERATION
+
+Groups are divided into shards with a lock each. A native handler holds the lock from the check to
+the append: after a write of Python has returned, no commit that depends on the state before it
+follows in the log. While a group is on hold, its commits go through Python: Python writes
+tombstones of its offsets. The table holds the groups that Python holds, and has no limit of its own.
+Next on the data path: cext/coordinator/offset_commit.pyx.
+"""
+from libc.stdint cimport intptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from barnabas.cext.codec.error_codes cimport ERROR_NONE
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.memory.int64_map cimport (
+    int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
+)
+from barnabas.cext.memory.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+from barnabas.cext.memory.secret_hash cimport secret_init
+
+cdef enum:
+    MEMBER_EPOCHS_FROM = 9          # of OffsetCommit
+    ERROR_ILLEGAL_GENERATION = 22
+    ERROR_UNKNOWN_MEMBER_ID = 25
+    ERROR_REBALANCE_IN_PROGRESS = 27
+    ERROR_UNSUPPORTED_VERSION = 35
+    ERROR_GROUP_ID_NOT_FOUND = 69
+    ERROR_FENCED_INSTANCE_ID = 82
+    ERROR_STALE_MEMBER_EPOCH = 113
+
+_STATES = {
+    "Empty": GROUP_EMPTY,
+    "PreparingRebalance": GROUP_PREPARING,
+    "CompletingRebalance": GROUP_COMPLETING,
+    "Stable": GROUP_STABLE,
+}
+
+
+# -------------------------------------------------------------------------------- maps by name
+
+cdef inline bint _is(const Named* record, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    return record.name_bytes == name_bytes and memcmp(record.name, name, name_bytes) == 0
+
+
+cdef Named* _named(const Int64Map* records, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    cdef Named* at = <Named*><intptr_t>int64_map_get(records, hashed, 0)
+    while at != NULL and not _is(at, name, name_bytes):
+        at = at.next
+    return at
+
+
+cdef Named* _take_named(Int64Map* records, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    """Takes a record out; NULL: there is none of this name."""
+    cdef Named* first = <Named*><intptr_t>int64_map_get(records, hashed, 0)
+    cdef Named* before = NULL
+    cdef Named* at = first
+    while at != NULL and not _is(at, name, name_bytes):
+        before = at
+        at = at.next
+    if at == NULL:
+        return NULL
+    if before != NULL:
+        before.next = at.next
+    elif at.next == NULL:
+        int64_map_remove(records, hashed)
+    else:                               # a key that exists: no memory is needed
+        int64_map_put(records, hashed, <int64_t><intptr_t>at.next)
+    return at
+
+
+cdef bint _put_named(Int64Map* records, Named* record) noexcept nogil:
+    """Adds a record whose name the map lacks; False: no memory."""
+    record.next = <Named*><intptr_t>int64_map_get(records, record.hashed, 0)
+    return int64_map_put(records, record.hashed, <int64_t><intptr_t>record)
+
+
+cdef void _free_group(Group* group) noexcept nogil:
+    cdef Named* at
+    cdef Named* following
+    cdef int64_t i
+    if group == NULL:
+        return
+    for i in range(group.members.capacity):
+        at = <Named*><intptr_t>group.members.values[i] if group.members.used[i] else NULL
+        while at != NULL:
+            following = at.next
+            free(at)
+            at = following
+    int64_map_free(&group.members)
+    free(group)
+
+
+# -------------------------------------------------------------------------------- the check
+
+cdef inline const uint8_t* _instance(const GroupMember* member) noexcept nogil:
+    return member.named.name + member.named.name_bytes
+
+
+cdef inline bint _is_instance(const GroupMember* member, const Committer* asks) noexcept nogil:
+    return member.instance_bytes == asks.instance_bytes and memcmp(
+        _instance(member), asks.instance, asks.instance_bytes) == 0
+
+
+cdef bint _has_instance(const Group* group, const Committer* asks) noexcept nogil:
+    """Returns whether any member has the instance id: looked for only before a refusal."""
+    cdef const Named* at
+    cdef int64_t i
+    for i in range(group.members.capacity):
+        at = <const Named*><intptr_t>group.members.values[i] if group.members.used[i] else NULL
+        while at != NULL:
+            if _is_instance(<const GroupMember*>at, asks):
+                return True
+            at = at.next
+    return False
+
+
+cdef int16_t _classic_accepts(const Group* group, const Committer* asks, const GroupMember* member) noexcept nogil:
+    if asks.epoch < 0 and group.state == GROUP_EMPTY:
+        return ERROR_NONE
+    if asks.epoch >= 0 or asks.member_bytes > 0 or asks.instance_bytes >= 0:
+        if asks.instance_bytes >= 0 and (member == NULL or not _is_instance(member, asks)):
+            return (
+                ERROR_FENCED_INSTANCE_ID if _has_instance(group, asks) else ERROR_UNKNOWN_MEMBER_ID)
+        if member == NULL:
+            return ERROR_UNKNOWN_MEMBER_ID
+        if asks.epoch != group.generation:
+            return ERROR_ILLEGAL_GENERATION
+    elif not asks.transactional:
+        return ERROR_UNKNOWN_MEMBER_ID      # a group with members takes commits from them alone
+    if not asks.transactional and group.state == GROUP_COMPLETING:
+        return ERROR_REBALANCE_IN_PROGRESS  # the member does not know yet what it owns
+    return ERROR_NONE
+
+
+cdef int16_t _consumer_accepts(const Group* group, const Committer* asks, const GroupMember* member) noexcept nogil:
+    if asks.epoch < 0 and group.members.count == 0:
+        return ERROR_NONE
+    if member == NULL:
+        return ERROR_UNKNOWN_MEMBER_ID
+    if not member.speaks_classic and not asks.transactional and asks.version < MEMBER_EPOCHS_FROM:
+        return ERROR_UNSUPPORTED_VERSION
+    if asks.epoch == member.epoch:
+        return ERROR_NONE
+    return ERROR_ILLEGAL_GENERATION if member.speaks_classic else ERROR_STALE_MEMBER_EPOCH
+
+
+cdef int16_t group_accepts(Groups* groups, int64_t hashed, const Committer* asks, Group** group, GroupMember** member) noexcept nogil:
+    cdef GroupShard* shard = &groups.shards[group_shard_index(hashed)]
+    member[0] = NULL
+    group[0] = <Group*>_named(&shard.groups, hashed, asks.group, asks.group_bytes)
+    if group[0] == NULL:
+        if asks.epoch < 0:
+            return ERROR_NONE
+        return ERROR_GROUP_ID_NOT_FOUND if (
+            not asks.transactional and asks.version >= MEMBER_EPOCHS_FROM
+        ) else ERROR_ILLEGAL_GENERATION
+    if group[0].members.count:
+        member[0] = <GroupMember*>_named(
+            &group[0].members, secret_hash(&groups.secret, asks.member, asks.member_bytes),
+            asks.member, asks.member_bytes)
+    if group[0].is_consumer:
+        return _consumer_accepts(group[0], asks, member[0])
+    return _classic_accepts(group[0], asks, member[0])
+
+
+cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) noexcept nogil:
+    cdef int64_t i = 0
+    cdef Named* at
+    while i < shard.groups.capacity:
+        at = <Named*><intptr_t>shard.groups.values[i] if shard.groups.used[i] else NULL
+        while at != NULL and (<Group*>at).partition != partition:
+            at = at.next
+        if at == NULL:
+            i += 1
+            continue
+        _take_named(&shard.groups, at.hashed, at.name, at.name_bytes)
+        _free_group(<Group*>at)
+        atomic_add_i64(&groups.count, -1)
+        i = 0                               # what follows in its run has moved up
+
+
+# -------------------------------------------------------------------------------- Python's side
+
+cdef Named* _record(Secret* secret, size_t size_bytes, bytes name, bytes more) except NULL:
+    """Makes a record of a name, followed by the bytes of `more` unless it is None."""
+    cdef int64_t more_bytes = 0 if more is None else len(more)
+    cdef Named* made = <Named*>calloc(1, size_bytes + len(name) + more_bytes)
+    cdef uint8_t* at = <uint8_t*>made + size_bytes
+    if made == NULL:
+        raise MemoryError
+    memcpy(at, <const char*>name, len(name))
+    if more is not None:
+        memcpy(at + len(name), <const char*>more, more_bytes)
+    made.name, made.name_bytes = at, <int32_t>len(name)
+    made.hashed = secret_hash(secret, made.name, made.name_bytes)
+    return made
+
+
+cdef GroupMember* _member_of(Secret* secret, row) except NULL:
+    """Makes a member of (member id, instance id, epoch, whether it speaks the classic protocol)."""
+    cdef str member_id, instance_id
+    cdef bytes instance
+    cdef GroupMember* made
+    member_id, instance_id, epoch, speaks_classic = row
+    instance = None if instance_id is None else instance_id.encode()
+    made = <GroupMember*>_record(secret, sizeof(GroupMember), member_id.encode(), instance)
+    made.instance_bytes = -1 if instance is None else <int32_t>len(instance)
+    made.epoch, made.speaks_classic, made.heard_ns = epoch, speaks_classic, -1
+    return made
+
+
+cdef class GroupTable:
+    """The groups of one broker. Callers hold the coordinator's lock. Names are text; an epoch, a
+    generation and a partition are int32. Methods that add something raise MemoryError."""
+
+    def __cinit__(self):
+        cdef int i
+        self.groups = <Groups*>calloc(1, sizeof(Groups))
+        if self.groups == NULL:
+            raise MemoryError
+        for i in range(GROUP_SHARDS):
+            pthread_mutex_init(&self.groups.shards[i].lock, NULL)
+            int64_map_init(&self.groups.shards[i].groups)
+            int64_map_init(&self.groups.shards[i].holds)
+        secret_init(&self.groups.secret)
+
+    def __init__(self):
+        pass
+
+    def __dealloc__(self):
+        cdef Named* at
+        cdef Named* following
+        cdef GroupShard* shard
+        cdef int64_t i, k
+        if self.groups == NULL:
+            return
+        for i in range(GROUP_SHARDS):
+            shard = &self.groups.shards[i]
+            for k in range(shard.groups.capacity):
+                at = <Named*><intptr_t>shard.groups.values[k] if shard.groups.used[k] else NULL
+                while at != NULL:
+                    following = at.next
+                    _free_group(<Group*>at)
+                    at = following
+            int64_map_free(&shard.groups)
+            int64_map_free(&shard.holds)
+            pthread_mutex_destroy(&shard.lock)
+        free(self.groups)
+
+    cdef GroupShard* _shard_of(self, bytes group, int64_t* hashed) noexcept:
+        hashed[0] = group_hash(self.groups, <const uint8_t*><const char*>group, len(group))
+        return &self.groups.shards[group_shard_index(hashed[0])]
+
+    cdef Group* _find(self, bytes group, int64_t hashed) noexcept:
+        """The caller holds the shard's lock."""
+        return <Group*>_named(
+            &self.groups.shards[group_shard_index(hashed)].groups, hashed,
+            <const uint8_t*><const char*>group, <int32_t>len(group))
+
+    def put(self, str group_id not None, int32_t partition, members=(), *, bint is_consumer=False,
+            str state not None="Empty", int32_t generation=0) -> None:
+        """Adds a group, or replaces it, in one step. `members`: rows as for `put_member`. `state`:
+        Kafka's name, of a classic group."""
+        cdef Group* made = <Group*>_record(
+            &self.groups.secret, sizeof(Group), group_id.encode(), None)
+        cdef Group* old = NULL
+        cdef GroupShard* shard = &self.groups.shards[group_shard_index(made.named.hashed)]
+        cdef GroupMember* member
+        cdef bint is_in = False
+        made.partition, made.is_consumer, made.generation = partition, is_consumer, generation
+        try:
+            made.state = _STATES[state]
+            for row in members:
+                member = _member_of(&self.groups.secret, row)
+                if not _put_named(&made.members, &member.named):
+                    free(member)
+                    raise MemoryError
+        except:
+            _free_group(made)
+            raise
+        with nogil:
+            pthread_mutex_lock(&shard.lock)
+            old = <Group*>_take_named(
+                &shard.groups, made.named.hashed, made.named.name, made.named.name_bytes)
+            is_in = _put_named(&shard.groups, &made.named)
+            atomic_add_i64(&self.groups.count, is_in - (old != NULL))
+            pthread_mutex_unlock(&shard.lock)
+        _free_group(old)
+        if not is_in:
+            _free_group(made)
+            raise MemoryError
+
+    def remove(self, str group_id not None) -> None:
+        """Removes a group with its members."""
+        cdef bytes name = group_id.encode()
+        cdef int64_t hashed
+        cdef GroupShard* shard = self._shard_of(name, &hashed)
+        cdef Group* old
+        pthread_mutex_lock(&shard.lock)     # with the GIL: its holder never waits for the GIL
+        old = <Group*>_take_named(
+            &shard.groups, hashed, <const uint8_t*><const char*>name, <int32_t>len(name))
+        atomic_add_i64(&self.groups.count, -(old != NULL))
+        pthread_mutex_unlock(&shard.lock)
+        _free_group(old)
+
+    def set_state(self, str group_id not None, str state not None, int32_t generation) -> None:
+        """Writes the state and the generation of a classic group."""
+        cdef bytes name = group_id.encode()
+        cdef int64_t hashed
+        cdef GroupShard* shard = self._shard_of(name, &hashed)
+        cdef int32_t number = _STATES[state]
+        cdef Group* group
+        pthread_mutex_lock(&shard.lock)
+        group = self._find(name, hashed)
+        if group != NULL:
+            group.state, group.generation = number, generation
+        pthread_mutex_unlock(&shard.lock)
+
+    def put_member(self, str group_id not None, str member_id not None, instance_id,
+                   int32_t epoch=-1, bint speaks_classic=True) -> None:
+        """Adds a member, or replaces it. `instance_id`: None without a group.instance.id. `epoch`:
+        the member epoch, in a consumer group. `speaks_classic`: the classic protocol."""
+        cdef bytes name = group_id.encode()
+        cdef int64_t hashed
+        cdef GroupShard* shard = self._shard_of(name, &hashed)
+        cdef GroupMember* made = _member_of(
+            &self.groups.secret, (member_id, instance_id, epoch, speaks_classic))
+        cdef GroupMember* old = NULL
+        cdef Group* group
+        cdef bint is_lost = False
+        pthread_mutex_lock(&shard.lock)
+        group = self._find(name, hashed)
+        if group != NULL:
+            old = <GroupMember*>_take_named(
+                &group.members, made.named.hashed, made.named.name, made.named.name_bytes)
+            made.heard_ns = old.heard_ns if old != NULL else -1
+            is_lost = not _put_named(&group.members, &made.named)
+        pthread_mutex_unlock(&shard.lock)
+        free(old)
+        if group == NULL or is_lost:
+            free(made)
+        if is_lost:
+            raise MemoryError
+
+    def remove_member(self, str group_id not None, str member_id not None) -> None:
+        cdef bytes name = group_id.encode(), member = member_id.encode()
+        cdef const uint8_t* member_name = <const uint8_t*><const char*>member
+        cdef int64_t member_hash = secret_hash(&self.groups.secret, member_name, len(member))
+        cdef int64_t hashed
+        cdef GroupShard* shard = self._shard_of(name, &hashed)
+        cdef Named* old = NULL
+        cdef Group* group
+        pthread_mutex_lock(&shard.lock)
+        group = self._find(name, hashed)
+        if group != NULL:
+            old = _take_named(&group.members, member_hash, member_name, <int32_t>len(member))
+        pthread_mutex_unlock(&shard.lock)
+        free(old)
+
+    def heard_ms(self, str group_id not None, str member_id not None) -> int:
+        """Returns the monotonic time of the member's last commit in a native handler; -1: none."""
+        cdef bytes name = group_id.encode(), member = member_id.encode()
+        cdef const uint8_t* member_name = <const uint8_t*><const char*>member
+        cdef int64_t member_hash = secret_hash(&self.groups.secret, member_name, len(member))
+        cdef int64_t hashed
+        cdef GroupShard* shard = self._shard_of(name, &hashed)
+        cdef GroupMember* found = NULL
+        cdef Group* group
+        cdef int64_t heard_ns
+        pthread_mutex_lock(&shard.lock)
+        group = self._find(name, hashed)
+        if group != NULL:
+            found = <GroupMember*>_named(
+                &group.members, member_hash, member_name, <int32_t>len(member))
+        heard_ns = found.heard_ns if found != NULL else -1
+        pthread_mutex_unlock(&shard.lock)
+        return heard_ns // 1000000 if heard_ns >= 0 else -1
+
+    def hold(self, str group_id not None) -> None:
+        """Sends the group's commits to Python until `release`. Calls nest, and hold for a group
+        that is removed and made again."""
+        self._hold(group_id, 1)
+
+    def release(self, str group_id not None) -> None:
+        self._hold(group_id, -1)
+
+    cdef int _hold(self, str group_id, int by) except -1:
+        cdef bytes name = group_id.encode()
+        cdef int64_t hashed
+        cdef GroupShard* shard = self._shard_of(name, &hashed)
+        cdef int64_t count
+        cdef bint is_kept = True
+        pthread_mutex_lock(&shard.lock)
+        count = int64_map_get(&shard.holds, hashed, 0) + by
+        if count > 0:
+            is_kept = int64_map_put(&shard.holds, hashed, count)
+        else:
+            int64_map_remove(&shard.holds, hashed)
+        pthread_mutex_unlock(&shard.lock)
+        if not is_kept:
+            raise MemoryError
+        return 0
+
+    def check(self, str group_id not None, str member_id not None, instance_id, int32_t epoch,
+              int16_t version, bint transactional) -> int:
+        """Returns the error code for a commit by this client; 0: the group accepts it. `epoch`: the
+        generation or the member epoch. `version`: of OffsetCommit."""
+        cdef bytes group_name = group_id.encode(), member_name = member_id.encode()
+        cdef bytes instance = None if instance_id is None else instance_id.encode()
+        cdef Committer asks
+        cdef int64_t hashed
+        cdef GroupShard* shard = self._shard_of(group_name, &hashed)
+        cdef Group* group
+        cdef GroupMember* member
+        cdef int16_t code
+        asks.group, asks.group_bytes = <const uint8_t*><const char*>group_name, <int32_t>len(group_name)
+        asks.member, asks.member_bytes = <const uint8_t*><const char*>member_name, <int32_t>len(member_name)
+        asks.instance, asks.instance_bytes = NULL, -1
+        if instance is not None:
+            asks.instance, asks.instance_bytes = (
+                <const uint8_t*><const char*>instance, <int32_t>len(instance))
+        asks.epoch, asks.version, asks.transactional = epoch, version, transactional
+        pthread_mutex_lock(&shard.lock)
+        code = group_accepts(self.groups, hashed, &asks, &group, &member)
+        pthread_mutex_unlock(&shard.lock)
+        return code
+
+    @property
+    def count(self) -> int:
+        """Returns the number of groups."""
+        return atomic_load_i64(&self.groups.count)

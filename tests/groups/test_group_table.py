@@ -1,0 +1,117 @@
+"""The table that commits are checked against: Kafka's rules for each kind and state of a group, and
+what stays of a group that is replaced, removed or on hold."""
+
+import random
+
+import pytest
+
+from barnabas.cext.coordinator.group_table import GroupTable
+
+LAST = 10  # version of OffsetCommit
+UNKNOWN, GENERATION, REBALANCE, VERSION, NOT_FOUND, FENCED, STALE = 25, 22, 27, 35, 69, 82, 113
+
+
+def code(table, member="", epoch=-1, *, instance=None, version=LAST, transactional=False):
+    return table.check("g", member, instance, epoch, version, transactional)
+
+
+@pytest.fixture
+def table():
+    return GroupTable()
+
+
+def test_a_group_that_does_not_exist(table):
+    assert code(table) == 0, "the commit makes it"
+    assert code(table, "m", 3) == NOT_FOUND
+    assert code(table, "m", 3, version=8) == GENERATION
+    assert code(table, "m", 3, transactional=True) == GENERATION
+
+
+def test_a_classic_group_without_members(table):
+    table.put("g", 0, generation=3)
+    assert code(table) == 0 and code(table, "anybody") == 0
+    assert code(table, "m", 3) == UNKNOWN
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
+def test_a_classic_group_with_members(table, state):
+    table.put("g", 0, [("m", None, -1, True), ("s", "one", -1, True)], state=state, generation=3)
+    completing = REBALANCE if state == "CompletingRebalance" else 0
+    assert code(table, "m", 3) == completing and code(table, "s", 3, instance="one") == completing
+    assert code(table, "s", 3) == completing
+    assert code(table, "m", 3, transactional=True) == 0
+    assert code(table, transactional=True) == 0, "a producer without a member id"
+    assert code(table) == UNKNOWN and code(table, "x", 3) == UNKNOWN
+    assert code(table, "m", 2) == GENERATION and code(table, "m") == GENERATION
+    assert code(table, "m", 3, instance="one") == FENCED
+    assert code(table, "x", 3, instance="one") == FENCED
+    assert code(table, "m", 3, instance="two") == UNKNOWN
+    assert code(table, "m", 3, instance="") == UNKNOWN
+
+
+def test_a_consumer_group(table):
+    table.put("g", 0, is_consumer=True)
+    assert code(table) == 0 and code(table, "m", 1) == UNKNOWN
+    table.put_member("g", "m", None, 4, speaks_classic=False)
+    table.put_member("g", "c", None, 4, speaks_classic=True)
+    assert code(table) == UNKNOWN
+    assert code(table, "m", 4) == 0 and code(table, "m", 4, version=9) == 0
+    assert code(table, "m", 4, version=8) == VERSION
+    assert code(table, "m", 4, version=0, transactional=True) == 0
+    assert code(table, "m", 3) == STALE and code(table, "m", 5) == STALE
+    assert code(table, "c", 4, version=1) == 0 and code(table, "c", 3) == GENERATION
+    table.put_member("g", "m", None, 5, speaks_classic=False)
+    assert code(table, "m", 5) == 0 and code(table, "m", 4) == STALE
+    table.remove_member("g", "m")
+    assert code(table, "m", 5) == UNKNOWN and code(table, "c", 4) == 0
+
+
+def test_a_change_takes_the_place_of_what_was_known(table):
+    table.put("g", 0, [("m", None, -1, True)], state="Stable", generation=3)
+    table.set_state("g", "PreparingRebalance", 3)
+    table.set_state("g", "CompletingRebalance", 4)
+    assert code(table, "m", 4) == REBALANCE and code(table, "m", 3) == GENERATION
+    table.put("g", 0, [("n", None, 1, False)], is_consumer=True)
+    assert table.count == 1 and code(table, "m", 4) == UNKNOWN and code(table, "n", 1) == 0
+    table.remove("g")
+    assert table.count == 0 and code(table) == 0
+    table.remove("g")
+    table.set_state("g", "Stable", 1)
+    table.put_member("g", "m", None)
+    table.remove_member("g", "m")
+    assert table.count == 0 and table.heard_ms("g", "m") == -1
+
+
+def test_many_groups_and_members_are_found_and_forgotten(table):
+    """Against a dictionary."""
+    rng, known = random.Random(5), {}
+    for _ in range(20_000):
+        group, member = f"g{rng.randrange(300)}", f"m{rng.randrange(20)}"
+        step = rng.randrange(5)
+        if step == 0:
+            known[group] = {}
+            table.put(group, 0, is_consumer=True)
+        elif step == 1:
+            known.pop(group, None)
+            table.remove(group)
+        elif step == 2 and group in known:
+            known[group][member] = epoch = rng.randrange(9)
+            table.put_member(group, member, None, epoch, False)
+        elif step == 3 and group in known:
+            known[group].pop(member, None)
+            table.remove_member(group, member)
+        epoch = rng.randrange(9)
+        if group not in known:
+            expected = NOT_FOUND
+        elif member not in known[group]:
+            expected = UNKNOWN
+        else:
+            expected = 0 if known[group][member] == epoch else STALE
+        assert table.check(group, member, None, epoch, LAST, False) == expected
+        assert table.count == len(known)
+
+
+def test_a_state_that_groups_do_not_have(table):
+    with pytest.raises(KeyError):
+        table.put("g", 0, state="Dead")
+    assert table.count == 0
