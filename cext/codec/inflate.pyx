@@ -74,7 +74,8 @@ cdef inline int _fail(Inflated* out, int status, int64_t position, const char* r
     return status
 
 cdef int _reserve(Inflated* out, int64_t extra_bytes, int64_t size_max) noexcept nogil:
-    """Room for extra_bytes behind size_bytes, doubling up to size_max. Moves out.data."""
+    """Makes memory for `extra_bytes` behind size_bytes; it grows by doubling up to size_max. This
+    may move out.data."""
     cdef int64_t wanted = out.size_bytes + extra_bytes
     cdef int64_t capacity = out.capacity_bytes
     cdef void* grown

@@ -497,7 +497,8 @@ cdef bytes write_messages(bint framed, Program first, object message, Program se
 
 
 cdef inline uint8_t* take(Writer* w, Py_ssize_t n) except NULL:
-    """Room for n more bytes, counted as written. The pointer holds until the next call."""
+    """Returns memory for n more bytes, which count as written. The pointer is valid until the next
+    call."""
     cdef uint8_t* grown
     if n > w.room - w.size:
         grown = <uint8_t*>realloc(w.buffer, (w.size + n) * 2)

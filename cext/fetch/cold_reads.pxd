@@ -7,19 +7,19 @@ from barnabas.cext.memory.condition cimport pthread_cond_t
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.partition.partitions cimport Table
 
-cdef struct ColdWait:           # one waiting request; counted, because it may be abandoned
+cdef struct ColdWait:           # a waiting request; `holders` counts references
     int32_t holders
-    int32_t ranges_left         # 0: everything was read
+    int32_t ranges_left         # 0: all ranges are read
     int32_t thread_index
     uint64_t connection_id
 
 cdef struct ColdJob:
     ColdJob* next
     ColdWait* wait
-    Segment* segment            # held
+    Segment* segment            # retained
     int64_t position
     int64_t size_bytes
-    bint verify                 # check it too (crc_check.pyx)
+    bint verify                 # also check its CRCs (crc_check.pyx)
 
 cdef struct ColdReads:
     Table* table                # its system calls read the files, its waker wakes connections
@@ -29,14 +29,15 @@ cdef struct ColdReads:
     ColdJob* tail
     int32_t depth
     int32_t depth_max
-    int32_t threads             # running; without one nothing is taken
+    int32_t threads             # that run; without one the queue accepts no range
     bint closed
     int64_t ranges_read         # counters, under the lock
     int64_t bytes_read
     int64_t refused             # the queue was full
 
 cdef ColdReads* cold_reads_new(Table* table, int32_t depth_max) noexcept nogil
-cdef void cold_reads_free(ColdReads* c) noexcept nogil          # its threads have ended
+# Frees the pool; its threads must have ended.
+cdef void cold_reads_free(ColdReads* c) noexcept nogil
 cdef bint slice_is_cold(Table* table, const LogSlice* slice) noexcept nogil
 cdef ColdWait* cold_wait_new(int32_t thread_index, uint64_t connection_id) noexcept nogil
 cdef void cold_wait_release(ColdWait* wait) noexcept nogil

@@ -60,7 +60,7 @@ cdef ColdWait* cold_wait_new(int32_t thread_index, uint64_t connection_id) noexc
     cdef ColdWait* wait = <ColdWait*>malloc(sizeof(ColdWait))
     if wait != NULL:
         wait.holders = 1
-        wait.ranges_left = 1    # the maker's own, given back by cold_asked_all
+        wait.ranges_left = 1    # the creator's; cold_asked_all releases it
         wait.thread_index = thread_index
         wait.connection_id = connection_id
     return wait
@@ -165,7 +165,7 @@ cdef void cold_run(ColdReads* c) noexcept nogil:
             end_job(c, job)
         pthread_mutex_lock(&c.lock)
         if not ended:
-            job.position += job.size_bytes      # it was read: what is left is the check
+            job.position += job.size_bytes      # the range is read; only the check remains
             job.size_bytes = 0
             push_job(c, job)
         c.ranges_read += 1

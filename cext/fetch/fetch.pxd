@@ -13,7 +13,7 @@ cdef struct FetchCore:
     Table* table
     SessionCache* sessions
     ColdReads* cold
-    Rewrites* rewrites          # ranges that plugins look at
+    Rewrites* rewrites          # ranges that plugins intercept
     int32_t fetch_bytes_max     # fetch.max.bytes; live
     int64_t requests            # counters: atomic
     int64_t bytes_out           # of records
@@ -21,13 +21,13 @@ cdef struct FetchCore:
     int64_t expired             # of those, answered at their deadline
     int64_t cold_waits
 
-cdef struct FetchWait:          # a request in work; what Parked.state points at
+cdef struct FetchWait:          # the state of a Fetch request (Parked.state)
     FetchRequest r
     SessionUse use
-    Watch* watches              # one a partition; NULL until the request had to wait
+    Watch* watches              # one for each partition; NULL until the request must wait
     int32_t watch_count
-    ColdWait* cold              # waiting for the disk: slices are chosen, nothing is looked at again
-    bint rewrites               # waiting for plugins, after that
+    ColdWait* cold              # it waits for the disk: its slices do not change any more
+    bint rewrites               # it waits for plugins, after the disk
     int64_t deadline_ns
 
 cdef class FetchHandler(NativeHandler):

@@ -99,11 +99,11 @@ cdef enum:
     REQUEST_TIMED_OUT = 7
     REWRITES_MAX = 1024         # ranges that wait for plugins
 
-cdef int64_t COLD_WAIT_NS = 30000000000     # then the range is sent, read or not
-cdef int64_t REWRITE_WAIT_NS = 30000000000  # then a range that plugins still hold is an error
+cdef int64_t COLD_WAIT_NS = 30000000000     # afterwards the range is sent, read or not
+cdef int64_t REWRITE_WAIT_NS = 30000000000  # afterwards a range that plugins still have is an error
 cdef int64_t NS_PER_MS = 1000000
 
-cdef struct Budget:             # what one look found, and what is left of the limits
+cdef struct Budget:             # the result of one look, and the rest of the limits
     int64_t bytes_left
     int64_t bytes_found
     bint hurry                  # an error or a divergence: answer now
@@ -145,11 +145,13 @@ cdef int16_t check_leader(FetchCore* core, const FetchRequest* r, const FetchPar
     return 0
 
 cdef int16_t check_divergence(FetchPartition* part, Partition* p, int64_t log_start) noexcept nogil:
-    """Returns whether the log that the client has read is a prefix of this log (KIP-595)."""
+    """Sets the diverging epoch when the log that the client has read is no prefix of this log
+    (KIP-595). Returns 0, or OFFSET_OUT_OF_RANGE for an epoch above all known ones or an offset
+    below the start."""
     cdef int32_t epoch
     cdef int64_t end
     log_epoch_end(p.log, part.last_fetched_epoch, &epoch, &end)
-    if epoch < 0 or part.offset < log_start:  # newer than all epochs there are, or too old
+    if epoch < 0 or part.offset < log_start:  # above all known epochs, or too old
         return OFFSET_OUT_OF_RANGE
     if epoch < part.last_fetched_epoch or end < part.offset:
         part.diverging = True

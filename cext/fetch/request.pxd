@@ -72,7 +72,7 @@ cdef struct FetchRequest:
     FetchKey* forgotten
     int32_t forgotten_count
     int32_t forgotten_capacity
-    Buffer names                # names copied out of a session, where the request has none itself
+    Buffer names                # names copied from a session, when the request has none
 
 cdef inline bint fetch_same_topic(const FetchKey* a, const FetchKey* b) noexcept nogil:
     if a.topic == NULL or b.topic == NULL:

@@ -54,7 +54,7 @@ cdef struct Session:
     SessionEntry* last
 
 cdef struct SessionCache:
-    pthread_mutex_t lock        # taken before no other lock but a session's own is never held with it
+    pthread_mutex_t lock        # no thread holds it and a session's lock together
     Session** places
     int32_t place_count
     int32_t session_count
@@ -78,13 +78,15 @@ cdef SessionCache* session_cache_new(int32_t slots_max, int64_t memory_bytes_max
 cdef void session_cache_free(SessionCache* cache) noexcept nogil
 cdef void session_cache_set_slots(SessionCache* cache, int32_t slots_max) noexcept nogil
 
-# Reads the request's session fields. 0: r's partitions are those to fetch (of the whole session for
-# an incremental request; r's own names still point into the frame). Else the error that is the
-# whole answer; FETCH_NO_MEMORY (-2) when memory ran out.
+# Reads the request's session fields. Returns 0, and r's partitions are those to fetch (those of the
+# whole
+# session for an incremental request; r's own names still point into the frame); otherwise the error
+# that is the whole answer, or FETCH_NO_MEMORY (-2) without memory.
 cdef int session_begin(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use) noexcept nogil
-# After the answers of r's partitions are known: marks those to send, moves partitions with records
-# to the end of their session's order, makes the session of a full request. Returns the error of the
-# whole answer and sets the session id to answer.
+# Call it when the answers of r's partitions are known. It marks the partitions to send, moves
+# partitions
+# with records to the end of their session's order, and makes the session of a full request. It sets
+# the session id of the answer and returns the error of the whole answer.
 cdef int16_t session_finish(SessionCache* cache, FetchRequest* r, int64_t now_ms, SessionUse* use, int32_t* session_id) noexcept nogil
 cdef void session_drop(SessionCache* cache, SessionUse* use) noexcept nogil
 

@@ -1,4 +1,4 @@
-"""The slow half of counters.pxd: making, freeing and summing a topic's counters."""
+"""The slow part of counters.pxd: it allocates, frees and sums a topic's counters."""
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset

@@ -1,14 +1,15 @@
 """Epoch-based reclamation; the contract is in epoch.pxd.
 
-A domain has a counter and a slot per thread that is inside. enter() writes the counter's value into
-a free slot, then reads pointers. retire(), called after the pointer was unlinked, notes the value
-and raises the counter. A retired pointer may go when every taken slot holds a later value: such a
-thread read the counter after the unlinking and saw it. A thread whose slot was still empty when
-the slots were read writes it before it follows anything (both sides put a full fence between), so
-it finds the pointer unlinked. A value read early only keeps pointers longer.
+A domain has a counter and a slot for each thread that is inside. A thread in enter() writes the
+counter's value into a free slot; afterwards it reads pointers. retire() is called after a pointer
+was unlinked: it notes the value and increments the counter. A retired pointer can be freed when
+every used slot has a later value, because such a thread read the counter after the unlinking and
+cannot see the pointer. A thread whose slot was still empty at the check writes it before it reads
+any pointer (both sides use a full fence in between), so it finds the pointer unlinked, too. A value
+that was read early only delays the freeing.
 
-Limits: EPOCH_SLOTS threads inside at once; one more waits for a slot. Memory: 32 bytes a pointer
-retired and not freed. Next on the data path: cext/log/segment.pyx.
+Limits: EPOCH_SLOTS threads inside at once; further ones wait for a slot. Memory: 32 bytes for each
+pointer that is retired and not freed. Next on the data path: cext/log/segment.pyx.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -58,7 +59,7 @@ cdef void _free_all(Retired* first) noexcept nogil:
 cdef void epoch_domain_free(EpochDomain* domain) noexcept nogil:
     if domain == NULL:
         return
-    # What is freed may retire something more.
+    # Freeing an object may retire more pointers.
     cdef Retired* first
     while domain.oldest != NULL:
         first = domain.oldest
@@ -87,7 +88,8 @@ cdef void epoch_leave(EpochDomain* domain, int slot) noexcept nogil:
 
 
 cdef int64_t _earliest(EpochDomain* domain) noexcept nogil:
-    """The earliest epoch a thread inside came in at; the current one when nobody is inside."""
+    """Returns the earliest epoch at which a thread inside has entered; the current one when no
+    thread is inside."""
     cdef int64_t earliest = atomic_load_i64(&domain.now)
     cdef int64_t entered
     cdef int slot
@@ -160,7 +162,8 @@ cdef class Epochs:
         epoch_domain_free(self.domain)
 
     def collect(self) -> int:
-        """Frees what no thread can see any more; how many pointers still wait."""
+        """Frees the pointers that no thread can see any more. Returns the number of those that
+        still wait."""
         cdef int64_t waiting
         with nogil:
             epoch_collect(self.domain)
@@ -208,8 +211,9 @@ cdef class EpochStress:
         atomic_store_i64(&self.stopped, 1)
 
     def read(self, bint protected=True) -> tuple[int, int]:
-        """(reads, reads that found a freed object) until stop(). Unprotected reads stay outside
-        the epoch: the proof that the stress can find what it looks for."""
+        """Reads the pointer until stop(). Returns (number of reads, number of reads that found a
+        freed object). Unprotected reads stay outside the epoch: they prove that the test can find
+        the fault."""
         cdef int64_t reads = 0, wrong = 0
         cdef int slot = 0, spin
         cdef Guarded* seen

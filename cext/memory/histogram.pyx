@@ -26,12 +26,13 @@ cdef tuple histogram_sum(const Histogram** all_of_them, int count):
 
 
 def bucket_of(int64_t time_ns) -> int:
-    """The bucket of a time."""
+    """Returns the bucket of a time in nanoseconds."""
     return histogram_bucket(time_ns)
 
 
 def bucket_bounds_ns(int bucket) -> tuple[int, int]:
-    """(first, one past the last) nanosecond of a bucket."""
+    """Returns (first nanosecond, last nanosecond + 1) of a bucket. Raises ValueError for another
+    number."""
     cdef int shift
     if not 0 <= bucket < HISTOGRAM_BUCKETS:
         raise ValueError(f"bucket {bucket} is not within 0-{HISTOGRAM_BUCKETS - 1}")
@@ -42,7 +43,7 @@ def bucket_bounds_ns(int bucket) -> tuple[int, int]:
 
 
 cdef class Times:
-    """A histogram that Python adds to; any thread may."""
+    """A histogram to which any Python thread may add."""
     cdef Histogram histogram
     cdef object lock
 
@@ -54,6 +55,6 @@ cdef class Times:
             histogram_add(&self.histogram, time_ns)
 
     def read(self) -> tuple:
-        """(sum in ns, {bucket: count})."""
+        """Returns (sum in ns, {bucket: count})."""
         cdef const Histogram* one = &self.histogram
         return histogram_sum(&one, 1)

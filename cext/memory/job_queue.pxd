@@ -38,10 +38,10 @@ cdef struct Jobs:
 cdef class JobQueue:
     """Python's owner of the queue; a subclass defines the result of next()."""
     cdef Jobs* jobs
-    # The next job, for its reader to finish; NULL at the deadline (-1: no end) and when closed.
-    # Comes back with the lock held.
+    # Returns the next job, which the caller finishes; NULL at the deadline (-1: no limit) and when
+    # closed. The lock is held at the return.
     cdef Job* wait(self, int64_t timeout_ms) noexcept nogil
-    cdef Job* take(self, int64_t timeout_ms) noexcept nogil     # as wait; the lock is given back
+    cdef Job* take(self, int64_t timeout_ms) noexcept nogil     # as wait, but unlocks
 
 cdef inline void jobs_init(Jobs* jobs, int32_t depth_max) noexcept nogil:
     memset(jobs, 0, sizeof(Jobs))
@@ -89,7 +89,8 @@ cdef inline void jobs_done(Job* job) noexcept nogil:
     atomic_store_i32(&job.state, JOB_DONE)
 
 cdef inline Job* jobs_take(Jobs* jobs, int64_t deadline_ns) noexcept nogil:
-    """The oldest job; waits for one until the deadline (-1: no end). NULL: none, or closed."""
+    """Waits for a job until the deadline (-1: no limit) and returns the oldest; NULL: none, or
+    closed."""
     cdef Job* job
     while jobs.head == NULL and not jobs.closed:
         if deadline_ns < 0:

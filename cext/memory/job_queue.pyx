@@ -1,4 +1,4 @@
-"""The Python side of a bounded queue of jobs: made, closed, counted. See job_queue.pxd."""
+"""The Python side of a bounded queue of jobs: creation, closing, counters. See job_queue.pxd."""
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
@@ -7,7 +7,8 @@ from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 
 
 cdef class JobQueue:
-    """At most depth_max jobs wait. `closed`: no job is taken or queued any more."""
+    """A queue of at most `depth_max` jobs. After close() it accepts and returns no job. Raises
+    ValueError for a wrong depth_max, and MemoryError."""
 
     def __cinit__(self, int depth_max=4096):
         if depth_max < 1:
@@ -39,7 +40,7 @@ cdef class JobQueue:
         return bool(self.jobs.closed)
 
     def close(self):
-        """Every thread in next() comes back with None."""
+        """Closes the queue: every thread in next() returns None."""
         with nogil:
             pthread_mutex_lock(&self.jobs.lock)
             self.jobs.closed = True

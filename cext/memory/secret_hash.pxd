@@ -14,7 +14,7 @@ cdef struct Secret:
 
 cdef inline int secret_init(Secret* secret) except -1:
     if getrandom(secret.key, sizeof(secret.key), 0) != sizeof(secret.key):
-        raise OSError("the system gives no random bytes")
+        raise OSError("cannot get random bytes from the system")
     return 0
 
 cdef inline int64_t secret_hash(const Secret* secret, const uint8_t* p, int64_t n) noexcept nogil:

@@ -1,5 +1,5 @@
-/* SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012): a keyed hash, so that nobody
- * who does not know the key can make two record keys meet. */
+/* SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012): a keyed hash. Without the
+ * key a client cannot choose two record keys with the same hash. */
 #ifndef BARNABAS_SIPHASH_H
 #define BARNABAS_SIPHASH_H
 

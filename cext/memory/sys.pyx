@@ -1,9 +1,10 @@
-"""The system-call table: the real calls, and the fault rules that tests lay over them.
+"""The system-call table: the real calls, and fault rules for tests.
 
-Every file access of cext goes through a System (sys.pxd), one a broker. Without rules a call costs
-one pointer check more than the bare one. With rules each call is counted under a lock and compared
-with them: an error instead of the call, a call that does half its work, a delay, or SIGKILL to the
-process just before the call. Clocks can be moved forth and back. Limits: RULES_MAX rules a table.
+Every file access of cext uses a System (sys.pxd); each broker has one. Without rules a call costs
+one pointer check more than the bare system call. With rules each call is counted under a lock and
+compared with them: a rule causes an error instead of the call, a call that does half its work, a
+delay, or SIGKILL to the process just before the call. Clocks can be moved forward and backward.
+Limit: RULES_MAX rules a table.
 
 Next on the data path: cext/memory/epoch.pyx.
 """
@@ -83,7 +84,7 @@ cdef struct Rules:
 
 
 cdef int _verdict(Rules* rules, int call, int fd, const char* path, bint* shorten) noexcept nogil:
-    """What the rules say of a call about to be made: 0 (make it) or -errno."""
+    """Applies the rules to the next call. Returns 0 (make the call) or -errno."""
     cdef char found[4096]
     cdef bint looked_up = path != NULL
     cdef int64_t delay_ms = 0
@@ -294,7 +295,7 @@ cdef int write_whole(
         part.iov_len = min(size_bytes - done, <int64_t>WRITE_PIECE_BYTES)
         written = s.pwritev(s, fd, &part, 1, position + done)
         if written <= 0:
-            return <int>written if written < 0 else -5  # EIO: a disk that takes nothing
+            return <int>written if written < 0 else -5  # EIO: the disk accepts no byte
         done += written
     return 0
 
@@ -338,7 +339,7 @@ _SHORTENED = ("pread", "pwritev", "sendfile")
 
 
 cdef Rules* _ruled(SystemCalls calls) except NULL:
-    """The rules of a table, made at the first need."""
+    """Returns the rules of a table, which it makes at the first use."""
     cdef Rules* rules = <Rules*>calls.table.rules
     if rules == NULL:
         rules = <Rules*>calloc(1, sizeof(Rules))
@@ -350,7 +351,7 @@ cdef Rules* _ruled(SystemCalls calls) except NULL:
 
 
 cdef class SystemCalls:
-    """One broker's table. fault() lays a rule over it; rules stay until clear_faults()."""
+    """The system-call table of one broker. fault() adds a rule; rules stay until clear_faults()."""
 
     def __cinit__(self):
         self.table.pread = _pread
@@ -374,7 +375,7 @@ cdef class SystemCalls:
             free(self.table.rules)
 
     def count_calls(self) -> None:
-        """Makes calls() count from now on; a rule of fault() does so too."""
+        """Starts the counters of calls(); fault() starts them, too."""
         _ruled(self)
 
     def fault(self, str call, str action, *, int errno=0, int64_t nth=1, int64_t count=1,
@@ -418,7 +419,7 @@ cdef class SystemCalls:
         return rules.count - 1
 
     def clear_faults(self) -> None:
-        """Drops all rules; counters and moved clocks stay."""
+        """Removes all rules; counters and moved clocks stay."""
         cdef Rules* rules = _ruled(self)
         with nogil:
             pthread_mutex_lock(&rules.lock)
@@ -426,14 +427,15 @@ cdef class SystemCalls:
             pthread_mutex_unlock(&rules.lock)
 
     def fired(self, int rule) -> int:
-        """How often a rule of fault() has struck."""
+        """Returns how often a rule was applied; `rule` is the return value of fault()."""
         cdef Rules* rules = _ruled(self)
         if not 0 <= rule < rules.count:
             raise ValueError(f"no rule {rule}")
         return rules.rules[rule].fired
 
     def calls(self, str call) -> int:
-        """How many of these calls there were since the first rule or count_calls()."""
+        """Returns the number of these calls since the first rule or count_calls(). Raises
+        ValueError for another name."""
         if call not in _CALLS:
             raise ValueError(f"no call {call!r}; there are {', '.join(_CALLS)}")
         return _ruled(self).calls[<int>_CALLS.index(call)]

@@ -31,12 +31,12 @@ cdef struct DecodeWork:
     BatchHeader h
     uint8_t header[BATCH_OVERHEAD]
     BodyRules rules
-    int target_codec            # -1: only look inside
+    int target_codec            # -1: the batch is only checked
     int64_t size_max            # of the inflated records
     RecordWalk walk             # of the records that were checked in pieces
     Verdict verdict             # when done
-    char* words                 # what verdict.message points to when a plugin refused; else NULL
-    int32_t topic_bytes         # of an intercepted batch; 0: no plugin looks at it
+    char* words                 # verdict.message points to it when a plugin refused; else NULL
+    int32_t topic_bytes         # of an intercepted batch; 0: no plugin intercepts it
     int32_t partition
     uint8_t topic[TOPIC_NAME_BYTES_MAX]
     uint8_t* made               # a new batch, when there is a target codec

@@ -199,7 +199,7 @@ cdef class DecodeQueue(JobQueue):
         return job
 
 
-@cython.no_gc_clear         # __dealloc__ needs what it refers to
+@cython.no_gc_clear         # __dealloc__ uses the queue
 cdef class DecodeJob:
     """One batch to decompress. Complete it once: with done(), with check() and checked(), or with
     failed(). A job that is dropped without completion has failed.
@@ -213,7 +213,7 @@ cdef class DecodeJob:
     cdef readonly bytes data
 
     def __init__(self):
-        raise TypeError("jobs come from a DecodeQueue")
+        raise TypeError("get a DecodeJob from DecodeQueue.next()")
 
     def __dealloc__(self):
         if self.work != NULL:
@@ -222,7 +222,7 @@ cdef class DecodeJob:
 
     cdef DecodeWork* _unanswered(self) except NULL:
         if self.work == NULL:
-            raise RuntimeError("the job is answered already")
+            raise RuntimeError("this job was completed already")
         return self.work
 
     @property
@@ -291,12 +291,12 @@ cdef class DecodeJob:
         cdef BatchHeader h
         if batch_header(data, size, &h) != RECORDS_OK or batch_size(&h) != size or (
                 batch_crc_check(data, &h) != RECORDS_OK):
-            raise ValueError("not one whole batch")
+            raise ValueError("the new bytes are not exactly one valid batch")
         if (h.base_offset != 0 or h.last_offset_delta != work.h.last_offset_delta
                 or h.producer_id != work.h.producer_id or h.producer_epoch != work.h.producer_epoch
                 or h.base_sequence != work.h.base_sequence
                 or (h.attributes ^ work.h.attributes) & ~(ATTR_CODEC_MASK | ATTR_APPEND_TIME)):
-            raise ValueError("the batch in its place has other offsets or another producer")
+            raise ValueError("the new batch has other offsets, attributes or another producer")
         verdict_of(&work.verdict, 0, 0, NULL)
         work.verdict.max_timestamp = h.max_timestamp
         work.made = <uint8_t*>malloc(size)
@@ -334,7 +334,7 @@ cdef class DecodeJob:
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(piece)
         cdef int64_t size = len(piece)
         if work.target_codec >= 0:
-            raise RuntimeError("records that are compressed anew are given whole, to done()")
+            raise RuntimeError("this job has a target_codec: pass all records to done()")
         with nogil:
             walk_piece(&work.walk, data, size, &work.h, &work.rules)
 

@@ -8,21 +8,21 @@ from barnabas.cext.partition.partitions cimport Partition, Table, Watch
 from barnabas.cext.produce.decode cimport DecodeGroup
 from barnabas.cext.produce.transaction_check cimport VerifyWork
 
-cdef enum:                          # what it waits for
+cdef enum:                          # the event that it waits for
     PRODUCE_VISIBLE = 0             # its appends to become visible
     PRODUCE_VERIFYING = 1           # the transaction coordinator
-    PRODUCE_DECODING = 2            # Python to open its batches
+    PRODUCE_DECODING = 2            # Python to decompress its batches
 
 cdef struct Wait:                   # a partition whose append is not visible yet
     Watch watch
     int64_t required                # the high watermark that answers it
-    int64_t error_at                # where its error code is in the response
+    int64_t error_at                # the position of its error code in the response
     bint settled
 
 cdef struct State:
     int phase
     DecodeGroup group
-    VerifyWork* verify              # NULL: nothing was asked
+    VerifyWork* verify              # NULL: it needs no confirmation
     Wait* waits
     int32_t wait_count
     int32_t wait_capacity

@@ -82,7 +82,7 @@ cdef bint state_settle(State* state, const Request* request, Table* table, bint 
             table, wait.watch.topic_id, wait.watch.index, wait.watch.generation)
         if p != NULL and not expired and (
                 not atomic_load_i32(<int32_t*>&wait.watch.linked)):
-            partition_watch(table, p, &wait.watch)    # before the look, not after it
+            partition_watch(table, p, &wait.watch)    # before the check, not after it
         error = ERROR_NONE
         wait.settled = True
         if p == NULL:

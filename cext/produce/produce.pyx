@@ -110,8 +110,8 @@ cdef enum:
     KEY_PRODUCE = 0
     VERSION_FIRST = 3
     VERSION_LAST = 13
-    SCRATCHES = 64                  # network threads that keep memory for inflating; more allocate
-    SCRATCH_KEEP_BYTES = 1 << 20    # of it, after an unusually large batch
+    SCRATCHES = 64                  # network threads that keep memory for decompression
+    SCRATCH_KEEP_BYTES = 1 << 20    # memory kept after an unusually large batch
     CODEC_GZIP = 1
     CODEC_SNAPPY = 2
     CODEC_ZSTD = 4
@@ -119,8 +119,8 @@ cdef enum:
 cdef struct Core:                  # what one handler shares between its threads
     Table* table
     Jobs* jobs
-    Jobs* verify                    # NULL: nobody coordinates transactions here
-    TransactionCore* transactions   # NULL: or they are Python's
+    Jobs* verify                    # NULL: this broker coordinates no transactions
+    TransactionCore* transactions   # NULL: Python coordinates them
     int32_t verifies                # atomic: transaction.partition.verification.enable
     Inflated scratch[SCRATCHES]
 
@@ -133,7 +133,7 @@ cdef struct Serving:                # the second pass
     Verdict verdict
     int64_t now_ms
     int16_t refuse_all              # an error for every partition
-    int64_t* counts                 # of the topic in work; NULL: not counted
+    int64_t* counts                 # counters of the current topic; NULL: not counted
     bint failed
 
 
@@ -312,7 +312,7 @@ cdef void _append(Serving* s, Walk* w, Partition* p, BatchHeader* h, Answer* a) 
     if not _accept(s, w, p, &batch, h):
         a.error = s.verdict.error
         if a.error != ERROR_CORRUPT_MESSAGE and a.error != ERROR_MESSAGE_TOO_LARGE:
-            a.log_start = log_start_offset(p.log)       # so Kafka
+            a.log_start = log_start_offset(p.log)       # as in Kafka
         _count(s, s.verdict.reason, 1)
         if s.verdict.reason == COUNT_REJECTED_TOO_LARGE:
             _count(s, COUNT_BYTES_REJECTED, w.records_bytes)
@@ -467,7 +467,7 @@ cdef int _go_on(Core* core, Request* request, Response* out, Parked* parked, Sta
         inflated_free(&own)
     state = s.state
     if state != NULL:
-        verify_drop(core.verify, state.verify)     # what was asked for is written, or refused
+        verify_drop(core.verify, state.verify)     # its batches are appended or refused
         state.verify = NULL
     if s.failed:
         _drop(core, state)
@@ -616,7 +616,8 @@ cdef void _abandon(void* context, Parked* parked) noexcept nogil:
     parked.state = NULL
 
 
-# ------------------------------------------------------------------------------- Python's entrance
+# ---------------------------------------------------------------------------- the interface to
+# Python
 
 class MalformedProduce(ValueError):
     """The reactor would close the connection: damage, or an error in a request with acks=0."""
@@ -782,7 +783,7 @@ cdef class ParkedProduce:
         if bounded:
             until_ns = monotonic_now_ns() + <int64_t>wait_ms * 1000000
         if self.parked.state == NULL:
-            raise RuntimeError("answered already")
+            raise RuntimeError("this request was answered already")
         with nogil:
             while True:
                 wakes = table_local_wakes(table)

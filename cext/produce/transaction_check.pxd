@@ -15,7 +15,7 @@ cdef enum:
     VERIFY_ADDS_FROM = 12       # version of Produce: partitions are added to the transaction
 
 cdef struct VerifyPart:
-    const uint8_t* records      # of the request: tells the parts apart
+    const uint8_t* records      # in the request: identifies the part
     uint8_t topic_id[16]
     int32_t index
     uint64_t generation

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 cdef enum:
     SEGMENT_CORRUPT = -74       # EBADMSG: no batch where one must begin
 
-cdef struct BatchAt:            # a batch or message as its header tells
+cdef struct BatchAt:            # the header of a batch or message
     int64_t position
     int64_t size_bytes
     int64_t base_offset         # of a message set v0 or v1: the same as last_offset

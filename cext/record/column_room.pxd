@@ -3,7 +3,9 @@ from libc.stdint cimport int64_t
 
 from barnabas.cext.record.column_table cimport Table
 
-# An empty table with about so much room; False when none is kept, and `t` is as it was then.
+# Takes an empty table with about this capacity from the pool. Returns False when the pool has none;
+# `t`
+# has not changed then.
 cdef bint room_take(Table* t, int64_t rows, int64_t data_bytes) noexcept nogil
-# Keeps a table's room or frees it.
+# Puts a table's memory into the pool, or frees it.
 cdef void room_give(Table* t) noexcept nogil

@@ -52,7 +52,8 @@ cdef void table_free(Table* t) noexcept nogil
 cdef Mark table_mark(const Table* t) noexcept nogil
 cdef void table_cut(Table* t, const Mark* m) noexcept nogil
 cdef int64_t table_bytes(const Table* t) noexcept nogil
-# Room for so much more at once, so that the columns do not grow by doubling.
+# Reserves memory for so many more rows and bytes at once, so that the columns do not grow by
+# doubling.
 cdef int table_reserve(Table* t, int64_t rows, int64_t key_bytes, int64_t value_bytes) noexcept nogil
 # What is the same for all rows, and which of them have a time.
 cdef bint table_end(Table* t, int32_t partition) noexcept nogil

@@ -94,7 +94,7 @@ cdef int table_reserve(
 # ------------------------------------------------------------------ one binary column
 
 cdef inline void _binary_put(Binary* c, const uint8_t* p, int64_t size) noexcept nogil:
-    """Room was reserved. A negative size is null."""
+    """Adds a value; a negative size is null. The caller has reserved memory."""
     cdef int64_t row = c.rows
     cdef uint8_t bit = <uint8_t>(1 << (row & 7))
     cdef uint8_t* valid = c.valid.data + (row >> 3)

@@ -10,7 +10,7 @@ cdef enum:  # why a walk ended where it did
     WALK_CUT_OFF = 1            # the last batch is not whole
     WALK_FULL = 2               # the columns have as many bytes as was asked for
     WALK_PAST = 3               # the offsets asked for are all read
-    WALK_PACKED = 4             # the batch here is wanted, and somebody else must open it
+    WALK_PACKED = 4             # the next batch is wanted, and the caller must decompress it
 
 cdef struct Aborted:
     int64_t producer_id
@@ -50,7 +50,7 @@ cdef class ColumnsBuilder:
     cdef Table t
     cdef Walk w
     cdef Buffer piece           # of a file, while it is walked
-    cdef bint expected          # the table's room was asked for at once
+    cdef bint expected          # the caller gave the expected size, and memory was reserved for it
     cdef bint busy
     cdef int32_t partition
     cdef int64_t rows           # of the last finished table, where the next may be as large

@@ -3,9 +3,11 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
-# end: the bytes are all read. cut off: the last batch is not whole. full: the columns have as many
-# bytes as was asked for. past: the offsets asked for are all read. packed: the batch here is wanted,
-# and somebody else must open it.
+# end: all bytes are read. cut off: the last batch is not whole. full: the columns have as many
+# bytes
+# as requested. past: all requested offsets are read. packed: the next batch is wanted, and the
+# caller
+# must decompress it.
 STOPS: tuple[str, ...]
 
 @final

@@ -259,7 +259,8 @@ cdef uint8_t[8] NOTHING         # an address for buffers of no bytes
 
 
 cdef void _let_go(Table* t, bint expected) noexcept nogil:
-    """Only room that was asked for is kept: who asks for none takes none again."""
+    """Frees a table, or keeps its memory in the pool when it was reserved for an expected size:
+    only callers that expect a size take memory from the pool."""
     if expected:
         room_give(t)
     else:
@@ -616,7 +617,7 @@ cdef void _release_array(ArrowArray* a) noexcept with gil:
 cdef int _schema(
     ArrowSchema* s, const char* format, const char* name, bint nullable, int children,
 ) except -1:
-    """Fills a node and makes room for its children, which are empty until they are filled too."""
+    """Fills a node and allocates its children, which are empty until they are filled, too."""
     cdef int i
     memset(s, 0, sizeof(ArrowSchema))
     s.format = format

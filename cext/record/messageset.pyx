@@ -14,8 +14,9 @@ whose value is, once decompressed, a set of plain entries of the same magic:
 
 Invariants: gaps in inner offsets (compaction) are kept; a wrapper holds at least one entry and
 never another wrapper. Limits: nothing is allocated by an announced size. Compression happens
-elsewhere: the content of a wrapper comes in and goes out uncompressed. A crash half-way leaves a
-cut-off or torn last entry, which the size or the CRC tells.
+elsewhere: the content of a wrapper comes in and goes out uncompressed. A crash may leave a torn
+last
+entry, which the size or the CRC shows.
 
 Next on the data path: broker/wire/batches.py.
 """
@@ -220,7 +221,7 @@ cdef inline uint8_t* _write_bytes(uint8_t* p, bytes data):
 cdef uint8_t* _write(
     uint8_t* p, int magic, int attributes, int64_t offset, int64_t timestamp, bytes key, bytes value,
 ):
-    """One entry at p; gives where the next one goes. The room was measured by _size()."""
+    """Writes one entry at p and returns the position of the next one. _size() has measured it."""
     cdef uint8_t* at = p + AT_MESSAGE_TIMESTAMP
     cdef int64_t size = _size(magic, key, value)
     be64_store(p, <uint64_t>offset)

@@ -115,9 +115,10 @@ cdef inline int64_t batch_size(const BatchHeader* h) noexcept nogil:
     return <int64_t>LOG_OVERHEAD + h.batch_length
 
 cdef inline int batch_header(const uint8_t* p, int64_t left, BatchHeader* h) noexcept nogil:
-    """Reads the header at p. After 0 the whole batch, batch_size(h) bytes, lies within `left`.
+    """Reads the header at p. After status 0 the whole batch (batch_size(h) bytes) is within `left`.
 
-    The order is: frame, magic, length, whole. So a batch of another magic is told as such even
+    The order is: frame, magic, length, whole. So a batch with another magic is reported as such
+    even
     when it is smaller than a header, and BATCH_CUT_OFF always means that more bytes may help.
     """
     if left <= AT_MAGIC:

@@ -541,7 +541,7 @@ cdef list _measure(tuple items, Plan* plan, object base_timestamp):
 
 
 cdef uint8_t* _write(uint8_t* p, tuple items, list blocks, const Plan* plan) except NULL:
-    """Second pass: the records, into room of exactly the measured size."""
+    """Second pass: writes the records into memory of exactly the measured size."""
     cdef Item it
     cdef Py_ssize_t i, n = len(items), next_block = 0
     cdef int64_t time_delta, offset_delta

@@ -25,10 +25,10 @@ cdef struct Verdict:
     int64_t max_timestamp           # of the records; -1 with append time
     int32_t rejected_count          # of `rejected`
     int32_t rejected[REJECTED_RECORDS_MAX]      # indexes of records in the batch
-    bint no_key                     # that is what is wrong with them; else their timestamps
+    bint no_key                     # they have no key; otherwise their timestamps are wrong
 
 cdef inline bint timestamp_refused(int64_t timestamp, const BodyRules* rules) noexcept nogil:
-    """Whether the topic does not allow it. -1 means none and is always allowed."""
+    """Whether the topic does not allow the timestamp (ms). -1 means none and is always allowed."""
     if timestamp == -1:
         return False
     if timestamp < rules.now_ms:
@@ -36,11 +36,14 @@ cdef inline bint timestamp_refused(int64_t timestamp, const BodyRules* rules) no
     return <uint64_t>timestamp - <uint64_t>rules.now_ms > <uint64_t>rules.timestamp_after_max_ms
 
 cdef void verdict_of(Verdict* out, int16_t error, int32_t reason, const char* message) noexcept nogil
-# `body`: the records, not compressed. The header obeys batch_rules already.
+# Checks uncompressed records (`body`) and sets the verdict; the header was checked before.
 cdef void body_check(const uint8_t* body, int64_t size, const BatchHeader* h, const BodyRules* rules, Verdict* out) noexcept nogil
-# Header fields that the leader corrects, with the CRC: append time, or the true largest timestamp.
+# Corrects header fields as a leader: append time, or the true largest timestamp, and then the CRC.
 cdef void batch_correct(uint8_t* batch, BatchHeader* h, const BodyRules* rules, int64_t max_timestamp) noexcept nogil
-# What Kafka looks at before it asks who leads the partition. 0: exactly one batch v2, read into h.
+# Makes the checks that Kafka makes before it checks the leader. Returns 0, and h is the header of
+# exactly
+# one batch v2, or an error code and its message.
 cdef int16_t batch_frame_error(const uint8_t* records, int64_t size, int16_t version, BatchHeader* h, const char** message) noexcept nogil
-# Size, checksum and what the header alone tells; False with the verdict.
+# Checks size, checksum and the fields of the header. Returns False and sets the verdict on an
+# error.
 cdef bint batch_head_check(const uint8_t* batch, const BatchHeader* h, int64_t bytes_max, Verdict* out) noexcept nogil
