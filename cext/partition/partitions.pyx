@@ -774,7 +774,7 @@ cdef class PartitionHandle:
         return bool(done)
 
     def appended(self, bint wanted=False):
-        """Tells the table about an append through the log handle; wanted: a caller waits for its
+        """Reports to the table an append through the log handle; wanted: a caller waits for its
         flush."""
         cdef int slot
         with nogil:
