@@ -1,7 +1,7 @@
 """Topics, partitions, logs and the controller's view, under Kafka's names and kafka_exporter's.
 
-Counters come from the partition table, offsets and sizes from one look at each partition, the rest
-from the cluster's state; nothing here is assumed because there is one node. With more partitions
+Counters come from the partition table, offsets and sizes from one read of each partition, the rest
+from the cluster's state; no code here assumes a cluster of one node. With more partitions
 than `metrics.max.partitions` the page omits metrics with a partition label, and
 `barnabas_partition_figures` is 0; sums over partitions stay.
 """
@@ -31,7 +31,7 @@ from barnabas.telemetry.registry import Family, Metric, Page, Sample
 PARTITIONS_A_LOOK = 200
 TRIES = 3
 
-# Kafka's name: which of the table's counters it sums.
+# Kafka's name of a metric -> the counters of the table that it sums.
 BY_TOPIC = {
     m.MESSAGES_IN: ("messages",),
     m.BYTES_IN: ("bytes",),
@@ -61,7 +61,9 @@ class BrokerParts(NamedTuple):
     fetch: FetchHandler
     sessions: FetchSessions
     commits: Iterable[GroupCommit]
-    flush_times: Callable[[], tuple[int, dict[int, int]]]  # of flushes past the group commit
+    flush_times: Callable[
+        [], tuple[int, dict[int, int]]
+    ]  # flushes that did not go through the group commit
     partitions_max: Callable[[], int]
     began_ns: int
 
@@ -83,8 +85,9 @@ class BrokerCollector:
     # -- counters by topic ------------------------------------------------------------------------
 
     def _counts(self) -> tuple[dict[str, tuple[int, ...]], tuple[int, ...]]:
-        """Returns the counters by topic, and their sums over all topics, deleted ones included. A
-        sum must never shrink, so it is calculated again when a topic was deleted meanwhile."""
+        """Returns the counters by topic, and their sums over all topics, deleted ones included.
+
+        A sum must never shrink: when a topic was deleted meanwhile, this calculates it again."""
         table = self._parts.table
         for _ in range(TRIES):
             removals, gone = table.removed_counts()
@@ -258,7 +261,7 @@ class BrokerCollector:
 
 
 def effective_min_isr(row: PartitionFigures) -> int:
-    """No more than there are replicas, as produce asks for (KIP-966)."""
+    """min.insync.replicas, limited to the number of replicas, as produce uses it (KIP-966)."""
     return min(row.min_insync_replicas, row.replica_count)
 
 

@@ -35,26 +35,38 @@ def _exporter(name: str, meaning: str) -> Metric:
     return Metric(f"kafka_topic_partition_{name}", GAUGE, PARTITION, meaning)
 
 
-MESSAGES_IN = _topics("MessagesIn", "Records taken in; without a topic: of all, deleted ones too")
-BYTES_IN = _topics("BytesIn", "Bytes of record batches taken in")
+MESSAGES_IN = _topics(
+    "MessagesIn", "Records appended; without a topic: of all topics, deleted ones included"
+)
+BYTES_IN = _topics("BytesIn", "Bytes of record batches appended")
 BYTES_OUT = _topics("BytesOut", "Bytes of record batches sent to consumers")
-PRODUCE_REQUESTS = _topics("TotalProduceRequests", "Produce requests, once a partition in them")
-FETCH_REQUESTS = _topics("TotalFetchRequests", "Fetch requests, once a partition in them")
+PRODUCE_REQUESTS = _topics(
+    "TotalProduceRequests", "Produce requests, counted once for each partition in them"
+)
+FETCH_REQUESTS = _topics(
+    "TotalFetchRequests", "Fetch requests, counted once for each partition in them"
+)
 FAILED_PRODUCES = _topics(
-    "FailedProduceRequests", "Of them, refused for reasons that clients do not meet in normal life"
+    "FailedProduceRequests",
+    "Those of them that failed with an error which clients do not meet in normal operation",
 )
 FAILED_FETCHES = _topics(
-    "FailedFetchRequests", "Of them, refused for reasons that clients do not meet in normal life"
+    "FailedFetchRequests",
+    "Those of them that failed with an error which clients do not meet in normal operation",
 )
-BYTES_REJECTED = _topics("BytesRejected", "Bytes of batches beyond max.message.bytes")
+BYTES_REJECTED = _topics("BytesRejected", "Bytes of batches larger than max.message.bytes")
 INVALID_CRC = _topics("InvalidMessageCrcRecords", "Batches whose frame or checksum is damaged", ())
 INVALID_SEQUENCE = _topics(
-    "InvalidOffsetOrSequenceRecords", "Batches refused for producer id, epoch or sequence", ()
+    "InvalidOffsetOrSequenceRecords",
+    "Batches rejected because of their producer id, epoch or sequence",
+    (),
 )
 NO_KEY = _topics(
-    "NoKeyCompactedTopicRecords", "Batches with a record without a key for a compacted topic", ()
+    "NoKeyCompactedTopicRecords",
+    "Batches with a record without a key, sent to a compacted topic",
+    (),
 )
-BATCHES = Metric("barnabas_batches_total", COUNTER, (), "Record batches taken in")
+BATCHES = Metric("barnabas_batches_total", COUNTER, (), "Record batches appended")
 DUPLICATES = Metric(
     "barnabas_duplicate_batches_total",
     COUNTER,
@@ -68,29 +80,42 @@ BATCHES_REJECTED = Metric(
 PARTITION_COUNT = _replicas("PartitionCount", "Partitions on this node")
 LEADER_COUNT = _replicas("LeaderCount", "Partitions that this node leads")
 UNDER_REPLICATED = _replicas(
-    "UnderReplicatedPartitions", "Partitions led here with a replica that is not in sync"
+    "UnderReplicatedPartitions",
+    "Partitions that this node leads with a replica that is not in sync",
 )
 UNDER_MIN_ISR = _replicas(
-    "UnderMinIsrPartitionCount", "Partitions led here with fewer replicas in sync than the minimum"
+    "UnderMinIsrPartitionCount",
+    "Partitions that this node leads with fewer in-sync replicas than min.insync.replicas",
 )
 AT_MIN_ISR = _replicas(
-    "AtMinIsrPartitionCount", "Partitions led here with just the minimum of replicas in sync"
+    "AtMinIsrPartitionCount",
+    "Partitions that this node leads with exactly min.insync.replicas in-sync replicas",
 )
-OFFLINE_REPLICAS = _replicas("OfflineReplicaCount", "Partitions here whose log cannot be used")
-REASSIGNING = _replicas("ReassigningPartitions", "Partitions that are being moved")
-PRODUCER_IDS = _replicas("ProducerIdCount", "Idempotent producers that are remembered")
-ISR_SHRINKS = _replicas("IsrShrinksPerSec", "Times a replica fell out of sync", COUNTER)
-ISR_EXPANDS = _replicas("IsrExpandsPerSec", "Times a replica came in sync", COUNTER)
+OFFLINE_REPLICAS = _replicas(
+    "OfflineReplicaCount", "Partitions on this node whose log cannot be used"
+)
+REASSIGNING = _replicas("ReassigningPartitions", "Partitions that are being reassigned")
+PRODUCER_IDS = _replicas("ProducerIdCount", "Idempotent producers whose state this node holds")
+ISR_SHRINKS = _replicas(
+    "IsrShrinksPerSec", "Times that a replica left the in-sync replicas", COUNTER
+)
+ISR_EXPANDS = _replicas(
+    "IsrExpandsPerSec", "Times that a replica joined the in-sync replicas", COUNTER
+)
 PARTITION_FIGURES = Metric(
     "barnabas_partition_figures",
     GAUGE,
     (),
-    "1 when each partition has metrics here, 0 when metrics.max.partitions omits them",
+    "1 when the page has metrics of each partition, 0 when metrics.max.partitions omits them",
 )
 
 PARTITION_UNDER_REPLICATED = _partition("UnderReplicated", "1 when a replica is not in sync")
-PARTITION_UNDER_MIN_ISR = _partition("UnderMinIsr", "1 when fewer are in sync than the minimum")
-PARTITION_AT_MIN_ISR = _partition("AtMinIsr", "1 when just the minimum is in sync")
+PARTITION_UNDER_MIN_ISR = _partition(
+    "UnderMinIsr", "1 when fewer replicas than min.insync.replicas are in sync"
+)
+PARTITION_AT_MIN_ISR = _partition(
+    "AtMinIsr", "1 when exactly min.insync.replicas replicas are in sync"
+)
 PARTITION_ISR = _partition("InSyncReplicasCount", "Replicas in sync")
 PARTITION_REPLICAS = _partition("ReplicasCount", "Replicas")
 PARTITION_STABLE_LAG = _partition(
@@ -99,7 +124,7 @@ PARTITION_STABLE_LAG = _partition(
 
 OF_LOG: dict[Metric, Callable[[PartitionFigures], int]] = {
     _log("Size", "Bytes of the log's segments"): lambda row: row.size_bytes,
-    _log("LogStartOffset", "First offset there is"): lambda row: row.log_start_offset,
+    _log("LogStartOffset", "First offset of the log"): lambda row: row.log_start_offset,
     _log("LogEndOffset", "Offset of the next record"): lambda row: row.log_end_offset,
     _log("NumLogSegments", "Segments of the log"): lambda row: row.segment_count,
 }
@@ -123,7 +148,7 @@ FAILED_DISK_CALLS = Metric(
 FLUSHES = of_mbean(
     "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
     SUMMARY,
-    "Flushes of logs to the disk, in ms; one may cover many appends",
+    "Duration of flushes of logs to the disk, in ms; one flush may cover many appends",
 )
 
 ACTIVE_CONTROLLER = _controller("ActiveControllerCount", "1 when this node is the controller")
@@ -134,11 +159,11 @@ OFFLINE_PARTITIONS = _controller("OfflinePartitionsCount", "Partitions without a
 IMBALANCE = _controller(
     "PreferredReplicaImbalanceCount", "Partitions whose leader is not their preferred replica"
 )
-TOPICS_TO_DELETE = _controller("TopicsToDeleteCount", "Topics whose deletion is under way")
+TOPICS_TO_DELETE = _controller("TopicsToDeleteCount", "Topics whose deletion is in progress")
 UNCLEAN_ELECTIONS = of_mbean(
     "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
     COUNTER,
-    "Leaders elected although they were not in sync",
+    "Leaders that were elected although they were not in sync",
 )
 
 SESSIONS = of_mbean(
@@ -154,7 +179,7 @@ SESSION_EVICTIONS = of_mbean(
 FETCHES_EXPIRED = of_mbean(
     "kafka.server:type=DelayedFetchMetrics,name=ExpiresPerSec",
     COUNTER,
-    "Fetches that waited as long as they asked for",
+    "Fetches that waited for the whole max wait time of their request",
     ("fetcherType",),
 )
 COLD_BYTES = Metric(
@@ -172,7 +197,7 @@ EXPORTER_TOPIC_PARTITIONS = Metric(
     "kafka_topic_partitions", GAUGE, ("topic",), "Partitions of a topic"
 )
 EXPORTER_CURRENT = _exporter("current_offset", "Offset after the last visible record")
-EXPORTER_OLDEST = _exporter("oldest_offset", "First offset there is")
+EXPORTER_OLDEST = _exporter("oldest_offset", "First offset of the log")
 EXPORTER_ISR = _exporter("in_sync_replica", "Replicas in sync")
 EXPORTER_REPLICAS = _exporter("replicas", "Replicas")
 EXPORTER_LEADER = _exporter("leader", "Id of the partition's leader, -1 without one")

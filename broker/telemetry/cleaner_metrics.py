@@ -18,23 +18,34 @@ def _manager(name: str, meaning: str, labels: tuple[str, ...] = ()) -> Metric:
 
 DEAD_THREADS = _cleaner("DeadThreadCount", "Cleaner threads that have ended")
 MAP_PERCENT = _cleaner(
-    "max-buffer-utilization-percent", "How full the map of keys was in a thread's last pass"
+    "max-buffer-utilization-percent",
+    "Largest share of the key map that the last pass of a cleaner thread used, in percent",
 )
 RECOPY_PERCENT = _cleaner(
-    "cleaner-recopy-percent", "Bytes that the last passes left, of those that they read"
+    "cleaner-recopy-percent", "Share of the bytes read that the last passes kept, in percent"
 )
-CLEAN_TIME = _cleaner("max-clean-time-secs", "The longest of the threads' last passes")
-DELAY = _cleaner("max-compaction-delay-secs", "How long max.compaction.lag.ms is over at most")
-DIRTY_PERCENT = _manager("max-dirty-percent", "The largest dirty share of a log")
-SINCE_LAST_RUN = _manager("time-since-last-run-ms", "Since the cleaner looked for a dirty log")
+CLEAN_TIME = _cleaner(
+    "max-clean-time-secs", "Duration of the longest of the threads' last passes, in s"
+)
+DELAY = _cleaner(
+    "max-compaction-delay-secs", "Longest time by which a log is past max.compaction.lag.ms, in s"
+)
+DIRTY_PERCENT = _manager("max-dirty-percent", "Largest dirty share of a log, in percent")
+SINCE_LAST_RUN = _manager(
+    "time-since-last-run-ms", "Time since the cleaner last looked for a dirty log, in ms"
+)
 UNCLEANABLE = _manager(
-    "uncleanable-partitions-count", "Logs that are left as they are", ("logDirectory",)
+    "uncleanable-partitions-count",
+    "Logs that the cleaner skips because cleaning them failed",
+    ("logDirectory",),
 )
 UNCLEANABLE_BYTES = _manager(
-    "uncleanable-bytes", "Dirty bytes of logs that are left as they are", ("logDirectory",)
+    "uncleanable-bytes",
+    "Dirty bytes of logs that the cleaner skips because cleaning them failed",
+    ("logDirectory",),
 )
 BYTES_READ = Metric("barnabas_cleaner_bytes_total", COUNTER, (), "Bytes that the cleaner has read")
-PASSES = Metric("barnabas_cleaner_passes_total", COUNTER, (), "Passes over a log that went through")
+PASSES = Metric("barnabas_cleaner_passes_total", COUNTER, (), "Completed passes over a log")
 METRICS = (
     DEAD_THREADS,
     MAP_PERCENT,

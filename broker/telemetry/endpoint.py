@@ -44,7 +44,7 @@ Answer = tuple[int, str, Iterable[bytes]]
 
 
 class Refused(Exception):
-    """A request that gets an error for an answer."""
+    """A request that the endpoint answers with an error."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -53,7 +53,7 @@ class Refused(Exception):
 
 class Endpoint:
     """The HTTP server of one port. `page` returns the content type and the pieces of the page;
-    `problem` returns why the broker is not ready, "" when it is."""
+    `problem` returns why the broker is not ready, or "" when it is ready."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Endpoint:
         self._acceptor.start()
 
     def stop(self) -> None:
-        """Ends every thread; clients that are being answered lose their answer."""
+        """Ends every thread. A client whose response is not complete loses its connection."""
         with self._lock:
             self._stopping = True
             clients = list(self._clients.items())
@@ -109,7 +109,7 @@ class Endpoint:
             try:
                 client, _ = self._socket.accept()
             except OSError as error:
-                if not self._stopping:  # out of descriptors: the next one may succeed
+                if not self._stopping:  # no free descriptors: the next accept may succeed
                     log.warning("cannot accept a connection to /metrics: %s", error)
                     time.sleep(0.1)
                 continue
@@ -131,7 +131,7 @@ class Endpoint:
         try:
             self._exchange(client)
         except OSError:
-            pass  # the client has gone, or reads too slowly: no answer is possible
+            pass  # the client closed its connection or reads too slowly: no response is possible
         except Exception:
             log.exception("the /metrics page failed")
         finally:
@@ -175,11 +175,11 @@ class Endpoint:
             return 200, PLAIN, [f"ready\n{warning}\n".encode() if warning else b"ready\n"]
         if path == "/":
             return 200, PLAIN, [b"/metrics\n/health/live\n/health/ready\n"]
-        raise Refused(404, "there are /metrics, /health/live and /health/ready")
+        raise Refused(404, "unknown path; the paths are /metrics, /health/live and /health/ready")
 
 
 def _request(client: socket.socket) -> tuple[str, str, bool]:
-    """(method, path, whether the client understands chunks)."""
+    """Returns (method, path, whether the client accepts a chunked body)."""
     deadline_s = time.monotonic() + REQUEST_S_MAX
     data = b""
     while b"\r\n\r\n" not in data and b"\n\n" not in data:
@@ -192,15 +192,15 @@ def _request(client: socket.socket) -> tuple[str, str, bool]:
         except TimeoutError:
             continue
         if not got:
-            raise OSError("closed before its request was complete")
+            raise OSError("the client closed the connection before its request was complete")
         data += got
         if len(data) > REQUEST_BYTES_MAX:
-            raise Refused(431, f"a request has at most {REQUEST_BYTES_MAX} bytes")
+            raise Refused(431, f"a request may have at most {REQUEST_BYTES_MAX} bytes")
     words = data.split(b"\n", 1)[0].decode("latin-1").split()
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise Refused(400, "not a request of HTTP/1")
+        raise Refused(400, "this is not an HTTP/1 request")
     if words[0] not in ("GET", "HEAD"):
-        raise Refused(405, "GET and HEAD are understood")
+        raise Refused(405, "the methods are GET and HEAD")
     return words[0], words[1].partition("?")[0], words[2] != "HTTP/1.0"
 
 
@@ -220,7 +220,7 @@ def _chunk(piece: bytes) -> bytes:
 def _send(client: socket.socket, data: bytes, deadline_s: float) -> None:
     left_s = deadline_s - time.monotonic()
     if left_s <= 0:
-        raise TimeoutError("the page was not taken in time")
+        raise TimeoutError("the client did not read the page in time")
     client.settimeout(left_s)
     client.sendall(data)
 
@@ -233,7 +233,8 @@ def _say(client: socket.socket, status: int, text: str) -> None:
             _head(status, PLAIN, False, len(body)) + body,
             time.monotonic() + REQUEST_S_MAX,
         )
-        # What the client still sends would make the kernel drop the answer: take a little of it.
+        # Unread bytes of the client would make the kernel drop the response: this reads some of
+        # them.
         client.shutdown(socket.SHUT_WR)
         client.settimeout(0.2)
         client.recv(REQUEST_BYTES_MAX)
@@ -245,4 +246,4 @@ def _shut(one: socket.socket) -> None:
     try:
         one.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # not connected any more
+        pass  # no longer connected

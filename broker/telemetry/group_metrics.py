@@ -1,8 +1,8 @@
 """Metrics of groups: the lag of each, under kafka_exporter's names, and the number of groups.
 
-Lag is counted to the high watermark of the partition on this node, where a plain consumer stops.
-With more committed offsets than `metrics.max.partitions` those of each partition are left out and
-the sums by topic stay.
+The lag ends at the high watermark of the partition on this node, where a consumer without
+isolation.level=read_committed stops. With more committed offsets than `metrics.max.partitions` the
+page omits the metrics of each partition and keeps the sums by topic.
 """
 
 from __future__ import annotations
@@ -17,11 +17,19 @@ _PARTITION = ("consumergroup", "topic", "partition")
 _TOPIC = ("consumergroup", "topic")
 
 CURRENT_OFFSET = Metric(
-    "kafka_consumergroup_current_offset", GAUGE, _PARTITION, "What a group has committed"
+    "kafka_consumergroup_current_offset", GAUGE, _PARTITION, "Committed offset of a group"
 )
-LAG = Metric("kafka_consumergroup_lag", GAUGE, _PARTITION, "Records between the commit and the end")
+LAG = Metric(
+    "kafka_consumergroup_lag",
+    GAUGE,
+    _PARTITION,
+    "Records between the committed offset and the high watermark",
+)
 CURRENT_OFFSET_SUM = Metric(
-    "kafka_consumergroup_current_offset_sum", GAUGE, _TOPIC, "Committed offsets, all partitions"
+    "kafka_consumergroup_current_offset_sum",
+    GAUGE,
+    _TOPIC,
+    "Sum of the committed offsets of all partitions",
 )
 LAG_SUM = Metric("kafka_consumergroup_lag_sum", GAUGE, _TOPIC, "Lag over all partitions of a topic")
 MEMBERS = Metric("kafka_consumergroup_members", GAUGE, ("consumergroup",), "Members of a group")
@@ -35,7 +43,9 @@ _STATES = {
         f"{_MANAGER}NumGroupsCompletingRebalance", GAUGE, "Groups that wait for their assignment"
     ),
     STABLE: of_mbean(f"{_MANAGER}NumGroupsStable", GAUGE, "Groups that read"),
-    DEAD: of_mbean(f"{_MANAGER}NumGroupsDead", GAUGE, "Groups that are being deleted"),
+    DEAD: of_mbean(
+        f"{_MANAGER}NumGroupsDead", GAUGE, "Groups that were deleted and still have state here"
+    ),
     EMPTY: of_mbean(f"{_MANAGER}NumGroupsEmpty", GAUGE, "Groups without members"),
 }
 METRICS = (
@@ -67,7 +77,7 @@ class GroupCollector:
 
     def __call__(self, page: Page) -> Iterator[Family]:
         coordinator = self._coordinator
-        with coordinator.lock:  # a copy; the page is written without the lock
+        with coordinator.lock:  # a copy, because the page is written without the lock
             names = list(coordinator.groups)
             states = [group.state for group in coordinator.groups.values()]
             members = [len(group.members) for group in coordinator.groups.values()]

@@ -1,9 +1,8 @@
 """The levels of this process's loggers, as resources of type BROKER_LOGGER show and alter them.
 
-Loggers are Python's, under their own names; `root` is the one above all. A logger without a level
-of its own has the nearest one's above it. Levels are Kafka's words for Python's numbers; a change
-lasts until the process ends, as Kafka's does.
-"""
+Loggers are Python's, under their own names; `root` is the parent of all. A logger without a level
+of its own inherits the level of its nearest parent. Levels are Kafka's words for Python's numbers;
+a change lasts until the process ends, as in Kafka."""
 
 import logging
 
@@ -11,7 +10,7 @@ from barnabas.errors import InvalidConfig, InvalidRequest
 
 ROOT = "root"
 LEVELS = {
-    "TRACE": 5,  # Python has no name for what is below DEBUG
+    "TRACE": 5,  # Python has no name for a level below DEBUG
     "DEBUG": logging.DEBUG,
     "INFO": logging.INFO,
     "WARN": logging.WARNING,
@@ -19,11 +18,11 @@ LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 
-logging.getLogger("barnabas")  # the one to alter for all of the broker, there from the start
+logging.getLogger("barnabas")  # the parent of all of the broker's loggers; it exists from the start
 
 
 def levels() -> dict[str, str]:
-    """The level in force of every logger there is, by name."""
+    """Returns the effective level of every logger, by name."""
     known = logging.Logger.manager.loggerDict.copy()
     names = sorted(name for name, one in known.items() if isinstance(one, logging.Logger))
     return {ROOT: _word(logging.getLogger())} | {
@@ -32,7 +31,8 @@ def levels() -> dict[str, str]:
 
 
 def check_level(name: str, level: str | None) -> None:
-    """Raises InvalidConfig, InvalidRequest. `level` None: the logger follows those above it."""
+    """Checks a change of a level. `level` None: the logger inherits the level of its parent again.
+    Raises InvalidConfig and InvalidRequest."""
     if level is not None and level not in LEVELS:
         raise InvalidConfig(
             f"Cannot set the log level of {name[:60]} to {level[:60]} as it is not a supported log"
@@ -45,12 +45,12 @@ def check_level(name: str, level: str | None) -> None:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """A checked change, in force at once."""
+    """Applies a change that `check` has accepted; it takes effect at once."""
     number = logging.NOTSET if level is None else LEVELS[level]
     logging.getLogger(None if name == ROOT else name).setLevel(number)
 
 
 def _word(logger: logging.Logger) -> str:
-    """The last of LEVELS that is not above the logger's number."""
+    """Returns the last of LEVELS that is not greater than the logger's number."""
     number = logger.getEffectiveLevel()
     return [word for word, least in LEVELS.items() if least <= max(number, LEVELS["TRACE"])][-1]

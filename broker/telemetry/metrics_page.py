@@ -51,7 +51,8 @@ METRICS = (BROKER_STATE,)
 
 
 class NoMetricsPage(Exception):
-    """The page was asked for and cannot be served. The message is one line for the operator."""
+    """A setting asks for the page, and it cannot be served. The message is one line for the
+    operator."""
 
 
 class MetricsPage:
@@ -64,7 +65,7 @@ class MetricsPage:
         monotonic_ns: Callable[[], int],
         collectors: Callable[[], Iterable[Collector]],
     ) -> None:
-        """`collectors` is asked once, when the broker runs and the page is read."""
+        """`collectors` is called once, at the first read of the page while the broker runs."""
         self.state = NOT_RUNNING
         self.offline_partitions: Callable[[], int] = lambda: 0  # set by the node
         self.registry = Registry()
@@ -84,7 +85,7 @@ class MetricsPage:
 
     @property
     def address(self) -> str | None:
-        """http://host:port, None without a page."""
+        """http://host:port, or None when the broker serves no page."""
         return self._endpoint.address if self._endpoint is not None else None
 
     def open(self) -> None:
@@ -108,8 +109,8 @@ class MetricsPage:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             line = (
-                f"no /metrics page on {host}:{port}: {reason}. Stop what uses that port, or take"
-                " another one: --set metrics.port=PORT (-1: none)"
+                f"no /metrics page on {host}:{port}: {reason}. Stop the process that uses the port,"
+                " or use another port: --set metrics.port=PORT (-1: no page)"
             )
             if asked:
                 raise NoMetricsPage(line) from error
@@ -118,7 +119,8 @@ class MetricsPage:
         self._endpoint.start()
 
     def ready(self) -> None:
-        """Clients are served. A start that fails says one line, so what is missing is said now."""
+        """Marks the broker as running, and logs why there is no page, if there is none. (Not
+        earlier: a start that fails logs one line only.)"""
         self.state = RUNNING
         if self._missing:
             log.warning("%s", self._missing)
@@ -129,11 +131,11 @@ class MetricsPage:
             self._endpoint = None
 
     def problem(self) -> str:
-        """Returns why the broker does not serve clients; "" when it does."""
+        """Returns why the broker does not serve clients, or "" when it does."""
         return PROBLEMS.get(self.state, "")
 
     def warning(self) -> str:
-        """What is wrong though clients are served; "" when nothing is."""
+        """Returns what is wrong although the broker serves clients, or ""."""
         if self.state != RUNNING:
             return ""
         count = self.offline_partitions()
@@ -157,8 +159,8 @@ class MetricsPage:
                 self._is_complete = True
 
     def figures(self) -> dict[str, float]:
-        """Returns all metrics by name and labels, as the page has them; of summaries sum and
-        count."""
+        """Returns the values of all metrics by name and labels, as the page shows them; a summary
+        has its sum and count."""
         self._complete()
         page = Page(self._config.text("metrics.dialect"), self._monotonic_ns())
         found: dict[str, float] = {}

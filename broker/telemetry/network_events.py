@@ -12,20 +12,20 @@ from barnabas.cext.network.reactor import NetworkEvent, Reactor
 log = logging.getLogger("barnabas.network")
 PERIOD_MS = 1000
 
-HOSTS_MAX = 256  # of a second: BadRequests counts those of further hosts and logs their sum
+HOSTS_MAX = 256  # in a second: BadRequests counts the requests of further hosts and logs their sum
 
-# Reasons whose name says too little. {detail} is the event's number.
+# Explanations of reasons whose name is not enough. {detail} is the event's number.
 EXPLANATIONS = {
-    "slow-request": "the client sent less than 64 KiB in a second of a request of which the broker"
+    "slow-request": "the client sent less than 64 KiB a second of a request of which the broker"
     " holds {detail} bytes, while other requests waited for memory (queued.max.request.bytes)",
     "tls-client": "a TLS client on a PLAINTEXT listener; set security.protocol=PLAINTEXT in the"
     " client",
-    "http-client": "an HTTP client on a PLAINTEXT listener, which serves the Kafka protocol alone",
+    "http-client": "an HTTP client on a PLAINTEXT listener, which serves only the Kafka protocol",
 }
 
 
 def write_events(reactor: Reactor) -> int:
-    """Logs what happened since the last call; how many lines."""
+    """Logs the events since the last call; returns the number of lines."""
     events = reactor.events()
     for event in events:
         more = f", and {event.suppressed} more like it" if event.suppressed else ""
@@ -65,8 +65,8 @@ class BadRequests:
                 self._others += 1
 
     def write(self) -> int:
-        """Logs one line for each host of which a request was added since the last call; how many
-        lines."""
+        """Logs one line for each host of which a request was added since the last call; returns the
+        number of lines."""
         with self._lock:
             hosts, self._hosts = self._hosts, {}
             others, self._others = self._others, 0

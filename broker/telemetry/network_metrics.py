@@ -1,10 +1,9 @@
 """Requests, connections and threads of the network, as the reactor counts them.
 
-Everything is counted on the network threads (`cext.network.request_metrics`); error codes in
-answers of request handlers come from `request_errors`. A fetch counts as Fetch and as FetchConsumer
-or FetchFollower, as in Kafka. Idle shares and rates are those of the last minute, quantiles those
-of the last five.
-"""
+The network threads count everything (`cext.network.request_metrics`); error codes in responses of
+request handlers come from `request_errors`. A fetch counts as Fetch and as FetchConsumer or
+FetchFollower, as in Kafka. Idle shares and rates are of the last minute, quantiles of the last
+five."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from barnabas.wire.api_keys import api_keys
 
 PRODUCE = 0
 FETCH = 1
-FETCH_FOLLOWER = -1  # the reactor's key for fetches of other brokers
+FETCH_FOLLOWER = -1  # the reactor's key for fetches of other brokers (followers)
 REQUEST = ("request",)
 
 REQUESTS = of_mbean(
@@ -41,7 +40,7 @@ REQUESTS = of_mbean(
 ERRORS = of_mbean(
     "kafka.network:type=RequestMetrics,name=ErrorsPerSec",
     COUNTER,
-    "Error codes in answers, of each partition too; NONE is success",
+    "Error codes in responses, also those of single partitions; NONE is success",
     ("request", "error"),
 )
 
@@ -50,14 +49,22 @@ def _time(name: str, meaning: str) -> Metric:
     return of_mbean(f"kafka.network:type=RequestMetrics,name={name}", SUMMARY, meaning, REQUEST)
 
 
-TOTAL_TIME = _time("TotalTimeMs", "From a request's last byte to its answer's last byte, in ms")
+TOTAL_TIME = _time(
+    "TotalTimeMs", "Time from the last byte of a request to the last byte of its response, in ms"
+)
 TIMES = {
     "total": TOTAL_TIME,
-    "request_queue": _time("RequestQueueTimeMs", "Until handling of the request begins, in ms"),
-    "local": _time("LocalTimeMs", "Handling it on this broker, in ms"),
-    "remote": _time("RemoteTimeMs", "Waiting for replicas, the disk or more records, in ms"),
-    "response_queue": _time("ResponseQueueTimeMs", "Until its answer is being sent, in ms"),
-    "response_send": _time("ResponseSendTimeMs", "Sending the answer, in ms"),
+    "request_queue": _time(
+        "RequestQueueTimeMs", "Time until a thread begins to handle the request, in ms"
+    ),
+    "local": _time("LocalTimeMs", "Time to handle the request on this broker, in ms"),
+    "remote": _time(
+        "RemoteTimeMs", "Time that the request waited for replicas, the disk or more records, in ms"
+    ),
+    "response_queue": _time(
+        "ResponseQueueTimeMs", "Time from the finished response to its first byte sent, in ms"
+    ),
+    "response_send": _time("ResponseSendTimeMs", "Time to send the response, in ms"),
 }
 REQUEST_QUEUE = of_mbean(
     "kafka.network:type=RequestChannel,name=RequestQueueSize",
@@ -67,17 +74,17 @@ REQUEST_QUEUE = of_mbean(
 RESPONSE_QUEUE = of_mbean(
     "kafka.network:type=RequestChannel,name=ResponseQueueSize",
     GAUGE,
-    "Answers that wait for their network thread",
+    "Responses that wait for their network thread",
 )
 NETWORK_IDLE = of_mbean(
     "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent",
     GAUGE,
-    "Share of the last minute that network threads had nothing to do, 0 to 1",
+    "Share of the last minute in which the network threads were idle, 0 to 1",
 )
 THREAD_IDLE = of_mbean(
     "kafka.network:type=Processor,name=IdlePercent",
     GAUGE,
-    "The same for each network thread",
+    "Share of the last minute in which one network thread was idle, 0 to 1",
     ("networkProcessor",),
 )
 MEMORY_USED = of_mbean(
@@ -126,13 +133,13 @@ CLOSED = Metric(
 PURGATORY = of_mbean(
     "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
     GAUGE,
-    "Requests that wait for something to happen",
+    "Delayed requests that wait for a condition, such as new records",
     ("delayedOperation",),
 )
 DELAYED = of_mbean(
     "kafka.server:type=DelayedOperationPurgatory,name=NumDelayedOperations",
     GAUGE,
-    "Requests that wait for their time to pass, at the latest",
+    "Delayed requests in purgatory, each with a time limit",
     ("delayedOperation",),
 )
 
@@ -203,7 +210,7 @@ class NetworkCollector:
     # -- requests -------------------------------------------------------------------------------
 
     def _figures(self) -> dict[str, Figures]:
-        """By the names that Kafka gives to requests."""
+        """Returns the request metrics under the names that Kafka gives to requests."""
         found = self._reactor.request_figures()
         names = api_keys()
         by_name = {
@@ -247,7 +254,7 @@ class NetworkCollector:
 
     def _time_of(self, page: Page, name: str, part: str, row: Figures) -> Sample:
         sum_ns, buckets = row["times"][part]
-        # What a request did not spend at all is not counted in cext: those are noughts.
+        # cext does not count a phase in which a request spent no time: this adds zeros for it.
         missing = sum(row["times"]["total"][1].values()) - sum(buckets.values())
         if missing > 0:
             buckets = {**buckets, 0: buckets.get(0, 0) + missing}
@@ -258,7 +265,7 @@ class NetworkCollector:
 
     def _connections(self, page: Page, counters: dict[str, Any]) -> Iterator[Family]:
         threads = counters["threads"]
-        # From the network's start on: what came before is neither idle nor busy.
+        # Counts from the start of the network; the time before is neither idle nor busy.
         self._began_ns = page.now_ns - max(thread["run_ns"] for thread in threads)
         numbers = [page.labels(networkProcessor=number) for number in range(len(threads))]
         idle = [

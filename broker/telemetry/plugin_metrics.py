@@ -12,13 +12,16 @@ FAILURES = Metric(
     "barnabas_plugin_failures_total",
     COUNTER,
     ("plugin", "hook"),
-    "Of them, calls that raised, returned an invalid value or took too long",
+    "Calls of them that raised, returned an invalid value or took too long",
 )
 SECONDS = Metric(
     "barnabas_plugin_seconds_total", COUNTER, ("plugin", "hook"), "Seconds that callers waited"
 )
 OVERRUNS = Metric(
-    "barnabas_plugin_overruns_total", COUNTER, ("plugin",), "Calls that took beyond their budget"
+    "barnabas_plugin_overruns_total",
+    COUNTER,
+    ("plugin",),
+    "Calls that took longer than their time budget",
 )
 ABANDONED = Metric(
     "barnabas_plugin_abandoned_threads", GAUGE, ("plugin",), "Threads that such calls still hold"
@@ -27,13 +30,13 @@ RUNS = Metric(
     "barnabas_plugin_runs",
     GAUGE,
     ("plugin", "version"),
-    "1 for a plugin in use, 0 when switched off",
+    "1 for a plugin in use, 0 for a plugin that is switched off",
 )
 FIGURE = Metric(
     "barnabas_plugin_figure",
     GAUGE,
     ("plugin", "figure", "topic"),
-    "What plugins tell of their own (the hook own_figures)",
+    "Metrics that plugins report (the hook own_figures)",
 )
 
 METRICS = (CALLS, FAILURES, SECONDS, OVERRUNS, ABANDONED, RUNS, FIGURE)

@@ -1,4 +1,4 @@
-"""What the operating system says of this process, under the names every exporter uses."""
+"""Metrics of this process from the operating system, under the names that all exporters use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from barnabas.telemetry.registry import COUNTER, GAUGE, Family, Metric, Page, of
 
 CPU = Metric("process_cpu_seconds_total", COUNTER, (), "User and system time of the process")
 RESIDENT = Metric("process_resident_memory_bytes", GAUGE, (), "Memory that is in RAM")
-VIRTUAL = Metric("process_virtual_memory_bytes", GAUGE, (), "Addresses that are mapped")
+VIRTUAL = Metric("process_virtual_memory_bytes", GAUGE, (), "Virtual memory in bytes")
 OPEN_FDS = Metric("process_open_fds", GAUGE, (), "Open file descriptors")
 MAX_FDS = Metric("process_max_fds", GAUGE, (), "The limit of open file descriptors")
 THREADS = Metric("process_threads", GAUGE, (), "Threads of the process")
-STARTED = Metric("process_start_time_seconds", GAUGE, (), "When it started, in seconds since 1970")
+STARTED = Metric(
+    "process_start_time_seconds", GAUGE, (), "Start of the process, in seconds since 1970"
+)
 PYTHON = Metric("python_info", GAUGE, ("implementation", "version"), "The interpreter; always 1")
 BUILD = Metric("barnabas_build_info", GAUGE, ("version",), "This broker's version; always 1")
 DISK_READ = of_mbean(
@@ -47,20 +49,20 @@ METRICS = (
 
 
 def _stat() -> list[str]:
-    """/proc/self/stat from its third field on: the second may hold spaces."""
+    """Returns /proc/self/stat from its third field on; the second field may contain spaces."""
     with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
 
 def _started_s(start_ticks: int) -> float:
-    """The start in seconds since 1970, from clock ticks since boot."""
+    """Returns the start in seconds since 1970, calculated from clock ticks since boot."""
     with open("/proc/uptime", encoding="ascii") as file:
         up_s = float(file.read().split()[0])
     return time.time() - up_s + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _disk() -> dict[str, int]:
-    """Empty where the kernel does not count it, or does not tell."""
+    """Returns the bytes read and written; empty when the kernel does not count or show them."""
     try:
         with open("/proc/self/io", encoding="ascii") as file:
             rows = dict(line.split(": ") for line in file)
@@ -70,7 +72,7 @@ def _disk() -> dict[str, int]:
 
 
 class ProcessCollector:
-    """The collector. One a process would do; one a broker is simpler."""
+    """The collector. One for a process would be enough; one for each broker is simpler."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -84,7 +86,10 @@ class ProcessCollector:
         yield VIRTUAL, [("", int(stat[20]))]
         yield THREADS, [("", int(stat[17]))]
         yield STARTED, [("", round(self._started_s, 2))]
-        yield OPEN_FDS, [("", len(os.listdir("/proc/self/fd")) - 1)]  # but for the listing's own
+        yield (
+            OPEN_FDS,
+            [("", len(os.listdir("/proc/self/fd")) - 1)],
+        )  # without the descriptor of the listing itself
         yield MAX_FDS, [("", resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
         version = ".".join(str(part) for part in sys.version_info[:3])
         kind = platform.python_implementation()

@@ -1,7 +1,7 @@
 """Rates and quantiles of the last minutes, from counters that only grow.
 
-Kafka's quantiles and rates forget old values; counters in cext never do. Some readings of the page
-keep a snapshot, and later readings subtract a snapshot of some minutes ago.
+Kafka's quantiles and rates drop old values; counters in cext only grow. Some readings of the page
+keep a snapshot, and later readings subtract the snapshot of some minutes ago.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ T = TypeVar("T")
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 MINUTE_NS = 60 * NS_PER_S
-QUANTILES_SPAN_NS = 5 * MINUTE_NS  # as far back as Kafka's samples reach, by and large
+QUANTILES_SPAN_NS = 5 * MINUTE_NS  # about as far back as Kafka's samples reach
 SHARES = tuple(float(quantile) for quantile in QUANTILES)
 
 
 class Recent(Generic[T]):
-    """What was seen before: kept at most `span_ns`, one sighting every tenth of it."""
+    """Snapshots of the last `span_ns`, one for each tenth of it."""
 
     def __init__(self, span_ns: int, began_ns: int, first: T) -> None:
         self._span_ns = span_ns
@@ -32,7 +32,7 @@ class Recent(Generic[T]):
         self._seen: deque[tuple[int, T]] = deque([(began_ns, first)])
 
     def before(self, now_ns: int, value: T) -> tuple[int, T]:
-        """(when, what): the sighting that is `span_ns` old, or the oldest there is."""
+        """Returns (time, snapshot) of the snapshot that is `span_ns` old, or of the oldest one."""
         with self._lock:
             while len(self._seen) > 1 and self._seen[1][0] <= now_ns - self._span_ns:
                 self._seen.popleft()
@@ -43,7 +43,8 @@ class Recent(Generic[T]):
 
 
 class RecentRate:
-    """How fast a count has grown lately, or which share of the time it was."""
+    """The rate at which a count grew in the last minute; of a count of ns, the share of that
+    time."""
 
     def __init__(self, began_ns: int, first: float = 0) -> None:
         self._recent: Recent[float] = Recent(MINUTE_NS, began_ns, first)
@@ -57,7 +58,7 @@ Buckets = Mapping[int, int]
 
 
 def quantiles_ms(buckets: Buckets) -> tuple[float, ...]:
-    """QUANTILES of a histogram of cext, in ms; NaN of an empty one."""
+    """Returns the QUANTILES of a histogram of cext, in ms; NaN for an empty histogram."""
     total = sum(buckets.values())
     if total <= 0:
         return (float("nan"),) * len(SHARES)
@@ -68,14 +69,14 @@ def quantiles_ms(buckets: Buckets) -> tuple[float, ...]:
         while len(found) < len(SHARES) and passed + count >= SHARES[len(found)] * total:
             low, high = bucket_bounds_ns(bucket)
             inside = (SHARES[len(found)] * total - passed) / count
-            # A time of the first bucket is nothing, as far as this clock can tell.
+            # The first bucket holds times that are too short for this clock: they count as 0.
             found.append(round((low + (high - low) * inside) / NS_PER_MS, 6) if bucket else 0.0)
         passed += count
     return tuple(found)
 
 
 class RecentTimes:
-    """A summary in ms of a histogram of cext that grows."""
+    """A summary, in ms, of a histogram of cext whose counts grow."""
 
     def __init__(self, began_ns: int) -> None:
         self._recent: Recent[Buckets] = Recent(QUANTILES_SPAN_NS, began_ns, {})

@@ -1,13 +1,14 @@
 """Defines metrics: their kinds, their names, and the collectors that give their values.
 
-A `Metric` is described once, by the MBean of Kafka that it stands for where there is one; the two
-dialects of dashboards follow from that:
+One `Metric` describes a metric, by Kafka's MBean where there is one; the names in the two dialects
+of dashboards follow from it:
 
     jmx        kafka_server_brokertopicmetrics_messagesin_total      Strimzi, jmx_exporter
     confluent  kafka_server_brokertopicmetrics_messagesinpersec      Confluent's stacks
 
-A collector is a function of the page that is being written. It gives families: a metric and its
-samples, each the text of its labels (`page.labels(...)`) and a value. Any package may register one:
+A collector is a function that takes the page which is being written. It yields families: a metric
+and its samples, each the text of its labels (`page.labels(...)`) and a value. Any package may
+register a collector:
 
     registry.add(collect_groups)
 
@@ -27,23 +28,27 @@ QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 
 
 class Metric(NamedTuple):
-    """One figure. `name` and `confluent` are what the dialects call it."""
+    """One metric. `name` and `confluent` are its names in the two dialects."""
 
     name: str
     kind: str
     labels: tuple[str, ...]
     meaning: str
     mbean: str = ""
-    confluent: tuple[str, ...] = ()  # more than one where dashboards of several ages are in use
+    confluent: tuple[
+        str, ...
+    ] = ()  # more than one where dashboards of several Kafka generations are in use
 
     def names(self, dialect: str) -> tuple[str, ...]:
         return self.confluent if dialect == "confluent" and self.confluent else (self.name,)
 
 
 class Summary(NamedTuple):
-    """The value of a summary: quantiles of the last minutes, the rest since the start."""
+    """The value of a summary: quantiles of the last minutes; sum and count since the start."""
 
-    quantiles: tuple[float, ...]  # as QUANTILES; NaN where nothing happened lately
+    quantiles: tuple[
+        float, ...
+    ]  # in the order of QUANTILES; NaN without events in the last minutes
     observations: int
     total: float
 
@@ -59,7 +64,7 @@ def of_mbean(
     labels: tuple[str, ...] = (),
     confluent: tuple[str, ...] = (),
 ) -> Metric:
-    """The metric of `domain:type=T,name=N`, or of `domain:type=T,attribute=A`."""
+    """Returns the metric of the MBean `domain:type=T,name=N`, or `domain:type=T,attribute=A`."""
     domain, _, keys = mbean.partition(":")
     found = dict(key.split("=", 1) for key in keys.split(","))
     leaf = found.get("name") or found["attribute"]
@@ -80,7 +85,7 @@ def _quoted(value: str) -> str:
 
 
 class Page:
-    """One writing of the page: what collectors need to know of it."""
+    """One page that is being written: what collectors need to know about it."""
 
     __slots__ = ("dialect", "now_ns")
 
@@ -90,7 +95,7 @@ class Page:
         self.now_ns = now_ns  # monotonic
 
     def labels(self, **values: object) -> str:
-        """`{topic="t",partition="0"}`; a value of None leaves its label out."""
+        """Returns `{topic="t",partition="0"}`; a label whose value is None is omitted."""
         pairs = [
             f'{self._label(name)}="{_quoted(str(value))}"'
             for name, value in values.items()

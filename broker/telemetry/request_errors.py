@@ -1,7 +1,7 @@
-"""Counts error codes in the answers of request handlers, as Kafka counts them.
+"""Counts error codes in the responses of request handlers, as Kafka counts them.
 
-Every `errorCode` of an answer counts, that of a partition as well as that of the whole, and success
-counts too. Where they stand is read from the message's schema, once an API key.
+Every `errorCode` of a response counts, those of partitions as well as the one at the top, and
+success counts too. This module finds the fields in the message's schema, once for each API key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.wire.schema import Field
 
 
 class _Plan(NamedTuple):
-    """Where one struct has error codes: its own field, and the structs inside."""
+    """The places of error codes in one struct: its own field, and the structs inside it."""
 
     own: bool
     inner: tuple[tuple[str, bool, _Plan], ...]  # (field, whether it is an array, its plan)

@@ -43,13 +43,15 @@ def _groups(name: str, kind: str, meaning: str, labels: tuple[str, ...] = ()) ->
     return of_mbean(mbean, kind, meaning, labels)
 
 
-FAILED = "Of them, refused for a topic"
+FAILED = "Requests of them that failed for a topic"
 BY_TOPIC = (  # in the order of share_counts
-    _topics("TotalShareFetchRequestsPerSec", "ShareFetch requests, once a topic in them"),
+    _topics(
+        "TotalShareFetchRequestsPerSec", "ShareFetch requests, counted once for each topic in them"
+    ),
     _topics("FailedShareFetchRequestsPerSec", FAILED),
     _topics(
         "TotalShareAcknowledgementRequestsPerSec",
-        "Requests that acknowledge records of share groups, once a topic in them",
+        "Requests that acknowledge records of share groups, counted once for each topic in them",
     ),
     _topics("FailedShareAcknowledgementRequestsPerSec", FAILED),
 )
@@ -63,20 +65,24 @@ KINDS = ((1, "Accept"), (2, "Release"), (3, "Reject"), (4, "Renew"))
 LOADS = of_mbean(
     "kafka.server:type=ShareGroupMetrics,name=PartitionLoadTimeMs",
     SUMMARY,
-    "From a share partition's first use until its state is known, in ms",
+    "Time from the first use of a share partition until its state is loaded, in ms",
 )
 SESSIONS = _cache("ShareSessionsCount", GAUGE, "Share sessions")
 PARTITIONS = _cache("SharePartitionsCount", GAUGE, "Partitions in these sessions")
 EVICTIONS = _cache(
     "ShareSessionEvictionsPerSec", COUNTER, "Sessions that ended because their connection closed"
 )
-GROUP_COUNT = _groups("group-count", GAUGE, "Groups of a protocol", ("protocol",))
-BY_STATE = _groups("share-group-count", GAUGE, "Share groups in a state", ("state",))
+GROUP_COUNT = _groups("group-count", GAUGE, "Number of groups, by protocol", ("protocol",))
+BY_STATE = _groups("share-group-count", GAUGE, "Number of share groups, by state", ("state",))
 REBALANCES = _groups("share-group-rebalance-count", COUNTER, "New epochs of share groups")
-REBALANCE_RATE = _groups("share-group-rebalance-rate", GAUGE, "Of the last minute, a second")
-WRITES = _state("write-total", COUNTER, "States of share partitions written")
-WRITE_RATE = _state("write-rate", GAUGE, "Of the last minute, a second")
-WRITE_LATENCY = _state("write-latency-avg", GAUGE, "Until one was durable, in ms, last minute")
+REBALANCE_RATE = _groups("share-group-rebalance-rate", GAUGE, "New epochs a second, last minute")
+WRITES = _state("write-total", COUNTER, "Writes of the state of share partitions")
+WRITE_RATE = _state("write-rate", GAUGE, "Writes of the state a second, last minute")
+WRITE_LATENCY = _state(
+    "write-latency-avg",
+    GAUGE,
+    "Time until a write of the state was durable, in ms, over the last minute",
+)
 STATE_PARTITIONS = _state(
     "num-partitions", GAUGE, "Partitions of __share_group_state that this node leads", ("state",)
 )
