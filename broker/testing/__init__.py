@@ -1,4 +1,5 @@
-"""The broker inside a test process: faults on demand, time that the test moves, record assertions.
+"""The broker inside a test process, with faults on demand, a clock that the test moves, and
+assertions on records.
 
-broker.py is the handle that `from barnabas import Broker` gives; next: faults.py.
+broker.py defines the class that `from barnabas import Broker` gives; next: faults.py.
 """

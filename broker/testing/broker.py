@@ -1,11 +1,12 @@
-"""One broker inside this process: the handle that `from barnabas import Broker` gives.
+"""One broker inside this process: the class that `from barnabas import Broker` gives.
 
-It is the broker of `barnabas start`, on a free port. Unless `log.dirs` is given it keeps its data
-in a directory of its own, in memory where enough is free, and removes it at the stop.
-Nothing that belongs to the whole process is touched, so several may live side by side.
+It is the broker of `barnabas start`, on a free port. Without `log.dirs` it keeps its data in a
+directory of its own, in memory where enough is free, and removes the directory at the stop. It
+changes no state of the process, so several brokers may run side by side.
 
-A fork copies the memory of a process and none of its threads, so a forked child has no broker: its
-handle says so, what the child inherited of it is closed, and the child may start its own.
+A fork copies the memory of a process and none of its threads, so a forked child has no broker. The
+child's handle raises BrokerNotRunning, the child closes the files and sockets that it inherited,
+and it may start a broker of its own.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from barnabas.cext.memory.sys import Call
     from barnabas.metadata.tree import MetadataTree
 
-# What Kafka's defaults cost a test and give it nothing: threads, fifty partitions of an internal
-# topic, and the wait for more members before a group's first rebalance.
+# A test gains nothing from these defaults of Kafka and pays for them: threads, fifty partitions of
+# an internal topic, and the wait for more members before a group's first rebalance.
 FOR_TESTS = {
     "num.network.threads": "1",
     "num.io.threads": "4",
@@ -48,7 +49,7 @@ FOR_TESTS = {
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-# Any of these, Kafka's older names among them, says where the data or the port is to be.
+# Each of these names, some of them Kafka's older ones, sets the place of the data or the port.
 LOG_DIRS = ("log.dirs", "log.dir")
 LISTENERS = ("listeners", "host.name", "port")
 COMMIT_TIMEOUT_MS = 10_000
@@ -56,12 +57,12 @@ POLL_S = 0.005
 
 
 class BrokerNotRunning(RuntimeError):
-    """The broker has not started, has stopped, or is that of a parent process."""
+    """The broker has not started, has stopped, or runs in a parent process."""
 
 
 class _Run:
-    """What one handle holds, apart from the handle: so that a handle which is forgotten without a
-    stop can be collected, and all this given back."""
+    """The resources of one handle. They live apart from the handle, so that Python can collect a
+    handle that no test stopped, and release them."""
 
     def __init__(self, settings: dict[str, str], durable: bool, scratch: Path | None) -> None:
         self.settings = settings
@@ -85,7 +86,8 @@ class _Run:
             return open_embedded(directory, wall_ms)
         if self.store is not None:
             return EmbeddedTree(directory, clock_ms=wall_ms, store=self.store)
-        from barnabas.metadata.database import Database  # SQLite, where files are to be kept
+        # SQLite, when the files must outlive the broker
+        from barnabas.metadata.database import Database
 
         store = Database(directory, synced=False)
         return EmbeddedTree(directory, clock_ms=wall_ms, store=store)
@@ -114,8 +116,8 @@ class _Run:
             remove_tree(self.scratch)
 
     def forgotten(self) -> None:
-        """The handle was collected, or the process ends. The collector may run on one of the
-        broker's own threads, all of them daemons, which could not wait for itself."""
+        """Stops the broker when its handle is collected or the process ends. The collector may run
+        on one of the broker's own threads (all are daemons), which cannot wait for itself."""
         if threading.current_thread().daemon:
             threading.Thread(target=self.end, name="broker-end").start()
         else:
@@ -125,11 +127,10 @@ class _Run:
 class Broker:
     """One broker inside this process; several may run side by side.
 
-    `settings` are Kafka's names; the environment and files are not read. `durable`: whether
-    acknowledged records are on disk; if False, the broker is quicker, and a crash of the machine
-    loses records. The default is True where `log.dirs` is given, else False.
-    Raises ConfigError for a bad setting when it is made, and CannotStart from `start`.
-    """
+    `settings` maps Kafka's names of settings to values; the broker reads neither the environment
+    nor files. `durable`: whether an acknowledged record is on disk; with False the broker is
+    faster, and a crash of the machine loses records. The default is True with `log.dirs`, otherwise
+    False. The constructor raises ConfigError for a bad setting, and `start` raises CannotStart."""
 
     def __init__(
         self, settings: Mapping[str, object] | None = None, *, durable: bool | None = None
@@ -156,7 +157,8 @@ class Broker:
     # -- start and stop -------------------------------------------------------------------------
 
     def start(self) -> Broker:
-        """Returns when clients are served. A broker starts once; see `restart`."""
+        """Starts the broker; returns when it serves clients. A broker starts once; see `restart`.
+        Raises CannotStart and BrokerNotRunning."""
         self._check_process()
         if self._run.serves or self._run.ended:
             raise BrokerNotRunning("a broker starts once: make another Broker, or use restart()")
@@ -169,14 +171,16 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """A clean stop: connections closed, no thread, port or descriptor left, and no file unless
-        `log.dirs` was given. May be called twice; in a forked child it does nothing."""
+        """Stops the broker cleanly: closes connections, ends threads, frees ports and descriptors,
+        and removes its files unless `log.dirs` was given. A second call does nothing, nor does a
+        call in a forked child."""
         self._forgotten.detach()
         self._run.end()
         _running.discard(self)
 
     def restart(self) -> None:
-        """A clean stop and a start on the same ports, with the same data, faults and clock."""
+        """Stops the broker cleanly and starts it on the same ports, with the same data, faults and
+        clock."""
         run = self._running_here()
         bound = [f"{row.name}://{row.host}:{row.port}" for row in run.node.listening]
         run.settings["listeners"] = ",".join(bound)
@@ -202,8 +206,8 @@ class Broker:
     def _check_process(self) -> None:
         if os.getpid() != self._run.pid:
             raise BrokerNotRunning(
-                f"this broker runs in process {self._run.pid}, and this is its forked child"
-                f" {os.getpid()}: connect to the parent's, or start another Broker here"
+                f"this broker runs in process {self._run.pid}; this process is its forked child"
+                f" {os.getpid()}: connect to the parent's broker, or start another Broker here"
             )
 
     def _running_here(self) -> _Run:
@@ -212,17 +216,17 @@ class Broker:
             raise BrokerNotRunning("this broker has not started, or it has stopped")
         return self._run
 
-    # -- what a test asks of it -----------------------------------------------------------------
+    # -- for tests ------------------------------------------------------------------------------
 
     @property
     def node(self) -> Node:
-        """The broker's own parts. They may change with any release."""
+        """The internal parts of the broker. They may change with any release."""
         self._check_process()
         return self._run.node
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the first listener, the port that was bound."""
+        """`host:port` of the first listener, with the bound port."""
         first = self._running_here().node.listening[0]
         return f"{first.host}:{first.port}"
 
@@ -233,13 +237,13 @@ class Broker:
 
     @property
     def clock(self) -> BrokerClock:
-        """The time of this broker: `broker.clock.advance(hours=1)`."""
+        """The clock of this broker: `broker.clock.advance(hours=1)`."""
         node = self._running_here().node
         return BrokerClock(node.clock, node.background)
 
     @property
     def topics(self) -> list[str]:
-        """The names of all topics, Kafka's internal ones left out."""
+        """Returns the names of all topics without Kafka's internal ones."""
         state = self._running_here().node.cluster()
         return sorted(
             name
@@ -250,22 +254,23 @@ class Broker:
     def create_topic(
         self, name: str, partitions: int = 1, *, configs: Mapping[str, object] | None = None
     ) -> str:
-        """Makes a topic, which can be written to at once, and gives its name. Raises
-        TopicAlreadyExists and the other errors of Kafka."""
+        """Creates a topic and returns its name; producers may write to it at once. Raises
+        TopicAlreadyExists and the other errors of CreateTopics."""
         texts = {key: _text(value) for key, value in (configs or {}).items()}
         topics = self._running_here().node.serving.administration.topics
         topics.create(NewTopic(name, partition_count=partitions, configs=texts))
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Takes a topic and its records away. Raises UnknownTopicOrPartition."""
+        """Deletes a topic and its records. Raises UnknownTopicOrPartition."""
         deletion = self._running_here().node.serving.administration.deletion
         for error in deletion.delete([name]).values():
             raise error
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """All records that a reader of everything would get, partition by partition. A topic that
-        is not there has none. It is read past the protocol: no fault touches it."""
+        """Returns all records that a consumer of the whole topic would get, partition by partition;
+        [] for a topic that does not exist. It reads the log and not the protocol, so no protocol
+        fault affects it."""
         node = self._running_here().node
         found: list[Record] = []
         known = node.cluster().topic(topic)
@@ -290,11 +295,11 @@ class Broker:
         in_order: bool | None = None,
         timeout_s: float = 5.0,
     ) -> None:
-        """Fails when a topic does not come to hold exactly the expected records within the time.
+        """Raises AssertionError unless the topic holds exactly the expected records within the
+        time.
 
-        Each is a value, a pair (key, value), a mapping of Record's fields, or a Record. The order
-        counts where there is one: in one partition; `in_order` says otherwise.
-        """
+        An expected record is a value, a pair (key, value), a mapping of Record's fields, or a
+        Record. The order counts when the topic has one partition; `in_order` overrides that."""
         __tracebackhide__ = True
         wanted = list(expected)
         deadline = time.monotonic() + timeout_s
@@ -320,10 +325,11 @@ class Broker:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """The next `times` (None: all) requests of an API are not carried out and answered with an
-        error, where the protocol says errors of that API: `fail("Fetch", "OFFSET_OUT_OF_RANGE")`.
-        `topic`, `client_id`: only requests that name it, or come from it. A request whose answer
-        has no place for an error goes through."""
+        """Makes the broker answer the next `times` (None: all) requests of an API with an error and
+        not carry them out: `fail("Fetch", "OFFSET_OUT_OF_RANGE")`. The error stands where the
+        protocol puts the errors of that API. `topic`, `client_id`: only requests that name this
+        topic, or come from this client. The broker carries out a request whose response has no
+        field for an error. Raises ValueError for an unknown API or error."""
         return self._lay(
             api, error, delay_ms=delay_ms, times=times, topic=topic, client_id=client_id
         )
@@ -337,7 +343,7 @@ class Broker:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """The next requests of an API wait before they are carried out."""
+        """Delays the next requests of an API by `ms` before the broker carries them out."""
         return self._lay(api, None, delay_ms=ms, times=times, topic=topic, client_id=client_id)
 
     def drop(
@@ -350,8 +356,8 @@ class Broker:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """The connections of the next requests close without an answer; `after`: when the request
-        was carried out, so that the client cannot know it was."""
+        """Closes the connections of the next requests without a response. With `after`, the broker
+        carries out the request first, so that the client cannot know the outcome."""
         return self._lay(
             api,
             None,
@@ -365,17 +371,17 @@ class Broker:
     def fail_disk(
         self, call: Call = "pwritev", error: int = 5, *, times: int | None = None
     ) -> DiskFault:
-        """A system call on this broker's logs fails with an errno (5: EIO) from now on, or `times`
-        times. Calls: pread pwritev fdatasync ftruncate open rename unlink ..."""
+        """Makes a system call on this broker's logs fail with an errno (5: EIO) from now on, or
+        `times` times. Calls: pread pwritev fdatasync ftruncate open rename unlink ..."""
         self._check_process()
         return self._run.disk.lay(call, error, times)
 
     def fill_disk(self, *, times: int | None = None) -> DiskFault:
-        """No space left on the device, for every write to a log."""
+        """Makes every write to a log fail with ENOSPC, no space left on the device."""
         return self.fail_disk("pwritev", 28, times=times)
 
     def clear_faults(self) -> None:
-        """Drops every fault, of the protocol and of the disk."""
+        """Removes every fault, of the protocol and of the disk."""
         self._check_process()
         self._run.faults.remove()
         self._run.disk.clear()
@@ -405,15 +411,15 @@ class Broker:
     # -- a forked child -------------------------------------------------------------------------
 
     def _forsake(self) -> None:
-        """In a forked child: what it inherited is the parent's, is closed here, and is never
-        touched or freed again."""
+        """Closes, in a forked child, the descriptors of the parent's broker. The child never uses
+        or frees the objects of that broker again."""
         keep_for_ever(self._run)
         keep_for_ever(self._run.node)
         ports = {row.port for row in self._run.node.listening}
         _close_inherited(ports, self._run.node.config.log_dirs)
 
 
-# For the fork alone: nothing else knows of more than one broker.
+# Only for forks: no other code knows of more than one broker.
 _running: WeakSet[Broker] = WeakSet()
 
 
@@ -427,8 +433,8 @@ os.register_at_fork(after_in_child=_forsake_all)
 
 
 def _close_inherited(ports: Collection[int], directories: Iterable[str]) -> None:
-    """Closes the descriptors of a broker: files below its directories, and sockets that listen at
-    its ports or were accepted there."""
+    """Closes the descriptors of a broker: files below its directories, its listening sockets, and
+    the connections that they accepted."""
     below = tuple(f"{os.path.realpath(directory)}/" for directory in directories)
     for text in os.listdir("/proc/self/fd"):
         fd = int(text)
@@ -439,7 +445,7 @@ def _close_inherited(ports: Collection[int], directories: Iterable[str]) -> None
 
 
 def _port_of(fd: int) -> int | None:
-    """The local port of a TCP socket."""
+    """Returns the local port of a TCP socket."""
     borrowed = socket.socket(fileno=fd)
     try:
         if borrowed.family in (socket.AF_INET, socket.AF_INET6):
@@ -450,7 +456,7 @@ def _port_of(fd: int) -> int | None:
 
 
 def _text(value: object) -> str:
-    """A setting as Kafka's files write it."""
+    """Formats the value of a setting as Kafka's properties files do."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

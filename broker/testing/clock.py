@@ -1,8 +1,8 @@
-"""The time of one broker, in the hands of its test.
+"""The clock of one broker, which its test can move.
 
-Time goes with the machine's, and forward at once by what the test says: retention, idle
-connections, sessions and every other wait of this broker see the same move. Clients do not: their
-clocks are their own.
+The clock follows the machine's, and `advance` moves it forward at once: retention, idle
+connections, sessions and every other wait of this broker see the same step. Clients do not: they
+have their own clocks.
 """
 
 from barnabas.server.background import Background
@@ -12,14 +12,14 @@ SETTLE_S = 30.0
 
 
 class BrokerClock:
-    """A broker's clock as its test sees it."""
+    """The clock of a broker, for its test."""
 
     def __init__(self, clock: Clock, background: Background) -> None:
         self._clock = clock
         self._background = background
 
     def wall_ms(self) -> int:
-        """The time of day by which records are stamped and expire, in ms since 1970."""
+        """Returns the time of day, in ms since 1970, by which records get timestamps and expire."""
         return self._clock.wall_ms()
 
     def advance(
@@ -31,13 +31,14 @@ class BrokerClock:
         hours: float = 0,
         days: float = 0,
     ) -> None:
-        """Lets that much time pass. When it returns, repeating work that has become due (retention,
-        checkpoints, expiry) has run once; connections that idled too long close in a moment."""
+        """Moves the clock forward. Before it returns, repeating work that became due (retention,
+        checkpoints, expiry) has run once; connections that are idle for too long close shortly
+        after. Raises TimeoutError when that work does not end."""
         total_ms = ms + 1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
         self._clock.move(round(total_ms))
         if not self._background.settle(SETTLE_S):
             raise TimeoutError(f"the broker's repeating work did not end within {SETTLE_S} s")
 
     def set_wall(self, *, ms: int) -> None:
-        """Sets the time of day alone, back when `ms` is negative: the step of a wrong clock."""
+        """Moves only the time of day, backwards when `ms` is negative, as a wrong clock does."""
         self._clock.move_wall(ms)

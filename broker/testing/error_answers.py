@@ -1,10 +1,10 @@
-"""The answer to any request that says one error, made from the message schemas alone.
+"""Makes the response to any request that reports one error, from the message schemas alone.
 
-Each entry of the request that the response has a place for (a topic, a partition, a group) is
-answered with the code, as deep as the request names things: a Produce gets it for each partition,
-a JoinGroup at the top. Codes that speak of the group, the coordinator or the session rather than of
-what was named (WHOLE_REQUEST) go to the highest place there is. Entries are paired by what
-identifies them, under whatever name each message calls it.
+Each entry of the request that has an entry in the response (a topic, a partition, a group) gets the
+code, at the deepest level that the request names: a Produce gets it for each partition, a JoinGroup
+at the top. Codes about the group, the coordinator or the session (WHOLE_REQUEST) go to the highest
+level that has a field for a code. Entries of request and response are paired by the field that
+identifies them, which has different names in different messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.wire.messages import Message, below
 from barnabas.wire.schema import Field, within
 
 CODE_NAMES = ("errorCode", "partitionErrorCode")
-# One thing under the names that messages have for it.
+# Each row: the names that messages have for one thing.
 IDENTITIES = (
     ("name", "topic", "topicName"),
     ("topicId",),
@@ -31,7 +31,7 @@ IDENTITIES = (
     ("groupInstanceId",),
     ("producerId",),
 )
-ECHOED = "memberId"  # at the top of an answer: a member that was given an id by an error keeps it
+ECHOED = "memberId"  # at the top of a response: an error must not change the member's id
 WHOLE_REQUEST = frozenset(
     """
     COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR ILLEGAL_GENERATION
@@ -45,21 +45,21 @@ WHOLE_REQUEST = frozenset(
 )
 
 
-# Since KIP-848 an answer of Kafka with an error has only the error code at the top level.
+# Since KIP-848 a response of Kafka with an error has only the error code at the top level.
 BARE = frozenset((68, 69, *range(76, 80), *range(83, 88), *range(90, 93)))
 
 
 class NoPlace(Exception):
-    """This answer cannot say an error: it has no code, or nothing was named to carry one."""
+    """This response cannot report an error: it has no code, or the request named no entry."""
 
 
 def error_answer(key: int, version: int, asked: Struct, code: int) -> Struct:
-    """Raises NoPlace."""
+    """Returns the response that reports the error. Raises NoPlace."""
     answer = _Answer(key, version, code)
     made = answer.cls()
     places = answer.places(made, asked, "", "")
     if not places:
-        raise NoPlace(f"{answer.message.name} v{version} has no place for an error here")
+        raise NoPlace(f"{answer.message.name} v{version} has no field for an error here")
     depths = [depth for depth, _, _ in places]
     whole = key in BARE or ERRORS[code].name in WHOLE_REQUEST
     wanted = min(depths) if whole else max(depths)
@@ -71,7 +71,7 @@ def error_answer(key: int, version: int, asked: Struct, code: int) -> Struct:
     if key not in BARE and ECHOED in answer.names("") and hasattr(asked, ECHOED):
         setattr(made, ECHOED, getattr(asked, ECHOED))
     for depth, entry, field in answer.filled:
-        if depth >= wanted:  # nothing is said of what is inside: it would read as success
+        if depth >= wanted:  # leaves out the entries inside: they would read as success
             setattr(entry, field, [])
     return made
 
@@ -95,7 +95,8 @@ class _Answer:
     def places(
         self, made: Struct, asked: Struct, path: str, asked_path: str, depth: int = 0
     ) -> list[tuple[int, Struct, str]]:
-        """(depth, entry, name) of each code, once the entries that the request names are there."""
+        """Yields (depth, entry, name) of each code, after the entries that the request names
+        exist."""
         self._path_of[type(made)] = path
         found: list[tuple[int, Struct, str]] = []
         for field in self._fields(self.message, path):
@@ -138,7 +139,7 @@ class _Answer:
         )
 
     def _source(self, here: str, asked_path: str) -> Field | None:
-        """The array of the request whose elements the entries at `here` answer."""
+        """Returns the array of the request whose elements the entries at `here` answer."""
         wanted = self._identities(self.message, here)
         plain = None
         for field in self._fields(self.asked, asked_path):
@@ -152,7 +153,7 @@ class _Answer:
         return plain
 
     def _identities(self, message: Message, path: str) -> dict[int, str]:
-        """Which of IDENTITIES a struct has, and under which name."""
+        """Returns which of IDENTITIES a struct has, and under which name."""
         names = {field.name for field in self._fields(message, path) if field.base != "{}"}
         found = {}
         for number, aliases in enumerate(IDENTITIES):
@@ -169,7 +170,7 @@ class _Answer:
                 setattr(entry, name, getattr(row, theirs[number]))
 
     def _first_of_kind(self, path: str, kind: str) -> Any:
-        """The field that a plain element of the request goes to: the first identity of its kind."""
+        """Returns the field for a plain element of the request: the first identity of its type."""
         identities = set(self._identities(self.message, path).values())
         for field in self._fields(self.message, path):
             if field.base == kind and not field.array and field.name in identities:
@@ -177,14 +178,14 @@ class _Answer:
         return None
 
     def nothing_known(self, entry: Struct) -> None:
-        """Offsets, ids and epochs beside a code are -1, as Kafka's answers have them."""
+        """Sets offsets, ids and epochs beside a code to -1, as in Kafka's responses."""
         path = self._path_of[type(entry)]
         known = {*CODE_NAMES, *(self._identities(self.message, path).values() if path else ())}
         known |= {"throttleTimeMs", "sessionId"}
         for field in self._fields(self.message, path):
             if field.name in known or field.array or field.default_text is not None:
                 continue
-            if field.name.endswith("ErrorCode"):  # of something beside it
+            if field.name.endswith("ErrorCode"):  # the field describes another entry
                 continue
             if field.base in ("int16", "int32", "int64"):
                 setattr(entry, field.name, -1)

@@ -1,13 +1,13 @@
 """Faults on demand: errors, delays and dropped connections that a test asks for.
 
-A rule is asked of every request that comes to Python. What network threads answer comes only while
-a rule names it: the reactor's gate is open then, and shut otherwise, so that a broker without rules
-does what it always does. Answers are real ones of the protocol (error_answers.py). A rule strikes
-`times` times and is gone.
+The broker compares every request that reaches Python with the rules. Requests that native handlers
+answer reach Python only while a rule names their API: the reactor then bypasses the native handler,
+so that a broker without rules behaves as always. The responses are valid ones of the protocol
+(error_answers.py). A rule applies `times` times and then ends.
 
-A Fetch of an incremental session names only what changed, so its answer could not give an error for
-each partition. The broker answers that the session is unknown, and the full Fetch that every client
-then sends gets the error. The first answer does not count as a strike."""
+A Fetch of an incremental session names only what changed, so its response could not give an error
+for each partition. The broker answers that the session is unknown, and the full Fetch that every
+client then sends gets the error. The first answer does not count."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from barnabas.server.request_handlers import RequestHandlers
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
-ALWAYS = 2**62  # times: until it is cleared
+ALWAYS = 2**62  # times: until the rule is cleared
 Drop = Literal["before", "after"] | None
 
 
 class Fault:
-    """One rule. As a context manager it is cleared at the end of the block."""
+    """One rule. Used as a context manager, it ends with the block."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Fault:
         self.topic = topic
         self.client_id = client_id
         self.left = times
-        self.fired = 0  # how often it has struck
+        self.fired = 0  # how often the rule has applied
 
     def wait(self, timeout_s: float = 10.0) -> None:
-        """Returns when the fault has struck as often as it can. Raises TimeoutError."""
+        """Waits until the fault has applied `times` times. Raises TimeoutError."""
         self._faults.wait(self, timeout_s)
 
     def clear(self) -> None:
@@ -74,7 +74,7 @@ class Fault:
 
 
 class Faults:
-    """The rules of one broker, and what carries them out."""
+    """The rules of one broker, and the code that applies them."""
 
     def __init__(self, topic_of_id: Callable[[bytes], str | None]) -> None:
         self._topic_of_id = topic_of_id
@@ -101,9 +101,9 @@ class Faults:
         client_id: str | None,
     ) -> Fault:
         if times is not None and times < 1:
-            raise ValueError(f"times is {times}: a fault strikes once at least")
+            raise ValueError(f"times is {times}; it must be 1 or greater, or None")
         if delay_ms < 0:
-            raise ValueError(f"delay_ms is {delay_ms}, less than no time")
+            raise ValueError(f"delay_ms is {delay_ms}; it must be 0 or greater")
         code = 0 if error is None else code_of(error)
         rule = Fault(
             self,
@@ -121,7 +121,7 @@ class Faults:
         return rule
 
     def remove(self, rule: Fault | None = None) -> None:
-        """Drops one rule, or all."""
+        """Removes one rule, or all."""
         with self._struck:
             self._rules = [row for row in self._rules if rule is not None and row is not rule]
             self._set_gate()
@@ -131,8 +131,8 @@ class Faults:
         with self._struck:
             if not self._struck.wait_for(lambda: rule.left == 0, timeout_s):
                 raise TimeoutError(
-                    f"the fault struck {rule.fired} times within {timeout_s} s, and"
-                    f" {rule.left} more were asked for"
+                    f"the fault applied {rule.fired} times within {timeout_s} s;"
+                    f" {rule.left} more were expected"
                 )
 
     def _key_of(self, api: str | int) -> int:
@@ -140,19 +140,22 @@ class Faults:
             return api
         found = self._keys.get(str(api).lower())
         if found is None:
-            raise ValueError(f"no API {api!r} is served; there are {', '.join(sorted(self._keys))}")
+            raise ValueError(
+                f"the broker serves no API {api!r}; it serves {', '.join(sorted(self._keys))}"
+            )
         return found
 
     # -- the broker's side ----------------------------------------------------------------------
 
     def attach(self, reactor: Reactor, handlers: RequestHandlers) -> None:
-        """The broker serves; rules laid before it started begin to strike."""
+        """Called when the broker serves clients; rules made before the start begin to apply."""
         with self._struck:
             self._reactor, self._handlers = reactor, handlers
             self._set_gate()
 
     def detach(self) -> None:
-        """The broker stops: what is delayed is let go, and its connections close."""
+        """Called when the broker stops: drops the delayed requests, which closes their
+        connections."""
         with self._struck:
             self._reactor = None
             delays, self._delays = self._delays, None
@@ -160,7 +163,7 @@ class Faults:
             delays.stop()
 
     def release(self) -> None:
-        """The broker has stopped."""
+        """Called when the broker has stopped."""
         self._handlers = None
 
     def _set_gate(self) -> None:
@@ -168,12 +171,12 @@ class Faults:
             self._reactor.set_gate({rule.key for rule in self._rules})
 
     def _is_native(self, pending: PendingRequest) -> bool:
-        """Keys that Python has a handler for are gated so that no native handler bypasses a
-        rule."""
+        """Returns whether the reactor sent a request here that a native handler serves without
+        rules."""
         return pending.gated and pending.api_key in self._native_keys
 
     def gate(self, pending: PendingRequest) -> bool:
-        """True when the request was taken over."""
+        """Applies a rule to the request; returns True when the rule answers it."""
         for rule in list(self._rules):
             if rule.key == pending.api_key and self._strike(rule, pending):
                 return True
@@ -209,7 +212,7 @@ class Faults:
         return True
 
     def _names(self, asked: Struct, topic: str) -> bool:
-        """Whether a request names the topic, by its name or by its id."""
+        """Returns whether a request names the topic, by name or by id."""
         for field in ("topics", "topicData", "topicNames"):
             for row in getattr(asked, field, None) or ():
                 if isinstance(row, str):
@@ -224,7 +227,8 @@ class Faults:
         return False
 
     def _error_frame(self, rule: Fault, pending: PendingRequest, asked: Struct) -> bytes | None:
-        """The answer; None where the protocol has none and closes instead (acks=0)."""
+        """Returns the response; None where the protocol has none and the connection closes
+        (acks=0)."""
         key, version = pending.api_key, pending.api_version
         if key == PRODUCE and asked.acks == 0:
             return None
@@ -234,7 +238,7 @@ class Faults:
         return encode_response(key, version, pending.correlation_id, body)
 
     def _metadata_frame(self, rule: Fault, pending: PendingRequest) -> bytes:
-        """Metadata names the brokers whatever is wrong: the real answer, with the error in it."""
+        """Returns the real Metadata response, which names the brokers, with the error in it."""
         handlers = self._handlers
         frame = handlers.carry_out(pending) if handlers is not None else None
         version = pending.api_version
@@ -245,13 +249,13 @@ class Faults:
         if ERRORS[rule.code].name in WHOLE_REQUEST and version >= 13:
             body.errorCode, body.topics = rule.code, []
         elif not body.topics:
-            raise NoPlace("no topic in this Metadata answer")
+            raise NoPlace("this Metadata response names no topic")
         for row in body.topics:
             row.errorCode, row.partitions = rule.code, []
         return encode_response(METADATA, version, pending.correlation_id, body)
 
     def _take(self, rule: Fault) -> bool:
-        """Whether a strike was left; the last one takes the rule away."""
+        """Counts one use of the rule and removes a used-up rule; False when none was left."""
         with self._struck:
             if rule not in self._rules:
                 return False
@@ -279,15 +283,15 @@ class Faults:
     def _later(self, delay_ms: float, finish: Callable[[], None]) -> None:
         with self._struck:
             if self._reactor is None:
-                return  # the broker stops; let fall, the request closes its connection
+                return  # the broker stops; dropping the request closes its connection
             if self._delays is None:
                 self._delays = _Delays()
             self._delays.add(delay_ms, finish)
 
 
 class _Delays:
-    """One thread for all delayed requests. There are no more of them than connections, as each has
-    one request in work at a time."""
+    """One thread for all delayed requests. Their number is at most that of the connections, because
+    a connection has one request in progress at a time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -298,7 +302,8 @@ class _Delays:
         self._thread.start()
 
     def add(self, delay_ms: float, finish: Callable[[], None]) -> None:
-        """Real time, not the broker's clock: the client that waits knows no other."""
+        """Queues `finish` to run after `delay_ms` of the machine's time: clients wait by that time
+        and not by the broker's clock."""
         with self._changed:
             row = (time.monotonic() + delay_ms / 1000, next(self._numbers), finish)
             heapq.heappush(self._due, row)
@@ -323,23 +328,23 @@ class _Delays:
                     return
                 finish = heapq.heappop(self._due)[2]
             finish()
-            del finish  # it holds the request
+            del finish  # it refers to the request
 
 
 class DiskFault:
-    """One system call that fails. As a context manager it is cleared at the end of the block."""
+    """One system call that fails. Used as a context manager, the fault ends with the block."""
 
     def __init__(self, faults: DiskFaults, call: Call, errno: int, times: int) -> None:
         self._faults = faults
         self.call = call
         self.errno = errno
         self.times = times
-        self.number = -1  # of the rule in the system-call table, while it lies there
+        self.number = -1  # index of the rule in the system-call table, while it is there
         self.fired_before = 0
 
     @property
     def fired(self) -> int:
-        """How often it has struck."""
+        """How often the call has failed."""
         return self._faults.fired(self)
 
     def clear(self) -> None:
@@ -353,7 +358,7 @@ class DiskFault:
 
 
 class DiskFaults:
-    """The failing calls of one broker's system-call table, which drops its rules all at once."""
+    """The failing calls of one broker's system-call table, which can only drop all its rules."""
 
     def __init__(self, system: SystemCalls) -> None:
         self._system = system
@@ -381,7 +386,7 @@ class DiskFaults:
         return fault.fired_before + now
 
     def clear(self, fault: DiskFault | None = None) -> None:
-        """Drops one, or all."""
+        """Removes one failing call, or all."""
         with self._lock:
             laid, self._laid = self._laid, []
             for row in laid:
@@ -394,7 +399,8 @@ class DiskFaults:
 
 
 def code_of(error: str | int | type[KafkaError]) -> int:
-    """The code of an error by its name (as Kafka writes it), number or class."""
+    """Returns the code of an error, given by its name in Kafka, its number or its class. Raises
+    ValueError."""
     if isinstance(error, type):
         return error.code
     if isinstance(error, int) and error in ERRORS:
@@ -402,7 +408,7 @@ def code_of(error: str | int | type[KafkaError]) -> int:
     for code, known in ERRORS.items():
         if known.name == error:
             return code
-    raise ValueError(f"Kafka has no error {error!r}; write it as in NOT_LEADER_OR_FOLLOWER")
+    raise ValueError(f"Kafka has no error {error!r}; give a name such as NOT_LEADER_OR_FOLLOWER")
 
 
 def _is_incremental(asked: Struct, code: int) -> bool:

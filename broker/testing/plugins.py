@@ -1,4 +1,4 @@
-"""What tests of plugins need: batches as hooks see them, and one that sends them over the wire."""
+"""For tests of plugins: batches as hooks get them, and a client that sends them to a broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch_of(
     codec: str = "none",
     base_offset: int = 0,
 ) -> RecordBatch:
-    """A batch as an interceptor is shown it."""
+    """Returns a batch as an interceptor gets it."""
     data = encode_batch(records, codec=CODECS[codec], base_offset=base_offset)
     return RecordBatch(topic, partition, data, SIZE_MAX)
 
@@ -57,7 +57,8 @@ class Sender:
         codec: str = "none",
         idempotent: bool = False,
     ) -> int:
-        """One batch, acknowledged; the offset of its first record. Raises KafkaError."""
+        """Sends one batch and waits for the acknowledgement; returns the offset of its first
+        record. Raises KafkaError."""
         given = [row if isinstance(row, Record) else Record(row) for row in records]
         with Producer(self._cluster, topic, codec=codec, idempotent=idempotent) as producer:
             for row in given:

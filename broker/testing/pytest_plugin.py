@@ -1,18 +1,19 @@
 """Fixtures for pytest: a Kafka broker inside the test process.
 
-    broker           a broker of this test alone
+    broker           a broker for this test only
     session_broker   one broker for all tests of the process (of each worker under pytest-xdist);
-                     faults that a test laid on it go with that test
-    plugin_batch     plugin_batch([b"value", Record(...)]) makes what an interceptor is shown
+                     faults that a test sets on it end with that test
+    plugin_batch     plugin_batch([b"value", Record(...)]) makes a batch as an interceptor gets it
     produce          produce(topic, [b"value", Record(...)]) sends one batch to the broker of the
                      test and raises the KafkaError that it answers with
-    topic            a new topic with a name of its own on the broker of the test: on `broker`
-                     when the test asks for that too, otherwise on `session_broker`; deleted after
+    topic            a new topic with a unique name on the broker of the test: on `broker` when the
+                     test uses that fixture too, otherwise on `session_broker`; deleted after the
+                     test
 
 `@pytest.mark.broker({"num.partitions": 3}, durable=True)` sets up `broker`,
 `@pytest.mark.topic(partitions=3, configs={"cleanup.policy": "compact"})` the topic, and the ini
-option `broker_settings` (lines of name=value) every broker. Nothing is imported before a test asks
-for a broker.
+option `broker_settings` (lines of name=value) every broker. The plugin imports the broker only when
+a test uses one of the fixtures.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from barnabas import Broker
     from barnabas.hooks import RecordBatch
 
-NAME_CHARACTERS_MAX = 200  # Kafka takes 249
+NAME_CHARACTERS_MAX = 200  # Kafka allows 249
 _session_brokers = pytest.StashKey[list["Broker"]]()
 _topic_count = pytest.StashKey[int]()
 
@@ -57,14 +58,14 @@ def _ini_settings(config: pytest.Config) -> dict[str, object]:
     for line in config.getini("broker_settings"):
         name, equals, value = line.partition("=")
         if not equals:
-            raise pytest.UsageError(f"broker_settings: {line!r} is not name=value")
+            raise pytest.UsageError(f"broker_settings: {line!r} does not have the form name=value")
         settings[name.strip()] = value.strip()
     return settings
 
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker of this test alone, on a free port, with its data in memory."""
+    """A broker for this test only, on a free port, with its data in memory."""
     from barnabas import Broker
 
     marker = request.node.get_closest_marker("broker")
@@ -87,7 +88,7 @@ def session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a new topic, deleted afterwards."""
+    """The name of a new topic, which is deleted after the test."""
     from barnabas.errors import UnknownTopicOrPartition
 
     own = "broker" in request.fixturenames
@@ -101,12 +102,12 @@ def topic(request: pytest.FixtureRequest) -> Iterator[str]:
     try:
         running.delete_topic(made)
     except UnknownTopicOrPartition:
-        pass  # the test deleted it
+        pass  # the test has deleted the topic
 
 
 @pytest.fixture
 def plugin_batch() -> Callable[..., RecordBatch]:
-    """Makes a batch as hooks see it, of values and Records."""
+    """A function that makes a batch as hooks get it, from values and Records."""
     from barnabas.testing.plugins import batch_of
 
     return batch_of
@@ -114,7 +115,8 @@ def plugin_batch() -> Callable[..., RecordBatch]:
 
 @pytest.fixture
 def produce(request: pytest.FixtureRequest) -> Iterator[Callable[..., int]]:
-    """Sends one batch to the broker of the test; gives the offset of its first record."""
+    """A function that sends one batch to the broker of the test and returns the offset of its first
+    record."""
     from barnabas.testing.plugins import Sender
 
     own = "broker" in request.fixturenames
@@ -125,6 +127,6 @@ def produce(request: pytest.FixtureRequest) -> Iterator[Callable[..., int]]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The next test finds the session's broker without the faults of this one."""
+    """Removes the faults of a test from the session's broker after the test."""
     for running in item.config.stash[_session_brokers]:
         running.clear_faults()

@@ -1,7 +1,7 @@
-"""What stands in a topic, read from its log, and what a test expected to find there.
+"""Compares the records of a topic, read from its log, with the records that a test expects.
 
-An expectation says as much as the test cares for: a value (bytes, or text in UTF-8), a pair
-(key, value), a mapping of some of Record's fields, or a whole Record.
+An expected record states what matters to the test: a value (bytes, or text in UTF-8), a pair (key,
+value), a mapping of some of Record's fields, or a whole Record.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from barnabas.cext.log.log_handle import LogHandle
 from barnabas.wire.batches import decode_batches
 
 READ_BYTES = 1024 * 1024
-SHOWN_MAX = 20  # lines of each part of a failure text
+SHOWN_MAX = 20  # lines of each part of a failure message
 
 
 class Record(NamedTuple):
-    """One record as the broker keeps it. `timestamp` is ms since 1970."""
+    """One record as the log has it. `timestamp` is in ms since 1970."""
 
     key: bytes | None
     value: bytes | None
@@ -33,7 +33,7 @@ Expected = bytes | str | None | tuple[Any, Any] | Mapping[str, Any] | Record
 def read_records(
     log: LogHandle, partition: int, end_offset: int, *, size_max: int
 ) -> Iterator[Record]:
-    """The records from the log's start up to `end_offset`, without the markers of transactions."""
+    """Returns the records from the log start offset to `end_offset`, without control records."""
     offset = log.start_offset
     while offset < end_offset:
         data = log.read(offset, READ_BYTES, limit_offset=end_offset)
@@ -47,18 +47,18 @@ def read_records(
                         )
             offset = batch.last_offset + 1
         if offset == before:
-            return  # compaction took away what was left
+            return  # compaction removed the rest
 
 
 def difference(
     topic: str, found: Sequence[Record], expected: Iterable[Expected], in_order: bool
 ) -> str:
-    """Why the records are not those that were expected; empty when they are."""
+    """Returns how the records differ from the expected ones; "" when they do not."""
     wanted = [_fields_of(row) for row in expected]
     lines = _in_order(found, wanted) if in_order else _in_any_order(found, wanted)
     if not lines:
         return ""
-    head = f"{topic!r} holds {len(found)} record(s) and not the {len(wanted)} that were expected"
+    head = f"{topic!r} holds {len(found)} record(s); the test expected {len(wanted)}"
     return "\n".join([head, *lines])
 
 
@@ -76,7 +76,9 @@ def _in_order(found: Sequence[Record], wanted: Sequence[dict[str, Any]]) -> list
 def _in_any_order(found: Sequence[Record], wanted: Sequence[dict[str, Any]]) -> list[str]:
     left = list(found)
     missing = []
-    for row in sorted(wanted, key=len, reverse=True):  # what says most takes its record first
+    for row in sorted(
+        wanted, key=len, reverse=True
+    ):  # the most detailed expectations select their records first
         fitting = next((record for record in left if _fits(record, row)), None)
         if fitting is None:
             missing.append(_text(row))
@@ -100,11 +102,11 @@ def _fields_of(expected: Expected) -> dict[str, Any]:
     if isinstance(expected, Mapping):
         unknown = expected.keys() - set(Record._fields)
         if unknown:
-            raise TypeError(f"a record has no {', '.join(sorted(unknown))}; see Record")
+            raise TypeError(f"a Record has no field {', '.join(sorted(unknown))}")
         fields = dict(expected)
     elif isinstance(expected, tuple):
         if len(expected) != 2:
-            raise TypeError(f"{expected!r}: a pair is (key, value)")
+            raise TypeError(f"{expected!r}: an expected tuple must be a pair (key, value)")
         fields = {"key": expected[0], "value": expected[1]}
     else:
         fields = {"value": expected}

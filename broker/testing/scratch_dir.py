@@ -1,9 +1,9 @@
-"""Directories of brokers that end with their process, in memory where enough of it is free.
+"""Temporary directories of brokers that end with their process, in memory if enough is free.
 
-    /dev/shm/barnabas-XXXXXXXXXXXX      a broker whose data need not survive
-    $TMPDIR/barnabas-XXXXXXXXXXXX       one whose writes are to reach a disk
+    /dev/shm/barnabas-XXXXXXXXXXXX      for a broker whose data need not survive
+    $TMPDIR/barnabas-XXXXXXXXXXXX       for a broker whose writes must reach a disk
 
-A process that was killed leaves its directories behind. The next process that makes one removes
+A killed process leaves its directories behind. The next process that makes a directory removes
 those that no running broker has locked, except young ones, which a broker may not have locked yet.
 """
 
@@ -49,11 +49,11 @@ def _remove_abandoned(path: str) -> None:
     try:
         lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return  # no broker's, or one that stops just now
+        return  # not a broker's directory, or its broker stops just now
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return  # its broker lives
+        return  # its broker runs
     else:
         remove_tree(Path(path))
     finally:
@@ -61,8 +61,8 @@ def _remove_abandoned(path: str) -> None:
 
 
 def remove_tree(top: Path) -> None:
-    """Removes a tree as shutil.rmtree does, without its import; a file that another process removes
-    meanwhile is no error."""
+    """Removes a tree as shutil.rmtree does, without importing shutil. A file that another process
+    removes meanwhile is no error."""
     for folder, folders, files in os.walk(top, topdown=False):
         for name in files:
             _quietly(os.unlink, os.path.join(folder, name))

@@ -320,7 +320,7 @@ def test_disk_faults_are_counted_each_for_itself():
 
 
 def test_a_fault_that_cannot_be_is_refused_with_what_can(broker):
-    with pytest.raises(ValueError, match="no API 'Fetsch' is served; there are .*fetch"):
+    with pytest.raises(ValueError, match="serves no API 'Fetsch'; it serves .*fetch"):
         broker.fail("Fetsch", "NOT_LEADER_OR_FOLLOWER")
     with pytest.raises(ValueError, match="no error 'NotLeader'"):
         broker.fail("Fetch", "NotLeader")
@@ -328,7 +328,7 @@ def test_a_fault_that_cannot_be_is_refused_with_what_can(broker):
         broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=0)
     with pytest.raises(ValueError, match="delay_ms is -1"):
         broker.delay("Fetch", ms=-1)
-    with pytest.raises(TimeoutError, match="struck 0 times within 0.01 s, and 2 more"):
+    with pytest.raises(TimeoutError, match="applied 0 times within 0.01 s; 2 more"):
         broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2).wait(0.01)
 
 

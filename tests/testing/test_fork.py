@@ -68,7 +68,9 @@ def test_the_parents_broker_says_in_the_child_that_it_is_not_there():
                 broker.restart,
                 broker.clear_faults,
             ):
-                with pytest.raises(BrokerNotRunning, match=r"connect to the parent's, or start"):
+                with pytest.raises(
+                    BrokerNotRunning, match=r"connect to the parent's broker, or start"
+                ):
                     use()
             broker.stop()
             assert answers(where)  # as a client, over TCP

@@ -92,9 +92,9 @@ def test_fixtures_are_listed_with_what_they_are(tmp_path):
     code, output = run(tmp_path, "--fixtures")
     assert code == 0
     for line in (
-        "A broker of this test alone, on a free port, with its data in memory.",
+        "A broker for this test only, on a free port, with its data in memory.",
         "One broker for all tests of this process.",
-        "The name of a new topic, deleted afterwards.",
+        "The name of a new topic, which is deleted after the test.",
     ):
         assert line in output
 
@@ -103,7 +103,7 @@ def test_a_bad_ini_line_is_said(tmp_path):
     ini = "[pytest]\nbroker_settings = message.max.bytes\n"
     code, output = run(tmp_path, test_it="def test(broker): pass", pytest=ini)
     assert code == 1
-    assert "broker_settings: 'message.max.bytes' is not name=value" in output
+    assert "broker_settings: 'message.max.bytes' does not have the form name=value" in output
 
 
 def test_a_failed_assertion_shows_the_difference_and_not_our_code(tmp_path):
@@ -112,7 +112,7 @@ def test_a_failed_assertion_shows_the_difference_and_not_our_code(tmp_path):
         test_it="def test(broker, topic): broker.assert_records(topic, ['v'], timeout_s=0)",
     )
     assert code == 1
-    assert "holds 0 record(s) and not the 1 that were expected" in output
+    assert "holds 0 record(s); the test expected 1" in output
     assert "expected  value=b'v'" in output
     assert "testing/broker.py" not in output
 
