@@ -76,7 +76,7 @@ def _row(
     row_of = call.struct("topics.partitions")
     try:
         if call.version > 0 and asked[topic, row.partitionIndex] > 1:
-            raise InvalidRequest("a partition stands twice in the request")
+            raise InvalidRequest("the request names the partition more than once")
         partition = call.context.replicas.partition(topic, row.partitionIndex)
         check_leader_epoch(row.currentLeaderEpoch, partition)
         if call.version == 0:

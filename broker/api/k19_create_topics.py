@@ -37,7 +37,7 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
         name = topic.name
         try:
             if asked[name] > 1:
-                raise InvalidRequest("the topic stands twice in the request")
+                raise InvalidRequest("the request names the topic more than once")
             rows.append(_create(topic, bool(call.version >= 1 and request.validateOnly), call))
         except ANSWERED as failure:
             error = kafka_error_of(failure, call)

@@ -82,13 +82,13 @@ def _asked(request: Struct, call: Call[TopicContext]) -> list[_Asked]:
 
 def _name_of(asked: _Asked, count: int, call: Call[TopicContext]) -> str:
     if count > 1:
-        raise InvalidRequest("the topic stands twice in the request")
+        raise InvalidRequest("the request names the topic more than once")
     if asked.topic_id == NO_ID:
         if asked.name is None:
-            raise InvalidRequest("neither a name nor an id is given")
+            raise InvalidRequest("the request gives neither a name nor an id of the topic")
         return asked.name
     if asked.name is not None:
-        raise InvalidRequest("a name and an id are given; one says which topic is meant")
+        raise InvalidRequest("the request gives a name and an id of the topic; give one of them")
     topic = call.context.cluster().topic_by_id(uuid_text(asked.topic_id))
     if topic is None:
         raise UnknownTopicId()

@@ -62,7 +62,7 @@ def _row(topic: str, row: Struct, asked: Counter, call: Call[PartitionContext]) 
     answer = call.struct("topics.partitions")(partitionIndex=row.partitionIndex)
     try:
         if asked[topic, row.partitionIndex] > 1:
-            raise InvalidRequest("a partition stands twice in the request")
+            raise InvalidRequest("the request names the partition more than once")
         answer.lowWatermark = _deleted(topic, row.partitionIndex, row.offset, call)
     except (KafkaError, LogError) as error:
         answer.lowWatermark, answer.errorCode = UNKNOWN, error.code

@@ -34,9 +34,9 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
     state = call.context.cluster()
     cursor = request.cursor
     if cursor is not None and cursor.partitionIndex < 0:
-        raise InvalidRequest("a cursor's partition is 0 or more")
+        raise InvalidRequest("the partition of the cursor must be 0 or greater")
     if request.responsePartitionLimit < 1:
-        raise InvalidRequest("an answer has room for 1 partition or more")
+        raise InvalidRequest("ResponsePartitionLimit must be 1 or greater")
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or state.topics)
     if cursor is not None:

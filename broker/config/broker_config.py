@@ -334,8 +334,8 @@ class BrokerConfig(TypedAccess):
         for listener in self.listeners:
             if not is_loopback(listener.host):
                 self.warnings.append(
-                    f"{listener}: whoever can reach this address can read, write and delete"
-                    " everything (allow.unauthenticated.remote=true)."
+                    f"{listener}: every client that can reach this address can read, write and"
+                    " delete all data (allow.unauthenticated.remote=true)."
                 )
 
     def _notice_without_effect(self) -> None:

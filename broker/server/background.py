@@ -55,7 +55,7 @@ class Background:
                 try:
                     task()
                 except Exception:
-                    log.exception("%s failed; it comes again", name)
+                    log.exception("%s failed; it runs again after its period", name)
                 with self._ran:
                     row.due_ns = due_in(period_ms())
                     self._ran.notify_all()

@@ -392,7 +392,12 @@ class Plugins:
 
     def _tell(self, hook: str, arguments: dict[str, Any]) -> None:
         if self._events.qsize() >= EVENTS_MAX:
-            log.error("plugins are slow: %s of %s is not told them", hook, arguments)
+            log.error(
+                "event queue of plugins is full (%d events): dropped %s %s; a plugin is too slow",
+                EVENTS_MAX,
+                hook,
+                arguments,
+            )
             return
         self._events.put((hook, arguments))
         if self._teller is None:

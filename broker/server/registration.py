@@ -200,9 +200,11 @@ def _claim(tree: MetadataTree, path: str, data: bytes, *also: Operation) -> bool
             return True
         if stat.ephemeral_owner not in tree.former_sessions:
             return False
-        log.info("%s is left of a former session of this node; it is replaced", path)
+        log.info("%s is from an earlier session of this node; this session replaces it", path)
         first = [DeleteNode(path, stat.version)]
-    raise StoreUnavailable(f"{path}: others were quicker {ATTEMPTS_MAX} times")
+    raise StoreUnavailable(
+        f"{path}: gave up after {ATTEMPTS_MAX} attempts, each met a change of another broker"
+    )
 
 
 def take_control(tree: MetadataTree, node_id: int, now_ms: int) -> int | None:

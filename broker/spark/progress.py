@@ -87,7 +87,7 @@ class GroupCommits(StreamingQueryListener):
             with self.servers.cluster() as cluster:
                 commit_offsets(cluster, self.group, offsets)
         except (KafkaError, ClientError) as error:
-            log.warning("group %s is not told how far the query is: %s", self.group, error)
+            log.warning("could not commit the query's offsets to group %s: %s", self.group, error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass

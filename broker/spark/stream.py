@@ -202,8 +202,8 @@ class Stream:
         try:
             commit_offsets(self._connected(), group, rows)
         except (KafkaError, ClientError) as error:
-            # The checkpoint is what counts; the next batch commits again.
-            log.warning("group %s is not told how far the query is: %s", group, error)
+            # The query's position is in its checkpoint; the next batch commits again.
+            log.warning("could not commit the query's offsets to group %s: %s", group, error)
             return
         self._in_group = rows
 

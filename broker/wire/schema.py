@@ -120,7 +120,7 @@ def places() -> dict[str, Place]:
         for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
             name = text[start : start + 120].split(None, 2)[1]
             if name in found:
-                raise ValueError(f"{file}: {name} stands twice")
+                raise ValueError(f"{file} defines {name} more than once")
             found[name] = Place(file, start, end)
     return found
 

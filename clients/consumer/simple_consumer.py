@@ -121,7 +121,7 @@ class SimpleConsumer:
         whole = asked if isinstance(asked, MultiFetchRequest) else MultiFetchRequest(tuple(asked))
         offsets = {TopicAndPartition(row.topic, row.partition): row.offset for row in whole.fetches}
         if len(offsets) < len(whole.fetches):
-            raise ValueError("a partition stands twice in the request")
+            raise ValueError("the request names a partition more than once")
         body = _fetch_body(whole)
         answer = self._exchange(lambda connection: connection.call(FETCH, body, low=FETCH_LOW))
         ErrorMapping.maybe_throw_exception(answer.errorCode)

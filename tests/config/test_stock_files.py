@@ -55,7 +55,7 @@ def test_container_environment():
     config = BrokerConfig.load(environ=environ)
     assert [str(x) for x in config.listeners] == ["PLAINTEXT://0.0.0.0:9092"]
     assert [str(x) for x in config.advertised_listeners] == ["PLAINTEXT://kafka:9092"]
-    assert len(config.warnings) == 1 and "whoever can reach" in config.warnings[0]
+    assert len(config.warnings) == 1 and "every client that can reach" in config.warnings[0]
 
 
 def test_our_own_file_loads_without_a_word_and_states_defaults():
