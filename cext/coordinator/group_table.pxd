@@ -21,11 +21,18 @@ cdef struct Named:                  # a record of a map by name: a group or a me
     const uint8_t* name             # behind the record
     int32_t name_bytes
 
-cdef struct GroupMember:            # the bytes of member id and instance id follow
+cdef enum:
+    EARLIER_EPOCH = -2              # no error code: a member commits in an epoch that is over
+    HELD_KEY_BYTES = 20             # of a row of GroupMember.held: topic id, partition (big-endian)
+    HELD_BYTES = 24                 # ... and the epoch since which the member has had it
+
+cdef struct GroupMember:            # the bytes of member id, instance id and `held` follow
     Named named
     int32_t epoch                   # of a member of a consumer group
     bint speaks_classic             # the classic protocol
     int32_t instance_bytes          # -1: none
+    const uint8_t* held             # the partitions of a member of a consumer group, sorted
+    int32_t held_count
     int64_t heard_ns                # monotonic, of its last commit in a native handler; -1: none
 
 cdef struct Group:                  # the bytes of the group id follow
@@ -68,8 +75,15 @@ cdef inline bint group_is_held(const Groups* groups, int64_t hashed) noexcept no
     return int64_map_get(&groups.shards[group_shard_index(hashed)].holds, hashed, 0) != 0
 
 # The caller holds the shard's lock. Returns the error code for a commit, ERROR_NONE if the group
-# accepts it. Sets the group and the member (NULL: the group, or the member, is unknown).
+# accepts it; or EARLIER_EPOCH if it accepts only partitions for which `member_has_had` is true, and
+# else refuses the commit with `member_refuses_epoch`. Sets the group and the member (NULL: the
+# group, or the member, is unknown).
 cdef int16_t group_accepts(Groups* groups, int64_t hashed, const Committer* asks, Group** group, GroupMember** member) noexcept nogil
+# Returns whether the member has, or must revoke, a partition that it has had since an epoch, or since
+# an earlier one. `topic_id`: 16 bytes.
+cdef bint member_has_had(const GroupMember* member, const uint8_t* topic_id, int32_t index, int32_t epoch) noexcept nogil
+# Returns the error code for a member epoch that is not the member's.
+cdef int16_t member_refuses_epoch(const GroupMember* member) noexcept nogil
 # Removes the groups of a partition of __consumer_offsets from a shard, whose lock the caller holds.
 cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) noexcept nogil
 

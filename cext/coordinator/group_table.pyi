@@ -2,6 +2,8 @@
 from collections.abc import Iterable
 from typing import final
 
+MemberRow = tuple[str, str | None, int, bool, bytes]
+
 @final
 class GroupTable:
     def __init__(self) -> None: ...
@@ -9,7 +11,7 @@ class GroupTable:
         self,
         group_id: str,
         partition: int,
-        members: Iterable[tuple[str, str | None, int, bool]] = (),
+        members: Iterable[tuple[str, str | None, int, bool] | MemberRow] = (),
         *,
         is_consumer: bool = False,
         state: str = "Empty",
@@ -24,6 +26,7 @@ class GroupTable:
         instance_id: str | None,
         epoch: int = -1,
         speaks_classic: bool = True,
+        held: bytes = b"",
     ) -> None: ...
     def remove_member(self, group_id: str, member_id: str) -> None: ...
     def heard_ms(self, group_id: str, member_id: str) -> int: ...
@@ -37,6 +40,7 @@ class GroupTable:
         epoch: int,
         version: int,
         transactional: bool,
+        partitions: Iterable[tuple[bytes, int]] = (),
     ) -> int: ...
     @property
     def count(self) -> int: ...

@@ -14,9 +14,9 @@ the rules of Kafka's ClassicGroup.validateOffsetCommit and ConsumerGroup.validat
                                                                             ILLEGAL_GENERATION
       completing            a producer alone                                REBALANCE_IN_PROGRESS
     consumer, no members    a client without a member epoch
-    consumer                a member in its epoch                           UNKNOWN_MEMBER_ID,
-                                                                            UNSUPPORTED_VERSION,
-                                                                            STALE_MEMBER_EPOCH,
+    consumer                a member in its epoch; in an earlier one, for   UNKNOWN_MEMBER_ID,
+                            partitions that it has had since; a producer    UNSUPPORTED_VERSION,
+                            without a member id                             STALE_MEMBER_EPOCH,
                                                                             ILLEGAL_GENERATION
 
 Groups are divided into shards with a lock each. A native handler holds the lock from the check to
@@ -25,10 +25,11 @@ follows in the log. While a group is on hold, its commits go through Python: Pyt
 tombstones of its offsets. The table holds the groups that Python holds, and has no limit of its own.
 Next on the data path: cext/coordinator/offset_commit.pyx.
 """
-from libc.stdint cimport intptr_t
+from libc.stdint cimport intptr_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from barnabas.cext.codec.endian cimport be32_load, be32_store
 from barnabas.cext.codec.error_codes cimport ERROR_NONE
 from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
 from barnabas.cext.memory.int64_map cimport (
@@ -156,13 +157,39 @@ cdef int16_t _classic_accepts(const Group* group, const Committer* asks, const G
 cdef int16_t _consumer_accepts(const Group* group, const Committer* asks, const GroupMember* member) noexcept nogil:
     if asks.epoch < 0 and group.members.count == 0:
         return ERROR_NONE
+    if asks.transactional and asks.epoch == -1 and asks.member_bytes == 0 and asks.instance_bytes < 0:
+        return ERROR_NONE               # a producer that names no member
     if member == NULL:
         return ERROR_UNKNOWN_MEMBER_ID
     if not member.speaks_classic and not asks.transactional and asks.version < MEMBER_EPOCHS_FROM:
         return ERROR_UNSUPPORTED_VERSION
     if asks.epoch == member.epoch:
         return ERROR_NONE
+    return EARLIER_EPOCH if asks.epoch < member.epoch else member_refuses_epoch(member)
+
+
+cdef int16_t member_refuses_epoch(const GroupMember* member) noexcept nogil:
     return ERROR_ILLEGAL_GENERATION if member.speaks_classic else ERROR_STALE_MEMBER_EPOCH
+
+
+cdef bint member_has_had(const GroupMember* member, const uint8_t* topic_id, int32_t index, int32_t epoch) noexcept nogil:
+    cdef uint8_t key[HELD_KEY_BYTES]
+    cdef const uint8_t* at
+    cdef int64_t low = 0, high = member.held_count, middle
+    cdef int order
+    memcpy(key, topic_id, 16)
+    be32_store(key + 16, <uint32_t>index)
+    while low < high:
+        middle = (low + high) // 2
+        at = member.held + middle * HELD_BYTES
+        order = memcmp(at, key, HELD_KEY_BYTES)
+        if order == 0:
+            return <int32_t>be32_load(at + HELD_KEY_BYTES) <= epoch
+        if order < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return False
 
 
 cdef int16_t group_accepts(Groups* groups, int64_t hashed, const Committer* asks, Group** group, GroupMember** member) noexcept nogil:
@@ -203,29 +230,31 @@ cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) no
 # -------------------------------------------------------------------------------- Python's side
 
 cdef Named* _record(Secret* secret, size_t size_bytes, bytes name, bytes more) except NULL:
-    """Makes a record of a name, followed by the bytes of `more` unless it is None."""
-    cdef int64_t more_bytes = 0 if more is None else len(more)
+    """Makes a record of a name, followed by the bytes of `more`."""
+    cdef int64_t more_bytes = len(more)
     cdef Named* made = <Named*>calloc(1, size_bytes + len(name) + more_bytes)
     cdef uint8_t* at = <uint8_t*>made + size_bytes
     if made == NULL:
         raise MemoryError
     memcpy(at, <const char*>name, len(name))
-    if more is not None:
-        memcpy(at + len(name), <const char*>more, more_bytes)
+    memcpy(at + len(name), <const char*>more, more_bytes)
     made.name, made.name_bytes = at, <int32_t>len(name)
     made.hashed = secret_hash(secret, made.name, made.name_bytes)
     return made
 
 
 cdef GroupMember* _member_of(Secret* secret, row) except NULL:
-    """Makes a member of (member id, instance id, epoch, whether it speaks the classic protocol)."""
-    cdef str member_id, instance_id
-    cdef bytes instance
+    """Makes a member of (member id, instance id, epoch, whether it speaks the classic protocol,
+    and in a consumer group its partitions), as in `put_member`."""
+    cdef str member_id = row[0]
+    cdef bytes instance, held = row[4] if len(row) > 4 else b""
     cdef GroupMember* made
-    member_id, instance_id, epoch, speaks_classic = row
-    instance = None if instance_id is None else instance_id.encode()
-    made = <GroupMember*>_record(secret, sizeof(GroupMember), member_id.encode(), instance)
-    made.instance_bytes = -1 if instance is None else <int32_t>len(instance)
+    _, instance_id, epoch, speaks_classic = row[:4]
+    instance = b"" if instance_id is None else instance_id.encode()
+    made = <GroupMember*>_record(secret, sizeof(GroupMember), member_id.encode(), instance + held)
+    made.instance_bytes = -1 if instance_id is None else <int32_t>len(instance)
+    made.held = made.named.name + made.named.name_bytes + len(instance)
+    made.held_count = <int32_t>(len(held) // HELD_BYTES)
     made.epoch, made.speaks_classic, made.heard_ns = epoch, speaks_classic, -1
     return made
 
@@ -283,7 +312,7 @@ cdef class GroupTable:
         """Adds a group, or replaces it, in one step. `members`: rows as for `put_member`. `state`:
         Kafka's name, of a classic group."""
         cdef Group* made = <Group*>_record(
-            &self.groups.secret, sizeof(Group), group_id.encode(), None)
+            &self.groups.secret, sizeof(Group), group_id.encode(), b"")
         cdef Group* old = NULL
         cdef GroupShard* shard = &self.groups.shards[group_shard_index(made.named.hashed)]
         cdef GroupMember* member
@@ -338,14 +367,16 @@ cdef class GroupTable:
         pthread_mutex_unlock(&shard.lock)
 
     def put_member(self, str group_id not None, str member_id not None, instance_id,
-                   int32_t epoch=-1, bint speaks_classic=True) -> None:
+                   int32_t epoch=-1, bint speaks_classic=True, bytes held not None=b"") -> None:
         """Adds a member, or replaces it. `instance_id`: None without a group.instance.id. `epoch`:
-        the member epoch, in a consumer group. `speaks_classic`: the classic protocol."""
+        the member epoch, in a consumer group. `speaks_classic`: the classic protocol. `held`: the
+        partitions of a member of a consumer group, those to be revoked too: sorted rows of topic id
+        (16 bytes), partition, and the epoch since which it has had it (int32, big-endian)."""
         cdef bytes name = group_id.encode()
         cdef int64_t hashed
         cdef GroupShard* shard = self._shard_of(name, &hashed)
         cdef GroupMember* made = _member_of(
-            &self.groups.secret, (member_id, instance_id, epoch, speaks_classic))
+            &self.groups.secret, (member_id, instance_id, epoch, speaks_classic, held))
         cdef GroupMember* old = NULL
         cdef Group* group
         cdef bint is_lost = False
@@ -423,11 +454,16 @@ cdef class GroupTable:
         return 0
 
     def check(self, str group_id not None, str member_id not None, instance_id, int32_t epoch,
-              int16_t version, bint transactional) -> int:
+              int16_t version, bint transactional, partitions=()) -> int:
         """Returns the error code for a commit by this client; 0: the group accepts it. `epoch`: the
-        generation or the member epoch. `version`: of OffsetCommit."""
+        generation or the member epoch. `version`: of OffsetCommit. `partitions`: of the commit,
+        (topic id in 16 bytes, index) each."""
         cdef bytes group_name = group_id.encode(), member_name = member_id.encode()
         cdef bytes instance = None if instance_id is None else instance_id.encode()
+        cdef list rows = [(bytes(topic_id), int(index)) for topic_id, index in partitions]
+        cdef bytes topic_id
+        cdef const char* at
+        cdef int32_t index
         cdef Committer asks
         cdef int64_t hashed
         cdef GroupShard* shard = self._shard_of(group_name, &hashed)
@@ -443,6 +479,13 @@ cdef class GroupTable:
         asks.epoch, asks.version, asks.transactional = epoch, version, transactional
         pthread_mutex_lock(&shard.lock)
         code = group_accepts(self.groups, hashed, &asks, &group, &member)
+        if code == EARLIER_EPOCH:
+            code = ERROR_NONE
+            for topic_id, index in rows:
+                at = topic_id
+                if not member_has_had(member, <const uint8_t*>at, index, epoch):
+                    code = member_refuses_epoch(member)
+                    break
         pthread_mutex_unlock(&shard.lock)
         return code
 

@@ -2,17 +2,19 @@
 what stays of a group that is replaced, removed or on hold."""
 
 import random
+import struct
 
 import pytest
 
 from barnabas.cext.coordinator.group_table import GroupTable
 
 LAST = 10  # version of OffsetCommit
+T, OTHER = bytes(range(16)), bytes(16)  # ids of topics
 UNKNOWN, GENERATION, REBALANCE, VERSION, NOT_FOUND, FENCED, STALE = 25, 22, 27, 35, 69, 82, 113
 
 
 def code(table, member="", epoch=-1, *, instance=None, version=LAST, transactional=False):
-    return table.check("g", member, instance, epoch, version, transactional)
+    return table.check("g", member, instance, epoch, version, transactional, [(OTHER, 0)])
 
 
 @pytest.fixture
@@ -66,6 +68,56 @@ def test_a_consumer_group(table):
     assert code(table, "m", 5) == UNKNOWN and code(table, "c", 4) == 0
 
 
+def held(*rows):
+    """Partitions of topic T: (index, the epoch since which the member has had it)."""
+    return b"".join(sorted(struct.pack(">16sii", T, *row) for row in rows))
+
+
+@pytest.mark.parametrize("speaks_classic", [False, True])
+def test_a_member_commits_in_an_earlier_epoch_for_what_it_has_had_since(table, speaks_classic):
+    """A classic member of a consumer group got ILLEGAL_GENERATION for its own partitions."""
+    refused = GENERATION if speaks_classic else STALE
+    table.put("g", 0, is_consumer=True)
+    table.put_member("g", "m", "i", 5, speaks_classic, held((0, 3), (7, 5), (300, 4)))
+
+    def at(epoch, *rows, **more):
+        rows = [(T, row) if isinstance(row, int) else row for row in rows]
+        return table.check("g", "m", None, epoch, LAST, more.get("transactional", False), rows)
+
+    for transactional in (False, True):
+        assert at(3, 0, transactional=transactional) == 0
+        assert at(3, 300, transactional=transactional) == refused
+    assert at(4, 0) == at(4, 300) == at(4, 0, 300) == 0
+    assert at(2, 0) == at(4, 7) == at(4, 0, 7) == at(4, 1) == at(4, (OTHER, 0)) == refused
+    assert at(5, 1, 7, (OTHER, 0)) == 0, "in its own epoch: whatever partition"
+    assert at(6, 0) == refused, "an epoch that is not reached"
+    table.put_member("g", "m", "i", 6, speaks_classic)
+    assert at(5, 0) == refused, "it has nothing"
+
+
+def test_a_consumer_group_accepts_a_producer_that_names_no_member(table):
+    """It answered UNKNOWN_MEMBER_ID; a classic group accepted it already."""
+    table.put("g", 0, [("m", "i", 4, False)], is_consumer=True)
+    assert code(table, transactional=True) == 0
+    assert code(table, transactional=True, instance="i") == UNKNOWN
+    assert code(table, "x", transactional=True) == UNKNOWN
+    assert code(table, epoch=4, transactional=True) == UNKNOWN
+    assert code(table, epoch=-2, transactional=True) == UNKNOWN
+
+
+def test_partitions_of_members_are_found(table):
+    """Against a dictionary."""
+    rng, ids = random.Random(3), [bytes([i]) * 16 for i in range(5)]
+    for count in (0, 1, 2, 3, 50):
+        known = {(rng.choice(ids), rng.randrange(400)): rng.randrange(5) for _ in range(count)}
+        rows = sorted(struct.pack(">16sii", *key, epoch) for key, epoch in known.items())
+        table.put("g", 0, [("m", None, 9, False, b"".join(rows))], is_consumer=True)
+        for key in [*known, *((rng.choice(ids), rng.randrange(400)) for _ in range(200))]:
+            epoch = rng.randrange(5)
+            expected = 0 if known.get(key, 99) <= epoch else STALE
+            assert table.check("g", "m", None, epoch, LAST, False, [key]) == expected
+
+
 def test_a_change_takes_the_place_of_what_was_known(table):
     table.put("g", 0, [("m", None, -1, True)], state="Stable", generation=3)
     table.set_state("g", "PreparingRebalance", 3)
@@ -107,7 +159,7 @@ def test_many_groups_and_members_are_found_and_forgotten(table):
             expected = UNKNOWN
         else:
             expected = 0 if known[group][member] == epoch else STALE
-        assert table.check(group, member, None, epoch, LAST, False) == expected
+        assert table.check(group, member, None, epoch, LAST, False, [(OTHER, 0)]) == expected
         assert table.count == len(known)
 
 

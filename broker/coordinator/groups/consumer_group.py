@@ -118,7 +118,7 @@ class ConsumerGroup:
         """Writes the group into the table that commits are checked against, in place of any other
         of its name. Later changes write to the table too, until `self.table` is None."""
         rows = [
-            (m.member_id, m.instance_id, m.epoch, m.classic is not None)
+            (m.member_id, m.instance_id, m.epoch, m.classic is not None, m.held)
             for m in self.members.values()
         ]
         table.put(self.group_id, partition, rows, is_consumer=True)
@@ -250,9 +250,13 @@ class ConsumerGroup:
                 )
                 owners.update(dict.fromkeys(partitions, member.member_id))
         if self.table is not None:
-            speaks_classic = member.classic is not None
             self.table.put_member(
-                self.group_id, member.member_id, member.instance_id, member.epoch, speaks_classic
+                self.group_id,
+                member.member_id,
+                member.instance_id,
+                member.epoch,
+                member.classic is not None,
+                member.held,
             )
 
     def remove(self, member_id: str) -> ConsumerMember | None:

@@ -14,6 +14,7 @@ as Kafka stores them:
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ JOIN = 0
 
 Owned = Mapping[bytes, Mapping[int, int]]  # topic id, partition, the epoch it was assigned at
 NOTHING: Owned = {}
+_HELD = struct.Struct(">16sii")
 
 
 class ClassicPart(NamedTuple):
@@ -64,6 +66,18 @@ class ConsumerMember(NamedTuple):
     def position(self) -> tuple[object, ...]:
         """The fields of its current-assignment record."""
         return self[10:]
+
+    @property
+    def held(self) -> bytes:
+        """The partitions that it owns, for GroupTable.put_member."""
+        return b"".join(
+            sorted(
+                _HELD.pack(topic_id, partition, epoch)
+                for owned in (self.assigned, self.revoking)
+                for topic_id, partitions in owned.items()
+                for partition, epoch in partitions.items()
+            )
+        )
 
     def at(self, epoch: int) -> ConsumerMember:
         return self._replace(epoch=epoch, previous_epoch=self.epoch)

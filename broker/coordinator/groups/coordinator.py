@@ -80,7 +80,6 @@ if TYPE_CHECKING:
         Heartbeat,
         Surroundings,
     )
-    from barnabas.coordinator.groups.consumer_member import ConsumerMember
     from barnabas.coordinator.groups.consumer_records import ConsumerRecord
     from barnabas.coordinator.groups.group_writes import WrittenGroup
 
@@ -591,30 +590,22 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None and self.is_other(group_id):
             raise GroupIdNotFound(f"Group {group_id} does not commit offsets.")
-        code = self.table.check(group_id, member_id, instance_id, epoch, version, transactional)
-        if code == StaleMemberEpoch.code and group is not None and group.group_type == "consumer":
-            self._check_earlier_epoch(group, group.members[member_id], epoch, commits)
-        elif code:
+        ids = self._ids_of(commits) if group is not None and group.group_type != "classic" else []
+        code = self.table.check(
+            group_id, member_id, instance_id, epoch, version, transactional, ids
+        )
+        if code:
             raise error_of(code)()
         if group is not None and group.group_type == "classic":
             member = group.members.get(member_id)
             if member is not None and group.state in (PREPARING, STABLE):
                 self._rebalances.committed(group, member)
 
-    def _check_earlier_epoch(
-        self, group: ConsumerGroup, member: ConsumerMember, epoch: int, commits: Iterable[Commit]
-    ) -> None:
-        """A member may have reached a later epoch and not know it yet: it may commit for partitions
-        that it had in the earlier one and still has. Else raises StaleMemberEpoch."""
+    def _ids_of(self, commits: Iterable[Commit]) -> list[tuple[bytes, int]]:
+        """The topic id and the index of each partition; an id of zeros for an unknown topic."""
         topics = self.consumers.around.topics()
-        for topic, partition, _ in commits:
-            view = topics.named(topic)
-            came = None
-            if view is not None:
-                for owned in (member.assigned, member.revoking):
-                    came = owned.get(view.topic_id, {}).get(partition, came)
-            if came is None or not came <= epoch < member.epoch:
-                raise StaleMemberEpoch()
+        views = [(topics.named(topic), partition) for topic, partition, _ in commits]
+        return [(bytes(16) if view is None else view.topic_id, at) for view, at in views]
 
     def check_reader(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Whether a member may read the group's offsets. Raises for the whole group."""
