@@ -29,6 +29,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from barnabas.cext.coordinator.partition_states import LED, LOADING, NOT_LED, PartitionStates
 from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle, SegmentInfo
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.cext.partition.partitions import PartitionHandle
@@ -128,11 +129,14 @@ class CoordinatorLog:
         wall_ms: Callable[[], int],
         commit_timeout_ms: Callable[[], int],
         may_wait: Callable[[], bool] = lambda: True,
+        states: PartitionStates | None = None,
         codec: int = NONE,
         load_bytes: int = LOAD_BYTES,
     ) -> None:
         """`create` creates the topic on first use; another broker may have created it meanwhile.
-        `may_wait`: whether an append becomes durable only after a flush."""
+        `may_wait`: whether an append becomes durable only after a flush. `states`: of the topic's
+        partitions, for native handlers."""
+        self._states = states if states is not None else PartitionStates()
         self._codec = codec
         self._load_bytes = load_bytes
         self.topic = topic
@@ -146,7 +150,6 @@ class CoordinatorLog:
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._led: dict[int, _Led] = {}
-        self._partition_count = 0
         self._dirty: dict[int, _Led] = {}  # partitions with something waiting, oldest first
         self._pending_bytes = 0
         self._to_load: deque[int] = deque()
@@ -164,20 +167,20 @@ class CoordinatorLog:
 
     def ensure(self) -> None:
         """Creates the topic if it is missing."""
-        if self._partition_count == 0:
-            with self._making:  # who comes meanwhile waits, and finds it made
-                if self._partition_count == 0:
+        if self.partition_count == 0:
+            with self._making:  # a call that comes meanwhile waits, and finds the topic
+                if self.partition_count == 0:
                     self._create()
 
     @property
     def partition_count(self) -> int:
         """0 while the topic was not made."""
-        return self._partition_count
+        return self._states.count
 
     def partition_of(self, name: str) -> int:
         """The partition that an id belongs to, as every Kafka client and broker counts it; -1
         while there is no topic."""
-        count = self._partition_count
+        count = self._states.count
         return id_hash(name) % count if count else -1
 
     def check(self, partition: int) -> None:
@@ -330,11 +333,13 @@ class CoordinatorLog:
             for index, led in list(self._led.items()):
                 if led_now.get(index) != (led.topic_id, led.leader_epoch):
                     gone.append((index, self._led.pop(index)))
+                    self._states.set(index, NOT_LED)
+            self._states.count = len(topic.partitions) if topic is not None else 0
             for index, (topic_id, leader_epoch) in led_now.items():
                 if index not in self._led:
                     self._led[index] = _Led(topic_id, leader_epoch)
+                    self._states.set(index, LOADING)
                     come.append(index)
-            self._partition_count = len(topic.partitions) if topic is not None else 0
         for index, led in gone:
             self._forget(index, led)
         self._load(come)
@@ -391,7 +396,10 @@ class CoordinatorLog:
         if led is not None and self._led.get(index) is led:
             if self._journal is not None:
                 self._journal.loaded(index)
-            led.ready = True
+            with self._lock:
+                led.ready = True
+                if self._led.get(index) is led:
+                    self._states.set(index, LED)
 
     def _load_all(self) -> None:
         while True:

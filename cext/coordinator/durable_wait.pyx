@@ -5,17 +5,15 @@ Next on the data path: cext/partition/partitions.pyx, which fires the watches.
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
-from barnabas.cext.codec.error_codes cimport ERROR_NONE
+from barnabas.cext.codec.error_codes cimport (
+    ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_NONE, ERROR_NOT_COORDINATOR,
+)
 from barnabas.cext.memory.atomics cimport atomic_load_i32
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.partition.partitions cimport (
     partition_again, partition_error, partition_high_watermark, partition_unwatch, partition_watch,
     table_epochs, watch_waits,
 )
-
-cdef enum:
-    ERROR_COORDINATOR_NOT_AVAILABLE = 15
-    ERROR_NOT_COORDINATOR = 16
 
 
 cdef void durable_wait_by(DurableWait* wait, const Request* r) noexcept nogil:
