@@ -9,8 +9,8 @@ consumer and the consumer connector.
     for message in stream:
         print(message.partition, message.offset, message.message)
 
-docs/old-clients.md and docs/old-clients-consumer.md map each class and method of the old design to
-these.
+docs/old-clients.md and docs/old-clients-consumer.md map each class and method of the old clients to
+the ones here.
 """
 
 from importlib import import_module
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from barnabas.clients.producer.producer import ProducerData as ProducerData
     from barnabas.hooks.views import KeyedMessage as KeyedMessage
 
-# Name -> module: a module is imported with the first use of its name.
+# Name -> module; the first use of a name imports its module.
 _MODULES = {
     "Blacklist": "barnabas.clients.consumer.topic_filter",
     "Consumer": "barnabas.clients.consumer.connector",

@@ -7,9 +7,9 @@ PLAINTEXT = "PLAINTEXT"
 
 
 def address_of(data: bytes) -> str | None:
-    """HOST:PORT of a broker's plain listener, from the JSON of Kafka 0.8 and later (host and port,
-    or endpoints) or from the `creator:host:port` of 0.7. None when the registration has no plain
-    listener or cannot be parsed."""
+    """Returns HOST:PORT of a broker's PLAINTEXT listener, from the JSON of Kafka 0.8 and later
+    (host and port, or endpoints) or from the `creator:host:port` of 0.7. Returns None when the
+    registration has no such listener or cannot be parsed."""
     text = data.decode("utf-8", "replace")
     try:
         found = json.loads(text)

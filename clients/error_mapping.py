@@ -1,7 +1,7 @@
-"""kafka.common.ErrorMapping: the old names of error codes, and the exceptions they stand for.
+"""kafka.common.ErrorMapping: the old names of error codes and of their exceptions.
 
-The exceptions are those of barnabas.errors; the names that Kafka 0.8 gave them are kept here, so
-that `except OffsetOutOfRangeException` reads as it did.
+The exceptions are the classes of barnabas.errors under the names of Kafka 0.8, so that code with
+`except OffsetOutOfRangeException` needs no change.
 """
 
 from typing import ClassVar
@@ -32,7 +32,7 @@ NotEnoughReplicasAfterAppendException = errors.NotEnoughReplicasAfterAppend
 
 
 class ErrorMapping:
-    """Codes by their old names, and the mappings from a code to an exception and back."""
+    """Codes under their old names, and the mappings from a code to an exception and back."""
 
     UNKNOWN: ClassVar[int] = -1
     NO_ERROR: ClassVar[int] = 0
@@ -48,7 +48,7 @@ class ErrorMapping:
     MESSAGE_SIZE_TOO_LARGE: ClassVar[int] = 10
     STALE_CONTROLLER_EPOCH: ClassVar[int] = 11
     OFFSET_METADATA_TOO_LARGE: ClassVar[int] = 12
-    STALE_LEADER_EPOCH: ClassVar[int] = 13  # NETWORK_EXCEPTION today; no broker ever answered it
+    STALE_LEADER_EPOCH: ClassVar[int] = 13  # now NETWORK_EXCEPTION; no broker ever sent it
     OFFSETS_LOAD_IN_PROGRESS: ClassVar[int] = 14
     CONSUMER_COORDINATOR_NOT_AVAILABLE: ClassVar[int] = 15
     NOT_COORDINATOR_FOR_CONSUMER: ClassVar[int] = 16
@@ -59,13 +59,13 @@ class ErrorMapping:
 
     @staticmethod
     def exception_for(code: int) -> type[KafkaError]:
-        """The exception class of a code other than NO_ERROR, also of codes newer than 0.8; for an
-        unknown code it is UnknownException."""
+        """Returns the exception class of a code other than NO_ERROR, also for codes newer than 0.8;
+        UnknownException for an unknown code."""
         return error_of(code)
 
     @staticmethod
     def code_for(exception: type[BaseException] | BaseException) -> int:
-        """The code of an exception or of its class; UNKNOWN when it has none."""
+        """Returns the code of an exception or its class; UNKNOWN when it has none."""
         return int(getattr(exception, "code", ErrorMapping.UNKNOWN))
 
     @staticmethod

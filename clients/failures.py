@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class InvalidConfig(ValueError):
-    """Settings that cannot be used, one plain line a problem (InvalidConfigException)."""
+    """Invalid settings, one line for each problem (InvalidConfigException)."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = list(problems)

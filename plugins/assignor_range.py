@@ -1,9 +1,9 @@
-"""Server-side assignor `range`: of each topic, members get runs of partitions next to each other.
+"""Server-side assignor `range`: each member gets consecutive partitions of each topic.
 
 Members have one order for all topics (static members by instance id, before the others by member
 id), so a member that subscribes to several topics of the same size gets the same partitions of
 each, and records with the same key reach one member. When the count does not divide, the first
-members get one partition more. Former assignments do not matter. Kafka has this assignor too.
+members get one partition more. Earlier assignments have no influence. Kafka: RangeAssignor.
 """
 
 from collections.abc import Mapping

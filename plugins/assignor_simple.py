@@ -1,9 +1,9 @@
-"""Server-side assignor `simple` of share groups: a reader for each partition, work for each member.
+"""Server-side assignor `simple` of share groups: each partition has a reader, each member work.
 
 A partition may have several readers. Members that subscribe to the same topics share them evenly:
 with more partitions than members each member gets a part of them, with more members than partitions
-each partition gets several readers. Members keep their partitions as far as that is even. Kafka has
-this assignor too; among equally good assignments it may choose another one.
+each partition gets several readers. Members keep their partitions as far as the result is even.
+Kafka: SimpleAssignor; among equally good assignments Kafka may choose another one.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class AssignorSimple:
 
 
 def _alike(group: GroupView) -> list[tuple[list[GroupMemberView], list[bytes]]]:
-    """Topics with the same readers together."""
+    """Assigns the partitions of topics that have the same subscribers."""
     by_readers: dict[tuple[str, ...], list[bytes]] = {}
     for topic_id in sorted(group.topics):
         readers = sorted(m.member_id for m in group.members.values() if topic_id in m.topics)
@@ -47,8 +47,8 @@ def _alike(group: GroupView) -> list[tuple[list[GroupMemberView], list[bytes]]]:
 def _shared(
     readers: list[GroupMemberView], partitions: list[Partition]
 ) -> dict[str, set[Partition]]:
-    readers_each = -(-len(readers) // len(partitions))  # of a partition, at most
-    most = -(-len(partitions) * readers_each // len(readers))  # of a member
+    readers_each = -(-len(readers) // len(partitions))  # readers of a partition, at most
+    most = -(-len(partitions) * readers_each // len(readers))  # partitions of a member, at most
     taken: dict[str, set[Partition]] = {member.member_id: set() for member in readers}
     reader_count = dict.fromkeys(partitions, 0)
     for member in readers:
@@ -58,7 +58,7 @@ def _shared(
             if has and len(mine) < most and reader_count[place] < readers_each:
                 mine.add(place)
                 reader_count[place] += 1
-    # Partitions without a reader first, then members without a partition.
+    # First gives a reader to partitions without one, then partitions to members without one.
     for place in partitions:
         if reader_count[place] == 0:
             member_id = min(taken, key=lambda name: len(taken[name]))

@@ -1,10 +1,10 @@
-"""Server-side assignor `uniform`: an even number of partitions a member, with few moves.
+"""Server-side assignor `uniform`: members get equally many partitions, with few moves.
 
 When all members subscribe to the same topics, each keeps its partitions up to its share, and the
 free ones go to members with less. When subscriptions differ, each free partition goes to the
 subscriber of its topic with the fewest partitions; then partitions move from the member with the
 most to the one with the fewest, among the subscribers of a topic, while that makes them more even.
-LOOKS_MAX bounds the time. Kafka's assignor of this name has the same two aims.
+LOOKS_MAX limits the time. Kafka's UniformAssignor has the same two aims.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from barnabas.hooks import GroupView, hookimpl
 
 NAME = "uniform"
-LOOKS_MAX = 2_000_000  # at members, to find who has most and least; each move makes things better
+LOOKS_MAX = 2_000_000  # members examined; each move makes the loads more even
 
 Owned = dict[str, dict[bytes, set[int]]]  # by member, by topic
 
@@ -31,7 +31,7 @@ class AssignorUniform:
 
 
 def _kept(group: GroupView) -> tuple[Owned, dict[bytes, set[int]]]:
-    """The partitions that members may keep, and the free partitions of each topic."""
+    """Returns the partitions that members may keep, and the free partitions of each topic."""
     wanted = frozenset[bytes]().union(*{member.topics for member in group.members.values()})
     free = {t: set(range(row.partition_count)) for t, row in group.topics.items() if t in wanted}
     owned: Owned = {}
@@ -51,7 +51,7 @@ def _even_shares(group: GroupView) -> Owned:
     total = sum(group.topics[topic_id].partition_count for topic_id in free)
     least, more = divmod(total, len(owned))
     counts = {m: sum(map(len, mine.values())) for m, mine in owned.items()}
-    # The larger shares are for those that have more already: fewer partitions move.
+    # Members that already have more get the larger shares, so that fewer partitions move.
     larger = {m for m in sorted(counts, key=lambda m: (-counts[m], m))[:more]}
     for member_id, mine in owned.items():
         surplus = counts[member_id] - least - (member_id in larger)
@@ -78,7 +78,7 @@ def _balanced(group: GroupView) -> Owned:
         for topic_id in group.members[member_id].topics:
             if topic_id in readers:
                 readers[topic_id].append(member_id)
-    # Topics with few subscribers first: the members of the others have more choice.
+    # Topics with few subscribers come first: members of the others have more choice.
     order = sorted((t for t in readers if readers[t]), key=lambda t: (len(readers[t]), t))
     for topic_id in order:
         least = [(counts[m], m) for m in readers[topic_id]]

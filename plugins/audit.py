@@ -1,18 +1,19 @@
-"""Audit counts: how many records and bytes each topic took, by minute of their timestamps.
+"""Counts the records and bytes that producers send to each topic, by minute of their timestamps.
 
     plugins=audit
-    produce.interceptors=audit        (of each topic that is counted)
+    produce.interceptors=audit        (a setting of each topic to count)
 
-Every `period.ms` the counts go to the topic `audit` (`topic`) as JSON, one record a topic and
-minute:
+Every `period.ms` the plugin appends the counts to the topic `audit` (option `topic`) as JSON, one
+record for each topic and minute:
 
     {"topic": "orders", "from_ms": 1700000000000, "to_ms": 1700000060000,
      "records": 1200, "bytes": 96000, "broker_ms": 1700000061000}
 
-A producer that counts its records and a consumer that counts its records find a loss by comparing
-with these counts. Counts of one minute may come in several records, which add up. A batch that a
-producer sends again is counted again, and so is a batch that a later interceptor or the log
-refuses. Counts that are not written yet are lost when the broker dies. Runs inside the broker only.
+A producer and a consumer that count their records find a loss by comparison with these counts.
+Counts of one minute may come in several records, which add up. The plugin counts a batch again when
+a producer sends it again, and it also counts a batch that a later interceptor or the log rejects.
+Counts that are not written yet are lost when the broker crashes. The plugin needs
+`isolation=thread`, because it appends records.
 """
 
 import json
@@ -23,17 +24,17 @@ from barnabas.hooks import Option, Options, Record, RecordBatch, Services, hooki
 
 log = logging.getLogger("barnabas.plugins.audit")
 
-Counts = dict[tuple[str, int], list[int]]  # topic and minute: records, bytes
-BUCKETS_MAX = 100_000  # of counts that are not written so far
+Counts = dict[tuple[str, int], list[int]]  # (topic, minute) -> [records, bytes]
+BUCKETS_MAX = 100_000  # (topic, minute) pairs that are not written yet
 
 
 class Audit:
     """Counts records and bytes by topic and minute, and writes them to a topic."""
 
     OPTIONS = {
-        "topic": Option("text", "where the counts go", "audit"),
-        "bucket.ms": Option("integer", "how long a stretch of timestamps is", 60_000, least=1),
-        "period.ms": Option("integer", "how often counts are written", 60_000, least=10),
+        "topic": Option("text", "the topic of the counts", "audit"),
+        "bucket.ms": Option("integer", "the length of a time bucket", 60_000, least=1),
+        "period.ms": Option("integer", "the time between two writes of counts", 60_000, least=10),
     }
 
     def __init__(self, options: Options) -> None:
@@ -75,23 +76,23 @@ class Audit:
                 row[1] += size_bytes
             if len(self._counts) > BUCKETS_MAX:
                 self._counts.clear()
-                raise RuntimeError("too many counts wait to be written; they are lost")
+                raise RuntimeError("too many counts wait to be written: dropped the new ones")
 
     def _run(self) -> None:
         while not self._stop.wait(self._period_s):
             try:
                 self.write()
-            except Exception as error:  # the topic may be writable again at the next round
+            except Exception as error:  # the topic may be writable at the next period
                 log.warning("counts wait: %s", error)
 
     def write(self) -> None:
-        """Appends what was counted since the last time."""
+        """Appends the counts since the last call."""
         with self._lock:
             counts, self._counts = self._counts, {}
         if not counts:
             return
         services = self._services
-        assert services is not None, "it is called once the broker has started"
+        assert services is not None, "called before broker_started"
         now_ms = services.now_ms()
         try:
             services.create_topic(self._topic, 1, {})

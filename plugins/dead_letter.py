@@ -2,14 +2,15 @@
 
     plugins=dead-letter
     plugin.dead-letter.schema=/etc/barnabas/order.json
-    produce.interceptors=dead-letter        (of the topic `orders`)
+    produce.interceptors=dead-letter        (a setting of the topic `orders`)
 
-A record that does not match the JSON Schema (see json_schema.py) is appended to the topic
-`orders.dead` (`suffix`) with its key, value and headers, and two more headers: `dead-letter.topic`
-and `dead-letter.reason`. The other records are appended to their own topic; the producer's answer
-is the same as if all were. Dead letters are on disk before the producer gets its answer; when they
-cannot be written the whole batch is refused. A batch that a producer sends again may leave its dead
-letters twice. Runs inside the broker only, because it appends."""
+The plugin appends a record that does not match the JSON Schema (see json_schema.py) to the topic
+`orders.dead` (option `suffix`) with its key, value and headers, and two more headers:
+`dead-letter.topic` and `dead-letter.reason`. The broker appends the other records to their own
+topic and answers the producer as if it had appended all. Dead letters are on disk before the
+producer gets its response; when the plugin cannot write them it rejects the whole batch. A batch
+that a producer sends again may leave its dead letters twice. The plugin needs `isolation=thread`,
+because it appends records."""
 
 from barnabas.hooks import Record, RecordBatch, Replace, Services, hookimpl
 from barnabas.hooks.options import Option, Options
@@ -20,12 +21,12 @@ REASON = "dead-letter.reason"
 
 
 class DeadLetter:
-    """Records that a JSON Schema does not allow go to a topic of dead letters."""
+    """Moves records that do not match a JSON Schema to a topic of dead letters."""
 
     OPTIONS = {
         "schema": Option("text", "a file with the JSON Schema of values"),
         "key.schema": Option("text", "a file with the JSON Schema of keys; none: any key", ""),
-        "suffix": Option("text", "what the name of the topic of dead letters ends in", ".dead"),
+        "suffix": Option("text", "the end of the name of the topic of dead letters", ".dead"),
     }  # fmt: skip
 
     def __init__(self, options: Options) -> None:

@@ -1,23 +1,24 @@
-"""Delayed delivery: a record is held back, and appended to its topic when it is due.
+"""Delayed delivery: the plugin keeps a record and appends it to its topic when it is due.
 
     plugins=delay
-    produce.interceptors=delay        (of the topic)
+    produce.interceptors=delay        (a setting of the topic)
 
 The time of a record comes from its header `deliver-at` (ms since 1970, decimal), its header
-`deliver-after` (ms, from the arrival at the broker), or `plugin.delay.after.ms`, in this order;
-without any of them it is appended at once. A delayed record leaves its place in the batch empty: no
-consumer sees that offset. When due it is appended at the end of the same partition with its key,
-value, timestamp and headers (without those two), so offsets stay in order and every client works.
+`deliver-after` (ms, from the arrival at the broker), or `plugin.delay.after.ms`, in this order; a
+record without any of them is appended at once. A delayed record leaves its place in the batch
+empty: no consumer sees that offset. When the record is due, the plugin appends it at the end of the
+same partition with its key, value, timestamp and headers (without those two), so offsets stay in
+order and every client works.
 
     __delayed        key int64 number             value: a delayed record, see _parked
                      key int64 number             value null: that record was delivered
 
-A delayed record is on disk before the producer gets its answer, and a delivered record is on disk
-before its tombstone. So a crash loses none; a record that was delivered without a tombstone is
-delivered again, and a batch that a producer sends again is delayed again: at least once. At a start
-the topic is read from its beginning, which moves on as the oldest records are delivered. All
-delayed records are in memory (`pending.max` records; beyond it batches are refused). Runs inside
-the broker only."""
+A delayed record is on disk before the producer gets its response, and a delivered record is on disk
+before its tombstone. So a crash loses no record. Delivery is at least once: the plugin delivers a
+record without a tombstone again, and delays a batch that a producer sends again once more. At a
+start the plugin reads the topic from its log start offset, which advances as the oldest records are
+delivered. All delayed records are in memory: the plugin rejects batches beyond `pending.max`
+records. It needs `isolation=thread`, because it appends records."""
 
 import heapq
 import json
@@ -33,18 +34,20 @@ log = logging.getLogger("barnabas.plugins.delay")
 TOPIC = "__delayed"
 AT = "deliver-at"
 AFTER = "deliver-after"
-WAIT_S = 1.0  # at most, between two looks at the clock, which an operator may set
+WAIT_S = 1.0  # longest time between two reads of the clock, which an operator may set
 TRIM_EVERY = 1000  # deliveries
 BATCH_RECORDS_MAX = 500
 
 
 class Delay:
-    """Holds records back until they are due, then appends them."""
+    """Keeps records until they are due, then appends them."""
 
     OPTIONS = {
-        "after.ms": Option("integer", "delay of records that name none; 0: none", 0, least=0),
-        "pending.max": Option("integer", "records parked at the most", 1_000_000, least=1),
-        "topic": Option("text", "where records are parked", TOPIC),
+        "after.ms": Option(
+            "integer", "delay of records without such a header; 0: no delay", 0, least=0
+        ),
+        "pending.max": Option("integer", "largest number of delayed records", 1_000_000, least=1),
+        "topic": Option("text", "the topic of the delayed records", TOPIC),
     }
 
     def __init__(self, options: Options) -> None:
@@ -52,9 +55,13 @@ class Delay:
         self._pending_max = options["pending.max"]
         self._topic = options["topic"]
         self._lock = threading.Condition()
-        self._due: list[tuple[int, int]] = []  # heap of due ms, number
-        self._parked: dict[int, tuple[int, str, int, Record]] = {}  # offset, topic, partition
-        self._next = int.from_bytes(os.urandom(5), "big") << 20  # numbers of two runs differ
+        self._due: list[tuple[int, int]] = []  # heap of (due ms, number)
+        self._parked: dict[
+            int, tuple[int, str, int, Record]
+        ] = {}  # number -> (offset, topic, partition)
+        self._next = (
+            int.from_bytes(os.urandom(5), "big") << 20
+        )  # so that the numbers of two runs differ
         self._services: Services | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -82,7 +89,7 @@ class Delay:
             self._thread.join()
 
     def _load(self, services: Services) -> None:
-        """Loads the records that were delayed and not delivered before this start."""
+        """Loads the records that were delayed before this start and are not delivered."""
         found: dict[int, tuple[int, int, str, int, Record]] = {}
         for row in services.read(self._topic, 0, 0):
             number = int.from_bytes(row.key or b"", "big")
@@ -96,13 +103,13 @@ class Delay:
                 self._parked[number] = offset, topic, partition, record
                 heapq.heappush(self._due, (due_ms, number))
 
-    # -- parking ----------------------------------------------------------------------------------
+    # -- delaying ---------------------------------------------------------------------------------
 
     @hookimpl
     def intercept_produce(self, batch: RecordBatch) -> Replace | Reject | None:
         services = self._services
         if services is None:
-            raise RuntimeError("the records that are parked are not read yet")
+            raise RuntimeError("the plugin is still loading the delayed records")
         now_ms = services.now_ms()
         kept: list[Record | None] = []
         held: list[tuple[int, Record]] = []
@@ -120,7 +127,7 @@ class Delay:
             return Reject("a record of a transaction cannot be delayed")
         with self._lock:
             if len(self._parked) + len(held) > self._pending_max:
-                return Reject(f"{len(self._parked)} records wait already for their delivery")
+                return Reject(f"{len(self._parked)} delayed records are waiting (pending.max)")
             numbers = range(self._next, self._next + len(held))
             self._next += len(held)
         rows = [
@@ -140,7 +147,7 @@ class Delay:
         return Replace(kept)
 
     def _due_ms(self, record: Record, now_ms: int) -> int:
-        """When a record is due, in ms since 1970; 0 for a record that is not delayed."""
+        """Returns when a record is due, in ms since 1970; 0 for a record without a delay."""
         headers = dict(record.headers)
         if AT in headers:
             return _number(AT, headers[AT])
@@ -161,7 +168,7 @@ class Delay:
                     continue
             try:
                 self._deliver(services, due)
-            except Exception as error:  # a partition that is offline may come back
+            except Exception as error:  # an offline partition may come back
                 with self._lock:
                     for entry in due:
                         if entry[1] in self._parked:
@@ -175,7 +182,7 @@ class Delay:
         return min(max((self._due[0][0] - services.now_ms()) / 1000, 0.001), WAIT_S)
 
     def _take(self, now_ms: int) -> list[tuple[int, int]]:
-        """The due records of one partition, in the order of their times. Under the lock."""
+        """Returns the due records of one partition, by time. The caller holds the lock."""
         taken: list[tuple[int, int]] = []
         where = None
         while self._due and self._due[0][0] <= now_ms and len(taken) < BATCH_RECORDS_MAX:
@@ -194,7 +201,7 @@ class Delay:
             services.append(topic, partition, [record for *_, record in rows])
         else:
             log.warning(
-                "%d records for %s-%d, which is gone, are dropped", len(rows), topic, partition
+                "dropped %d delayed records: %s-%d no longer exists", len(rows), topic, partition
             )
         now_ms = services.now_ms()
         ticks = [Record(None, number.to_bytes(8, "big"), timestamp=now_ms) for _, number in due]
@@ -214,7 +221,7 @@ class Delay:
 def _number(name: str, value: bytes | None) -> int:
     text = (value or b"").decode("ascii", "replace")
     if not text.isdecimal() or len(text) > 15:
-        raise ValueError(f"its header {name} is {text[:40]!r}, which is no number of ms")
+        raise ValueError(f"its header {name} is {text[:40]!r}; it must be a number of ms")
     return int(text)
 
 
@@ -228,7 +235,7 @@ def _without_delay(record: Record) -> Record:
 
 
 def _parked(due_ms: int, topic: str, partition: int, record: Record) -> bytes:
-    """JSON; bytes in base64."""
+    """Returns a delayed record as JSON, with bytes in base64."""
     said = {
         "due_ms": due_ms,
         "topic": topic,

@@ -1,4 +1,4 @@
-"""Avro, by the package fastavro (pip install 'barnabas[plugins]').
+"""Encodes and decodes Avro with the package fastavro (pip install 'barnabas[plugins]').
 
     serializer.class=avro
     plugin.avro.schema=/etc/barnabas/order.avsc
@@ -19,16 +19,18 @@ NO_ID = -1
 
 
 class AvroEncoder:
-    """Avro's binary encoding, by fastavro."""
+    """Avro's binary encoding, with fastavro."""
 
     OPTIONS = {
         "schema": Option("text", "a file with the schema of messages"),
-        "key.schema": Option("text", "a file with the schema of keys; none: keys cannot be", ""),
+        "key.schema": Option(
+            "text", "a file with the schema of keys; without it keys are an error", ""
+        ),
         "schema.id": Option(
-            "integer", "the number that stands before each message; -1: none", NO_ID, least=NO_ID
+            "integer", "the schema id before each message; -1: no id", NO_ID, least=NO_ID
         ),
         "key.schema.id": Option(
-            "integer", "the number that stands before each key; -1: none", NO_ID, least=NO_ID
+            "integer", "the schema id before each key; -1: no id", NO_ID, least=NO_ID
         ),
     }
 
@@ -55,7 +57,7 @@ class AvroEncoder:
     def _schema(self, is_key: bool) -> Any:
         schema = self._schemas[is_key]
         if schema is None:
-            raise ValueError("there is no schema of keys: set plugin.avro.key.schema")
+            raise ValueError("keys need a schema: set plugin.avro.key.schema")
         return schema
 
 
@@ -84,10 +86,10 @@ def _read(data: bytes, schema: Any, head: bytes) -> Any:
     from fastavro import schemaless_reader
 
     if not data.startswith(head):
-        raise ValueError(f"the message does not begin with the schema's number: {data[:5]!r}")
+        raise ValueError(f"the message does not begin with the schema id: {data[:5]!r}")
     stream = io.BytesIO(data)
     stream.seek(len(head))
     found = schemaless_reader(stream, schema, None)
     if stream.tell() != len(data):
-        raise ValueError(f"{len(data) - stream.tell()} bytes are left behind the datum")
+        raise ValueError(f"{len(data) - stream.tell()} bytes follow the datum")
     return found

@@ -1,4 +1,4 @@
-"""Bytes as they are: the encoder and decoder for data that is already encoded.
+"""Passes bytes on: the encoder and decoder for data that is already encoded.
 
 serializer.class=kafka.serializer.DefaultEncoder        (or bytes)
 """
@@ -10,7 +10,7 @@ from barnabas.hooks import hookimpl
 
 
 class BytesEncoder:
-    """Bytes as they are; None is a record without a value."""
+    """Passes bytes on; None is a record without a value."""
 
     @hookimpl
     def encode(self, data: Sequence[Any], is_key: bool) -> Sequence[bytes | None]:
@@ -32,6 +32,6 @@ def _bytes(item: Any, is_key: bool) -> bytes | None:
     what = "key" if is_key else "message"
     setting = "key.serializer.class" if is_key else "serializer.class"
     raise TypeError(
-        f"the {what} is a {type(item).__name__}, and {setting} is bytes: give bytes, or name"
+        f"the {what} is a {type(item).__name__}, and {setting} is bytes: send bytes, or set"
         " another encoder (string, json, ...)"
     )

@@ -1,7 +1,7 @@
-"""JSON, in UTF-8, without spaces.
+"""Encodes and decodes JSON, in UTF-8, without spaces.
 
     serializer.class=json
-    plugin.json.sort.keys=true        (the same object is always the same bytes: for keys)
+    plugin.json.sort.keys=true        (equal objects have equal bytes: for keys)
 
 None as a message is a record without a value, not JSON's null.
 """

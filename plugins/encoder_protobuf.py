@@ -1,7 +1,7 @@
-"""Protocol Buffers, by the package protobuf (pip install 'barnabas[plugins]').
+"""Encodes and decodes Protocol Buffers with the package protobuf (pip install 'barnabas[plugins]').
 
     serializer.class=protobuf
-    plugin.protobuf.message=shop.order_pb2:Order        (of the module that protoc made)
+    plugin.protobuf.message=shop.order_pb2:Order        (a class of the module that protoc made)
     plugin.protobuf.key.message=shop.order_pb2:OrderId
 
 The encoder takes messages of that class, or dictionaries of their fields; the decoder returns
@@ -20,7 +20,7 @@ class ProtobufEncoder:
 
     OPTIONS = {
         "message": Option("text", "module:Class of messages"),
-        "key.message": Option("text", "module:Class of keys; none: keys cannot be", ""),
+        "key.message": Option("text", "module:Class of keys; without it keys are an error", ""),
     }
 
     def __init__(self, options: Options) -> None:
@@ -42,7 +42,7 @@ class ProtobufEncoder:
     def _class(self, is_key: bool) -> Any:
         kind = self._classes[is_key]
         if kind is None:
-            raise ValueError("there is no class of keys: set plugin.protobuf.key.message")
+            raise ValueError("keys need a class: set plugin.protobuf.key.message")
         return kind
 
 
@@ -54,7 +54,7 @@ def _class(path: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     if not (isinstance(found, type) and issubclass(found, Message)):
-        raise TypeError(f"{path} is no class of messages")
+        raise TypeError(f"{path} is not a class of messages")
     return found
 
 
@@ -64,6 +64,6 @@ def _written(item: Any, kind: Any) -> bytes:
 
         item = ParseDict(item, kind())
     if not isinstance(item, kind):
-        raise TypeError(f"a {type(item).__name__} is no {kind.__name__}")
+        raise TypeError(f"a {type(item).__name__} is not a {kind.__name__}")
     data: bytes = item.SerializeToString(deterministic=True)
     return data

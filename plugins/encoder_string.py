@@ -1,4 +1,4 @@
-"""Text.
+"""Encodes and decodes text.
 
     serializer.class=kafka.serializer.StringEncoder        (or string)
     plugin.string.encoding=latin-1
@@ -14,9 +14,9 @@ from barnabas.hooks import Option, Options, hookimpl
 
 
 class StringEncoder:
-    """Text in an encoding, UTF-8 unless told otherwise."""
+    """Text in the encoding of the option `encoding`, UTF-8 by default."""
 
-    OPTIONS = {"encoding": Option("text", "of the text, as Python names it", "utf-8")}
+    OPTIONS = {"encoding": Option("text", "encoding of the text, by Python's name", "utf-8")}
 
     def __init__(self, options: Options) -> None:
         self.encoding = codecs.lookup(options["encoding"]).name
@@ -36,4 +36,4 @@ class StringEncoder:
             return None
         if isinstance(item, str | int | float):
             return str(item).encode(self.encoding)
-        raise TypeError(f"a {type(item).__name__} is no text")
+        raise TypeError(f"a {type(item).__name__} is not text")

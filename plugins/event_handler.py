@@ -1,9 +1,9 @@
-"""The old producer's own event handler: a batch is encoded, partitioned and sent.
+"""The default event handler of the old producer: encodes, partitions and sends a batch.
 
     event.handler=kafka.producer.async.DefaultEventHandler        (or default-event-handler)
 
-It is the default. A handler of your own may look like it, and send other events, send them to
-another system first, or drop them.
+It is the default. Your own handler may follow its form and send other events, send them to another
+system first, or drop them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from barnabas.hooks import EventSender, KeyedMessage, hookimpl
 
 
 class DefaultEventHandler:
-    """Sends each batch as it is."""
+    """Sends each batch unchanged."""
 
     @hookimpl
     def handle_events(self, events: Sequence[KeyedMessage], sender: EventSender) -> None:

@@ -1,13 +1,13 @@
-"""Record validation: values (and keys) must be JSON that a JSON Schema allows.
+"""Record validation: values (and keys) must be JSON that matches a JSON Schema.
 
     plugins=json-schema
     plugin.json-schema.file=/etc/barnabas/order.json
-    produce.interceptors=json-schema        (of the topic)
+    produce.interceptors=json-schema        (a setting of the topic)
 
-A batch with an invalid record is refused as a whole, and the producer's answer names the record and
-the reason. For two schemas give each a name: `plugins=orders,users`,
-`plugin.orders.use=json-schema`. Needs the package `jsonschema` (pip install 'barnabas[plugins]'). A
-tombstone, a record without a value, passes unless `tombstones=false`."""
+The plugin rejects a whole batch when one of its records is invalid; the producer's response names
+the record and the reason. For two schemas give each a name: `plugins=orders,users`,
+`plugin.orders.use=json-schema`. The plugin needs the package `jsonschema` (pip install
+'barnabas[plugins]'). A tombstone, a record without a value, is valid unless `tombstones=false`."""
 
 import json
 from pathlib import Path
@@ -19,12 +19,12 @@ WORDS_MAX = 300
 
 
 class JsonSchema:
-    """Refuses batches with a record whose JSON a schema does not allow."""
+    """Rejects batches with a record whose JSON does not match a schema."""
 
     OPTIONS = {
         "file": Option("text", "a file with the JSON Schema of values"),
         "key.file": Option("text", "a file with the JSON Schema of keys; none: any key", ""),
-        "tombstones": Option("boolean", "whether records without a value pass", True),
+        "tombstones": Option("boolean", "whether records without a value are valid", True),
     }
 
     def __init__(self, options: Options) -> None:
@@ -41,7 +41,7 @@ class JsonSchema:
         return None
 
     def problem(self, record: Record) -> str:
-        """The reason why a record is invalid; "" for a valid one."""
+        """Returns why a record is invalid; "" for a valid record."""
         if record.value is None:
             found = "" if self._tombstones else "it has no value"
         else:
@@ -64,7 +64,7 @@ def _problem(what: str, data: bytes, validator: Any) -> str:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return f"its {what} is no JSON"
+        return f"its {what} is not JSON"
     error = next(iter(validator.iter_errors(value)), None)
     if error is None:
         return ""

@@ -3,8 +3,8 @@
     partitioner.class=consistent_random        (or crc32)
 
 A key goes to the partition that clients on librdkafka choose by default (confluent-kafka, kcat, and
-others). As there, an empty key counts as none, and records without a key are spread at random:
-those that are sent together go to one partition of those that have a leader."""
+others). As there, an empty key counts as no key, and records without a key go to random partitions:
+records of one send go to one of the partitions that have a leader."""
 
 import random
 import zlib

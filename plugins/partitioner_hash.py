@@ -1,4 +1,5 @@
-"""The old clients' partitioner: the key's hash modulo the number of partitions, random without key.
+"""The old clients' partitioner: hash of the key modulo the number of partitions; random without
+key.
 
     partitioner.class=kafka.producer.DefaultPartitioner        (or hash)
 
@@ -32,12 +33,12 @@ class HashPartitioner:
 
 
 def _placed(hashed: int, partition_count: int) -> int:
-    # Integer.MIN_VALUE has no positive twin in Java; the clients that knew of it took 0.
+    # Java has no absolute value of Integer.MIN_VALUE; the clients that handled it used 0.
     return 0 if hashed == -(1 << 31) else abs(hashed) % partition_count
 
 
 def hash_code(key: Any) -> int:
-    """Java's hashCode of a key. Raises TypeError for a key that has no Java class."""
+    """Returns Java's hashCode of a key. Raises TypeError for a key that has no Java class."""
     if isinstance(key, str | bytes):
         return java_hash(key)
     if isinstance(key, bool):

@@ -1,9 +1,9 @@
-"""Round robin: each record into the partition after the one before, keys or not.
+"""Round robin: each record goes to the next partition, whatever its key.
 
     partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner   (or round-robin)
 
-Partitions without a leader are left out. Each topic has its own turn, which begins at a random
-partition.
+The plugin skips partitions without a leader. Each topic has its own sequence, which begins at a
+random partition.
 """
 
 import random
@@ -13,11 +13,11 @@ from typing import Any
 
 from barnabas.hooks import hookimpl
 
-TOPICS_MAX = 10_000  # whose place is kept; beyond it the oldest begins anew
+TOPICS_MAX = 10_000  # topics with a stored position; beyond this number the oldest starts again
 
 
 class RoundRobinPartitioner:
-    """Each record into the next partition, whatever its key."""
+    """Sends each record to the next partition, whatever its key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

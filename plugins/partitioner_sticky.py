@@ -1,4 +1,4 @@
-"""Sticky: all records that are sent together go into one partition, keys or not.
+"""Sticky: all records of one send go to one partition, whatever their keys.
 
     partitioner.class=org.apache.kafka.clients.producer.UniformStickyPartitioner   (or sticky)
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from barnabas.hooks import hookimpl
 
-TOPICS_MAX = 10_000  # whose last partition is kept
+TOPICS_MAX = 10_000  # topics with a stored last partition
 
 
 class StickyPartitioner:

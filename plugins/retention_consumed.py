@@ -3,21 +3,23 @@ offset after its last record. A group without a commit in the partition keeps al
 
     plugins=consumed
     plugin.consumed.groups=billing,search
-    retention.policy=consumed        (of the topic; `consumed,size` bounds the wait by size)
+    retention.policy=consumed        (a setting of the topic; `consumed,size` also limits the size)
 """
 
 from barnabas.hooks import LogView, Option, Options, SegmentView, hookimpl
 
 
 class RetentionConsumed:
-    """Segments go once the named consumer groups have committed past them."""
+    """Lets segments be deleted once the named consumer groups have committed past them."""
 
-    OPTIONS = {"groups": Option("list", "consumer groups that must have read a segment")}
+    OPTIONS = {
+        "groups": Option("list", "consumer groups that must have read a segment before it may go")
+    }
 
     def __init__(self, options: Options) -> None:
         self.groups = options["groups"]
         if not self.groups:
-            raise ValueError("groups names no consumer group")
+            raise ValueError("the option groups must name at least one consumer group")
 
     @hookimpl
     def deletable_segments(self, log: LogView) -> int:
@@ -26,5 +28,5 @@ class RetentionConsumed:
 
 
 def _has(segment: SegmentView) -> bool:
-    """Whether the segment has records: an empty active segment need not be rolled."""
+    """Returns whether the segment has records: an empty active segment need not be rolled."""
     return bool(segment.next_offset > segment.base_offset)

@@ -4,7 +4,7 @@ from barnabas.hooks import hookimpl
 
 
 class RetentionNone:
-    """Nothing is deleted."""
+    """Keeps every segment."""
 
     @hookimpl
     def deletable_segments(self) -> int:

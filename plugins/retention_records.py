@@ -3,14 +3,14 @@ partition are left without them. Offsets that compaction removed count as record
 
     plugins=last-records
     plugin.last-records.count=1000000
-    retention.policy=last-records        (of the topic)
+    retention.policy=last-records        (a setting of the topic)
 """
 
 from barnabas.hooks import LogView, Option, Options, hookimpl
 
 
 class RetentionRecords:
-    """The last `count` records of each partition are kept."""
+    """Keeps the last `count` records of each partition."""
 
     OPTIONS = {"count": Option("integer", "records of a partition to keep", least=1)}
 

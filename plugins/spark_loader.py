@@ -2,18 +2,18 @@
 
     plugins=spark-loader
     plugin.spark-loader.group=nightly             the group of commitOffsetsToGroup, or
-    plugin.spark-loader.checkpoint=/load/news     a query's checkpoint, where this machine sees it
-    retention.policy=spark-loader                 (of each topic that is loaded)
+    plugin.spark-loader.checkpoint=/load/news     a query's checkpoint, at a path of this machine
+    retention.policy=spark-loader                 (a setting of each topic that is loaded)
 
-A segment is deleted when `retention.ms` or `retention.bytes` of its topic allows it and it was
-loaded. A segment that was not loaded is kept longer, until it is older than `keep.ms` or the
-partition holds more than `keep.bytes` with it: then it is deleted, and a log line names the offsets
-that the load lost. When nothing was loaded, or the checkpoint cannot be read, everything within
-these limits is kept.
+The plugin lets a segment be deleted when the load has read it and `retention.ms` or
+`retention.bytes` of its topic allows the deletion. It keeps a segment that the load has not read,
+until the segment is older than `keep.ms` or the partition holds more than `keep.bytes` with it:
+then the segment may go, and a log line names the offsets that the load has lost. When the load has
+read nothing yet, or the plugin cannot read the checkpoint, it keeps everything within these limits.
 
-`/metrics` has, as `barnabas_plugin_figure` of each such topic, `lag_records` (records that were not
-loaded) and `overdue_bytes` (bytes that are kept only for the load). A topic appears after the first
-retention check.
+`/metrics` has, as `barnabas_plugin_figure` of each such topic, `lag_records` (records that the load
+has not read) and `overdue_bytes` (bytes that are kept only for the load). A topic appears after the
+first retention check.
 """
 
 import logging
@@ -27,30 +27,34 @@ from barnabas.plugins.retention_time import RetentionTime
 log = logging.getLogger("barnabas.plugins.spark_loader")
 
 DAY_MS = 86_400_000
-CHECKPOINT_AGE_MS = 5_000  # a checkpoint is not read more often
+CHECKPOINT_AGE_MS = 5_000  # shortest time between two reads of a checkpoint
 
 
 class SparkLoader:
-    """Segments go once a Spark load has read them, or beyond a limit; tells the load's lag."""
+    """Keeps segments until a Spark load has read them, within limits; reports the load's lag."""
 
     OPTIONS = {
         "group": Option("text", "the group that the load commits to", ""),
         "checkpoint": Option("text", "a directory or file: URL, in place of a group", ""),
-        "keep.ms": Option("integer", "age of what is kept for the load; -1: any", 28 * DAY_MS),
+        "keep.ms": Option(
+            "integer", "age up to which segments are kept for the load; -1: no limit", 28 * DAY_MS
+        ),
         "keep.bytes": Option(
-            "integer", "of a partition that keeps something for the load; -1: any", 100 << 30
+            "integer",
+            "size up to which a partition keeps segments for the load; -1: no limit",
+            100 << 30,
         ),
     }
 
     def __init__(self, options: Options) -> None:
         self.group, self.checkpoint = options["group"], options["checkpoint"]
         if bool(self.group) == bool(self.checkpoint):
-            raise ValueError("give one of group and checkpoint")
+            raise ValueError("set one of the options group and checkpoint")
         self.keep_ms, self.keep_bytes = options["keep.ms"], options["keep.bytes"]
         self._time, self._size = RetentionTime(), RetentionSize()
         self._services: Services | None = None
         self._lock = threading.Lock()
-        self._logs: dict[tuple[str, int], LogView] = {}  # as retention saw them last
+        self._logs: dict[tuple[str, int], LogView] = {}  # the logs of the last retention check
         self._overdue: dict[tuple[str, int], int] = {}
         self._read_ms: int | None = None
         self._loaded: Mapping[str, Mapping[int, int]] = {}  # of the checkpoint
@@ -110,7 +114,7 @@ class SparkLoader:
     def _loaded_to(
         self, topic: str, partition: int, committed: Mapping[str, int], now_ms: int | None
     ) -> int:
-        """The first offset that was not loaded; -1: unknown."""
+        """Returns the first offset that the load has not read; -1: unknown."""
         if self.group:
             return committed.get(self.group, -1)
         with self._lock:
@@ -129,14 +133,16 @@ class SparkLoader:
         try:
             batch = Checkpoint(files_at(self.checkpoint)).last_committed()
         except (CheckpointError, OSError, ValueError) as error:
-            log.warning("all is kept that the limits allow: %s", error)
+            log.warning(
+                "cannot read the load's checkpoint; keeping all within the limits: %s", error
+            )
             return {}
         return {} if batch is None else batch.kafka()
 
     def _say_lost(self, view: LogView, to: int, loaded: int) -> None:
         first = max(loaded, view.segments[0].base_offset)
         log.warning(
-            "%s-%d: offsets %d to %d go and were not loaded: keep.ms or keep.bytes is exceeded",
+            "%s-%d: deleting offsets %d to %d, not loaded yet: keep.ms or keep.bytes is exceeded",
             view.topic,
             view.partition,
             first,

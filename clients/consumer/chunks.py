@@ -21,7 +21,7 @@ UNKNOWN_OFFSET = -1
 
 
 class PartitionInfo:
-    """A partition that a stream owns, from one rebalance to the next.
+    """A partition that a stream owns between two rebalances.
 
     The fetchers change `fetch_offset`. The stream changes `consumed` and `in_hand`: it has returned
     every message up to the one in hand. After `is_over` the stream returns none of its messages."""
@@ -42,7 +42,7 @@ class PartitionInfo:
         self.fetch_offset = offset
         self.consumed = offset
         self.in_hand: MessageAndMetadata | None = None
-        self.waiting: Chunk | None = None  # found no room in the queue
+        self.waiting: Chunk | None = None  # a chunk that did not fit into the queue
         self.is_over = False
 
     @property
@@ -64,11 +64,12 @@ class Chunk:
 
 
 class QueueEmpty(Exception):
-    """No chunk came within the timeout."""
+    """No chunk arrived within the timeout."""
 
 
 class ChunkQueue:
-    """The queue of one stream. It calls `freed`, on the stream's thread, when it has room again."""
+    """The queue of one stream. It calls `freed`, on the stream's thread, when it is no longer
+    full."""
 
     def __init__(self, chunks_max: int, freed: Callable[[], None]) -> None:
         self._chunks: deque[Chunk] = deque()
@@ -87,7 +88,7 @@ class ChunkQueue:
         return True
 
     def get(self, timeout_s: float | None) -> Chunk | None:
-        """The next chunk; None when the queue was closed. Raises QueueEmpty."""
+        """Returns the next chunk; None when the queue was closed. Raises QueueEmpty."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while not self._chunks and not self._closed:
@@ -106,7 +107,7 @@ class ChunkQueue:
             self._chunks.clear()
 
     def close(self) -> None:
-        """Ends the stream; chunks that are still in the queue are dropped."""
+        """Ends the stream and drops the chunks in the queue."""
         with self._changed:
             self._closed = True
             self._chunks.clear()

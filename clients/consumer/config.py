@@ -2,7 +2,7 @@
 
 A setting is a field of ConsumerConfig: its type, its default, and its names, the newest first.
 Values may be text, as in a properties file, or Python's own. An unknown name causes a warning and
-has no effect, as in Kafka; an invalid value is refused with one line.
+has no effect, as in Kafka; an invalid value raises InvalidConfig with one line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALLEST, LARGEST = "smallest", "largest"
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
 RANGE = "range"
 INT_MAX = 2**31 - 1
-# The names of the same values in today's consumers.
+# The names of these values in current consumers.
 SAME_WORDS = {"earliest": SMALLEST, "latest": LARGEST}
 
 
@@ -35,11 +35,12 @@ def _setting(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerConfig:
-    """Made by `consumer_config`, which fills in the defaults that depend on other settings."""
+    """The settings. `consumer_config` makes it and adds the defaults that depend on other
+    settings."""
 
     group_id: str = _setting("group.id", "groupid", default="")
     consumer_id: str = _setting("consumer.id", "consumerid", default="")
-    client_id: str = _setting("client.id", default="")  # the group's name
+    client_id: str = _setting("client.id", default="")  # the name of the group
     zookeeper_connect: str = _setting("zookeeper.connect", "zk.connect", default="")
     bootstrap_servers: str = _setting(
         "bootstrap.servers", "metadata.broker.list", "broker.list", default=""
@@ -95,13 +96,13 @@ class ConsumerConfig:
     zookeeper_sync_time_ms: int = _setting(
         "zookeeper.sync.time.ms", "zk.synctime.ms", default=2000, low=0
     )
-    # Of groups that meet at the coordinator, where there is no ZooKeeper:
+    # For membership at the group's coordinator, without ZooKeeper:
     session_timeout_ms: int = _setting("session.timeout.ms", default=10_000, low=1)
     heartbeat_interval_ms: int = _setting("heartbeat.interval.ms", default=3000, low=1)
-    # Plugins that decode, for streams that are not given any (decoders.py):
+    # Decoder plugins of streams that the caller gives no decoder (decoders.py):
     serializer_class: str = _setting("serializer.class", default="bytes")
     key_serializer_class: str = _setting("key.serializer.class", default="")  # serializer.class
-    # What is said of plugins, plugin.NAME.key, as it was given:
+    # Options of plugins, plugin.NAME.key, as given:
     plugin_options: Mapping[str, str] = field(default_factory=dict, metadata={"names": ()})
 
     @property
@@ -110,7 +111,7 @@ class ConsumerConfig:
 
 
 def consumer_config(properties: Mapping[str, Any]) -> ConsumerConfig:
-    """Raises InvalidConfig."""
+    """Returns the checked settings. Raises InvalidConfig."""
     given = {str(name): value for name, value in properties.items() if value is not None}
     options = {name: str(given.pop(name)) for name in list(given) if name.startswith(PREFIX)}
     values: dict[str, Any] = {"plugin_options": options}
@@ -118,11 +119,13 @@ def consumer_config(properties: Mapping[str, Any]) -> ConsumerConfig:
         names = [name for name in row.metadata["names"] if name in given]
         found = {_value(row, name, given.pop(name)) for name in names}
         if len(found) > 1:
-            raise InvalidConfig([f"{' and '.join(names)} are one setting and have two values"])
+            raise InvalidConfig(
+                [f"{' and '.join(names)} are names of one setting and have different values"]
+            )
         if found:
             values[row.name] = found.pop()
     for name in sorted(given):
-        log.warning("there is no setting %s: it is left out", name)
+        log.warning("unknown setting %s: it has no effect", name)
     return _completed(values)
 
 
@@ -130,15 +133,15 @@ def _completed(values: dict[str, Any]) -> ConsumerConfig:
     """Adds the defaults that depend on other settings. Raises InvalidConfig."""
     made = ConsumerConfig(**values)
     if not made.group_id or "/" in made.group_id:
-        raise InvalidConfig(["group.id is missing, or has a / in it"])
+        raise InvalidConfig(["group.id must be set and must not contain a /"])
     if not made.zookeeper_connect and not made.bootstrap_servers:
-        raise InvalidConfig(["neither zookeeper.connect nor bootstrap.servers says where to go"])
+        raise InvalidConfig(["set zookeeper.connect or bootstrap.servers"])
     if made.offsets_storage == ZOOKEEPER and not made.has_zookeeper:
         raise InvalidConfig(["offsets.storage=zookeeper needs zookeeper.connect"])
     if made.dual_commit_enabled and not made.has_zookeeper:
         raise InvalidConfig(["dual.commit.enabled=true needs zookeeper.connect"])
     if made.heartbeat_interval_ms >= made.session_timeout_ms:
-        raise InvalidConfig(["heartbeat.interval.ms has to be below session.timeout.ms"])
+        raise InvalidConfig(["heartbeat.interval.ms must be less than session.timeout.ms"])
     storage = made.offsets_storage or (ZOOKEEPER if made.has_zookeeper else KAFKA)
     follows: dict[str, Any] = {
         "client_id": made.group_id,
@@ -157,24 +160,26 @@ def _value(row: Any, name: str, value: Any) -> Any:
         return _addresses(name, text)
     if row.type == "bool":
         if text.lower() not in ("true", "false"):
-            raise InvalidConfig([f"{name}={text} is neither true nor false"])
+            raise InvalidConfig([f"{name}={text} must be true or false"])
         return text.lower() == "true"
     if row.type == "int":
         try:
             number = int(text)
         except ValueError:
-            raise InvalidConfig([f"{name}={text} is no whole number"]) from None
+            raise InvalidConfig([f"{name}={text} must be a whole number"]) from None
         if not row.metadata["low"] <= number <= INT_MAX:
-            raise InvalidConfig([f"{name}={number} is not from {row.metadata['low']} to {INT_MAX}"])
+            raise InvalidConfig(
+                [f"{name}={number} must be from {row.metadata['low']} to {INT_MAX}"]
+            )
         return number
     words = row.metadata["words"]
     if words and (text := SAME_WORDS.get(text.lower(), text.lower())) not in words:
-        raise InvalidConfig([f"{name}={text} is none of {', '.join(words)}"])
+        raise InvalidConfig([f"{name}={text} must be one of {', '.join(words)}"])
     return text
 
 
 def _addresses(name: str, text: str) -> str:
-    """HOST:PORT pairs, separated by commas; Kafka 0.7 wrote ID:HOST:PORT."""
+    """Returns HOST:PORT pairs, separated by commas; Kafka 0.7 wrote ID:HOST:PORT."""
     places = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         first, _, rest = part.partition(":")

@@ -1,7 +1,7 @@
 """ConsumerConnector: a consumer that shares topics with its group and commits offsets.
 
 With `zookeeper.connect` the members of the group register in ZooKeeper, as in Kafka 0.7 and 0.8;
-without it they join at the group's coordinator. All else is the same.
+without it they join at the group's coordinator. Everything else is the same.
 
 A message counts as consumed when a stream has returned it. Offsets are committed by the caller, or
 every `auto.commit.interval.ms`, and before partitions go to another member. After a connector dies,
@@ -41,7 +41,7 @@ from barnabas.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
-CLUSTER_TIMEOUT_S = 5.0  # of questions that are repeated by who asks
+CLUSTER_TIMEOUT_S = 5.0  # of requests that their caller repeats
 STOP_TIMEOUT_S = 30.0
 
 
@@ -49,8 +49,8 @@ class ConsumerRebalanceListener(Protocol):
     """Callbacks of a rebalance. They run on the rebalancing thread, which waits for them."""
 
     def before_releasing_partitions(self, owned: Mapping[str, set[int]]) -> None:
-        """Called when fetching has ended and the partitions still belong to this member: the last
-        moment to commit."""
+        """Called after fetching has ended and while the partitions still belong to this member. It
+        is the last moment to commit."""
 
 
 class ConsumerConnector:
@@ -66,7 +66,7 @@ class ConsumerConnector:
         self._infos: dict[TopicAndPartition, PartitionInfo] = {}
         self._committed: dict[TopicAndPartition, int] = {}
         self._listener: ConsumerRebalanceListener | None = None
-        self._lock = threading.RLock()  # what is owned, and commits of it
+        self._lock = threading.RLock()  # guards the owned partitions and their commits
         self._stopped = threading.Event()
         self._committer: threading.Thread | None = None
         self._tree: Any = None
@@ -115,10 +115,13 @@ class ConsumerConnector:
         key_decoder: Any = None,
         value_decoder: Any = None,
     ) -> dict[str, list[KafkaStream]]:
-        """Makes the given number of streams for each topic. Returns when this member has its share
-        of the partitions. Raises ConsumerRebalanceFailed, ClientError, KafkaError, StoreFailed."""
+        """Makes streams; returns when this member has its share of the partitions.
+
+        `topic_count_map`: topic -> number of streams. Returns topic -> list of KafkaStream. Raises
+        ValueError, RuntimeError for a second call, ConsumerRebalanceFailed, ClientError, KafkaError
+        and StoreFailed."""
         if not topic_counts:
-            raise ValueError("no topic is asked for")
+            raise ValueError("name at least one topic")
         for topic, count in topic_counts.items():
             _check_count(count, f"topic {topic}")
         self._begin()
@@ -139,7 +142,7 @@ class ConsumerConnector:
         value_decoder: Any = None,
     ) -> list[KafkaStream]:
         """Makes streams over all present and future topics that a Whitelist or Blacklist allows.
-        In all else as create_message_streams."""
+        Otherwise as create_message_streams."""
         _check_count(num_streams, repr(topic_filter))
         self._begin()
         self._has_filter = True
@@ -151,12 +154,12 @@ class ConsumerConnector:
     def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
         """Sets the listener. Allowed before the streams are made; raises RuntimeError later."""
         if self._streams:
-            raise RuntimeError("the streams are made: it is too late for a listener")
+            raise RuntimeError("set the listener before the streams are made")
         self._listener = listener
 
     def _begin(self) -> None:
         if self._stopped.is_set():
-            raise RuntimeError("the connector was shut down")
+            raise RuntimeError("the connector is shut down")
         if self._streams:
             raise RuntimeError("a connector makes its streams once")
 
@@ -188,8 +191,8 @@ class ConsumerConnector:
         offsets: Mapping[Any, int] | None = None,
         retry_on_failure: bool = True,
     ) -> None:
-        """Commits the positions of all streams, or the given offsets (of the next messages to be
-        read). Raises ClientError, KafkaError or StoreFailed when the commit fails."""
+        """Commits the positions of all streams, or the given offsets (each that of the next message
+        to read). Raises ClientError, KafkaError or StoreFailed when the commit fails."""
         retries = self.config.offsets_commit_max_retries if retry_on_failure else 0
         with self._lock:
             if offsets is None:
@@ -201,13 +204,13 @@ class ConsumerConnector:
                 self._committed |= told
 
     def positions(self) -> dict[TopicAndPartition, int]:
-        """The offset of the next message of each partition that this member owns, or -1 before its
-        first fetch."""
+        """Returns the offset of the next message of each partition that this member owns, or -1
+        before its first fetch."""
         with self._lock:
             return {name: info.position for name, info in self._infos.items()}
 
     def _positions(self) -> dict[TopicAndPartition, int]:
-        """The positions that are not committed yet."""
+        """Returns the positions that are not committed yet."""
         found = {name: info.position for name, info in self._infos.items()}
         return {
             name: offset
@@ -220,7 +223,7 @@ class ConsumerConnector:
             try:
                 self.commit_offsets(retry_on_failure=False)
             except (ClientError, KafkaError, StoreFailed) as error:
-                log.warning("group %s: not committed: %s", self.config.group_id, error)
+                log.warning("group %s: cannot commit offsets: %s", self.config.group_id, error)
 
     def _store(self) -> OffsetStore:
         if self._tree is None:
@@ -230,7 +233,7 @@ class ConsumerConnector:
             stores.reverse()
         return BothStores(*stores) if self.config.dual_commit_enabled else stores[0]
 
-    # ------------------------------------------------- what the form of membership asks for (Owner)
+    # ----------------------------------------------------- called by the group membership (Owner)
 
     def release(self, *, is_lost: bool = False) -> None:
         with self._lock:
@@ -244,7 +247,7 @@ class ConsumerConnector:
                 try:
                     self.commit_offsets()
                 except (ClientError, KafkaError, StoreFailed) as error:
-                    log.warning("group %s: not committed: %s", self.config.group_id, error)
+                    log.warning("group %s: cannot commit offsets: %s", self.config.group_id, error)
         if self._listener is not None and not is_lost:
             owned: dict[str, set[int]] = {}
             for info in infos:
@@ -272,8 +275,8 @@ class ConsumerConnector:
     # ---------------------------------------------------------------------------------- the end
 
     def shutdown(self) -> None:
-        """Commits (with auto.commit.enable), leaves the group and ends the streams. It may be
-        called twice. Failures are logged."""
+        """Commits (with auto.commit.enable), leaves the group and ends the streams. A second call
+        does nothing. It logs failures and raises nothing."""
         with self._lock:
             if self._stopped.is_set():
                 return
@@ -281,7 +284,7 @@ class ConsumerConnector:
         self._group.stop()
         if self._committer is not None:
             self._committer.join(STOP_TIMEOUT_S)
-        self._listener = None  # it is for rebalances, as it was
+        self._listener = None  # the listener is for rebalances only, as in Kafka 0.8
         self.release()
         self._group.leave()
         for stream in self._streams.values():
@@ -295,7 +298,8 @@ class ConsumerConnector:
     # ---------------------------------------------------------------------------------- brokers
 
     def _connect(self) -> Cluster:
-        """Raises CannotConnect, StoreFailed."""
+        """Connects to a broker of the settings or of ZooKeeper. Raises CannotConnect,
+        StoreFailed."""
         return self._cluster(self.config.socket_timeout_ms)
 
     def _connect_to_offsets(self) -> Cluster:
@@ -317,19 +321,19 @@ class ConsumerConnector:
 
 
 class Consumer:
-    """The factory of connectors (kafka.consumer.Consumer)."""
+    """Makes connectors (kafka.consumer.Consumer)."""
 
     @staticmethod
     def create(config: Mapping[str, Any] | ConsumerConfig) -> ConsumerConnector:
-        """Raises as ConsumerConnector does."""
+        """Returns a ConsumerConnector; raises what its constructor raises."""
         return ConsumerConnector(config)
 
 
 def _check_count(count: int, what: str) -> None:
     if not 1 <= count <= STREAMS_MAX:
-        raise ValueError(f"{count} streams for {what}: 1 to {STREAMS_MAX} can be had")
+        raise ValueError(f"{count} streams for {what}: the number must be from 1 to {STREAMS_MAX}")
 
 
 def _new_id() -> str:
-    """The id of a consumer in the registry: HOST-MS-RANDOM."""
+    """Returns a new id of a consumer in the registry: HOST-MS-RANDOM."""
     return f"{socket.gethostname()}-{int(1000 * time.time())}-{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,5 @@
-"""The broker that coordinates a group: looked up with the first request, and after it moved."""
+"""The connection to a group's coordinator, which is looked up at the first request and after the
+coordinator moved."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class Coordinator:
         *,
         wait_s: float = 0.0,
     ) -> Struct:
-        """The answer, whatever code it holds; see `told`. The coordinator may take `wait_s` longer
-        for it than for others."""
+        """Sends a request and returns the response, whatever its error code. The coordinator may
+        take `wait_s` longer than for other requests. Raises ClientError, KafkaError."""
         with self._lock:
             connection = self._found()
             usual_s = connection.answer_timeout_s
@@ -60,8 +61,7 @@ class Coordinator:
             connection.close()
 
     def interrupt(self) -> None:
-        """Ends the wait for an answer, from another thread: the waiting one sees a lost
-        connection."""
+        """Ends the wait of another thread for a response; that thread gets ConnectionLost."""
         connection = self._connection
         if connection is not None:
             connection.interrupt()
@@ -88,6 +88,6 @@ class Coordinator:
             self._connection = self._cluster.connection_to(answer.nodeId)
         except BaseException:
             self._cluster.close()
-            self._cluster = None  # the next question asks anew where the brokers are
+            self._cluster = None  # the next request looks up the brokers again
             raise
         return self._connection

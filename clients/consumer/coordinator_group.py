@@ -1,9 +1,9 @@
-"""Membership at the group's coordinator, where there is no ZooKeeper: Kafka's classic protocol.
+"""Membership at the group's coordinator, without ZooKeeper, by Kafka's classic group protocol.
 
 The coordinator makes one member the leader, which computes the assignment by the algorithm of the
 registry (subscription.py) under the name `range`. The user data of a member's subscription holds
 its number of streams, in the registry's format; a member of another client has one stream. So
-today's consumers with the assignor `range` can join the same group, as leader or follower.
+current consumers with the assignor `range` can join the same group, as leader or follower.
 
 The same algorithm divides a member's partitions among its streams.
 """
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 JOIN_HIGH, LEAVE_SEVERAL = 7, 3  # versions
-# Members of another make may take this long to join again, and the coordinator waits for them.
+# Members of other clients may take this long to join again, and the coordinator waits for them.
 JOIN_WAIT_S = 300.0
 PROTOCOL_TYPE = "consumer"
 SUBSCRIPTION, ASSIGNMENT = "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"
@@ -65,8 +65,8 @@ class CoordinatorGroup:
         self._cluster: Cluster | None = None
         self._subscription, self._document = NOTHING, b""
         self._member = NOBODY
-        self._topics: list[str] = []  # that we read
-        self._watched: Partitions = {}  # what shares were made of
+        self._topics: list[str] = []  # topics that this member reads
+        self._watched: Partitions = {}  # the input of the last assignment
         self._first: Future[None] = Future()
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -90,7 +90,7 @@ class CoordinatorGroup:
         self._thread.join(BACKOFF_S)
         is_interrupted = self._thread.is_alive()
         while self._thread.is_alive() and time.monotonic() < deadline:
-            self._coordinator.interrupt()  # it may wait for the others to join
+            self._coordinator.interrupt()  # the coordinator may wait for the other members to join
             self._thread.join(BACKOFF_S)
         if is_interrupted:
             self._coordinator.forget()
@@ -101,7 +101,9 @@ class CoordinatorGroup:
             if member_id:
                 self._say_goodbye(member_id)
         except (ClientError, KafkaError) as error:
-            log.warning("the coordinator will find out that %s is gone: %s", member_id, error)
+            log.warning(
+                "cannot leave the group; the session of %s will expire: %s", member_id, error
+            )
         self._member = NOBODY
         self._coordinator.close()
         if self._cluster is not None:
@@ -123,14 +125,14 @@ class CoordinatorGroup:
                 log.info("group %s: %s", self._config.group_id, error)
                 self._owner.release(is_lost=True)
                 self._member = NOBODY
-            except Exception as error:  # also what a listener raised: the thread has to go on
+            except Exception as error:  # also an error of a listener: the thread must continue
                 attempts_left -= 1
                 if not self._first.done() and (attempts_left <= 0 or not _is_passing(error)):
                     self._first.set_exception(error)
                     return
                 self._begin_anew(error, self._config.rebalance_backoff_ms / 1000)
         if not self._first.done():
-            self._first.set_exception(ConsumerRebalanceFailed("the connector was shut down"))
+            self._first.set_exception(ConsumerRebalanceFailed("the connector is shut down"))
 
     def _begin_anew(self, error: Exception, backoff_s: float) -> None:
         if not self._stopped.is_set():
@@ -155,13 +157,16 @@ class CoordinatorGroup:
                 self._coordinator.told(self._coordinator.call(HEARTBEAT, body).errorCode)
                 if time.monotonic() >= refresh_at:
                     if self._partitions(self._watched) != self._watched or self._has_new_topics():
-                        log.info("group %s: its topics have changed", self._config.group_id)
+                        log.info(
+                            "group %s: the topics of its members have changed",
+                            self._config.group_id,
+                        )
                         return
                     refresh_at = time.monotonic() + refresh_s
             except (ClientError, KafkaError) as error:
                 if not _is_passing(error):
                     raise
-                self._begin_anew(error, BACKOFF_S)  # we are a member still
+                self._begin_anew(error, BACKOFF_S)  # this consumer is still a member
 
     def _has_new_topics(self) -> bool:
         return self._subscribed() != self._topics
@@ -173,7 +178,7 @@ class CoordinatorGroup:
         self._topics = self._subscribed()
         answer = self._exchange_join()
         self._member = (answer.memberId, answer.generationId)
-        self._watched = {}  # a leader's alone
+        self._watched = {}  # only for the leader
         shares = self._shares(answer) if answer.leader == answer.memberId else {}
         assignment = self._exchange_sync(shares)
         mine = {
@@ -227,7 +232,7 @@ class CoordinatorGroup:
         return _assignment_of(bytes(answer.assignment))
 
     def _shares(self, answer: Struct) -> dict[str, Partitions]:
-        """The assignment of all members, computed by the leader."""
+        """Returns the assignment of all members, which the leader computes."""
         threads: dict[str, list[str]] = {}
         member_of: dict[str, str] = {}
         for row in answer.members:
@@ -262,7 +267,7 @@ class CoordinatorGroup:
         return self._subscription.topics(existing, self._config.exclude_internal_topics)
 
     def _partitions(self, topics: Mapping[str, object] | list[str]) -> Partitions:
-        """The partitions of each topic; none for a topic that does not exist yet."""
+        """Returns the partitions of each topic; none for a topic that does not exist yet."""
         cluster = self._with_cluster()
         cluster.refresh(topics)
         found = {topic: cluster.known(topic) for topic in topics}
@@ -286,7 +291,7 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _subscribed_of(metadata: bytes) -> tuple[list[str], bytes]:
-    """Topics and user data of a member; empty for bytes that are not a subscription."""
+    """Returns topics and user data of a member; empty for bytes that are not a subscription."""
     try:
         fields = _fields(SUBSCRIPTION, metadata)
         return sorted(set(fields.topics)), bytes(fields.userData or b"")
@@ -295,7 +300,7 @@ def _subscribed_of(metadata: bytes) -> tuple[list[str], bytes]:
 
 
 def _assignment_of(data: bytes) -> Partitions:
-    """Raises MalformedMessage."""
+    """Returns the partitions of an assignment. Raises MalformedMessage."""
     if not data:
         return {}
     rows = _fields(ASSIGNMENT, data).assignedPartitions
@@ -303,8 +308,8 @@ def _assignment_of(data: bytes) -> Partitions:
 
 
 def _fields(name: str, data: bytes) -> Struct:
-    """The fields after the version. A newer version than the newest known one begins with the same
-    fields. Raises MalformedMessage."""
+    """Returns the fields after the version. A version newer than the newest known one begins with
+    the same fields. Raises MalformedMessage."""
     message = by_name(name)
     version = min(int.from_bytes(data[:2], "big"), message.version_max)
     program = message.program(version)

@@ -2,11 +2,11 @@
 create_message_streams takes.
 
 A decoder is a plugin: a built-in or installed one, by its name, `module:Class`, or an object with
-the hook `decode`. It decodes a batch at a time. When it fails for a batch, each record is decoded
-alone when the caller reads it, so a bad record raises an error for itself only.
+the hook `decode`. It decodes a batch at a time. When it fails for a batch, the stream decodes each
+record alone when the caller reads it, so a bad record raises an error for itself only.
 
-A decoder may also be a function, or an object with the old design's `from_bytes`: these are called
-when the caller reads a key or a message, with its bytes, or None for a missing one.
+A decoder may also be a function, or an object with the old design's `from_bytes`. The stream calls
+it when the caller reads a key or a message, with its bytes, or None for a missing one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from barnabas.hooks.plugin import CannotLoad
 AS_THEY_ARE = "bytes"
 HOOK = "decode"
 
-# Turns the bytes of a topic into objects, in the same order; None leaves the bytes as they are.
+# Turns the bytes of a topic into objects, in the same order; None: the caller gets the bytes.
 Column = Callable[[str, Sequence[bytes | None]], Sequence[Any]]
 
 
 class Decoders:
-    """The decoders of one connector; `close` ends plugins with processes of their own."""
+    """The decoders of one connector; `close` ends the child processes of plugins."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._plugins = ClientPlugins(config.plugin_options)
@@ -37,15 +37,15 @@ class Decoders:
         self._value = self.column("serializer.class", config.serializer_class, is_key=False)
 
     def pair(self, key: Any, value: Any) -> tuple[Column | None, Column | None]:
-        """The decoders for keys and for messages; None takes the one of the settings. Raises
-        InvalidConfig."""
+        """Returns the decoders for keys and for messages; None selects the one of the settings.
+        Raises InvalidConfig."""
         return (
             self._key if key is None else self.column("key_decoder", key, is_key=True),
             self._value if value is None else self.column("value_decoder", value, is_key=False),
         )
 
     def column(self, setting: str, what: Any, *, is_key: bool) -> Column | None:
-        """Raises InvalidConfig."""
+        """Returns the decoder as a function of a column. Raises InvalidConfig."""
         if isinstance(what, str) and ALIASES.get(what, what) == AS_THEY_ARE:
             return None
         function = getattr(what, "from_bytes", None) or (what if callable(what) else None)
@@ -76,7 +76,7 @@ def _by_plugin(call: Callable[..., Any], is_key: bool) -> Column:
             return data
         try:
             found = _whole(call(topic, there, is_key), there)
-        except Exception:  # it is raised again where somebody looks at the record that is bad
+        except Exception:  # reading the bad record raises the error again
             found = [
                 Undecoded(lambda one: _whole(call(topic, [one], is_key), [one])[0], item)
                 for item in there
@@ -91,5 +91,5 @@ def _by_plugin(call: Callable[..., Any], is_key: bool) -> Column:
 
 def _whole(objects: Sequence[Any], data: Sequence[bytes]) -> Sequence[Any]:
     if len(objects) != len(data):
-        raise ValueError(f"the decoder gave {len(objects)} objects for {len(data)} records")
+        raise ValueError(f"the decoder returned {len(objects)} objects for {len(data)} records")
     return objects

@@ -2,12 +2,12 @@
 and one thread that finds the leaders.
 
 A fetcher fetches all its partitions with one request, except those whose last chunk did not fit
-into its stream's queue. A partition whose leader has moved, or whose broker is gone, goes back to
+into its stream's queue. A partition whose leader has moved, or whose broker is down, goes back to
 the leader finder, which fetches metadata every `refresh.leader.backoff.ms` until there is a leader.
 For a partition without a valid offset `auto.offset.reset` says where to begin.
 
 Limits: for each partition one chunk beside its queue, of at most fetch.message.max.bytes or one
-batch; ANSWER_BYTES_MAX an answer.
+batch; ANSWER_BYTES_MAX for each response.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS = 1, 2
 FETCH_LOW, OFFSETS_LOW = 4, 1
 ANSWER_BYTES_MAX = 50 * 1024 * 1024
-# While a partition waits for room in its queue, a fetch of the others waits no longer than this.
+# While the queue of a partition is full, a fetch of the others waits no longer than this.
 HURRY_MS = 10
 STOP_TIMEOUT_S = 10.0
 
@@ -64,15 +64,17 @@ class FetcherManager:
         self._finder.start()
 
     def start(self, infos: Iterable[PartitionInfo]) -> None:
-        """Begins to fetch partitions."""
+        """Starts fetching partitions."""
         with self._lock:
             self._leaderless |= {info.name: info for info in infos}
             self._lock.notify_all()
 
     def stop(self, infos: Iterable[PartitionInfo]) -> None:
-        """Ends all partitions; after this no chunk of them goes into a queue."""
+        """Stops fetching all partitions; after this no chunk of them goes into a queue."""
         for info in infos:
-            info.is_over = True  # first: some may be on their way between a fetcher and here
+            info.is_over = (
+                True  # first, because some may be on their way from a fetcher to the leader finder
+            )
         with self._lock:
             self._leaderless.clear()
             fetchers = list(self._fetchers.values())
@@ -89,12 +91,12 @@ class FetcherManager:
         self._finder.join(STOP_TIMEOUT_S)
 
     def freed(self) -> None:
-        """A queue has room again."""
+        """Called when a queue is no longer full: wakes the fetchers."""
         for fetcher in list(self._fetchers.values()):
             fetcher.wake()
 
     def give_back(self, infos: Iterable[PartitionInfo]) -> None:
-        """Takes back partitions that a fetcher cannot fetch any more."""
+        """Returns partitions that a fetcher can no longer fetch to the leader finder."""
         with self._lock:
             self._leaderless |= {info.name: info for info in infos if not info.is_over}
             self._lock.notify_all()
@@ -115,17 +117,17 @@ class FetcherManager:
                 cluster.refresh(topics)
                 self._spread(cluster)
             except (ClientError, KafkaError, StoreFailed) as error:
-                log.warning("leaders of %s are not known: %s", ", ".join(topics), error)
+                log.warning("cannot find the leaders of %s: %s", ", ".join(topics), error)
                 if cluster is not None:
                     cluster.close()
-                cluster = None  # the next one asks anew where the brokers are
+                cluster = None  # the next Cluster looks up the brokers again
             with self._lock:
                 self._lock.wait_for(lambda: self._stopped, backoff_s)
         if cluster is not None:
             cluster.close()
 
     def _spread(self, cluster: Cluster) -> None:
-        """Hands the partitions that have leaders to these leaders' fetchers."""
+        """Gives the partitions that have leaders to the fetchers of those leaders."""
         with self._lock:
             found: dict[FetcherKey, list[PartitionInfo]] = defaultdict(list)
             for name, info in list(self._leaderless.items()):
@@ -143,7 +145,7 @@ class FetcherManager:
 
 
 def leader_of(cluster: Cluster, name: TopicAndPartition) -> Broker | None:
-    """From what the cluster knows; None when there is none now."""
+    """Returns the leader by the cluster's metadata; None when there is none now."""
     known = cluster.known(name.topic)
     row = known.partitions.get(name.partition) if known is not None else None
     return cluster.brokers.get(row.leader) if row is not None else None
@@ -208,13 +210,13 @@ class Fetcher:
                 self._fetch(connection, wanted, is_held_up)
             except (ClientError, KafkaError) as error:
                 if not self._stopped:
-                    log.warning("fetching from %s:%d: %s", broker.host, broker.port, error)
+                    log.warning("cannot fetch from %s:%d: %s", broker.host, broker.port, error)
                 self._lose_all()
         if self._connection is not None:
             self._connection.close()
 
     def _wanted(self) -> tuple[list[PartitionInfo], bool]:
-        """The partitions to fetch, and whether a full queue excludes some."""
+        """Returns the partitions to fetch, and whether a full queue excludes some."""
         wanted, is_held_up = [], False
         for info in list(self._infos.values()):
             if info.is_over:
@@ -225,7 +227,7 @@ class Fetcher:
                     is_held_up = True
                     continue
                 if info.waiting.error is not None:
-                    del self._infos[info.name]  # its stream was told, and it ends here
+                    del self._infos[info.name]  # its stream has the error; fetching ends here
                     continue
                 info.waiting = None
             wanted.append(info)
@@ -261,8 +263,8 @@ class Fetcher:
         self._manager.give_back(infos)
 
     def _lose(self, info: PartitionInfo, error: KafkaError) -> None:
-        """After a retriable error the leader is looked up again. The stream raises any other
-        error."""
+        """Looks up the leader again after a retriable error; gives any other error to the
+        stream."""
         if error.retriable:
             log.info("%s: %s", info.name, error)
             with self._changed:
@@ -275,8 +277,8 @@ class Fetcher:
             self._fail(info, error)
 
     def _fail(self, info: PartitionInfo, error: Exception) -> None:
-        """The partition is not fetched any more, and its stream raises the error."""
-        log.error("%s from offset %d on: %s", info.name, info.fetch_offset, error)
+        """Stops fetching the partition; its stream raises the error."""
+        log.error("cannot fetch %s from offset %d on: %s", info.name, info.fetch_offset, error)
         told = Chunk(info, info.fetch_offset, info.fetch_offset, error=error)
         with self._changed:
             if self._infos.get(info.name) is info and not info.is_over:
@@ -307,7 +309,7 @@ class Fetcher:
         for info in lost:
             answered = told.get(info.name)
             if answered is None:
-                raise ProtocolViolation(f"{connection.address} says nothing of {info.name}")
+                raise ProtocolViolation(f"the response of {connection.address} lacks {info.name}")
             if answered.errorCode:
                 self._lose(info, error_of(answered.errorCode)())
                 infos.remove(info)
@@ -355,9 +357,11 @@ class Fetcher:
         )
 
     def _take(self, info: PartitionInfo, row: Struct) -> None:
-        """The answer for one partition."""
+        """Handles the response for one partition."""
         if row.errorCode == OffsetOutOfRange.code:
-            log.warning("%s has no offset %d: auto.offset.reset", info.name, info.fetch_offset)
+            log.warning(
+                "%s has no offset %d: applying auto.offset.reset", info.name, info.fetch_offset
+            )
             info.fetch_offset = UNKNOWN_OFFSET
             return
         if row.errorCode:
@@ -366,7 +370,9 @@ class Fetcher:
         if not row.records:
             return
         chunk = Chunk(info, info.fetch_offset, info.fetch_offset)
-        data = bytes(row.records)  # else a chunk that waits would keep the whole answer
+        data = bytes(
+            row.records
+        )  # otherwise a waiting chunk would keep the whole response in memory
         try:
             for batch in decode_batches(data, size_max=BATCH_BYTES_MAX, partial_tail=True):
                 chunk.batches.append(batch)

@@ -12,7 +12,7 @@ from typing import Protocol
 from barnabas.clients.consumer.requests import TopicAndPartition
 from barnabas.clients.consumer.subscription import Subscription
 
-Assignment = Mapping[TopicAndPartition, int]  # the number of the stream that gets a partition
+Assignment = Mapping[TopicAndPartition, int]  # partition -> the number of its stream
 
 
 class ConsumerRebalanceFailed(Exception):
@@ -20,29 +20,29 @@ class ConsumerRebalanceFailed(Exception):
 
 
 class Owner(Protocol):
-    """The connector, as seen by a membership, which calls it on its own thread."""
+    """The connector, for a membership, which calls it on the membership's thread."""
 
     def release(self, *, is_lost: bool = False) -> None:
-        """Ends fetching and commits. With is_lost it does not commit: the partitions may belong to
-        another member already."""
+        """Ends fetching and commits. With `is_lost` it does not commit, because the partitions may
+        already belong to another member."""
 
     def take(self, assignment: Assignment) -> None:
-        """Begins to fetch from the group's offsets. Raises ClientError, KafkaError and StoreFailed
-        when these cannot be read."""
+        """Starts fetching from the group's committed offsets. Raises ClientError, KafkaError and
+        StoreFailed when it cannot read them."""
 
 
 class Group(Protocol):
     """A kind of group membership."""
 
     def join(self, subscription: Subscription) -> None:
-        """Returns when this member has its share. Raises ConsumerRebalanceFailed, and the final
-        errors of brokers or ZooKeeper."""
+        """Joins the group; returns when this member has its share of the partitions. Raises
+        ConsumerRebalanceFailed, and the errors of brokers or ZooKeeper that end the attempts."""
 
     def member(self) -> tuple[str, int]:
-        """Member id and generation for commits at a coordinator."""
+        """Returns member id and generation for commits at a coordinator."""
 
     def stop(self) -> None:
-        """Ends the thread: no more rebalancing."""
+        """Ends the thread, and with it rebalancing."""
 
     def leave(self) -> None:
         """Called after stop and the last commit: gives the partitions to the other members."""

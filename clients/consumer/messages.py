@@ -1,8 +1,8 @@
 """Results of the old consumers: Message, MessageAndOffset, MessageSet, MessageAndMetadata.
 
 Bytes stay as the broker sent them until the caller iterates; then cext/record/records decodes a
-whole batch. A message of today's format has no checksum of its own (its batch has one, and it was
-checked), so the old Message.checksum is absent.
+whole batch. A message of the current format has no checksum (its batch has one, which was checked),
+so the old Message.checksum does not exist here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from barnabas.wire.compression import Buffer
 if TYPE_CHECKING:
     from barnabas.cext.record.records import Header
 
-BATCH_BYTES_MAX = 256 * 1024 * 1024  # what one batch may inflate to
+BATCH_BYTES_MAX = 256 * 1024 * 1024  # size of one decompressed batch
 
 
 class Message:
-    """A record's bytes: `payload` and `key`, None where there is none."""
+    """The bytes of a record: `payload` and `key`, each None where the record has none."""
 
     __slots__ = ("_record",)
 
@@ -43,17 +43,17 @@ class Message:
 
     @property
     def is_null(self) -> bool:
-        """Whether it is a tombstone: no payload at all."""
+        """Returns whether the message is a tombstone, that is, has no payload."""
         return self._record.value is None
 
     @property
     def payload_size(self) -> int:
-        """Bytes of the payload; -1 when there is none."""
+        """Returns the size of the payload in bytes; -1 without a payload."""
         return -1 if self._record.value is None else len(self._record.value)
 
     @property
     def timestamp(self) -> int:
-        """ms since 1970; -1 of a message from before Kafka 0.10."""
+        """The timestamp in ms since 1970; -1 for a message from before Kafka 0.10."""
         return self._record.timestamp
 
     @property
@@ -73,7 +73,7 @@ class Message:
 
 
 class MessageAndOffset(NamedTuple):
-    """A message and its own offset (as in 0.8; in 0.7 the offset was that of the next one)."""
+    """A message and its offset (as in 0.8; in 0.7 it was the offset of the next message)."""
 
     message: Message
     offset: int
@@ -84,10 +84,11 @@ class MessageAndOffset(NamedTuple):
 
 
 class MessageSet:
-    """The messages of one partition in an answer, from the offset asked for on.
+    """The messages of one partition in a response, from the requested offset on.
 
-    Iterating raises the partition's error, if the broker told one, or InvalidMessageException at
-    a damaged batch. `high_watermark` is the offset behind the last message that readers see."""
+    Iterating raises the error of the partition, if the response has one, and
+    InvalidMessageException at a damaged batch. `high_watermark` is the offset after the last
+    message that consumers see."""
 
     def __init__(
         self, data: Buffer, offset: int, *, error_code: int = 0, high_watermark: int = -1
@@ -99,12 +100,12 @@ class MessageSet:
 
     @property
     def size_in_bytes(self) -> int:
-        """As sent, a batch that is cut off at the end included."""
+        """The size in bytes as sent, with an incomplete batch at the end."""
         return len(self._data)
 
     @property
     def valid_bytes(self) -> int:
-        """Without the batch that is cut off at the end. Raises as iterating does."""
+        """The size in bytes without the incomplete batch at the end. Raises as iterating does."""
         return sum(batch.size_bytes for batch in self._batches())
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
@@ -125,7 +126,7 @@ class MessageSet:
 
 
 def records_from(batch: Batch, offset: int) -> list[Record]:
-    """A batch is sent whole though it was asked for from its middle on: the rest of its records.
+    """Returns the records of a batch from `offset` on: the broker sends whole batches.
 
     Raises CorruptRecords."""
     records = batch.records
@@ -174,7 +175,7 @@ class MessageAndMetadata:
 
     @property
     def timestamp(self) -> int:
-        """ms since 1970; -1 of a message from before Kafka 0.10."""
+        """The timestamp in ms since 1970; -1 for a message from before Kafka 0.10."""
         return self._record.timestamp
 
     @property
@@ -189,7 +190,7 @@ class MessageAndMetadata:
 
 
 class Undecoded:
-    """Bytes that are decoded when somebody asks for them."""
+    """Bytes that are decoded at their first use."""
 
     __slots__ = ("_data", "_decode")
 
@@ -202,7 +203,7 @@ class Undecoded:
 
 
 class DecodedMessage(MessageAndMetadata):
-    """One whose key or message is decoded."""
+    """A message with a decoder for its key or its value."""
 
     __slots__ = ("_key", "_message")
 

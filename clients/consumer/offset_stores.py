@@ -26,14 +26,14 @@ Offsets = Mapping[TopicAndPartition, int]
 
 
 class StoreFailed(Exception):
-    """ZooKeeper does not answer, or refuses a request."""
+    """ZooKeeper does not respond, or refuses a request."""
 
 
 class OffsetStore(Protocol):
-    """Raises ClientError, KafkaError and StoreFailed."""
+    """A store of committed offsets. Methods raise ClientError, KafkaError and StoreFailed."""
 
     def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The committed offsets; partitions without one are left out."""
+        """Returns the committed offsets, without the partitions that have none."""
 
     def commit(self, offsets: Offsets, retries: int) -> None:
         """Commits offsets; returns when all are stored. Repeats up to `retries` times."""
@@ -103,7 +103,7 @@ class BothStores:
 
 
 def _codes(answer: object) -> Iterable[int]:
-    """Every error code of an answer, the whole's and the partitions'."""
+    """Yields every error code of a response, the one at the top and those of partitions."""
     if getattr(answer, "errorCode", 0):
         yield answer.errorCode  # type: ignore[attr-defined]
     for topic in answer.topics:  # type: ignore[attr-defined]

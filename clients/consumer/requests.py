@@ -1,7 +1,7 @@
 """The request classes of the old SimpleConsumer.
 
-FetchRequest is 0.7's: one partition. FetchRequestBuilder is 0.8's and makes a request for several.
-"""
+FetchRequest is from 0.7 and names one partition. FetchRequestBuilder is from 0.8 and makes a
+request for several partitions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 EARLIEST = -2
 LATEST = -1
-MAX_WAIT_MS = 0  # 0.8's own default: a fetch that finds nothing is answered at once
+MAX_WAIT_MS = 0  # the default of 0.8: a broker answers a fetch without data at once
 MIN_BYTES = 0
 
 
 class TopicAndPartition(NamedTuple):
-    """A partition's name; any pair (topic, partition) is equal to it."""
+    """The name of a partition; it is equal to any pair (topic, partition)."""
 
     topic: str
     partition: int
@@ -30,8 +30,8 @@ class TopicAndPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Records of one partition from an offset on: at most max_size bytes, or one batch when it is
-    larger, because today's brokers send whole batches."""
+    """Requests records of one partition from an offset on: at most max_size bytes, or one batch
+    when the batch is larger, because current brokers send whole batches. Raises ValueError."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class FetchRequest:
 
     def __post_init__(self) -> None:
         if self.partition < 0 or self.offset < 0 or self.max_size <= 0:
-            raise ValueError(f"{self} asks for nothing: offsets begin at 0, sizes at 1")
+            raise ValueError(f"{self}: the offset must be 0 or greater, the size 1 or greater")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class MultiFetchRequest:
 
     def __post_init__(self) -> None:
         if not self.fetches:
-            raise ValueError("a fetch request names no partition")
+            raise ValueError("a fetch request must name at least one partition")
 
 
 @dataclass(slots=True)
 class FetchRequestBuilder:
-    """`FetchRequestBuilder().add_fetch("news", 0, 17, 100_000).max_wait(500).build()`."""
+    """Builds a request: `FetchRequestBuilder().add_fetch("news", 0, 17, 100_000).build()`."""
 
     _fetches: dict[TopicAndPartition, FetchRequest] = field(default_factory=dict)
     _max_wait_ms: int = MAX_WAIT_MS
@@ -73,22 +73,22 @@ class FetchRequestBuilder:
         return self
 
     def max_wait(self, milliseconds: int) -> FetchRequestBuilder:
-        """How long the broker may wait for min_bytes, in ms."""
+        """Sets how long the broker may wait for min_bytes, in ms."""
         self._max_wait_ms = milliseconds
         return self
 
     def min_bytes(self, size_bytes: int) -> FetchRequestBuilder:
-        """The number of bytes with which the broker answers before the wait is over."""
+        """Sets the number of bytes with which the broker answers before the wait is over."""
         self._min_bytes = size_bytes
         return self
 
     def build(self) -> MultiFetchRequest:
-        """The request. Raises ValueError when nothing was added."""
+        """Returns the request. Raises ValueError when it names no partition."""
         return MultiFetchRequest(tuple(self._fetches.values()), self._max_wait_ms, self._min_bytes)
 
 
 def by_topic(rows: Iterable[tuple[tuple[str, int], T]]) -> dict[str, list[T]]:
-    """The values of partitions, grouped by topic as in a request."""
+    """Groups the values of partitions by topic, as in a request."""
     found: dict[str, list[T]] = defaultdict(list)
     for (topic, _), row in rows:
         found[topic].append(row)

@@ -1,10 +1,9 @@
 """SimpleConsumer: reads partitions of one broker by offset, and keeps offsets for a group.
 
-It sends requests to its one broker only: for a partition that another broker leads, the answer is
-NOT_LEADER_FOR_PARTITION, as in Kafka. Offsets of groups go to the group's coordinator, which that
+It sends requests to its one broker only, which answers NOT_LEADER_FOR_PARTITION for a partition
+that another broker leads, as in Kafka. Offsets of groups go to the group's coordinator, which that
 broker names. It reconnects once after a lost connection, as the old consumer did. One thread at a
-time may use it.
-"""
+time may use it."""
 
 from __future__ import annotations
 
@@ -29,33 +28,36 @@ from barnabas.clients.error_mapping import ErrorMapping
 from barnabas.wire import Struct, request
 
 T = TypeVar("T")
-Name = TypeVar("Name", bound=tuple[str, int])  # a TopicAndPartition, or any pair of the two
+Name = TypeVar("Name", bound=tuple[str, int])  # a TopicAndPartition or any pair (topic, partition)
 FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH = 1, 2, 8, 9
-FETCH_LOW = 4  # the first version with today's batches
+FETCH_LOW = 4  # the first version with batches of format 2
 CLIENT_ID = "barnabas-simple-consumer"
 SO_TIMEOUT_MS = 30_000
 COORDINATOR_TIMEOUT_S = 10.0
-ANSWER_BYTES_MAX = 50 * 1024 * 1024  # all partitions of an answer, but for a larger first batch
+ANSWER_BYTES_MAX = (
+    50 * 1024 * 1024
+)  # all partitions of a response, unless the first batch is larger
 NOT_COMMITTED = -1
 
 
 class FetchResponse:
-    """The answer to a MultiFetchRequest; iterating yields its message sets in the order of the
+    """The response to a MultiFetchRequest; iterating yields its message sets in the order of the
     request."""
 
     def __init__(self, sets: Mapping[TopicAndPartition, MessageSet]) -> None:
         self._sets = sets
 
     def message_set(self, topic: str, partition: int) -> MessageSet:
-        """Raises KeyError for a partition that was not in the request."""
+        """Returns the messages of a partition. Raises KeyError for one that was not in the
+        request."""
         return self._sets[TopicAndPartition(topic, partition)]
 
     def error_code(self, topic: str, partition: int) -> int:
-        """A code of ErrorMapping; NO_ERROR when the messages are there."""
+        """Returns a code of ErrorMapping; NO_ERROR when the response has the messages."""
         return self.message_set(topic, partition).error_code
 
     def high_watermark(self, topic: str, partition: int) -> int:
-        """The offset behind the last message that readers see."""
+        """Returns the offset after the last message that consumers see."""
         return self.message_set(topic, partition).high_watermark
 
     @property
@@ -72,9 +74,9 @@ class FetchResponse:
 class SimpleConsumer:
     """Reads the partitions of one broker. It connects with the first request.
 
-    `so_timeout` in ms is the longest wait for an answer; `buffer_size` in bytes is the socket's
-    receive buffer, 0 leaves it to the system. Raises CannotConnect, ConnectionLost and the other
-    ClientErrors of barnabas.client; errors of a partition are in its answer."""
+    `so_timeout` in ms is the longest wait for a response; `buffer_size` in bytes is the socket's
+    receive buffer, and 0 selects the system's default. Methods raise CannotConnect, ConnectionLost
+    and the other ClientErrors of barnabas.client; the error of a partition is in its response."""
 
     def __init__(
         self,
@@ -112,12 +114,13 @@ class SimpleConsumer:
     # ------------------------------------------------------------------------------- messages
 
     def fetch(self, asked: FetchRequest) -> MessageSet:
-        """The messages of one partition from an offset on."""
+        """Fetches the messages of one partition from an offset on. Raises ClientError."""
         (found,) = self.multifetch([asked])
         return found
 
     def multifetch(self, asked: MultiFetchRequest | Iterable[FetchRequest]) -> FetchResponse:
-        """Several partitions with one request (0.8's fetch, and 0.7's multifetch)."""
+        """Fetches several partitions with one request (fetch in 0.8, multifetch in 0.7). Raises
+        ValueError, ClientError and the error of the whole response."""
         whole = asked if isinstance(asked, MultiFetchRequest) else MultiFetchRequest(tuple(asked))
         offsets = {TopicAndPartition(row.topic, row.partition): row.offset for row in whole.fetches}
         if len(offsets) < len(whole.fetches):
@@ -149,13 +152,15 @@ class SimpleConsumer:
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_num_offsets: int = 1
     ) -> list[int]:
-        """Offsets to begin at, newest first: of segments that began before `time` (ms since 1970);
-        for LATEST the end and the segments before it; for EARLIEST the start.
+        """Returns offsets to begin at, newest first, at most `max_num_offsets`: the base offsets of
+        segments that began before `time` (ms since 1970); for LATEST the log end offset and those
+        of all segments; for EARLIEST the log start offset.
 
-        A broker without the request for segments (Kafka 4) gives the first message at or after the
-        time, or the end, and then the start. Raises the error of the partition."""
+        A broker without ListOffsets version 0 (Kafka 4) gives the first message at or after the
+        time, or the log end offset, and then the log start offset. Raises the error of the
+        partition."""
         if max_num_offsets < 1:
-            raise ValueError("max_num_offsets is at least 1")
+            raise ValueError("max_num_offsets must be 1 or greater")
         try:
             body = _offsets_body(topic, partition, time, max_num_offsets)
             row = self._offsets_row(body, low=0, high=0)
@@ -163,15 +168,18 @@ class SimpleConsumer:
         except NotSpokenByBroker:
             pass
         found = [self._one_offset(topic, partition, time)]
-        if found[0] < 0:  # no message at or after it: all are before
+        if found[0] < 0:  # no message at or after the time
             found = [self._one_offset(topic, partition, LATEST)]
         found.append(self._one_offset(topic, partition, EARLIEST))
         return list(dict.fromkeys(found))[:max_num_offsets]
 
     def earliest_or_latest_offset(self, topic: str, partition: int, time: int) -> int:
-        """The start (EARLIEST) or the end (LATEST). Raises the error of the partition."""
+        """Returns the log start offset (EARLIEST) or log end offset (LATEST). Raises ValueError and
+        the error of the partition."""
         if time not in (EARLIEST, LATEST):
-            raise ValueError("time is EARLIEST or LATEST here; see get_offsets_before")
+            raise ValueError(
+                "time must be EARLIEST or LATEST; for other times see get_offsets_before"
+            )
         return self._one_offset(topic, partition, time)
 
     def _one_offset(self, topic: str, partition: int, time: int) -> int:
@@ -189,9 +197,9 @@ class SimpleConsumer:
     def commit_offsets(
         self, group_id: str, offsets: Mapping[Name, int], metadata: str = ""
     ) -> dict[TopicAndPartition, int]:
-        """Commits offsets for a group in Kafka. Returns codes of ErrorMapping by partition.
+        """Commits offsets for a group in Kafka. Returns partition -> code of ErrorMapping.
 
-        The group may have no members at that time: else its coordinator refuses with a code."""
+        A coordinator answers with an error code when the group has members at that time."""
         body = commit_body(group_id, offsets, metadata=metadata)
 
         def step(connection: Connection) -> dict[TopicAndPartition, int]:
@@ -207,8 +215,8 @@ class SimpleConsumer:
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicAndPartition, int]:
-        """The offsets that a group committed to Kafka; NOT_COMMITTED (-1) for the others. Raises
-        the error that the coordinator answers."""
+        """Returns the offsets that a group committed to Kafka; NOT_COMMITTED (-1) for partitions
+        without one. Raises the error of the response."""
         asked = list(partitions)
         body = fetch_offsets_body(group_id, asked)
 
@@ -235,7 +243,7 @@ class SimpleConsumer:
         return self._cluster
 
     def _connected(self) -> tuple[Connection, bool]:
-        """A connection, and whether it was open before."""
+        """Returns a connection, and whether it was open before."""
         if self._connection is not None and self._connection.is_open:
             return self._connection, True
         self._connection = Connection(
@@ -293,7 +301,7 @@ def commit_body(
     member: tuple[str, int] = ("", -1),
     metadata: str = "",
 ) -> Struct:
-    """An OffsetCommit of a member (id, generation), or without a member."""
+    """Returns an OffsetCommit of a member (id, generation), or one without a member."""
     message = request(OFFSET_COMMIT)
     row = message.struct("topics.partitions")
     rows = by_topic(
@@ -310,7 +318,7 @@ def commit_body(
 
 
 def fetch_offsets_body(group_id: str, partitions: Iterable[tuple[str, int]]) -> Struct:
-    """An OffsetFetch for some partitions."""
+    """Returns an OffsetFetch for some partitions."""
     message = request(OFFSET_FETCH)
     indexes = by_topic((name, name[1]) for name in partitions)
     topic_of = message.struct("topics")
@@ -319,7 +327,8 @@ def fetch_offsets_body(group_id: str, partitions: Iterable[tuple[str, int]]) -> 
 
 
 def committed_of(answer: Struct) -> dict[TopicAndPartition, int]:
-    """The offsets of an OffsetFetch's answer. Raises the error of the group or of a partition."""
+    """Returns the offsets of an OffsetFetch response. Raises the error of the group or a
+    partition."""
     ErrorMapping.maybe_throw_exception(answer.errorCode)
     found = {}
     for topic in answer.topics:

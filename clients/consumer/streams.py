@@ -21,15 +21,15 @@ _NOTHING: Iterator[MessageAndMetadata] = iter(())
 
 
 class ConsumerTimeout(Exception):
-    """No message came within consumer.timeout.ms; the stream can be asked again."""
+    """No message arrived within consumer.timeout.ms; the caller may go on iterating."""
 
 
 class KafkaStream:
     """`for message in stream` waits for messages until the connector is shut down.
 
-    A message counts as consumed when the stream returns it. One thread at a time iterates. Raises
-    ConsumerTimeout, InvalidMessageException at a damaged batch, and the error of a partition that
-    cannot be read any more; the stream goes on with the other partitions."""
+    A message counts as consumed when the stream returns it. One thread at a time may iterate.
+    Iterating raises ConsumerTimeout, InvalidMessageException at a damaged batch, and the error of a
+    partition that can no longer be read; the stream goes on with the other partitions."""
 
     def __init__(
         self, queue: ChunkQueue, timeout_s: float | None, decoders: tuple[Column | None, ...]
@@ -51,7 +51,7 @@ class KafkaStream:
         return self._next_chunk()
 
     def clear(self) -> None:
-        """Drops the fetched messages that were not returned: the partitions go to another
+        """Drops the fetched messages that it has not returned, because the partitions go to another
         member."""
         self._messages, self._chunk = _NOTHING, None
         self.queue.clear()
@@ -68,9 +68,9 @@ class KafkaStream:
             if chunk.error is not None:
                 raise chunk.error
             self._chunk, self._info = chunk, chunk.info
-            # A batch is decoded, whole, when its first message is asked for.
+            # Decodes a whole batch when the caller reads its first message.
             self._messages = chain.from_iterable(map(partial(self._of, chunk), chunk.batches))
-            if chunk.info.is_over:  # since it was between the queue and here
+            if chunk.info.is_over:  # the chunk was dropped after it had left the queue
                 self._messages, self._chunk = _NOTHING, None
                 continue
             for message in self._messages:
@@ -78,14 +78,14 @@ class KafkaStream:
                 return message
 
     def _finish_chunk(self) -> None:
-        """Counts a chunk as read to its end, unless it was dropped meanwhile."""
+        """Counts a chunk as consumed, unless it was dropped meanwhile."""
         chunk, self._chunk = self._chunk, None
         if chunk is not None:
             chunk.info.consumed = chunk.next_offset
             chunk.info.in_hand = None
 
     def _of(self, chunk: Chunk, batch: Batch) -> Iterable[MessageAndMetadata]:
-        """The messages of a batch. Raises InvalidMessageException."""
+        """Returns the messages of a batch. Raises InvalidMessageException."""
         if batch.control:
             return ()
         name = chunk.info.name

@@ -8,9 +8,9 @@ data:
 pattern is static, white_list or black_list; with a list the subscription's one key is its regular
 expression. A member whose registration is missing or broken has no streams and gets no partitions.
 
-Each stream of a member is a consumer thread, CONSUMER-0, CONSUMER-1, ... For each topic threads
-and partitions are sorted, and threads get runs of partitions of the same length; where the count
-does not divide, the first ones get one more.
+Each stream of a member is a consumer thread, CONSUMER-0, CONSUMER-1, ... For each topic the
+algorithm sorts threads and partitions and gives each thread the same number of consecutive
+partitions; when the number does not divide, the first threads get one partition more.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from barnabas.clients.consumer.topic_filter import Blacklist, TopicFilter, White
 
 STATIC = "static"
 VERSION = 1
-STREAMS_MAX = 10_000  # of one member and topic: more is not believed
+STREAMS_MAX = 10_000  # streams of one member for one topic; a larger number counts as invalid
 
 Threads = dict[str, list[str]]  # topic -> consumer threads
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Streams by topic; with a filter, by its expression."""
+    """Number of streams by topic, or by expression when the member uses a filter."""
 
     counts: Mapping[str, int]
     topic_filter: TopicFilter | None = None
@@ -41,14 +41,15 @@ class Subscription:
         return STATIC if self.topic_filter is None else self.topic_filter.pattern
 
     def topics(self, existing: Iterable[str], exclude_internal_topics: bool) -> list[str]:
-        """The existing topics that it reads; with a static pattern, all topics that it names."""
+        """Returns the existing topics that the member reads; with a static pattern, all that it
+        names."""
         if self.topic_filter is None:
             return sorted(self.counts)
         allowed = self.topic_filter.is_topic_allowed
         return sorted(topic for topic in existing if allowed(topic, exclude_internal_topics))
 
     def threads(self, consumer_id: str, topics: Iterable[str]) -> Threads:
-        """The consumer threads of a member for the topics that it reads."""
+        """Returns the consumer threads of a member for the topics that it reads."""
         if self.topic_filter is None:
             return {
                 topic: _threads(consumer_id, self.counts[topic])
@@ -59,7 +60,7 @@ class Subscription:
         return {topic: _threads(consumer_id, count) for topic in topics}
 
     def document(self, now_ms: int) -> bytes:
-        """The registration as JSON."""
+        """Returns the registration as JSON."""
         fields = {
             "version": VERSION,
             "subscription": dict(self.counts),
@@ -73,7 +74,7 @@ NOTHING = Subscription({})
 
 
 def subscription_of(document: bytes) -> Subscription:
-    """The subscription of a registration; NOTHING for bytes that cannot be parsed."""
+    """Parses a registration; returns NOTHING for bytes that it cannot parse."""
     try:
         fields = json.loads(document)
         counts = {str(topic): int(count) for topic, count in fields["subscription"].items()}
@@ -92,7 +93,7 @@ def subscription_of(document: bytes) -> Subscription:
 def assigned(
     partitions: Mapping[str, Iterable[int]], threads: Mapping[str, Iterable[str]]
 ) -> dict[TopicAndPartition, str]:
-    """Which consumer thread gets which partition."""
+    """Returns partition -> consumer thread."""
     found = {}
     for topic, all_threads in threads.items():
         takers, left = sorted(all_threads), sorted(partitions.get(topic, ()))

@@ -15,19 +15,19 @@ INTERNAL = frozenset(
 
 
 class TopicFilter:
-    """Base of the two. Raises ValueError for an invalid expression."""
+    """Base class of both. Raises ValueError for an invalid expression."""
 
-    pattern = ""  # as the registry calls it
+    pattern = ""  # its name in the registry
 
     def __init__(self, raw_regex: str) -> None:
         self.regex = raw_regex.strip().replace(",", "|").replace(" ", "").strip("\"'")
         try:
             self._compiled = re.compile(self.regex)
         except re.error as error:
-            raise ValueError(f"{raw_regex!r} is no regular expression: {error}") from error
+            raise ValueError(f"{raw_regex!r} is not a regular expression: {error}") from error
 
     def is_topic_allowed(self, topic: str, exclude_internal_topics: bool = True) -> bool:
-        """Whether a topic is read."""
+        """Returns whether the connector reads a topic."""
         if exclude_internal_topics and topic in INTERNAL:
             return False
         return self._allows(self._compiled.fullmatch(topic) is not None)
@@ -40,7 +40,7 @@ class TopicFilter:
 
 
 class Whitelist(TopicFilter):
-    """The topics whose names match."""
+    """Allows the topics whose names match."""
 
     pattern = "white_list"
 
@@ -49,7 +49,7 @@ class Whitelist(TopicFilter):
 
 
 class Blacklist(TopicFilter):
-    """The topics whose names do not match."""
+    """Allows the topics whose names do not match."""
 
     pattern = "black_list"
 

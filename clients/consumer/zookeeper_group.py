@@ -3,13 +3,13 @@
 
     1. register in /consumers/GROUP/ids, in this session
     2. read the members and the partitions of the topics; watch both
-    3. no change of our share: done. Else end fetching, commit, release our partitions
-    4. claim our share in /consumers/GROUP/owners; if another member still owns a partition,
-       release all, wait, begin again
+    3. no change of its own share: done. Otherwise end fetching, commit, release its partitions
+    4. claim its share in /consumers/GROUP/owners; if another member still owns a partition,
+       release all, wait, start again
     5. read the committed offsets of the former owners, and fetch
 
-A watch, or a new session, begins it again. After rebalance.max.retries attempts, with
-rebalance.backoff.ms between them, the first rebalance fails; later ones go on trying.
+A watch, or a new session, starts a rebalance. The first rebalance fails after rebalance.max.retries
+attempts, with rebalance.backoff.ms between them; later rebalances repeat without a limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 class ZooKeeperGroup:
-    """A Group. `connect` gives a Cluster, for topics that are not registered."""
+    """A Group. `connect` returns a Cluster, for topics that ZooKeeper does not register."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ZooKeeperGroup:
         self._config, self._tree, self._connect, self._owner = config, tree, connect, owner
         self.consumer_id = consumer_id
         self._subscription, self._document = NOTHING, b""
-        self._owned: dict[TopicAndPartition, str] | None = {}  # None: not known
+        self._owned: dict[TopicAndPartition, str] | None = {}  # None: unknown
         self._first: Future[None] = Future()
         self._changed = threading.Event()
         self._stopped = threading.Event()
@@ -66,7 +66,7 @@ class ZooKeeperGroup:
         self._first.result()
 
     def member(self) -> tuple[str, int]:
-        """No member: the coordinator does not know the members of this group."""
+        """Returns no member, because the coordinator does not know the members of this group."""
         return "", -1
 
     def stop(self) -> None:
@@ -80,34 +80,34 @@ class ZooKeeperGroup:
             self._disown()
             self._tree.unregister(self.consumer_id)
         except StoreFailed as error:
-            log.warning("the session's end will tell the group: %s", error)
+            log.warning("cannot remove the registration; it ends with the session: %s", error)
 
     # ------------------------------------------------------------------------------ rebalancing
 
     def _run(self) -> None:
         refresh_s = self._config.topic_refresh_ms / 1000
         while True:
-            self._changed.wait(refresh_s)  # who is not registered is not watched either
+            self._changed.wait(refresh_s)  # a consumer without a registration has no watches either
             self._changed.clear()
             if self._stopped.is_set():
                 break
             try:
                 self._rebalance_until_done()
-            except Exception as error:  # also what a listener raised: the thread has to go on
+            except Exception as error:  # also an error of a listener: the thread must continue
                 if not self._first.done():
                     self._first.set_exception(error)
                     return
-                log.exception("%s has no share", self.consumer_id)
+                log.exception("%s: the rebalance failed", self.consumer_id)
                 self._stopped.wait(self._config.rebalance_backoff_ms / 1000)
                 self._changed.set()
             else:
                 if not self._first.done():
                     self._first.set_result(None)
         if not self._first.done():
-            self._first.set_exception(ConsumerRebalanceFailed("the connector was shut down"))
+            self._first.set_exception(ConsumerRebalanceFailed("the connector is shut down"))
 
     def _rebalance_until_done(self) -> None:
-        why = "another still owns them"
+        why = "another member still owns them"
         for attempt in range(self._config.rebalance_max_retries):
             if attempt and self._stopped.wait(self._config.rebalance_backoff_ms / 1000):
                 return
@@ -115,7 +115,9 @@ class ZooKeeperGroup:
                 if self._rebalance():
                     return
             except (StoreFailed, ClientError, KafkaError) as error:
-                log.warning("%s: attempt %d to rebalance: %s", self.consumer_id, attempt + 1, error)
+                log.warning(
+                    "%s: attempt %d to rebalance failed: %s", self.consumer_id, attempt + 1, error
+                )
                 why = str(error)
         raise ConsumerRebalanceFailed(
             f"{self.consumer_id} got no partitions in {self._config.rebalance_max_retries}"
@@ -124,7 +126,7 @@ class ZooKeeperGroup:
 
     def _rebalance(self) -> bool:
         if self._tree.register(self.consumer_id, self._document):
-            self._owned = None  # a new session: what we owned in another may be lost
+            self._owned = None  # a new session: partitions owned in the old one may be lost
         mine = self._share()
         if mine == self._owned:
             return True
@@ -140,7 +142,7 @@ class ZooKeeperGroup:
         return True
 
     def _share(self) -> dict[TopicAndPartition, str]:
-        """The partitions of this member's share, with their threads. Sets the watches."""
+        """Returns this member's partitions with their threads, and sets the watches."""
         members = {
             consumer_id: subscription_of(document)
             for consumer_id, document in self._tree.consumers(self._seen).items()
@@ -169,14 +171,14 @@ class ZooKeeperGroup:
         self._owned = {}
         for name, thread in mine.items():
             if not self._tree.claim(name, thread, self.consumer_id):
-                log.info("%s waits for %s, which is another's", thread, name)
+                log.info("%s waits for %s, which another consumer owns", thread, name)
                 self._disown()
                 return False
             self._owned[name] = thread
         return True
 
     def _disown(self) -> None:
-        """Releases partitions; those that could not be released stay in _owned."""
+        """Releases partitions; those that it cannot release stay in _owned."""
         for name in list(self._owned or ()):
             self._tree.give_up(name)
             del self._owned[name]  # type: ignore[union-attr]
@@ -206,12 +208,12 @@ class ZooKeeperGroup:
 
 
 def partitions_of(cluster: Cluster, topic: str) -> list[int]:
-    """None yet of a topic that is not there."""
+    """Returns the partitions of a topic; none for a topic that does not exist."""
     cluster.refresh([topic])
     known = cluster.known(topic)
     return sorted(known.partitions) if known is not None else []
 
 
 def _stream(thread: str) -> int:
-    """CONSUMER-3 reads for stream 3."""
+    """Returns the stream of a consumer thread: 3 for CONSUMER-3."""
     return int(thread.rpartition("-")[2])

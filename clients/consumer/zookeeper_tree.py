@@ -6,9 +6,8 @@
     /consumers/GROUP/owners/TOPIC/PARTITION        the consumer thread; ephemeral
     /consumers/GROUP/offsets/TOPIC/PARTITION       the offset of the next message, in digits
 
-Every request has the timeout `zookeeper.connection.timeout.ms`: kazoo by itself would wait for as
-long as ZooKeeper is away. Watches fire once, on kazoo's thread, and say only that a node changed.
-"""
+Every request has the timeout `zookeeper.connection.timeout.ms`, because kazoo alone would wait
+until ZooKeeper is back. Watches fire once, on kazoo's thread, and say only that a node changed."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ BROKERS, TOPICS = "/brokers/ids", "/brokers/topics"
 
 
 class ZooKeeperTree:
-    """One session. Raises StoreFailed."""
+    """One session with ZooKeeper. Methods raise StoreFailed."""
 
     def __init__(self, hosts: str, group_id: str, session_ms: int, timeout_ms: int) -> None:
         self._group = f"/consumers/{group_id}"
@@ -46,7 +45,7 @@ class ZooKeeperTree:
             self._client.start(timeout=self._timeout_s)
         except (KazooTimeoutError, KazooException, ValueError) as error:
             self.close()
-            raise StoreFailed(f"no ZooKeeper answers at {hosts}: {error}") from error
+            raise StoreFailed(f"no ZooKeeper responds at {hosts}: {error}") from error
         try:
             if chroot.strip("/"):
                 self._call("ensure_path", slash + chroot)
@@ -60,15 +59,15 @@ class ZooKeeperTree:
         try:
             self._client.stop()
             self._client.close()
-        except Exception as error:  # kazoo's thread may be in the middle of connecting
-            log.warning("the session with %s ends by itself: %s", self._hosts, error)
+        except Exception as error:  # kazoo's thread may be connecting
+            log.warning("cannot end the session with %s; it will expire: %s", self._hosts, error)
 
     def on_new_session(self, changed: Callable[[], None]) -> None:
-        """Calls back when the connection is there again, in the same session or in another."""
+        """Registers a callback for each reconnection, in the same session or a new one."""
 
         def listen(state: str) -> None:
             if state == KazooState.CONNECTED:
-                # Not on kazoo's own thread, which must not send requests to ZooKeeper.
+                # Runs on another thread, because kazoo's own must not send requests to ZooKeeper.
                 changed()
 
         self._client.add_listener(listen)
@@ -77,13 +76,13 @@ class ZooKeeperTree:
     def session_id(self) -> int:
         known = self._client.client_id
         if known is None:
-            raise StoreFailed(f"ZooKeeper at {self._hosts}: no session just now")
+            raise StoreFailed(f"ZooKeeper at {self._hosts}: no session at present")
         return int(known[0])
 
     # -------------------------------------------------------------------------------- brokers
 
     def brokers(self, watch: Watch | None = None) -> list[str]:
-        """HOST:PORT of the brokers that are registered."""
+        """Returns HOST:PORT of the registered brokers."""
         found = []
         for node_id in self._children(BROKERS, watch):
             address = address_of(self._get(f"{BROKERS}/{node_id}") or b"")
@@ -92,11 +91,11 @@ class ZooKeeperTree:
         return found
 
     def topics(self, watch: Watch | None = None) -> list[str]:
-        """The topics that are registered."""
+        """Returns the registered topics."""
         return self._children(TOPICS, watch)
 
     def partitions(self, topic: str, watch: Watch | None = None) -> list[int] | None:
-        """None for a topic that is not registered."""
+        """Returns the partitions of a topic; None for a topic without a registration."""
         data = self._get(f"{TOPICS}/{topic}", watch)
         try:
             return sorted(int(index) for index in json.loads(data or b"")["partitions"])
@@ -106,14 +105,14 @@ class ZooKeeperTree:
     # ------------------------------------------------------------------------------- registry
 
     def register(self, consumer_id: str, document: bytes) -> bool:
-        """Whether this session has only now become the consumer's."""
+        """Registers the consumer. Returns whether this session had no registration before."""
         return self._own(f"{self._group}/ids/{consumer_id}", document, consumer_id)
 
     def unregister(self, consumer_id: str) -> None:
         self._delete(f"{self._group}/ids/{consumer_id}")
 
     def consumers(self, watch: Watch | None = None) -> dict[str, bytes]:
-        """The documents of the group's members."""
+        """Returns the registrations of the group's members."""
         found = {}
         for consumer_id in self._children(f"{self._group}/ids", watch):
             data = self._get(f"{self._group}/ids/{consumer_id}")
@@ -139,7 +138,7 @@ class ZooKeeperTree:
     # -------------------------------------------------------------------------------- offsets
 
     def fetch(self, names: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The committed offsets, as an OffsetStore."""
+        """Returns the committed offsets; see OffsetStore."""
         found = {}
         for name in names:
             path = self._offset_path(name)
@@ -147,13 +146,13 @@ class ZooKeeperTree:
             if data is None or data.strip() == NO_OFFSET:
                 continue
             if not data.strip().isdigit():
-                # Beginning elsewhere would repeat or skip an unknown number of messages.
-                raise StoreFailed(f"{path} holds {data[:40]!r}, which is no offset")
+                # Another start would repeat or skip an unknown number of messages.
+                raise StoreFailed(f"{path} holds {data[:40]!r}, which is not an offset")
             found[name] = int(data)
         return found
 
     def commit(self, offsets: Mapping[TopicAndPartition, int], retries: int) -> None:
-        """As an OffsetStore; kazoo itself is what tries again."""
+        """Commits offsets; see OffsetStore. kazoo itself repeats failed requests."""
         for name, offset in offsets.items():
             path, data = self._offset_path(name), b"%d" % offset
             for _ in range(retries + 2):
@@ -165,9 +164,9 @@ class ZooKeeperTree:
                         self._call("create", path, data, makepath=True)
                         break
                     except NodeExistsError:
-                        continue  # another made it in between
+                        continue  # another consumer created it meanwhile
             else:
-                raise StoreFailed(f"{path} comes and goes while it is written")
+                raise StoreFailed(f"{path}: gave up, because others create and delete the node")
 
     def _offset_path(self, name: TopicAndPartition) -> str:
         return f"{self._group}/offsets/{name.topic}/{name.partition}"
@@ -188,7 +187,7 @@ class ZooKeeperTree:
             is_ours = there is not None and _is_of(consumer_id, path, there)
             if not is_ours:
                 raise
-            log.info("%s is left from an earlier session of %s", path, consumer_id)
+            log.info("%s is from an earlier session of %s", path, consumer_id)
         self._delete(path)
         self._call("create", path, data, ephemeral=True, makepath=True)
         return True
@@ -198,7 +197,7 @@ class ZooKeeperTree:
         return None if stat is None else int(stat.owner_session_id or 0)
 
     def _children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """The children of a node; none for an absent node, whose creation is watched."""
+        """Returns the children of a node; none for an absent node, and watches its creation."""
         try:
             return sorted(self._call("get_children", path, watch=watch))
         except NoNodeError:
@@ -222,7 +221,8 @@ class ZooKeeperTree:
             pass
 
     def _call(self, what: str, *args: Any, **options: Any) -> Any:
-        """Raises NoNodeError, NodeExistsError, and StoreFailed for all else."""
+        """Sends a request. Raises NoNodeError, NodeExistsError, and StoreFailed for other
+        errors."""
         waited = getattr(self._client, f"{what}_async")(*args, **options)
         try:
             return waited.get(timeout=self._timeout_s)
@@ -234,5 +234,5 @@ class ZooKeeperTree:
 
 
 def _is_of(consumer_id: str, path: str, data: bytes) -> bool:
-    """Whether a node was made by this consumer: its own, or one of its threads'."""
+    """Returns whether this consumer, or one of its threads, made a node."""
     return path.endswith(f"/ids/{consumer_id}") or data.startswith(f"{consumer_id}-".encode())

@@ -1,1 +1,1 @@
-"""Topics of many clusters, copied into one: `barnabas mirror`. Read on: mirror.py, source.py."""
+"""`barnabas mirror` copies topics of many clusters into one. Read on: mirror.py, source.py."""

@@ -1,4 +1,4 @@
-"""Messages in flight from source to target, and the offsets below which the target has all."""
+"""Messages in flight from source to target, and the offsets that the source may commit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Position = tuple[str, int]  # topic, partition
 
 
 class Flight:
-    """Messages that were read together. `positions`: the offset after the last message of each
-    partition; `left`: the number of their records that the target has not acknowledged."""
+    """Messages that the source read together. `positions`: the offset after the last message of
+    each partition; `left`: the number of their records that the target has not acknowledged."""
 
     __slots__ = ("left", "positions")
 
@@ -36,12 +36,12 @@ class Flights:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the target has every message that was read."""
+        """Returns whether the target has every message that was read."""
         self._land()
         return not self._under_way
 
     def take_safe(self) -> dict[Position, int]:
-        """Offsets to commit; each is returned once. `put_back` takes them after a failed commit."""
+        """Returns offsets to commit, each once; `put_back` takes them after a failed commit."""
         self._land()
         found, self._safe = self._safe, {}
         return found

@@ -1,11 +1,11 @@
-"""Many source clusters into one.
+"""Mirrors topics of many source clusters into one target cluster.
 
     mirror = Mirror(MirrorSettings(sources={"east": {"bootstrap.servers": "..."}}, target={...},
                                    topics=Whitelist("orders.*")))
     mirror.start(); mirror.wait(1.0); mirror.stop()
 
-`sources`: by name, settings of a consumer connector (bootstrap.servers or zookeeper.connect, and
-group.id where it is not to be `mirror`). `target`: settings of the producer.
+`sources`: name -> settings of a consumer connector (bootstrap.servers or zookeeper.connect, and
+group.id, `mirror` by default). `target`: settings of the producer.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from barnabas.hooks.direct import ClientPlugins, caller
 
 GROUP = "mirror"
 STOP_S = 30.0
-MESSAGE_BYTES_MAX = 1 << 29  # the target decides what is too large
+MESSAGE_BYTES_MAX = 1 << 29  # the target decides which message is too large
 
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorSettings:
-    """`handler` names a plugin with `handle_mirrored`; `partitioner` None keeps partitions."""
+    """The settings of a mirror. `handler` names a plugin with the hook `handle_mirrored`;
+    `partitioner` None keeps the partitions of the sources."""
 
     sources: Mapping[str, Mapping[str, Any]]
     target: Mapping[str, Any]
@@ -49,7 +50,7 @@ class MirrorSettings:
 
 
 class Mirror:
-    """Raises InvalidConfig, CannotLoad, ClientError."""
+    """A mirror. The constructor raises InvalidConfig, CannotLoad and ClientError."""
 
     def __init__(self, settings: MirrorSettings) -> None:
         self._settings = settings
@@ -73,17 +74,19 @@ class Mirror:
             source.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether a source has failed; `failure` says which and why."""
+        """Waits for the failure of a source; returns whether one has failed. `failure` says which
+        and why."""
         return self._over.wait(timeout_s)
 
     def stop(self, wait_s: float = STOP_S) -> None:
-        """Waits until the target has all messages that were read, commits, leaves the groups."""
+        """Waits until the target has all messages that were read, commits, and leaves the
+        groups."""
         for source in self.sources:
             source.stop(wait_s)
         self._plugins.close()
 
     def lags(self) -> dict[tuple[str, Position], int]:
-        """The lag in messages, by source and partition. Raises ClientError, KafkaError."""
+        """Returns the lag in messages, by source and partition. Raises ClientError, KafkaError."""
         return {
             (source.name, position): lag
             for source in self.sources
@@ -91,8 +94,8 @@ class Mirror:
         }
 
     def is_at_end(self) -> bool:
-        """Whether everything is copied that the sources held at the first call. A source is not
-        read beyond that."""
+        """Returns whether the target has everything that the sources held at the first call.
+        Reading stops there."""
         try:
             return all([source.reaches_ends() for source in self.sources])
         except (ClientError, KafkaError):

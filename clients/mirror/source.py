@@ -1,12 +1,12 @@
 """One source of a mirror: reads as a member of a group, writes to the target, then commits.
 
-One thread reads messages from the connector's stream, hands them to a Delivery of its own, and
-commits offsets of the source when the target has acknowledged everything below them, every
-`commit_interval_ms` and before partitions go to another member. So a mirror that dies reads the
-uncommitted messages again: at least once. Retries have no end. A message that the target refuses
-for good ends the mirror, because going on would lose it.
+One thread reads messages from the connector's stream, gives them to its own Delivery, and commits
+offsets of the source when the target has acknowledged everything below them, every
+`commit_interval_ms` and before partitions go to another member. A mirror that starts again after a
+crash reads the uncommitted messages again: delivery is at least once. Retries have no limit. A
+message that the target rejects with a final error ends the mirror, because going on would lose it.
 
-Limits: GATHER messages or GATHER_BYTES at a time, and a message more; PENDING_BYTES that are not
+Limits: GATHER messages or GATHER_BYTES at a time, plus one message; PENDING_BYTES that are not
 acknowledged.
 """
 
@@ -40,7 +40,7 @@ GATHER_BYTES = 1024 * 1024
 PENDING_BYTES = 16 * 1024 * 1024
 WAIT_S = 0.05
 STEP_S = 0.005
-FLUSH_S = 20.0  # how long partitions that go to another member are held back for the target
+FLUSH_S = 20.0  # longest wait for the target before partitions go to another member
 RETRY_S = 1.0
 PASSING = (ClientError, KafkaError, StoreFailed)
 
@@ -48,12 +48,13 @@ MessageHandler = Callable[[str, Sequence[MirroredMessage]], Sequence[KeyedMessag
 
 
 class SourceIsTarget(ValueError):
-    """A cluster cannot be mirrored into itself."""
+    """The source and the target are the same cluster."""
 
 
 class MirrorSource:
-    """`settings`: of the connector. `make_delivery` gets the callback for batches that have ended.
-    `failed` is called once, on the source's thread, when the source cannot go on."""
+    """One source. `settings`: those of the connector. `make_delivery` takes the callback for
+    batches that have ended. `failed` is called once, on the source's thread, when the source cannot
+    go on."""
 
     def __init__(
         self,
@@ -71,10 +72,12 @@ class MirrorSource:
     ) -> None:
         self.name = name
         self.error: BaseException | None = None
-        self.records: Counter[str] = Counter()  # acknowledged, by topic of the target
+        self.records: Counter[str] = Counter()  # acknowledged messages, by topic of the target
         self.size_bytes: Counter[str] = Counter()
         self.committed: dict[Position, int] = {}
-        self.is_at_end = False  # everything below the ends that `reaches_ends` took has arrived
+        self.is_at_end = (
+            False  # the target has everything below the ends that `reaches_ends` fetched
+        )
         self._reads_on = True
         self._ends: dict[Position, int] = {}
         self._topics, self._observer = topics, observer
@@ -98,7 +101,7 @@ class MirrorSource:
     def stop(self, wait_s: float) -> None:
         """Stops after the target has every message that was read, or after wait_s."""
         if self._thread.ident is None:
-            self._close()  # it was never started
+            self._close()  # the thread was never started
             return
         self._stopping.set()
         self.delivery.wake()
@@ -108,8 +111,8 @@ class MirrorSource:
             self._thread.join()
 
     def lags(self) -> dict[Position, int]:
-        """The number of unread offsets of each partition that this source reads. One other thread
-        at a time may call it. Raises ClientError, KafkaError."""
+        """Returns the number of unread offsets of each partition that this source reads. One other
+        thread at a time may call it. Raises ClientError, KafkaError."""
         by_topic: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in self._connector.positions().items():
             by_topic.setdefault(topic, {})[partition] = offset
@@ -122,10 +125,10 @@ class MirrorSource:
         return found
 
     def reaches_ends(self) -> bool:
-        """Whether the target has acknowledged everything below the ends. The end of a partition is
-        fetched once, by the first call that finds the partition assigned, so a source with steady
-        writes has an end too. Reading stops there. One thread may call it, not the source's own.
-        Raises ClientError, KafkaError."""
+        """Returns whether the target has acknowledged everything below the ends. The first call
+        that finds a partition assigned fetches its end, once, so that a source with steady writes
+        has an end too. Reading stops there. One thread may call it, not the source's own. Raises
+        ClientError, KafkaError."""
         positions = self._connector.positions()
         by_topic: dict[str, list[int]] = {}
         for topic, partition in positions.keys() - self._ends.keys():
@@ -161,7 +164,7 @@ class MirrorSource:
             try:
                 is_target = self._topics.source_is_target()
             except PASSING as error:
-                log.warning("source %s: cluster ids cannot be compared yet: %s", self.name, error)
+                log.warning("source %s: cannot compare the cluster ids yet: %s", self.name, error)
                 self._stopping.wait(RETRY_S)
                 continue
             if is_target:
@@ -249,7 +252,7 @@ class MirrorSource:
         ]
         made = self._handler(self.name, shown)
         if not all(isinstance(row, KeyedMessage) for row in made):
-            raise TypeError("the message handler gave other things than KeyedMessages")
+            raise TypeError("the message handler must return KeyedMessages")
         return made
 
     def _ensure(self, topic: str, source_topic: str, partition: int | None) -> None:
@@ -262,7 +265,7 @@ class MirrorSource:
                     raise
                 log.warning("topic %s of the target: %s", topic, error)
             until = time.monotonic() + RETRY_S
-            while time.monotonic() < until:  # what is on its way goes on
+            while time.monotonic() < until:  # messages in flight continue
                 self._step(WAIT_S)
 
     def _ended(self, batch: Batch, error: Exception | None) -> None:
@@ -278,8 +281,8 @@ class MirrorSource:
     # -- offsets of the source --------------------------------------------------------------------
 
     def _commit(self, retries: bool = False) -> None:
-        """Commits the offsets below which the target has all. A failed commit is repeated with the
-        next one."""
+        """Commits the offsets below which the target has everything. The next commit repeats a
+        failed one."""
         positions = self._flights.take_safe()
         if not positions:
             return
@@ -287,11 +290,11 @@ class MirrorSource:
             self._connector.commit_offsets(positions, retry_on_failure=retries)
             self.committed.update(positions)
         except PASSING as error:
-            log.warning("source %s: not committed: %s", self.name, error)
+            log.warning("source %s: cannot commit offsets: %s", self.name, error)
             self._flights.put_back(positions)
 
     def _flush(self, wait_s: float | None) -> None:
-        """Returns when the target has every message that was read, or after the time (None: no
+        """Waits until the target has every message that was read, or for `wait_s` seconds (None: no
         limit)."""
         deadline = None if wait_s is None else time.monotonic() + wait_s
         while not self._flights.is_empty:
@@ -300,7 +303,7 @@ class MirrorSource:
             self._step(WAIT_S)
 
     def before_releasing_partitions(self, owned: Mapping[str, set[int]]) -> None:
-        """Partitions go to another member; called on the connector's thread, which waits until the
+        """Called on the connector's thread before partitions go to another member; waits until the
         target has the messages that were read from them."""
         done = threading.Event()
         self._releases = done

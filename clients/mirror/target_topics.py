@@ -1,4 +1,4 @@
-"""Topics of the target: created with the number of partitions of the source, and grown with it."""
+"""Creates topics of the target with the partitions of the source, and adds partitions later."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("barnabas.mirror")
 
 
 class TargetTopics:
-    """Raises KafkaError, ClientError."""
+    """The topics of the target. Methods raise KafkaError and ClientError."""
 
     def __init__(self, target: Cluster, source: Cluster, replication_factor: int) -> None:
         self._target, self._source = target, source
@@ -43,8 +43,8 @@ class TargetTopics:
         self._counts[target_topic] = count
 
     def source_is_target(self) -> bool:
-        """By the cluster ids; where a broker is too old to have one, by the addresses of brokers.
-        Raises KafkaError, ClientError."""
+        """Returns whether the source is the target, by their cluster ids, or by the addresses of
+        brokers when a broker is too old to have a cluster id. Raises KafkaError, ClientError."""
         for cluster in (self._source, self._target):
             cluster.refresh([])
         if self._source.cluster_id and self._target.cluster_id:
@@ -56,9 +56,9 @@ class TargetTopics:
         return bool(source & target)
 
     def _make(self, topic: str, asked: int, there: int) -> None:
-        log.info("topic %s gets %d partitions", topic, asked)
+        log.info("topic %s: increasing the number of partitions to %d", topic, asked)
         if there:
-            with contextlib.suppress(InvalidPartitions):  # another source was first
+            with contextlib.suppress(InvalidPartitions):  # another source created it first
                 create_partitions(self._target, {topic: asked})
             return
         new = NewTopic(topic, asked, self._replication_factor)

@@ -1,7 +1,7 @@
 """`producer.type=async`: a queue, and one thread that makes batches from it and sends them.
 
-A batch is complete when it has `batch.size` events, or `queue.time` after the last one was
-completed, whichever is first. The event handler then hands it to the Delivery. While more than
+A batch is complete when it has `batch.size` events, or `queue.time` after the previous batch was
+complete, whichever is first. The event handler then gives it to the Delivery. While more than
 PENDING_BYTES are not acknowledged the thread takes nothing from the queue, so the queue fills and
 `send` waits or raises QueueFull.
 """
@@ -25,14 +25,14 @@ log = logging.getLogger("barnabas.clients")
 
 PENDING_BYTES = 32 * 1024 * 1024
 TOLD_EVERY_S = 60.0
-WAIT_S = 0.5  # for answers, when nothing else is to be done
+WAIT_S = 0.5  # wait for responses while there is no other work
 
 Handler = Callable[[Sequence[KeyedMessage], Any], None]
 Callbacks = dict[str, Callable[..., Any]]
 
 
 class _Sender:
-    """The sender that an event handler gets."""
+    """The `sender` argument of an event handler."""
 
     def __init__(self, producer: AsyncProducer) -> None:
         self._producer = producer
@@ -43,7 +43,7 @@ class _Sender:
 
 
 class AsyncProducer:
-    """Owns the Delivery from now on. `callbacks`: the callback handler's functions, by hook."""
+    """Takes over the Delivery. `callbacks`: hook -> function of the callback handler."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class AsyncProducer:
         )
         self._thread.start()
 
-    # -- on the threads of those who send ---------------------------------------------------------
+    # -- on the threads that call send -------------------------------------------------------------
 
     def send(self, events: Sequence[KeyedMessage]) -> None:
-        """Raises QueueFull, ProducerClosed, and what the callback handler raises."""
+        """Queues events. Raises QueueFull, ProducerClosed, and what the callback handler raises."""
         if self.queue.closed:
             raise ProducerClosed("the producer is closed")
         if self._before is not None:
@@ -88,17 +88,17 @@ class AsyncProducer:
         if self._broken is not None:
             raise ProducerError(f"the producer has stopped: {self._broken}") from self._broken
         if self.queue.closed:
-            raise ProducerClosed("the producer was closed meanwhile")
+            raise ProducerClosed("the producer was closed while send waited")
         self._dropped(count)
         raise QueueFull(
-            f"{count} events found no room: {self.queue.events_max} events wait to be sent"
+            f"{count} events were not queued: the queue is full ({self.queue.events_max} events)"
         )
 
     def close(self) -> None:
-        """Returns when every queued event is acknowledged or given up."""
+        """Waits until every queued event is acknowledged or has failed."""
         self.queue.close()
         self._thread.join()
-        # A `send` on another thread may have come in between.
+        # A `send` on another thread may have run in between.
         self._drop(
             self.queue.take(len(self.queue.events)), ProducerClosed("the producer is closed")
         )
@@ -109,7 +109,7 @@ class AsyncProducer:
         try:
             self._work()
             self._finish()
-        except BaseException as error:  # nothing may be lost in silence
+        except BaseException as error:  # every lost message must be counted
             log.exception("the producer's thread has failed")
             self._broken = error
             self.queue.close()
@@ -169,7 +169,7 @@ class AsyncProducer:
         self._delivery.settle()
 
     def _called(self, hook: str, events: list[KeyedMessage] | None) -> list[KeyedMessage]:
-        """Calls a callback that may change a batch; when it fails the batch stays as it is."""
+        """Calls a callback that may change a batch; a failed call leaves the batch unchanged."""
         try:
             answer = self._callbacks[hook](*(() if events is None else (events,)))
             return [_event(row) for row in answer]
@@ -191,11 +191,11 @@ class AsyncProducer:
             self._drop(events, error)
 
     def deliver(self, events: Sequence[KeyedMessage]) -> None:
-        """The producer's own event handler."""
+        """The default event handler."""
         self._sender.send_each(events, self._drop)
 
     def failed(self, count: int, error: Exception) -> None:
-        """Counts records that were given up."""
+        """Counts records that were not acknowledged."""
         self._dropped(count)
         self._tell(f"{count} messages were not acknowledged", error)
 
@@ -216,5 +216,5 @@ class AsyncProducer:
 
 def _event(row: Any) -> KeyedMessage:
     if not isinstance(row, KeyedMessage):
-        raise TypeError(f"it gave a {type(row).__name__} among the events")
+        raise TypeError(f"it returned a {type(row).__name__} among the events")
     return row

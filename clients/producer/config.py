@@ -2,7 +2,7 @@
 
     0.7                                   0.8
     broker.list (id:host:port,...)        metadata.broker.list (host:port,...)
-    zk.connect                            (zookeeper.connect is taken too)
+    zk.connect                            (also zookeeper.connect)
     queue.time                            queue.buffering.max.ms
     queue.size                            queue.buffering.max.messages
     batch.size                            batch.num.messages
@@ -10,12 +10,12 @@
     num.retries                           message.send.max.retries
     buffer.size                           send.buffer.bytes
 
-Values are text, as in a properties file, or Python's own types. Two names of one setting must not
-have different values. An unknown name is logged once; the names in OBSOLETE have no meaning any
-more and are ignored.
+Values are text, as in a properties file, or Python's types. Two names of one setting must not have
+different values. The producer logs an unknown name once, and ignores the names in OBSOLETE, which
+no longer have a meaning.
 
-Where the two generations had different defaults the newer one's hold, with one exception:
-`request.required.acks` is -1 here (0.8: 0), so that a `send` that returns has stored the messages.
+Where the two generations had different defaults, those of 0.8 apply, with one exception:
+`request.required.acks` is -1 here (0.8: 0), so that the messages are stored when `send` returns.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from barnabas.wire.compression import CODEC_NAMES, CODECS, NONE
 
 log = logging.getLogger("barnabas.clients")
 
-FOREVER = -1  # of retries and of waiting for room in the queue
+FOREVER = -1  # no limit of retries, or of the wait for a full queue
 INT_MAX = 2**31 - 1
 
 
 class Setting(NamedTuple):
-    """One whole number with a unit."""
+    """The row of a setting that is a whole number with a unit."""
 
-    names: tuple[str, ...]  # of 0.8 first
+    names: tuple[str, ...]  # the name of 0.8 first
     default: int
     least: int
     most: int = INT_MAX
@@ -136,7 +136,8 @@ class ProducerConfig:
             part.strip() for part in texts["compressed_topics"].split(",") if part.strip()
         )
         self.broker_list = self._broker_list(texts["brokers"], texts["broker_list"])
-        # 0.7 with a static list knew no partitions: keys choose nothing, see docs/old-clients.md.
+        # 0.7 did not know partitions with a static list: keys have no effect, see
+        # docs/old-clients.md.
         self.is_random = bool(texts["broker_list"]) and not texts["brokers"]
         self._check_together()
         if self._problems:
@@ -144,7 +145,8 @@ class ProducerConfig:
         self._tell_unknown()
 
     def codec_of(self, topic: str) -> int:
-        """The codec of a topic. When compressed.topics names any, only those are compressed."""
+        """Returns the codec of a topic. With compressed.topics, only the topics there are
+        compressed."""
         wanted = not self.compressed_topics or topic in self.compressed_topics
         return self.codec if wanted else NONE
 
@@ -155,7 +157,9 @@ class ProducerConfig:
         found = [name for name in names if self.given.get(name) not in (None, "")]
         values = [self.given[name] for name in found]
         if any(str(value) != str(values[0]) for value in values[1:]):
-            self._problems.append(f"{' and '.join(found)} are one setting: give one of them.")
+            self._problems.append(
+                f"{' and '.join(found)} are names of one setting: set one of them."
+            )
         return values[0] if values else default
 
     def _number(self, row: Setting) -> int:
@@ -163,34 +167,34 @@ class ProducerConfig:
         try:
             number = int(str(value).strip())
         except ValueError:
-            self._problems.append(f"{row.names[0]}: {value!r} is no whole number.")
+            self._problems.append(f"{row.names[0]}: {value!r} must be a whole number.")
             return row.default
         if not row.least <= number <= row.most:
             self._problems.append(
-                f"{row.names[0]}: {number} is not between {row.least} and {row.most}."
+                f"{row.names[0]}: {number} must be from {row.least} to {row.most}."
             )
         return number
 
     def _is_async(self, text: str) -> bool:
         if text not in ("sync", "async"):
-            self._problems.append(f"producer.type: {text!r} is neither sync nor async.")
+            self._problems.append(f"producer.type: {text!r} must be sync or async.")
         return text == "async"
 
     def _acks(self, text: str) -> int:
         if text not in ACKS:
-            self._problems.append(f"request.required.acks: {text!r} is none of 0, 1, -1, all.")
+            self._problems.append(f"request.required.acks: {text!r} must be 0, 1, -1 or all.")
         return ACKS.get(text, -1)
 
     def _codec(self, text: str) -> int:
         name = CODEC_NAMES.get(int(text), text) if text.isdecimal() else text.lower()
         if name not in CODECS:
             self._problems.append(
-                f"compression.codec: {text!r} is none of {', '.join(CODECS)}, and no number of one."
+                f"compression.codec: {text!r} must be one of {', '.join(CODECS)}, or its number."
             )
         return CODECS.get(name, NONE)
 
     def _broker_list(self, newer: str, older: str) -> str:
-        """HOST:PORT with commas between; the ids of 0.7 are left out."""
+        """Returns HOST:PORT pairs separated by commas, without the ids of 0.7."""
         parts = []
         for part in (newer or older).split(","):
             pieces = part.strip().split(":")
@@ -219,9 +223,9 @@ class ProducerConfig:
                 " random: use metadata.broker.list or zk.connect."
             )
         if self.message_bytes_max > INT_MAX // 2:
-            self._problems.append("max.message.size: no broker takes messages as large as that.")
+            self._problems.append("max.message.size: no broker accepts messages of this size.")
 
     def _tell_unknown(self) -> None:
         for name in sorted(self.given.keys() - self._known):
             if not name.startswith("plugin."):
-                log.warning("setting %s is not one of the producer's; it has no effect", name)
+                log.warning("unknown setting %s: it has no effect", name)

@@ -1,10 +1,10 @@
 """The bounded queue between the callers of `send` and the background thread.
 
-It holds KeyedMessages or, where no handler looks at them, tuples of the same fields: a tuple takes
-a third of the time to make, and the garbage collector does not track it.
+It holds KeyedMessages or, when no handler reads them, tuples of the same fields: making a tuple
+takes a third of the time, and the garbage collector does not track it.
 
-Putting takes no lock while there is room: appending to a deque is thread-safe. Each thread may
-exceed the limit by one call of `send` at most.
+`put` takes no lock while the queue is not full, because appending to a deque is thread-safe. Each
+thread may exceed the limit by the events of one call of `send`.
 """
 
 import threading
@@ -18,7 +18,7 @@ FOREVER = -1
 
 
 class EventQueue:
-    """It calls `wake` when it holds `wake_at` events and `asleep` was set."""
+    """The queue. It calls `wake` when it holds `wake_at` events and `asleep` is set."""
 
     def __init__(self, events_max: int, wake_at: int, wake: Callable[[], None]) -> None:
         self.events: deque[KeyedMessage] = deque()
@@ -31,7 +31,7 @@ class EventQueue:
         self._waiting = 0
 
     def put(self, events: Sequence[KeyedMessage], timeout_ms: int) -> int:
-        """Puts events; returns the number that found room in time. A time of -1 has no limit."""
+        """Puts events; returns the number that it could put within `wait_ms` (-1: no limit)."""
         found = self.events
         for at, event in enumerate(events):
             if len(found) >= self.events_max and not self._wait_for_room(timeout_ms):
@@ -50,20 +50,20 @@ class EventQueue:
         """Takes the oldest events, at most `count`. Only one thread may take."""
         pop = self.events.popleft
         found = [pop() for _ in range(min(count, len(self.events)))]
-        # Not for every event: each wake-up costs both threads a context switch.
+        # Does not wake for every event: each wake-up costs both threads a context switch.
         if self._waiting and len(self.events) <= self.events_max // 2:
             with self._room:
                 self._room.notify_all()
         return found
 
     def let_in(self) -> None:
-        """Wakes the callers that wait for room, when there is room."""
+        """Wakes the callers that wait, when the queue is no longer full."""
         if self._waiting and len(self.events) < self.events_max:
             with self._room:
                 self._room.notify_all()
 
     def close(self) -> None:
-        """Wakes the callers that wait for room; they find none."""
+        """Wakes the callers that wait; their events are not queued."""
         self.closed = True
         with self._room:
             self._room.notify_all()

@@ -1,7 +1,7 @@
-"""Encodes events, chooses their partitions and hands the records to the Delivery.
+"""Encodes events, chooses their partitions and gives the records to the Delivery.
 
-All events of one call for one topic go through the plugins together. None of them is handed over
-before all are valid.
+All events of one call for one topic go through the plugins together. The Delivery gets none of them
+unless all are valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPIC, *COLUMNS = (itemgetter(place) for place in range(len(KeyedMessage._fields
 
 
 class EventSender:
-    """Raises CannotLoad for encoders and partitioners that cannot be found."""
+    """The constructor raises CannotLoad for an encoder or a partitioner that does not exist."""
 
     def __init__(self, config: ProducerConfig, plugins: ClientPlugins, delivery: Delivery) -> None:
         self._config, self._delivery = config, delivery
@@ -41,7 +41,8 @@ class EventSender:
         self._wants_bytes = "encoded" in partitioner.hooks["choose_partitions"].arguments
 
     def send(self, events: Sequence[KeyedMessage], note: Any) -> None:
-        """Raises what a plugin raises, MessageSizeTooLarge, ClientError, KafkaError."""
+        """Sends events. Raises what a plugin raises, MessageSizeTooLarge, ClientError,
+        KafkaError."""
         topics = list(map(TOPIC, events))
         if topics.count(topics[0]) == len(topics):
             self._deliver(*self._made(topics[0], events), note)
@@ -75,7 +76,7 @@ class EventSender:
     def _made(
         self, topic: str, events: Sequence[KeyedMessage]
     ) -> tuple[str, Sequence[Record | bytes], Sequence[int] | int, int]:
-        """(topic, records, partition of each or of all, bytes)."""
+        """Returns (topic, records, partition of each or of all, bytes)."""
         count = len(events)
         messages, keys, part_keys, headers, stamps, partitions = (
             list(map(column, events)) for column in COLUMNS
@@ -116,7 +117,7 @@ class EventSender:
         found: Sequence[bytes | None] = encode(topic, data, is_key)
         if len(found) != len(data) or not set(map(type, found)) <= {bytes, NONE_TYPE}:
             raise TypeError(
-                f"the encoder gave {len(found)} values for {len(data)}, or other things than bytes"
+                f"the encoder returned {len(found)} values for {len(data)}; allowed: bytes, None"
             )
         return found
 
@@ -135,7 +136,7 @@ class EventSender:
     ) -> Sequence[int] | int:
         known = self._topic(topic)
         highest = max((index for index in partitions if index is not None), default=0)
-        if highest >= len(known.partitions):  # there may be more by now
+        if highest >= len(known.partitions):  # the topic may have more partitions by now
             self._delivery.brokers.forget(topic)
             known = self._topic(topic)
         count = len(known.partitions)
@@ -177,14 +178,14 @@ class EventSender:
         if isinstance(found, int):
             return _checked(found, count)
         if len(found) != len(keys):
-            raise ValueError(f"the partitioner gave {len(found)} partitions for {len(keys)}")
+            raise ValueError(f"the partitioner returned {len(found)} partitions for {len(keys)}")
         for index in set(found):
             _checked(index, count)
         return list(found)
 
     def _topic(self, name: str) -> Topic:
-        """The topic's metadata. Batches in flight go on while this waits. Raises ClientError,
-        KafkaError."""
+        """Returns the topic's metadata. Batches in flight continue while this waits. Raises
+        ClientError, KafkaError."""
         delivery, config = self._delivery, self._config
         deadline = time.monotonic() + config.request_timeout_ms / 1000
         while True:
@@ -221,5 +222,5 @@ class EventSender:
 
 def _checked(index: Any, count: int) -> int:
     if type(index) is not int or not 0 <= index < count:
-        raise ValueError(f"{index!r} is not a partition: there are {count}")
+        raise ValueError(f"{index!r} is not a partition: the topic has {count}")
     return index

@@ -4,28 +4,28 @@ import barnabas.clients.failures as clients
 
 
 class ProducerError(Exception):
-    """Base of the producer's own errors; `str` is one plain line."""
+    """Base class of the producer's own errors; `str` is one line."""
 
 
 class InvalidConfig(ProducerError, clients.InvalidConfig):
-    """Settings that cannot be used, one plain line a problem (0.7: InvalidConfigException)."""
+    """Invalid settings, one line for each problem (0.7: InvalidConfigException)."""
 
 
 class ProducerClosed(ProducerError):
-    """`send` after `close` (0.7: QueueClosedException)."""
+    """`send` was called after `close` (0.7: QueueClosedException)."""
 
 
 class QueueFull(ProducerError):
-    """No room in the queue of events within queue.enqueue.timeout.ms (QueueFullException)."""
+    """The queue stayed full for queue.enqueue.timeout.ms (QueueFullException)."""
 
 
 class MessageSizeTooLarge(ProducerError, ValueError):
-    """A message beyond max.message.size (0.7: MessageSizeTooLargeException)."""
+    """A message is larger than max.message.size (0.7: MessageSizeTooLargeException)."""
 
 
 class FailedToSend(ProducerError):
-    """Messages that were not acknowledged when retries were over (0.8: FailedToSendMessage
-    Exception). `count`: how many; `__cause__`: the last reason."""
+    """Messages were not acknowledged within the retries (0.8: FailedToSendMessageException).
+    `count`: their number; `__cause__`: the last error."""
 
     def __init__(self, text: str, count: int) -> None:
         self.count = count

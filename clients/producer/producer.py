@@ -5,9 +5,10 @@
     producer.send([KeyedMessage("page-views", "/", key="member-17")])
     producer.close()
 
-`producer.type=sync`: `send` returns when the messages are acknowledged (as request.required.acks
-says) and raises FailedToSend when they are not. `async`: `send` queues them (async_producer.py).
-Any number of threads may send. Settings: config.py; plugins: barnabas.hooks.client_specs.
+`producer.type=sync`: `send` returns when the broker has acknowledged the messages
+(request.required.acks), and otherwise raises FailedToSend. `async`: `send` queues them
+(async_producer.py). Any number of threads may send. Settings: config.py; plugins:
+barnabas.hooks.client_specs.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ CALLBACKS = (
 )
 OWN_HANDLER = "default-event-handler"
 WAIT_S = 0.5
-SEVERAL = (list, tuple)  # kinds of data that are messages, not one message
+SEVERAL = (list, tuple)  # types of data that hold several messages
 _MISSING: Any = object()
 
 
 class ProducerData:
-    """Messages for one topic that have one key (0.7). ProducerData(topic, data) has none.
+    """Messages for one topic with one key (0.7). ProducerData(topic, data) has no key.
 
-    `data`: one message, or a list or tuple of them. As in 0.7 the key chooses the partition and is
-    not stored, unless key.serializer.class says how."""
+    `data`: one message, or a list or tuple of messages. As in 0.7 the key chooses the partition and
+    is not stored, unless key.serializer.class is set."""
 
     __slots__ = ("data", "key", "topic")
 
@@ -74,7 +75,7 @@ class _Outcome:
 
 
 class _SyncSender:
-    """The sender that an event handler gets with producer.type=sync."""
+    """The `sender` argument of an event handler with producer.type=sync."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -85,18 +86,19 @@ class _SyncSender:
 
 
 class Producer:
-    """Raises InvalidConfig, and ClientError when zk.connect leads nowhere."""
+    """The constructor raises InvalidConfig, CannotLoad, and ClientError when it finds no
+    brokers."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = ProducerConfig(config)
         self._stores_keys = self.config.key_serializer != ""
-        self._lock = threading.Lock()  # of the delivery, with producer.type=sync
+        self._lock = threading.Lock()  # guards the delivery with producer.type=sync
         self._closed = False
         self._counts = {"acknowledged": 0, "dropped": 0}
         self._counts_lock = threading.Lock()
         self._plugins = ClientPlugins(self.config.given)
         self._background: AsyncProducer | None = None
-        self._plain_queue: EventQueue | None = None  # where no handler looks at events
+        self._plain_queue: EventQueue | None = None  # used when no handler reads the events
         self._delivery = self._made_delivery()
         try:
             handler, callbacks = self._made_handlers()
@@ -119,11 +121,12 @@ class Producer:
     # -- sending ----------------------------------------------------------------------------------
 
     def send(self, data: Any) -> None:
-        """Sends ProducerData, a KeyedMessage, or a list of either. Raises the errors that the
-        module names; a call that raises may have sent a part."""
+        """Sends ProducerData, a KeyedMessage, or a list of either. Raises ProducerClosed,
+        QueueFull, FailedToSend, MessageSizeTooLarge, TypeError and the errors of plugins; a call
+        that raises may have sent some of the messages."""
         queue = self._plain_queue
         if queue is not None and type(data) is ProducerData and type(data.data) not in SEVERAL:
-            # The common case: no handler looks at the event, so a tuple of its fields suffices.
+            # The common case: no handler reads the event, so a tuple of its fields is enough.
             key = data.key
             if self._stores_keys:
                 event: Any = (data.topic, data.data, key, None, (), -1, None)
@@ -166,7 +169,7 @@ class Producer:
             elif isinstance(row, ProducerData):
                 found += self._events(row)
             else:
-                raise TypeError(f"a {type(row).__name__} among what is to be sent")
+                raise TypeError(f"send does not accept a {type(row).__name__}")
         return found
 
     def _send_now(self, events: Sequence[KeyedMessage]) -> None:
@@ -192,13 +195,13 @@ class Producer:
         while not delivery.is_idle:  # acks=0: to the socket
             delivery.step(WAIT_S)
         if outcome.error is not None:
-            text = f"{outcome.failed} of {len(events)} messages: {outcome.error}"
+            text = f"{outcome.failed} of {len(events)} messages failed: {outcome.error}"
             raise FailedToSend(text, outcome.failed) from outcome.error
 
     # -- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sends the queued events first. A second call does nothing."""
+        """Sends the queued events and closes the producer. A second call does nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -229,8 +232,9 @@ class Producer:
 
     @property
     def figures(self) -> dict[str, int]:
-        """Counts of messages: `acknowledged` (acks 0: sent), `dropped` (no room, encoding failed,
-        retries exhausted), `queued`; and `retried`, the number of batches that were sent again."""
+        """Returns counts of messages: `acknowledged` (acks 0: sent), `dropped` (queue full,
+        encoding failed, retries exhausted), `queued`; and `retried`, the number of batches sent
+        again."""
         queued = len(self._background.queue.events) if self._background is not None else 0
         return self._counts | {"queued": queued, "retried": self._delivery.retried}
 
@@ -265,7 +269,7 @@ class Producer:
     def _made_handlers(
         self,
     ) -> tuple[Callable[..., None] | None, dict[str, Callable[..., Any]]]:
-        """The event handler, None for the producer's own, and the callbacks."""
+        """Returns the event handler, None for the default one, and the callbacks."""
         config, plugins = self.config, self._plugins
         self._told: list[Plugin] = []
         handler = None
@@ -310,7 +314,7 @@ class Producer:
 
 
 def brokers_of(config: ProducerConfig, changed: Callable[[], None]) -> Brokers:
-    """The brokers that a producer's settings name. `changed` is called, from any thread, when
+    """Returns the brokers of a producer's settings. `changed` is called, on any thread, when
     ZooKeeper reports a change. Raises CannotConnect."""
 
     def cluster(addresses: str) -> Cluster:
@@ -347,11 +351,11 @@ def _quietly(call: Callable[[], Any]) -> None:
     try:
         call()
     except Exception:
-        logging.getLogger("barnabas.clients").exception("a handler failed while it was closed")
+        logging.getLogger("barnabas.clients").exception("a handler failed in its close")
 
 
 def _close_at_exit(producer: Producer) -> Callable[[], None]:
-    """Makes a program that ends without `close` send the queued events."""
+    """Sends the queued events of a program that ends without `close`."""
     known = weakref.ref(producer)
 
     def close() -> None:

@@ -1,14 +1,14 @@
 """Brokers and topics from ZooKeeper, watched while the producer runs.
 
-    /brokers/ids            a broker comes or goes: new addresses, and old metadata is dropped
+    /brokers/ids            a broker joins or leaves: new addresses; old metadata is dropped
     /brokers/ids/N          JSON of Kafka 0.8 and later (host and port, or endpoints), or the
                             `creator:host:port` of 0.7
-    /brokers/topics         a topic comes or goes
-    /brokers/topics/T       partitions of a topic that is written to: more of them, another broker
+    /brokers/topics         a topic is created or deleted
+    /brokers/topics/T       partitions of a topic that is written to: their number or brokers change
 
-kazoo's threads only note what has changed; the sending thread applies it (`poll`). Leaders come
-from the brokers' metadata, which knows them first. When ZooKeeper is away the producer goes on with
-the state it has, and sets the watches again when ZooKeeper is back."""
+kazoo's threads only record what has changed; the sending thread applies it (`poll`). Leaders come
+from the brokers' metadata, which has them first. While ZooKeeper does not respond the producer
+continues with its state, and sets the watches again when ZooKeeper is back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WATCHED_TOPICS_MAX = 10_000
 
 
 def registered(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int) -> str:
-    """The addresses of all brokers that are registered now, with commas between. Raises
+    """Returns the addresses of all registered brokers, separated by commas. Raises
     CannotConnect."""
     from kazoo.exceptions import NoNodeError
 
@@ -51,7 +51,7 @@ def registered(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int)
 
 
 class ZookeeperBrokers(Brokers):
-    """Raises CannotConnect when ZooKeeper does not answer in time."""
+    """Watches brokers and topics. Raises CannotConnect when ZooKeeper does not respond in time."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ZookeeperBrokers(Brokers):
             raise
         with self._lock:
             self._is_new = False
-            # A placeholder: an address is required, and `poll` replaces it by the real ones.
+            # A placeholder, because an address is required; `poll` replaces it with the real ones.
             first = ",".join(self._addresses) or "127.0.0.1:1"
         super().__init__(make_cluster(first), refresh_ms)
 
@@ -95,12 +95,14 @@ class ZookeeperBrokers(Brokers):
         for name in sorted(ids):
             try:
                 data, _ = self._client.get(f"{IDS}/{name}")
-            except KazooException as error:  # gone again; the watch tells of it
+            except KazooException as error:  # the node was deleted again; the watch fires for it
                 log.debug("broker %s: %s", name, error)
                 continue
             address = address_of(data)
             if address is None:
-                log.warning("%s/%s of ZooKeeper names no plain listener: %r", IDS, name, data[:200])
+                log.warning(
+                    "%s/%s of ZooKeeper names no PLAINTEXT listener: %r", IDS, name, data[:200]
+                )
             else:
                 found.append(address)
         with self._lock:
@@ -152,8 +154,10 @@ class ZookeeperBrokers(Brokers):
 
         try:
             self._client.DataWatch(f"{TOPICS}/{name}", seen)
-        except KazooException as error:  # ZooKeeper is away: the next metadata tries again
-            log.warning("topic %s is not watched: %s", name, error)
+        except (
+            KazooException
+        ) as error:  # ZooKeeper does not respond: the next metadata request tries again
+            log.warning("cannot watch topic %s: %s", name, error)
             with self._lock:
                 self._watched.discard(name)
 
@@ -192,5 +196,5 @@ def _connected(zookeeper: str, session_timeout_ms: int, connect_timeout_ms: int)
     except KazooTimeoutError as error:
         client.stop()
         client.close()
-        raise CannotConnect(f"zk.connect: no ZooKeeper answers at {zookeeper}") from error
+        raise CannotConnect(f"zk.connect: no ZooKeeper responds at {zookeeper}") from error
     return client

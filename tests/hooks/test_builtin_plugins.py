@@ -98,10 +98,10 @@ def test_json_schema_refuses_with_the_record_and_the_reason(schema):
         topic = broker.create_topic("t", configs={"produce.interceptors": "json-schema"})
         sender.send(topic, [b'{"id": 1}', Record(None, b"key")], codec="lz4")
         for value, words in [
-            (b"{", "record 1: its value is no JSON"),
+            (b"{", "record 1: its value is not JSON"),
             (b'{"id": "x"}', r"record 1: its value\['id'\]: 'x' is not of type 'integer'"),
             (b"{}", "'id' is a required property"),
-            (b"[" * 100_000, "record 1: its value is no JSON"),
+            (b"[" * 100_000, "record 1: its value is not JSON"),
         ]:
             with pytest.raises(InvalidRecord, match=words):
                 sender.send(topic, [b'{"id": 1}', value])
@@ -142,7 +142,7 @@ def test_bad_records_go_to_the_dead_letters_and_the_others_on(schema):
         assert [(row.key, row.value) for row in dead] == [(b"k", b"bad"), (b"k", b"worse")]
         headers = dict(dead[0].headers)
         assert headers["h"] == b"1" and headers["dead-letter.topic"] == b"orders"
-        assert headers["dead-letter.reason"] == b"its value is no JSON"
+        assert headers["dead-letter.reason"] == b"its value is not JSON"
 
 
 def test_dead_letters_that_cannot_be_written_cost_no_record(schema):
@@ -240,7 +240,7 @@ def test_more_than_may_wait_is_refused():
     with Broker(settings) as broker, Sender(broker.bootstrap_servers) as sender:
         topic = broker.create_topic("t", configs={"produce.interceptors": "delay"})
         sender.send(topic, [delayed(b"x", deliver_after=60_000)] * 3)
-        with pytest.raises(InvalidRecord, match="3 records wait already"):
+        with pytest.raises(InvalidRecord, match="3 delayed records are waiting"):
             sender.send(topic, [delayed(b"x", deliver_after=60_000)])
 
 

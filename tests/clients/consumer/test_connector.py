@@ -147,7 +147,7 @@ def test_shutdown_ends_the_loop_of_another_thread(connect: Connect, topic: str, 
 
 def test_streams_are_made_once_and_in_sane_numbers(connect: Connect, topic: str):
     connector = connect()
-    with pytest.raises(ValueError, match="no topic"):
+    with pytest.raises(ValueError, match="at least one topic"):
         connector.create_message_streams({})
     with pytest.raises(ValueError, match="0 streams"):
         connector.create_message_streams({topic: 0})
@@ -156,7 +156,7 @@ def test_streams_are_made_once_and_in_sane_numbers(connect: Connect, topic: str)
         connector.create_message_streams({topic: 1})
     with pytest.raises(RuntimeError, match="once"):
         connector.create_message_streams_by_filter(Whitelist(".*"))
-    with pytest.raises(RuntimeError, match="too late"):
+    with pytest.raises(RuntimeError, match="before the streams are made"):
         connector.set_consumer_rebalance_listener(None)  # type: ignore[arg-type]
 
 

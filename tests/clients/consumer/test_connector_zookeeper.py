@@ -243,7 +243,7 @@ def test_a_partition_is_waited_for_while_another_owns_it(
     write(topic, 3, [b"a"])
     registry.put(f"/consumers/{group}/owners/{topic}/3", "somebody-0")
     connector = zk({"rebalance.max.retries": 3, "rebalance.backoff.ms": 50})
-    with pytest.raises(ConsumerRebalanceFailed, match="another still owns"):
+    with pytest.raises(ConsumerRebalanceFailed, match="another member still owns"):
         connector.create_message_streams({topic: 1})
     assert registry.owners(group, topic) == {3: "somebody-0"}
     assert registry.children(f"/consumers/{group}/ids") == []
@@ -355,7 +355,7 @@ def _commits(connector: ConsumerConnector) -> bool:
 
 
 def test_no_zookeeper_is_told_with_its_address(connect: Connect):
-    with pytest.raises(StoreFailed, match="no ZooKeeper answers at 127.0.0.1:1"):
+    with pytest.raises(StoreFailed, match="no ZooKeeper responds at 127.0.0.1:1"):
         connect({"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": 300})
 
 

@@ -25,7 +25,7 @@ def test_filters_hold_the_whole_name_as_in_0_8():
     assert [t for t in ("news", "sport") if unwanted.is_topic_allowed(t)] == ["sport"]
     assert not unwanted.is_topic_allowed("__consumer_offsets")
     assert unwanted.is_topic_allowed("__consumer_offsets", exclude_internal_topics=False)
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         Whitelist("news(")
 
 

@@ -409,7 +409,7 @@ def test_progress_on_a_terminal(clusters):
     ("words", "said"),
     [
         (("--whitelist", "t"), "no source is named"),
-        (("--source", "x", "--whitelist", "("), "no regular expression"),
+        (("--source", "x", "--whitelist", "("), "not a regular expression"),
         (("--source", "a=h:1", "--source", "a=h:2", "--whitelist", "t"), "two sources"),
         (("--source", "h:port", "--whitelist", "t"), "not an address"),
         (("--source", "h:1", "--whitelist", "t", "--message-handler", "no"), "no plugin 'no'"),

@@ -339,7 +339,7 @@ def test_names_of_both_generations(names, attribute, value):
         assert getattr(ProducerConfig(PLACE | {name: value}), attribute) == value
     both = dict.fromkeys(names, "7")
     assert getattr(ProducerConfig(PLACE | both), attribute) == value
-    with pytest.raises(InvalidConfig, match="are one setting"):
+    with pytest.raises(InvalidConfig, match="are names of one setting"):
         ProducerConfig(PLACE | both | {names[0]: "8"})
 
 
@@ -350,11 +350,11 @@ def test_names_of_both_generations(names, attribute, value):
         (PLACE | {"zk.connect": "127.0.0.1:2181"}, "both are set"),
         ({"broker.list": "0:host:port"}, "broker.list: .* HOST:PORT"),
         ({"broker.list": "h:1", "partitioner.class": "murmur2"}, "no effect with broker.list"),
-        (PLACE | {"producer.type": "fast"}, "neither sync nor async"),
-        (PLACE | {"queue.size": "many"}, "no whole number"),
-        (PLACE | {"batch.size": 0}, "not between 1"),
+        (PLACE | {"producer.type": "fast"}, "must be sync or async"),
+        (PLACE | {"queue.size": "many"}, "must be a whole number"),
+        (PLACE | {"batch.size": 0}, "must be from 1"),
         (PLACE | {"compression.codec": "9"}, "compression.codec: '9'"),
-        (PLACE | {"request.required.acks": "2"}, "none of 0, 1"),
+        (PLACE | {"request.required.acks": "2"}, "must be 0, 1, -1 or all"),
     ],
 )
 def test_settings_that_cannot_be_used(settings, words):

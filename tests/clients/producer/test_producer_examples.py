@@ -268,7 +268,7 @@ def test_a_full_queue_is_told_to_the_callback_and_to_the_sender(session_broker, 
     producer.send(ProducerData(topic, b"with the handler"))
     wait_for(lambda: producer.figures["queued"] == 0)
     producer.send(ProducerData(topic, [b"1", b"2"]))
-    with pytest.raises(QueueFull, match="2 events found no room"):
+    with pytest.raises(QueueFull, match="2 events were not queued"):
         producer.send(ProducerData(topic, [b"3", b"4"]))
     assert holds.told[-1] == (2, False) and producer.figures["dropped"] == 2
     holds.go.set()

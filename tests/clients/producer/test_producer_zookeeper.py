@@ -95,7 +95,7 @@ def test_no_broker_is_registered(zookeeper_server):
 
 
 def test_no_zookeeper_is_there():
-    with pytest.raises(CannotConnect, match="no ZooKeeper answers at 127.0.0.1:1"):
+    with pytest.raises(CannotConnect, match="no ZooKeeper responds at 127.0.0.1:1"):
         Producer({"zk.connect": "127.0.0.1:1", "zk.connectiontimeout.ms": "500"})
 
 
