@@ -462,7 +462,7 @@ cdef void _serve_scratch(NetThread* t, Connection* c, int64_t got) noexcept nogi
     if c.input == NULL:
         conn_close(t, c, WHY_MEMORY, left)
         return
-    budget_force(t.network, c.input_capacity)
+    budget_force_input(t.network, c)
     memcpy(c.input, t.scratch + after, left)
     c.input_at = 0
     c.input_end = left
@@ -507,7 +507,7 @@ cdef void _keep_scratch(NetThread* t, Connection* c, int64_t at, int64_t end) no
     c.input_at = at
     c.input_end = end
     c.input_capacity = SCRATCH_BYTES
-    budget_force(t.network, SCRATCH_BYTES)
+    budget_force_input(t.network, c)
     if t.spare_scratch_count:
         t.spare_scratch_count -= 1
         t.scratch = t.spare_scratch[t.spare_scratch_count]
@@ -516,8 +516,9 @@ cdef void _keep_scratch(NetThread* t, Connection* c, int64_t at, int64_t end) no
     if t.scratch == NULL:
         # Without memory for another, the connection goes and the buffer stays with the thread.
         t.scratch = c.input
+        budget_give_input(t.network, c)
         c.input = NULL
-        budget_give(t.network, SCRATCH_BYTES)
+        c.input_at = c.input_end = c.input_capacity = 0
         conn_close(t, c, WHY_MEMORY, SCRATCH_BYTES)
 
 

@@ -239,6 +239,7 @@ cdef struct AddressCount:
     uint8_t address[16]
     int64_t count
     int64_t large_bytes         # atomic: large buffers of partial and parked requests
+    int64_t small_bytes         # atomic: the others
     int64_t overdraft_id        # atomic: the one connection that may exceed the address's share
     AddressCount* next
 
@@ -331,7 +332,8 @@ cdef bint budget_grow(Network* network, Connection* connection, int64_t capacity
 # One block of `block_bytes` is held whatever the budget says, or is held no more.
 cdef void budget_force(Network* network, int64_t block_bytes) noexcept nogil
 cdef void budget_give(Network* network, int64_t block_bytes) noexcept nogil
-# The connection's input buffer of c.input_capacity bytes, of which the budget has heard, is freed.
+# The connection has an input buffer of c.input_capacity bytes, whatever the budget says; it is freed.
+cdef void budget_force_input(Network* network, Connection* connection) noexcept nogil
 cdef void budget_give_input(Network* network, Connection* connection) noexcept nogil
 cdef void budget_end_overdraft(Network* network, Connection* connection) noexcept nogil
 # Rings the threads that sleep while connections of theirs wait for room.

@@ -363,9 +363,11 @@ cdef void queue_close(Network* n) noexcept nogil:
 # Let Q be queued.max.request.bytes. A buffer of more than LARGE_BUFFER_BYTES is large. Large buffers
 # grow while no more than 3/4 Q is held, and those of one address while they hold no more than Q/4.
 # Smaller ones are given memory while less than Q is held, or while all small ones hold less than Q/4:
-# large requests never stop them. A request may be larger than its share, so one connection of each
-# address may exceed the share, and one of all may exceed the budget (the overdrafts), or connections
-# with half a request each could wait for each other for ever.
+# large requests never stop them. Of this reserve one address leaves a quarter to the others: its small
+# buffers grow while they hold no more than Q/8, and its connections begin to read while they hold no
+# more than 3/16 Q. A request may be larger than its share, so one connection of each address may exceed
+# the share, and one of all may exceed the budget (the overdrafts), or connections with half a request
+# each could wait for each other for ever.
 
 cdef inline bint _fits(Network* n, Connection* c, int64_t capacity) noexcept nogil:
     cdef int64_t limit = atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES])
@@ -375,14 +377,18 @@ cdef inline bint _fits(Network* n, Connection* c, int64_t capacity) noexcept nog
     return held <= limit or held - atomic_load_i64(&n.large_bytes) <= limit >> 2
 
 
+cdef inline int64_t* _bytes_of(AddressCount* a, int64_t capacity) noexcept nogil:
+    return &a.large_bytes if capacity > LARGE_BUFFER_BYTES else &a.small_bytes
+
+
 cdef inline bint _within_share(Network* n, Connection* c, int64_t capacity) noexcept nogil:
-    cdef int64_t held
-    if capacity <= LARGE_BUFFER_BYTES:
-        return True
-    held = atomic_load_i64(&c.address.large_bytes) + capacity
-    if c.input_capacity > LARGE_BUFFER_BYTES:
+    cdef int64_t limit = atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES])
+    cdef int64_t held = atomic_load_i64(_bytes_of(c.address, capacity)) + capacity
+    if (capacity > LARGE_BUFFER_BYTES) == (c.input_capacity > LARGE_BUFFER_BYTES):
         held -= c.input_capacity
-    return held <= atomic_load_i64(&n.limits[LIMIT_QUEUED_BYTES]) >> 2
+    if capacity > LARGE_BUFFER_BYTES:
+        return held <= limit >> 2
+    return held <= limit >> 3 if c.input != NULL else held - capacity <= 3 * (limit >> 4)
 
 
 cdef inline bint _free_for(int64_t* overdraft_id, Connection* c) noexcept nogil:
@@ -419,19 +425,23 @@ cdef bint budget_reserve(Network* n, Connection* c, int64_t capacity) noexcept n
 
 
 cdef bint budget_grow(Network* n, Connection* c, int64_t capacity) noexcept nogil:
-    cdef int64_t large_bytes = 0
+    cdef bint large = capacity > LARGE_BUFFER_BYTES
+    cdef bint becomes_large = large and c.input_capacity <= LARGE_BUFFER_BYTES
+    cdef int64_t more = capacity - c.input_capacity
     cdef bint reserved
     pthread_mutex_lock(&n.budget_lock)
     reserved = _reserve(n, c, capacity)
     if reserved:
-        atomic_add_i64(&n.held_bytes, capacity - c.input_capacity)
-        if capacity > LARGE_BUFFER_BYTES:
-            large_bytes = capacity
-        if c.input_capacity > LARGE_BUFFER_BYTES:
-            large_bytes -= c.input_capacity
-        atomic_add_i64(&n.large_bytes, large_bytes)
-        atomic_add_i64(&c.address.large_bytes, large_bytes)
+        atomic_add_i64(&n.held_bytes, more)
+        if becomes_large:
+            atomic_add_i64(&c.address.small_bytes, -c.input_capacity)
+            more = capacity
+        if large:
+            atomic_add_i64(&n.large_bytes, more)
+        atomic_add_i64(_bytes_of(c.address, capacity), more)
     pthread_mutex_unlock(&n.budget_lock)
+    if reserved and becomes_large:
+        room_came_free(n)       # for small buffers
     return reserved
 
 
@@ -448,9 +458,13 @@ cdef void budget_give(Network* n, int64_t block_bytes) noexcept nogil:
     room_came_free(n)
 
 
+cdef void budget_force_input(Network* n, Connection* c) noexcept nogil:
+    atomic_add_i64(_bytes_of(c.address, c.input_capacity), c.input_capacity)
+    budget_force(n, c.input_capacity)
+
+
 cdef void budget_give_input(Network* n, Connection* c) noexcept nogil:
-    if c.input_capacity > LARGE_BUFFER_BYTES:
-        atomic_add_i64(&c.address.large_bytes, -c.input_capacity)
+    atomic_add_i64(_bytes_of(c.address, c.input_capacity), -c.input_capacity)
     budget_give(n, c.input_capacity)
 
 

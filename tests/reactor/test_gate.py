@@ -4,15 +4,9 @@ import struct
 import time
 
 import pytest
-from ext.compiled import compiled
 from reactor.network import Served, answer_to, echo, is_closed, request, response
 
 NATIVE_KEYS = [100, 101]
-
-
-@pytest.fixture(scope="session")
-def trial_handler(tmp_path_factory):
-    return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler
 
 
 def test_gated_requests_are_answered_by_python_and_others_by_their_native_handler(trial_handler):

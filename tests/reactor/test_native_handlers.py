@@ -6,7 +6,6 @@ import struct
 import time
 
 import pytest
-from ext.compiled import compiled
 from reactor.network import Served, is_closed, receive, request, response
 
 from barnabas.cext.log.segment import SegmentCache
@@ -14,11 +13,6 @@ from barnabas.cext.log.segment import SegmentCache
 pytestmark = pytest.mark.alone(
     reason="measures waits of 0.05 s with bounds that a busy neighbour exceeds"
 )
-
-
-@pytest.fixture(scope="session")
-def trial_handler(tmp_path_factory):
-    return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler
 
 
 def parking(correlation_id, ms, filler=b"", key=101):

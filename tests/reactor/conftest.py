@@ -1,0 +1,10 @@
+"""What tests of this folder share."""
+
+import pytest
+from ext.compiled import compiled
+
+
+@pytest.fixture(scope="session")
+def trial_handler(tmp_path_factory):
+    """A native handler that answers, parks, closes or passes on to Python, by the API key."""
+    return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler
