@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.coordinator.groups.tree_offsets import TreeOffsets
     from barnabas.coordinator.journal import CoordinatorLog
-    from barnabas.coordinator.share.door import ShareDoor
+    from barnabas.coordinator.share.lazy import LazyShare
     from barnabas.coordinator.transactions.administration import TransactionAdministration
     from barnabas.coordinator.transactions.coordinator import TransactionCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIds
@@ -138,4 +138,4 @@ class ShareContext(NamedTuple):
     """Share groups and their state."""
 
     cluster: Cluster
-    share: ShareDoor
+    share: LazyShare

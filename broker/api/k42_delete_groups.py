@@ -25,7 +25,7 @@ def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:
     lock = threading.Lock()
     outcomes: dict[str, KafkaError | None] = {}
 
-    def told(name: str, error: KafkaError | None) -> None:
+    def deleted(name: str, error: KafkaError | None) -> None:
         with lock:
             outcomes[name] = error
             if len(outcomes) < len(names):
@@ -33,7 +33,7 @@ def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:
         later.settle(_answer(names, outcomes, call))
 
     for name in names:
-        call.context.administration.delete_group(name, partial(told, name))
+        call.context.administration.delete_group(name, partial(deleted, name))
     return later
 
 

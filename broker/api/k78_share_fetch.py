@@ -23,7 +23,7 @@ from barnabas.api.share_rows import (
     Acknowledged,
     Leaders,
     by_topic,
-    told,
+    code_and_message_as_kafka,
     unknown_members,
 )
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
@@ -161,8 +161,8 @@ class _Fetch:
             found = by_place.get(place)
             error = found.error if found is not None else self._unknown.get(place)
             kept = self._outcomes.get(place)
-            code, message = told(error)
-            kept_code, kept_message = told(kept)
+            code, message = code_and_message_as_kafka(error)
+            kept_code, kept_message = code_and_message_as_kafka(kept)
             row = row_of(
                 partitionIndex=place[1],
                 errorCode=code,

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
-from barnabas.api.share_rows import Acknowledged, Leaders, by_topic, told, unknown_members
+from barnabas.api.share_rows import (
+    Acknowledged,
+    Leaders,
+    by_topic,
+    code_and_message_as_kafka,
+    unknown_members,
+)
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
@@ -73,7 +79,7 @@ def _answer(
     row_of = call.struct("responses.partitions")
     listed = []
     for place, error in rows.items():
-        code, message = told(error)
+        code, message = code_and_message_as_kafka(error)
         row = row_of(
             partitionIndex=place[1],
             errorCode=code,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
-from barnabas.api.share_rows import told
+from barnabas.api.share_rows import code_and_message_as_kafka
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 
@@ -45,7 +45,7 @@ def _topic(topic: TopicRow, call: Call[ShareContext]) -> Struct:
     row_of = call.struct("groups.topics.partitions")
     rows = []
     for row in topic.rows:
-        code, message = told(row.error)
+        code, message = code_and_message_as_kafka(row.error)
         rows.append(
             row_of(
                 partitionIndex=row.partition,

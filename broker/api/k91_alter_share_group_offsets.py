@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
-from barnabas.api.share_rows import told_in_words
+from barnabas.api.share_rows import code_and_message
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_bytes
@@ -52,7 +52,7 @@ def _answer(
         found = cluster.topic(asked.topicName)
         rows = []
         for row in asked.partitions:
-            code, message = told_in_words(outcomes[asked.topicName, row.partitionIndex])
+            code, message = code_and_message(outcomes[asked.topicName, row.partitionIndex])
             rows.append(
                 row_of(partitionIndex=row.partitionIndex, errorCode=code, errorMessage=message)
             )

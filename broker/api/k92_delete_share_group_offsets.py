@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
-from barnabas.api.share_rows import told_in_words
+from barnabas.api.share_rows import code_and_message
 from barnabas.errors import KafkaError
 from barnabas.wire import Struct
 
@@ -29,7 +29,7 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     def done(outcomes: Mapping[str, tuple[bytes, KafkaError | None]]) -> None:
         rows = []
         for name, (topic_id, error) in outcomes.items():
-            code, message = told_in_words(error)
+            code, message = code_and_message(error)
             rows.append(
                 row_of(topicName=name, topicId=topic_id, errorCode=code, errorMessage=message)
             )

@@ -120,17 +120,17 @@ def by_topic(rows: Iterable[tuple[bytes, Struct]], call: Call[ShareContext]) -> 
     for topic_id, row in rows:
         topics.setdefault(topic_id, []).append(row)
     row_of = call.struct("responses")
-    return [row_of(topicId=topic_id, partitions=told) for topic_id, told in topics.items()]
+    return [row_of(topicId=topic_id, partitions=rows) for topic_id, rows in topics.items()]
 
 
-def told(error: KafkaError | None) -> tuple[int, str | None]:
+def code_and_message_as_kafka(error: KafkaError | None) -> tuple[int, str | None]:
     """Returns error code and message. Like Kafka, gives no message for errors of the request."""
     if error is None:
         return 0, None
     return error.code, None if isinstance(error, WORDLESS) else error.message
 
 
-def told_in_words(error: KafkaError | None) -> tuple[int, str | None]:
+def code_and_message(error: KafkaError | None) -> tuple[int, str | None]:
     """Returns error code and message; 0 and None without an error."""
     return (0, None) if error is None else (error.code, error.message)
 

@@ -38,7 +38,7 @@ def answered(
     from barnabas.coordinator.share.share_state import ShareKey
 
     if not request.groupId:
-        return call.answer()()  # as Kafka: nothing can be told of no group
+        return call.answer()()  # as Kafka: nothing is known of no group
     rows = list(_rows(request))
     if not rows:
         return call.answer()()
@@ -47,7 +47,7 @@ def answered(
     fields: list[dict[str, object]] = [{} for _ in rows]
     left = [len(rows)]
 
-    def told(at: int, error: KafkaError | None) -> None:
+    def done(at: int, error: KafkaError | None) -> None:
         with lock:
             if error is not None:
                 fields[at] = {"errorCode": error.code, "errorMessage": error.message}
@@ -62,12 +62,12 @@ def answered(
             _check(key, row)
             if of_topics:
                 _check_topic(key, call)
-            found = part(key, row, partial(told, at))
+            found = part(key, row, partial(done, at))
             if at_once:
                 fields[at] = found or {}
-                told(at, None)
+                done(at, None)
         except KafkaError as error:
-            told(at, error)
+            done(at, error)
     return later
 
 
@@ -99,11 +99,11 @@ def _answer(
 ) -> Struct:
     topic_of, row_of = call.struct("results"), call.struct("results.partitions")
     topics: dict[bytes, list[Struct]] = {}
-    for (topic, row), told in zip(rows, fields, strict=True):
+    for (topic, row), values in zip(rows, fields, strict=True):
         listed = topics.setdefault(topic.topicId, [])
-        listed.append(row_of(partition=row.partition, **told))
+        listed.append(row_of(partition=row.partition, **values))
     return call.answer()(
-        results=[topic_of(topicId=topic_id, partitions=told) for topic_id, told in topics.items()]
+        results=[topic_of(topicId=topic_id, partitions=rows) for topic_id, rows in topics.items()]
     )
 
 

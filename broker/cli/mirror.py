@@ -22,7 +22,7 @@ from barnabas.cli.output import PROGRESS_EVERY_S, count_of, fail, json_line, say
 from barnabas.wire.compression import CODECS
 
 if TYPE_CHECKING:
-    from barnabas.cli.mirror_figures import MirrorFigures
+    from barnabas.cli.mirror_metrics import MirrorMetrics
     from barnabas.clients.mirror.mirror import Mirror
     from barnabas.telemetry.endpoint import Endpoint
 
@@ -160,22 +160,22 @@ def _add(sources: dict[str, dict[str, Any]], name: str, settings: dict[str, Any]
 
 
 def _run(mirror: "Mirror", arguments: argparse.Namespace, stopping: threading.Event) -> int:
-    from barnabas.cli.mirror_figures import MirrorFigures
+    from barnabas.cli.mirror_metrics import MirrorMetrics
     from barnabas.clients.mirror.source import SourceIsTarget
 
-    figures = MirrorFigures(mirror)
+    metrics = MirrorMetrics(mirror)
     page = None
     if arguments.metrics_port is not None:
         try:
-            page = _page(figures, arguments.metrics_port)
+            page = _page(metrics, arguments.metrics_port)
         except OSError as error:
             mirror.stop(0)
             return fail(f"--metrics-port {arguments.metrics_port}: {error.strerror}.")
         say(f"metrics: {page.address}/metrics")
-    progress = _Progress(mirror, figures, is_shown=not arguments.quiet)
+    progress = _Progress(mirror, metrics, is_shown=not arguments.quiet)
     mirror.start()
     try:
-        _watch(mirror, arguments, stopping, figures, progress)
+        _watch(mirror, arguments, stopping, metrics, progress)
     finally:
         mirror.stop()
         progress.end()
@@ -200,13 +200,13 @@ def _watch(
     mirror: "Mirror",
     arguments: argparse.Namespace,
     stopping: threading.Event,
-    figures: "MirrorFigures",
+    metrics: "MirrorMetrics",
     progress: "_Progress",
 ) -> None:
     look_at = 0.0
     while not stopping.is_set() and not mirror.wait(0):
         if time.monotonic() >= look_at:
-            figures.look()
+            metrics.look()
             look_at = time.monotonic() + LOOK_EVERY_S
         progress.show()
         if arguments.end and mirror.is_at_end():
@@ -214,21 +214,21 @@ def _watch(
         stopping.wait(END_LOOK_S)
 
 
-def _page(figures: "MirrorFigures", port: int) -> "Endpoint":
+def _page(metrics: "MirrorMetrics", port: int) -> "Endpoint":
     from barnabas.telemetry.endpoint import Endpoint
     from barnabas.telemetry.exposition import CONTENT_TYPE, write_page
     from barnabas.telemetry.process_metrics import ProcessCollector
     from barnabas.telemetry.registry import Page, Registry
 
     registry = Registry()
-    registry.add(figures.collect)
+    registry.add(metrics.collect)
     registry.add(ProcessCollector(__version__))
 
     def page() -> tuple[str, Any]:
-        told = Page("jmx", time.monotonic_ns())
-        return CONTENT_TYPE, write_page(registry.families(told), told)
+        page = Page("jmx", time.monotonic_ns())
+        return CONTENT_TYPE, write_page(registry.families(page), page)
 
-    endpoint = Endpoint("127.0.0.1", port, page, lambda: figures.problem)
+    endpoint = Endpoint("127.0.0.1", port, page, lambda: metrics.problem)
     endpoint.start()
     return endpoint
 
@@ -236,8 +236,8 @@ def _page(figures: "MirrorFigures", port: int) -> "Endpoint":
 class _Progress:
     """Shows the progress in one line of a terminal, which each call updates."""
 
-    def __init__(self, mirror: "Mirror", figures: "MirrorFigures", is_shown: bool) -> None:
-        self._mirror, self._figures = mirror, figures
+    def __init__(self, mirror: "Mirror", metrics: "MirrorMetrics", is_shown: bool) -> None:
+        self._mirror, self._metrics = mirror, metrics
         self._began = time.monotonic()
         self._next = self._began + PROGRESS_EVERY_S
         self._shown = False
@@ -247,7 +247,7 @@ class _Progress:
         if self._to_terminal and time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_EVERY_S
             self._shown = True
-            text = f"{self.summary()}, {self._figures.lag} behind"
+            text = f"{self.summary()}, {self._metrics.lag} behind"
             print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def document(self) -> dict[str, Any]:

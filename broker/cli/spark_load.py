@@ -225,10 +225,10 @@ def _loader(form: str, settings: LoadSettings, session: Any, shown: "Shown") -> 
     """Returns the loader for the format `form`. Raises CheckpointError, NoConnector."""
     if form == DELTA:
         check_connector(session)
-        shown.begin(DeltaTasks(session, shown.told))
+        shown.begin(DeltaTasks(session, shown.update))
         publisher: Callable[..., Publisher] = partial(DeltaPublisher, session=session)
     else:
-        shown.begin(SparkTasks(session.sparkContext, shown.told))
+        shown.begin(SparkTasks(session.sparkContext, shown.update))
         publisher = Publisher
     return Loader(settings, shown.run, publisher=publisher)
 
@@ -336,7 +336,7 @@ class Shown:
             finally:
                 self._bar, self._bar_task = None, None
 
-    def told(self, done: int, records: int, size_bytes: int) -> None:
+    def update(self, done: int, records: int, size_bytes: int) -> None:
         """Updates the progress bar. `done`: the number of finished tasks."""
         if self._bar is not None:
             text = f"ranges, {records:,} records, {size_bytes / 1e6:,.1f} MB"

@@ -208,9 +208,9 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Offsets) -> None:
         body = message.cls(groupId=group_id, topics=topics)
         answer = connection.call(OFFSET_COMMIT, body, low=2, high=COMMIT_HIGH)
         for topic in answer.topics:
-            for told in topic.partitions:
-                what = f"partition {told.partitionIndex} of topic {topic.name}"
-                raise_for(told.errorCode, what)
+            for row in topic.partitions:
+                what = f"partition {row.partitionIndex} of topic {topic.name}"
+                raise_for(row.errorCode, what)
 
     state = _state(cluster, group_id)
     if state not in RESETTABLE:

@@ -55,9 +55,9 @@ def share_positions(cluster: Cluster, group_id: str) -> dict[str, dict[int, Shar
         raise_for(row.errorCode, f"group {group_id}", row.errorMessage)
         return {
             topic.topicName: {
-                told.partitionIndex: SharePosition(_known(told.startOffset), _known(told.lag))
-                for told in topic.partitions
-                if told.errorCode == 0
+                row.partitionIndex: SharePosition(_known(row.startOffset), _known(row.lag))
+                for row in topic.partitions
+                if row.errorCode == 0
             }
             for topic in row.topics
         }
@@ -91,8 +91,8 @@ def _altering(group_id: str, offsets: Offsets) -> Callable[[Connection], None]:
         answer = connection.call(ALTER_OFFSETS, message.cls(groupId=group_id, topics=topics))
         raise_for(answer.errorCode, f"group {group_id}", answer.errorMessage)
         for topic in answer.responses:
-            for told in topic.partitions:
-                what = f"partition {told.partitionIndex} of topic {topic.topicName}"
-                raise_for(told.errorCode, what, told.errorMessage)
+            for row in topic.partitions:
+                what = f"partition {row.partitionIndex} of topic {topic.topicName}"
+                raise_for(row.errorCode, what, row.errorMessage)
 
     return step

@@ -107,10 +107,10 @@ class TransactionalId:
 
     def end(self, *, commit: bool) -> None:
         """Raises InvalidTxnState or ProducerFenced when it has ended otherwise."""
-        told = _end(self.cluster, self.prepared, commit)
+        ended = _end(self.cluster, self.prepared, commit)
         self._included.clear()
-        if told.producerId >= 0:
-            self._goes_on_with(int(told.producerId), int(told.producerEpoch))
+        if ended.producerId >= 0:
+            self._goes_on_with(int(ended.producerId), int(ended.producerEpoch))
 
     def _goes_on_with(self, producer_id: int, producer_epoch: int) -> None:
         if producer_id < 0:

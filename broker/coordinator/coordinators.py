@@ -27,7 +27,7 @@ from barnabas.controller.topics import TopicController
 from barnabas.coordinator.groups.administration import GroupAdministration
 from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
 from barnabas.coordinator.journal import CoordinatorLog
-from barnabas.coordinator.share.door import ShareDoor
+from barnabas.coordinator.share.lazy import LazyShare
 from barnabas.coordinator.timers import Timers
 from barnabas.coordinator.transactions.administration import TransactionAdministration
 from barnabas.coordinator.transactions.coordinator import (
@@ -45,7 +45,7 @@ from barnabas.wire.compression import NONE
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.surroundings import NodeSurroundings
+    from barnabas.coordinator.groups.group_dependencies import NodeGroupDependencies
     from barnabas.coordinator.groups.target_assignment import Assign
     from barnabas.coordinator.share.service import ShareService
 
@@ -156,7 +156,7 @@ class Coordinators:
         )
         self._settled.start()
         self.share_log = self._journal(SHARE_GROUP_STATE)
-        self.share = ShareDoor(self._made_share)
+        self.share = LazyShare(self._made_share)
         self.share_log.attach(self.share.of_states)
         self.groups.others.append(self.share)
 
@@ -223,17 +223,17 @@ class Coordinators:
             settings=GroupSettings.of(self._given.config.integer),
             table=self._given.native.groups,
             native=self._given.native.commits,
-            around=self._around,
+            dependencies=self._group_dependencies,
         )
         self.group_log.attach(groups)
         return groups
 
-    def _around(self) -> NodeSurroundings:
+    def _group_dependencies(self) -> NodeGroupDependencies:
         """Loads the code of the consumer protocol with its first group; a start does not pay for
         it."""
-        from barnabas.coordinator.groups.surroundings import NodeSurroundings
+        from barnabas.coordinator.groups.group_dependencies import NodeGroupDependencies
 
-        return NodeSurroundings(
+        return NodeGroupDependencies(
             config=self._given.config,
             dynamic=self._given.dynamic,
             cluster=lambda: self._given.reader.state,

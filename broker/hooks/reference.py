@@ -114,11 +114,11 @@ def signature(name: str) -> str:
 
 def _hook(name: str) -> str:
     function = getattr(specs.Specs, name)
-    told = inspect.signature(function)
+    found = inspect.signature(function)
     text = inspect.getdoc(function) or ""
     return (
         f"### `{signature(name)}`\n\n"
-        f"{_budget(name)} Answers `{told.return_annotation}`.\n\n"
+        f"{_budget(name)} Answers `{found.return_annotation}`.\n\n"
         f"{_paragraphs(text)}\n"
     )
 

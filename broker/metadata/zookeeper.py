@@ -442,14 +442,14 @@ class ZooKeeperTree(MetadataTree):
         kind = _EVENTS.get(event.type)
         if kind is None or self._closing:
             return  # the connection is gone: listeners of the state are called for that
-        last, told = self._last_event
+        last, fired = self._last_event
         if last is not event:
-            told = set()
-            self._last_event = event, told
-        if watch not in told:
-            told.add(watch)
-            told_of = WatchEvent(kind, self._short(event.path))
-            self._calls.put(self._call, (watch, told_of, session_id))
+            fired = set()
+            self._last_event = event, fired
+        if watch not in fired:
+            fired.add(watch)
+            seen = WatchEvent(kind, self._short(event.path))
+            self._calls.put(self._call, (watch, seen, session_id))
 
     # -- writes ---------------------------------------------------------------------------------
 

@@ -56,8 +56,8 @@ class Clock:
             alarms = list(self._alarms)
         for alarm in alarms:
             alarm.look_again()
-        for told in self.on_move:
-            told()
+        for callback in self.on_move:
+            callback()
 
 
 class Alarm:

@@ -65,13 +65,13 @@ class UnusablePlugins(Exception):
 
 class Plugins:
     """The plugins of one broker. `add_task` (Background.add) starts the task that reports metrics,
-    when the first plugin has the hook report_metrics. `figures` returns the metrics by name."""
+    when the first plugin has the hook report_metrics. `metrics` returns the metrics by name."""
 
     def __init__(
         self,
         config: DynamicConfig,
         add_task: Callable[[str, Callable[[], object], Callable[[], float]], object],
-        figures: Callable[[], Mapping[str, float]],
+        metrics: Callable[[], Mapping[str, float]],
         wall_ms: Callable[[], int],
     ) -> None:
         self._config = config
@@ -81,7 +81,7 @@ class Plugins:
         self._topic_config: Callable[[str], TopicConfig] | None = None
         self._fetches: RewriteQueue | None = None
         self._add_task = add_task
-        self._figures = figures
+        self._metrics = metrics
         self._wall_ms = wall_ms
         self._reports = False
         self._node_id = -1
@@ -360,7 +360,7 @@ class Plugins:
     def report(self) -> None:
         registry = self._registry
         if registry is not None and registry.implements("report_metrics"):
-            arguments = {"figures": self._figures(), "now_ms": self._wall_ms()}
+            arguments = {"figures": self._metrics(), "now_ms": self._wall_ms()}
             registry.tell_all("report_metrics", arguments)
 
     def own_figures(self, plugin: Plugin) -> Mapping[str, Mapping[str, float]]:

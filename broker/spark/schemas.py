@@ -156,8 +156,8 @@ def _get(url: str, path: str) -> dict[str, Any]:
     )
     if parts.username is not None:
         user = urllib.parse.unquote(parts.username), urllib.parse.unquote(parts.password or "")
-        told = base64.b64encode(":".join(user).encode()).decode()
-        request.add_header("Authorization", f"Basic {told}")
+        token = base64.b64encode(":".join(user).encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
     where = f"{_shown(url)}{path}"
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:

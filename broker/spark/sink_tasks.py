@@ -176,8 +176,8 @@ class _Rows:
         encoded = self._encoding.values(topic, values)
         try:
             for key, value, names, place in zip(keys, encoded, headers, placed, strict=True):
-                told = [(one["key"], one["value"]) for one in names] if names else ()
-                producer.send(value, key, headers=told, partition=place)
+                fields = [(one["key"], one["value"]) for one in names] if names else ()
+                producer.send(value, key, headers=fields, partition=place)
         except MessageTooLarge as error:
             raise self._too_large(topic, error) from error
 

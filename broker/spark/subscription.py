@@ -123,10 +123,10 @@ def _mean_bytes(
     }
     for node_id in leaders:
         try:
-            told = describe_log_dirs(cluster, node_id, wanted)
+            described = describe_log_dirs(cluster, node_id, wanted)
         except (KafkaError, ClientError):
             continue
-        for topic, row in ((t.name, p) for d in told for t in d.topics for p in t.partitions):
+        for topic, row in ((t.name, p) for d in described for t in d.topics for p in t.partitions):
             bounds = seen.bounds.get((topic, row.partitionIndex))
             if bounds is not None and bounds.high_watermark > bounds.earliest:
                 count = bounds.high_watermark - bounds.earliest

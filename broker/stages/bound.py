@@ -147,10 +147,10 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     opened, start = node.before.before, node.before.before.before
     config, listeners, dynamic = start.config, start.listeners, opened.dynamic
 
-    def announce(bound: tuple[Listener, ...], told: tuple[Listener, ...]) -> None:
-        listeners.bound, listeners.advertised = bound, told
+    def announce(bound: tuple[Listener, ...], advertised: tuple[Listener, ...]) -> None:
+        listeners.bound, listeners.advertised = bound, advertised
         settings.listen(listener.name for listener in bound)
-        register_again(opened.tree, opened.node_id, told, config, start.system.wall_ms())
+        register_again(opened.tree, opened.node_id, advertised, config, start.system.wall_ms())
         opened.reader.refresh_brokers()
 
     changes = ListenerChanges(

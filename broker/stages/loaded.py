@@ -38,7 +38,7 @@ def load_logs(before: Opened) -> Loaded:
     )
     failed = [*before.failed_directories, *unmarked]
     logs = LogManager(usable, dynamic, system, epochs, failed=failed)
-    plugins = Plugins(dynamic, start.background.add, start.metrics.figures, system.wall_ms)
+    plugins = Plugins(dynamic, start.background.add, start.metrics.values, system.wall_ms)
     replicas = ReplicaManager(node_id, table, logs, dynamic, plugins.policy_flags)
     checkpoints = CheckpointWriter(logs, replicas.high_watermark)
 

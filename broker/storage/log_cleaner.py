@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
     dirt: Dirt
 
 
-class PassFigures(NamedTuple):
+class CleanerStats(NamedTuple):
     """The last pass of a thread."""
 
     seconds: float
@@ -83,7 +83,7 @@ class LogCleaner:
         self.largest_ratio = 0.0  # of the logs looked at last
         self.largest_delay_ms = 0  # of these logs, beyond max.compaction.lag.ms
         self.looked_ms = system.monotonic_ns() // 1_000_000  # when they were looked at
-        self.last_passes: dict[int, PassFigures] = {}  # by thread
+        self.last_passes: dict[int, CleanerStats] = {}  # by thread
         self._threads: dict[int, threading.Thread] = {}
         for directory in logs.directories():
             self._load(directory.path)
@@ -260,7 +260,7 @@ class LogCleaner:
         self._remember(row, done)
         self.last_pass_ms = (self._system.monotonic_ns() - began_ns) // 1_000_000
         left_share = done.bytes_after / max(done.bytes_before, 1)
-        self.last_passes[thread] = PassFigures(self.last_pass_ms / 1e3, map_share, left_share)
+        self.last_passes[thread] = CleanerStats(self.last_pass_ms / 1e3, map_share, left_share)
         log.info(
             "%s-%d compacted up to offset %d: %d of %d records, %d of %d bytes left, %d keys,"
             " %d ms",

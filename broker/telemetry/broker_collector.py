@@ -16,8 +16,8 @@ from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.memory.counters import COUNT_NAMES
 from barnabas.cext.partition.group_commit import GroupCommit
 from barnabas.cext.partition.partition_metrics import (
-    PartitionFigures,
-    partition_figures,
+    PartitionMetrics,
+    partition_metrics,
     topic_counts,
 )
 from barnabas.cext.partition.partitions import PartitionTable
@@ -127,13 +127,13 @@ class BrokerCollector:
 
     # -- partitions -------------------------------------------------------------------------------
 
-    def _rows(self) -> Iterator[tuple[str, PartitionFigures]]:
+    def _rows(self) -> Iterator[tuple[str, PartitionMetrics]]:
         """Yields every partition on this node, a few at a time."""
         state = self._parts.cluster()
         for name in sorted(state.topics):
             count = 1 + max(state.topics[name].partitions, default=-1)
             for first in range(0, count, PARTITIONS_A_LOOK):
-                for row in partition_figures(self._parts.table, name, first, PARTITIONS_A_LOOK):
+                for row in partition_metrics(self._parts.table, name, first, PARTITIONS_A_LOOK):
                     yield name, row
 
     def _partitions(self, page: Page) -> Iterator[Family]:
@@ -153,7 +153,7 @@ class BrokerCollector:
             yield m.EXPORTER_PREFERRED, self._preferred(page)
 
     def _each_partition(
-        self, page: Page, rows: list[tuple[str, PartitionFigures]]
+        self, page: Page, rows: list[tuple[str, PartitionMetrics]]
     ) -> Iterator[Family]:
         labelled = [(page.labels(topic=name, partition=row.partition), row) for name, row in rows]
         led = [(label, row) for label, row in labelled if row.leader_id == self._parts.node_id]
@@ -260,24 +260,24 @@ class BrokerCollector:
         yield m.COLD_BYTES, [("", fetch["cold_bytes_read"])]
 
 
-def effective_min_isr(row: PartitionFigures) -> int:
+def effective_min_isr(row: PartitionMetrics) -> int:
     """min.insync.replicas, limited to the number of replicas, as produce uses it (KIP-966)."""
     return min(row.min_insync_replicas, row.replica_count)
 
 
-def is_under_replicated(row: PartitionFigures) -> bool:
+def is_under_replicated(row: PartitionMetrics) -> bool:
     return row.isr_count < row.replica_count
 
 
-def is_under_min_isr(row: PartitionFigures) -> bool:
+def is_under_min_isr(row: PartitionMetrics) -> bool:
     return row.isr_count < effective_min_isr(row)
 
 
-def is_at_min_isr(row: PartitionFigures) -> bool:
+def is_at_min_isr(row: PartitionMetrics) -> bool:
     return row.isr_count == effective_min_isr(row)
 
 
-OF_LEADER: dict[Metric, Callable[[PartitionFigures], int]] = {
+OF_LEADER: dict[Metric, Callable[[PartitionMetrics], int]] = {
     m.PARTITION_UNDER_REPLICATED: is_under_replicated,
     m.PARTITION_UNDER_MIN_ISR: is_under_min_isr,
     m.PARTITION_AT_MIN_ISR: is_at_min_isr,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.cext.partition.partition_metrics import PartitionFigures
+from barnabas.cext.partition.partition_metrics import PartitionMetrics
 from barnabas.telemetry.registry import COUNTER, GAUGE, SUMMARY, Metric, of_mbean
 
 PARTITION = ("topic", "partition")
@@ -122,7 +122,7 @@ PARTITION_STABLE_LAG = _partition(
     "LastStableOffsetLag", "Records that open transactions hide from read_committed consumers"
 )
 
-OF_LOG: dict[Metric, Callable[[PartitionFigures], int]] = {
+OF_LOG: dict[Metric, Callable[[PartitionMetrics], int]] = {
     _log("Size", "Bytes of the log's segments"): lambda row: row.size_bytes,
     _log("LogStartOffset", "First offset of the log"): lambda row: row.log_start_offset,
     _log("LogEndOffset", "Offset of the next record"): lambda row: row.log_end_offset,

@@ -158,7 +158,7 @@ class MetricsPage:
                     self.registry.add(collector)
                 self._is_complete = True
 
-    def figures(self) -> dict[str, float]:
+    def values(self) -> dict[str, float]:
         """Returns the values of all metrics by name and labels, as the page shows them; a summary
         has its sum and count."""
         self._complete()

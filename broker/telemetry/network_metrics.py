@@ -164,8 +164,8 @@ METRICS = (
     DELAYED,
 )
 
-Figures = dict[str, Any]
-NOTHING: Figures = {
+RequestRow = dict[str, Any]
+NOTHING: RequestRow = {
     "parked": 0,
     "versions": {},
     "errors": {},
@@ -193,11 +193,11 @@ class NetworkCollector:
         self._times: dict[tuple[str, str], RecentTimes] = {}
 
     def __call__(self, page: Page) -> Iterator[Family]:
-        figures = self._figures()
-        yield from self._requests(page, figures)
+        metrics = self._metrics()
+        yield from self._requests(page, metrics)
         yield from self._connections(page, self._reactor.counters())
         waiting = [
-            (page.labels(delayedOperation=name), figures[name]["parked"])
+            (page.labels(delayedOperation=name), metrics[name]["parked"])
             for name in ("Produce", "Fetch")
         ]
         yield PURGATORY, waiting
@@ -209,13 +209,13 @@ class NetworkCollector:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def _figures(self) -> dict[str, Figures]:
+    def _metrics(self) -> dict[str, RequestRow]:
         """Returns the request metrics under the names that Kafka gives to requests."""
-        found = self._reactor.request_figures()
+        found = self._reactor.request_metrics()
         names = api_keys()
         by_name = {
-            names[key].name: figures
-            for key, figures in found.items()
+            names[key].name: metrics
+            for key, metrics in found.items()
             if key in names and key != FETCH
         }
         for (key, code), count in self._errors.counts().items():
@@ -232,12 +232,12 @@ class NetworkCollector:
         by_name.setdefault("Produce", NOTHING)
         return dict(sorted(by_name.items()))
 
-    def _requests(self, page: Page, figures: Mapping[str, Figures]) -> Iterator[Family]:
+    def _requests(self, page: Page, metrics: Mapping[str, RequestRow]) -> Iterator[Family]:
         yield (
             REQUESTS,
             [
                 (page.labels(request=name, version=version), count)
-                for name, row in figures.items()
+                for name, row in metrics.items()
                 for version, count in row["versions"].items()
             ],
         )
@@ -245,14 +245,14 @@ class NetworkCollector:
             ERRORS,
             [
                 (page.labels(request=name, error=name_of(code)), count)
-                for name, row in figures.items()
+                for name, row in metrics.items()
                 for code, count in row["errors"].items()
             ],
         )
         for part, metric in TIMES.items():
-            yield metric, [self._time_of(page, name, part, row) for name, row in figures.items()]
+            yield metric, [self._time_of(page, name, part, row) for name, row in metrics.items()]
 
-    def _time_of(self, page: Page, name: str, part: str, row: Figures) -> Sample:
+    def _time_of(self, page: Page, name: str, part: str, row: RequestRow) -> Sample:
         sum_ns, buckets = row["times"][part]
         # cext does not count a phase in which a request spent no time: this adds zeros for it.
         missing = sum(row["times"]["total"][1].values()) - sum(buckets.values())
@@ -305,7 +305,7 @@ class NetworkCollector:
         yield CLOSED, [(page.labels(reason=why), n) for why, n in counters["closed"].items()]
 
 
-def _sum(a: Figures, b: Figures) -> Figures:
+def _sum(a: RequestRow, b: RequestRow) -> RequestRow:
     def added(x: Mapping[int, int], y: Mapping[int, int]) -> dict[int, int]:
         return {key: x.get(key, 0) + y.get(key, 0) for key in x.keys() | y.keys()}
 

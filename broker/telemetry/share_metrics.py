@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.share.door import ShareDoor
+from barnabas.coordinator.share.lazy import LazyShare
 from barnabas.coordinator.share.share_counts import ShareCounts
 from barnabas.telemetry.recent import NS_PER_MS, NS_PER_S, RecentRate, RecentTimes
 from barnabas.telemetry.registry import (
@@ -109,7 +109,7 @@ class ShareCollector:
     """The collector of one broker."""
 
     def __init__(
-        self, door: ShareDoor, led_partitions: Callable[[], dict[int, bool]], began_ns: int
+        self, door: LazyShare, led_partitions: Callable[[], dict[int, bool]], began_ns: int
     ) -> None:
         self._door = door
         self._led = led_partitions

@@ -26,7 +26,7 @@ cdef inline void buffer_free(Buffer* b) noexcept nogil:
     free(b.data)
     buffer_init(b)
 
-cdef inline uint8_t* buffer_room(Buffer* b, int64_t n) noexcept nogil:
+cdef inline uint8_t* buffer_reserve(Buffer* b, int64_t n) noexcept nogil:
     """n bytes at the end, now part of the buffer; NULL when memory ran out."""
     cdef int64_t capacity
     cdef uint8_t* grown
@@ -46,31 +46,31 @@ cdef inline uint8_t* buffer_room(Buffer* b, int64_t n) noexcept nogil:
     return b.data + b.size - n
 
 cdef inline void buffer_i8(Buffer* b, int8_t v) noexcept nogil:
-    cdef uint8_t* at = buffer_room(b, 1)
+    cdef uint8_t* at = buffer_reserve(b, 1)
     if at != NULL:
         at[0] = <uint8_t>v
 
 cdef inline void buffer_i16(Buffer* b, int16_t v) noexcept nogil:
-    cdef uint8_t* at = buffer_room(b, 2)
+    cdef uint8_t* at = buffer_reserve(b, 2)
     if at != NULL:
         be16_store(at, v)
 
 cdef inline void buffer_i32(Buffer* b, int32_t v) noexcept nogil:
-    cdef uint8_t* at = buffer_room(b, 4)
+    cdef uint8_t* at = buffer_reserve(b, 4)
     if at != NULL:
         be32_store(at, v)
 
 cdef inline void buffer_i64(Buffer* b, int64_t v) noexcept nogil:
-    cdef uint8_t* at = buffer_room(b, 8)
+    cdef uint8_t* at = buffer_reserve(b, 8)
     if at != NULL:
         be64_store(at, v)
 
 cdef inline void buffer_uvarint(Buffer* b, uint64_t v) noexcept nogil:
-    cdef uint8_t* at = buffer_room(b, uvarint_size(v))
+    cdef uint8_t* at = buffer_reserve(b, uvarint_size(v))
     if at != NULL:
         uvarint_write(at, v)
 
 cdef inline void buffer_bytes(Buffer* b, const void* p, int64_t n) noexcept nogil:
-    cdef uint8_t* at = buffer_room(b, n)
+    cdef uint8_t* at = buffer_reserve(b, n)
     if at != NULL and n:
         memcpy(at, p, n)

@@ -6,7 +6,7 @@ leader epoch (shared/protocol, record batches).
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from barnabas.cext.codec.buffer cimport Buffer, buffer_i8, buffer_room, buffer_uvarint
+from barnabas.cext.codec.buffer cimport Buffer, buffer_i8, buffer_reserve, buffer_uvarint
 from barnabas.cext.codec.crc cimport crc32c
 from barnabas.cext.codec.endian cimport be16_store, be32_store, be64_store
 from barnabas.cext.codec.error_codes cimport ERROR_CORRUPT_MESSAGE
@@ -21,7 +21,7 @@ from barnabas.cext.record.records cimport (
 
 cdef inline void own_batch_begin(Buffer* b) noexcept nogil:
     b.size = 0
-    buffer_room(b, BATCH_OVERHEAD)
+    buffer_reserve(b, BATCH_OVERHEAD)
 
 cdef inline void own_record_begin(Buffer* b, int32_t delta, int32_t key_bytes, int32_t value_bytes) noexcept nogil:
     """Begins a record; the caller writes its key next. `delta` is its offset in the batch."""

@@ -15,7 +15,7 @@ cdef struct Ended:
     Entries entries
 
 # Returns whether Python has taken most of them.
-cdef bint ended_has_room(Ended* ended) noexcept nogil
+cdef bint ended_has_capacity(Ended* ended) noexcept nogil
 # Appends a marker's batch and adds its entry, which it takes over. The caller is inside an epoch.
 # Returns 0 or Kafka's error code.
 cdef int ended_append(Ended* ended, Table* table, Partition* p, Buffer* batch, Entry* entry, int64_t verification) noexcept nogil

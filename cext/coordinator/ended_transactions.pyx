@@ -17,7 +17,7 @@ from barnabas.cext.memory.mutex cimport (
 )
 
 
-cdef bint ended_has_room(Ended* ended) noexcept nogil:
+cdef bint ended_has_capacity(Ended* ended) noexcept nogil:
     return atomic_load_i64(&ended.entries.count) < ENTRIES_MAX
 
 

@@ -351,7 +351,7 @@ cdef DurableWait* _wait(const Request* r, const Partition* p, int64_t required) 
         durable_wait_on(wait, p, required, ANY_EPOCH)
     return wait
 
-cdef bint _has_room(Core* core, Shard* shard, int64_t rows) noexcept nogil:
+cdef bint _has_capacity(Core* core, Shard* shard, int64_t rows) noexcept nogil:
     """Frees space for entries, under the shard's lock and inside an epoch. Groups commit the same
     keys repeatedly, so the handler drops older entries, and Python need not take them."""
     if shard.entries.count + rows > ENTRIES_MAX:
@@ -380,7 +380,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     joined = _joins(core, r, &w, &verification)
     pthread_mutex_lock(&shard.groups.lock)
     group = _accepting(core, hashed, &w, &member)
-    if group != NULL and _has_room(core, shard, w.rows):
+    if group != NULL and _has_capacity(core, shard, w.rows):
         p = _append(core, shard, group, member, r, &w, verification, &appended)
     pthread_mutex_unlock(&shard.groups.lock)
     if joined != NULL:

@@ -62,7 +62,7 @@ from barnabas.cext.coordinator.durable_wait cimport (
     durable_wait_by, durable_wait_end, durable_wait_lasts, durable_wait_on, DurableWait,
 )
 from barnabas.cext.coordinator.ended_transactions cimport (
-    ended_append, ended_has_room, EndedTransactions,
+    ended_append, ended_has_capacity, EndedTransactions,
 )
 from barnabas.cext.coordinator.settled_ids cimport settled_put, SettledIds
 from barnabas.cext.coordinator.transaction_state cimport (
@@ -482,7 +482,7 @@ cdef inline bint _may_end(const Txn* txn, const Asked* asked) noexcept nogil:
     return not txn_was_left_on(txn, asked.connection_id)
 
 cdef inline bint _may_write_markers(TransactionCore* core, const Txn* txn) noexcept nogil:
-    return core.ended != NULL and ended_has_room(core.ended) and txn.rows.count <= PARTITIONS_MAX
+    return core.ended != NULL and ended_has_capacity(core.ended) and txn.rows.count <= PARTITIONS_MAX
 
 cdef int _decide_and_wait(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
     """Writes the Prepare record. Python writes the markers when it is durable (_catch_up)."""

@@ -43,7 +43,7 @@ cdef struct FetchPartition:
     int16_t error
     int absent                  # one of the above
     bint diverging
-    bint told                   # the answer contains it
+    bint in_answer                 # the answer contains it
     int32_t diverging_epoch
     int64_t diverging_end
     int32_t leader_id           # with leader_now_epoch: the current leader, if the version has it

@@ -46,7 +46,7 @@ cdef FetchPartition* walk_next(Walk* w) noexcept nogil:
         while w.at < w.r.part_count:
             part = &w.r.parts[w.at]
             w.at += 1
-            if part.told and part.absent == w.absent:
+            if part.in_answer and part.absent == w.absent:
                 return part
         if w.absent == PART_ORDERS - 1:
             return NULL

@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping
 
 Place = tuple[bytes, int]
-Told = tuple[bytes, int, int]
+Partition = tuple[bytes, int, int]
 
 class FetchSessions:
     slots_max: int
@@ -14,9 +14,9 @@ class FetchSessions:
         version: int,
         session_id: int,
         epoch: int,
-        wanted: Iterable[Told],
+        wanted: Iterable[Partition],
         forgotten: Iterable[Place],
         answers: Mapping[Place, tuple[int, int, int, int, bool]],
         now_ms: int,
         follower: bool = False,
-    ) -> tuple[int, int, list[Told], list[Told]]: ...
+    ) -> tuple[int, int, list[Partition], list[Partition]]: ...

@@ -28,7 +28,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from barnabas.cext.codec.buffer cimport buffer_room
+from barnabas.cext.codec.buffer cimport buffer_reserve
 from barnabas.cext.fetch.request cimport (
     FETCH_IDS_FROM, FETCH_NO_MEMORY, FETCH_SESSIONS_FROM, PART_ORDERS, FetchKey, FetchPartition,
     fetch_add, fetch_key_hash, fetch_merge_twins, fetch_request_free, fetch_request_init,
@@ -426,7 +426,7 @@ cdef bint copy_entries(Session* s, FetchRequest* r) noexcept nogil:
         if e.topic_bytes and not names_follow(e):
             name_bytes += e.topic_bytes
         e = e.next
-    room = buffer_room(&r.names, name_bytes) if name_bytes else NULL
+    room = buffer_reserve(&r.names, name_bytes) if name_bytes else NULL
     if name_bytes and room == NULL:
         return False
     r.part_count = 0
@@ -529,7 +529,7 @@ cdef void tell_changes(Session* s, FetchRequest* r) noexcept nogil:
             if part.absent != absent:
                 continue
             e = <SessionEntry*>part.entry
-            part.told = must_tell(e, part)
+            part.in_answer = must_tell(e, part)
             if part.slice.size_bytes > 0:
                 order_unlink(s, e)
                 order_append(s, e)
@@ -570,7 +570,7 @@ cdef int16_t session_finish(SessionCache* cache, FetchRequest* r, int64_t now_ms
     cdef int32_t i
     session_id[0] = SESSION_NONE
     for i in range(r.part_count):
-        r.parts[i].told = s == NULL
+        r.parts[i].in_answer = s == NULL
     if s == NULL:
         if use.create:
             session_id[0] = create_session(cache, r, now_ms)
@@ -675,8 +675,8 @@ cdef class FetchSessions:
                 r.parts[i].slice.size_bytes = record_bytes
             with nogil:
                 status = session_finish(self.cache, &r, now_ms, &use, &session_id)
-            told = [fetched[i] for i in range(r.part_count) if r.parts[i].told]
-            return status, session_id, fetched, told
+            answered = [fetched[i] for i in range(r.part_count) if r.parts[i].in_answer]
+            return status, session_id, fetched, answered
         finally:
             session_drop(self.cache, &use)
             fetch_request_free(&r)

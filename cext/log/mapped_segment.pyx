@@ -26,7 +26,7 @@ from libc.errno cimport EINTR, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from barnabas.cext.codec.buffer cimport Buffer, buffer_room
+from barnabas.cext.codec.buffer cimport Buffer, buffer_reserve
 from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.log.index cimport (
     OffsetEntry, TimeEntry, offset_index_entry, offset_index_floor, offset_index_used,
@@ -174,7 +174,7 @@ cdef class MappedSegment:
         cdef int64_t had = piece.size
         if size == had:
             return 0
-        if buffer_room(piece, size - had) == NULL:
+        if buffer_reserve(piece, size - had) == NULL:
             return ENOMEM
         return self._read(piece.data + had, start + had, size - had)
 

@@ -23,7 +23,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memmove, memset
 
-from barnabas.cext.codec.buffer cimport buffer_i16, buffer_i32, buffer_i64, buffer_room
+from barnabas.cext.codec.buffer cimport buffer_i16, buffer_i32, buffer_i64, buffer_reserve
 from barnabas.cext.codec.crc cimport crc32c
 from barnabas.cext.codec.cursor cimport Cursor, cursor_of
 from barnabas.cext.codec.endian cimport be16_load, be32_load, be32_store, be64_load

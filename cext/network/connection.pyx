@@ -634,7 +634,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     if handler == NULL:
         conn_close(t, c, WHY_HANDLER, 0)
     else:
-        c.began_ns = t.figures.clock_ns     # what Python did before counts as waiting for it
+        c.began_ns = t.metrics.clock_ns     # what Python did before counts as waiting for it
         outcome = handler.handle(handler.context, q, &t.response, &c.parked)
         read_clock(t)
         _outcome(t, c, handler, outcome)
@@ -702,7 +702,7 @@ cdef void _send_gathered(NetThread* t, Connection* c) noexcept nogil:
         c.out_sent = c.out_slice_sent = 0
         c.out_slice = 0
         c.progress_ns = t.now_ns
-        c.sending_ns = t.figures.clock_ns
+        c.sending_ns = t.metrics.clock_ns
         _flush(t, c)
     answers_left(t, c)
 

@@ -10,7 +10,7 @@ from barnabas.cext.memory.sys cimport System
 from barnabas.cext.memory.waker cimport Waker
 from barnabas.cext.network.closings cimport Closings, Farewell
 from barnabas.cext.network.handler cimport Handler, Parked, Request, Response
-from barnabas.cext.network.request_metrics cimport Answered, FigureTable
+from barnabas.cext.network.request_metrics cimport Answered, RequestMetricsTable
 from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t
 
 cdef enum:
@@ -192,7 +192,7 @@ cdef struct NetThread:
     Response gathered           # answers of one connection that go out together
     bint draining
     ThreadCounters counters
-    FigureTable figures
+    RequestMetricsTable metrics
     epoll_event events[EPOLL_EVENTS_MAX]
 
 cdef struct PyRequest:          # a request on its way to Python; the frame's bytes follow it

@@ -17,7 +17,7 @@ from barnabas.cext.memory.mutex cimport (
 )
 from barnabas.cext.network.closings cimport closings_free, closings_init
 from barnabas.cext.network.handler cimport response_free
-from barnabas.cext.network.request_metrics cimport figures_free
+from barnabas.cext.network.request_metrics cimport metrics_free
 from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLLIN, close, net_address, net_clock_ns, net_cond_init, net_cond_wait,
     net_epoll, net_epoll_new, net_eventfd, net_ring, pthread_cond_broadcast, pthread_cond_destroy,
@@ -123,7 +123,7 @@ cdef void _thread_free(NetThread* t) noexcept nogil:
         if t.inbox.mails[i].kind == MAIL_CONNECTION:
             close(t.inbox.mails[i].fd)
         buffer_free(&t.inbox.mails[i].bytes)
-    figures_free(&t.figures)
+    metrics_free(&t.metrics)
     if t.epoll_fd >= 0:
         close(t.epoll_fd)
     if t.event_fd >= 0:

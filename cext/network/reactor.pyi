@@ -60,8 +60,8 @@ class Reactor:
         wakeups, idle_ns, run_ns and idle_ratio.
         """
 
-    def request_figures(self) -> dict[int, dict[str, Any]]:
+    def request_metrics(self) -> dict[int, dict[str, Any]]:
         """By API key (-1: Fetch from another broker), since the start: versions {version: n} and
         errors {code: n} answered, times {part: (sum in ns, {bucket of cext.memory.histogram: n})} by the
-        names of request_figures.TIME_NAMES; and how many are parked at this moment.
+        names of request_metrics.TIME_NAMES; and how many are parked at this moment.
         """

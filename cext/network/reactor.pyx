@@ -31,7 +31,7 @@ from barnabas.cext.network.connection cimport (
 from barnabas.cext.network.connection_table cimport table_find
 from barnabas.cext.network.handler cimport NativeHandler
 from barnabas.cext.network.network_state cimport *
-from barnabas.cext.network.request_metrics cimport FigureTable, figures_dict, figures_init
+from barnabas.cext.network.request_metrics cimport RequestMetricsTable, metrics_dict, metrics_init
 from barnabas.cext.network.request_queue cimport peer_of, pending_request
 from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLLIN, close, epoll_wait, net_clock_ns, net_epoll, net_hush, net_own_thread,
@@ -86,7 +86,7 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
             atomic_add_i64(&t.network.room_waiters, -1)
         t.counters.wakeups += 1
         slept_ns = t.now_ns
-        t.now_ns = t.figures.clock_ns = system.monotonic_ns(system)
+        t.now_ns = t.metrics.clock_ns = system.monotonic_ns(system)
         atomic_store_i64(&t.counters.sleeping_since_ns, 0)
         t.counters.idle_ns += t.now_ns - slept_ns
         for i in range(count):
@@ -103,8 +103,8 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
             t.dead = c.next_paused
             free(c)
         # A turn that ended with an answer has read the clock just now.
-        t.now_ns = t.figures.clock_ns if t.figures.clock_is_fresh else system.monotonic_ns(system)
-        t.figures.clock_is_fresh = False
+        t.now_ns = t.metrics.clock_ns if t.metrics.clock_is_fresh else system.monotonic_ns(system)
+        t.metrics.clock_is_fresh = False
     while t.heap_count:
         conn_close(t, t.heap[0], WHY_STOP, 0)
     _read_mail(t)
@@ -348,8 +348,8 @@ cdef class Reactor:
             self._network.flexible_from[i] = flexible_from[i]
         self._network.key_count = <int32_t>len(flexible_from)
         for i in range(self._network.thread_count):
-            if not figures_init(&self._network.threads[i].figures, self._network.key_count):
-                raise MemoryError("no memory for the figures of requests")
+            if not metrics_init(&self._network.threads[i].metrics, self._network.key_count):
+                raise MemoryError("no memory for the metrics of requests")
         return 0
 
     def __dealloc__(self):
@@ -679,13 +679,13 @@ cdef class Reactor:
         total["events_lost"] = n.ring.lost
         return total
 
-    def request_figures(self) -> dict:
+    def request_metrics(self) -> dict:
         """What was answered of each API key since the start. See reactor.pyi."""
-        cdef FigureTable* tables[THREADS_MAX]
+        cdef RequestMetricsTable* tables[THREADS_MAX]
         cdef int i
         for i in range(self._network.made_count):
-            tables[i] = &self._network.threads[i].figures
-        return figures_dict(tables, self._network.made_count)
+            tables[i] = &self._network.threads[i].metrics
+        return metrics_dict(tables, self._network.made_count)
 
     cdef int64_t _blocked_ns(self, Listener* listener):
         cdef int64_t since_ns = atomic_load_i64(&listener.closed_since_ns)

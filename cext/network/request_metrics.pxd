@@ -1,4 +1,4 @@
-"""Request metrics of a network thread: one RequestFigures for each API key.
+"""Request metrics of a network thread: one RequestMetrics for each API key.
 
 The thread makes it at the first request of a key and alone writes it; Python gets the sum over all
 threads. A request's time has the same parts as in Kafka:
@@ -34,49 +34,49 @@ cdef enum:
     VERSIONS_MAX = 32               # the last one is for all that are beyond it
     ANSWERED_MAX = 256              # answers of one connection whose sending is timed together
 
-cdef struct RequestFigures:
+cdef struct RequestMetrics:
     int64_t parked                  # at this moment
     int64_t requests[VERSIONS_MAX]  # answered, by version
     int64_t errors[ERROR_CODES_MAX + 1]     # answered, by error code from -1 on
     Histogram times[TIMES]
 
 cdef struct Answered:               # an answer that is ready and not sent yet
-    RequestFigures* figures         # NULL: none
+    RequestMetrics* metrics         # NULL: none
     int64_t received_ns
     int64_t done_ns
 
-cdef struct FigureTable:            # of one network thread
-    RequestFigures** of_key         # key_count of them and one more, of Fetch from other brokers
+cdef struct RequestMetricsTable:            # of one network thread
+    RequestMetrics** of_key         # key_count of them and one more, of Fetch from other brokers
     int32_t key_count
     int32_t answered_count
     int64_t clock_ns                # the last reading in this turn
     bint clock_is_fresh             # nothing of weight was done since
     Answered answered[ANSWERED_MAX]
 
-cdef bint figures_init(FigureTable* f, int32_t key_count) noexcept nogil
-cdef void figures_free(FigureTable* f) noexcept nogil
+cdef bint metrics_init(RequestMetricsTable* f, int32_t key_count) noexcept nogil
+cdef void metrics_free(RequestMetricsTable* f) noexcept nogil
 # NULL for a key that does not exist, and when memory ran out.
-cdef RequestFigures* figures_make(FigureTable* f, int32_t key) noexcept nogil
+cdef RequestMetrics* metrics_make(RequestMetricsTable* f, int32_t key) noexcept nogil
 # {(key, from another broker): see reactor.pyi} over the tables of several threads.
-cdef dict figures_dict(FigureTable** tables, int count)
+cdef dict metrics_dict(RequestMetricsTable** tables, int count)
 
-cdef inline RequestFigures* figures_of(FigureTable* f, const Request* q) noexcept nogil:
+cdef inline RequestMetrics* metrics_of(RequestMetricsTable* f, const Request* q) noexcept nogil:
     cdef int32_t key = f.key_count - 1 if q.from_follower else q.api_key
     if key < 0 or key >= f.key_count or (key == f.key_count - 1 and not q.from_follower):
         return NULL
-    return f.of_key[key] if f.of_key[key] != NULL else figures_make(f, key)
+    return f.of_key[key] if f.of_key[key] != NULL else metrics_make(f, key)
 
-cdef inline void figures_begin(FigureTable* f, Request* q) noexcept nogil:
+cdef inline void metrics_begin(RequestMetricsTable* f, Request* q) noexcept nogil:
     """A request is about to be handled; tells it where to count its errors."""
-    cdef RequestFigures* found
+    cdef RequestMetrics* found
     q.from_follower = False
-    found = figures_of(f, q)
+    found = metrics_of(f, q)
     q.errors = &found.errors[1] if found != NULL else NULL
 
-cdef inline void figures_handled(FigureTable* f, const Request* q, int64_t began_ns,
+cdef inline void metrics_handled(RequestMetricsTable* f, const Request* q, int64_t began_ns,
                                  int64_t parked_ns, int64_t done_ns, bint has_answer) noexcept nogil:
     """A request is done; parked_ns is when it parked, 0 when it did not."""
-    cdef RequestFigures* found = figures_of(f, q)
+    cdef RequestMetrics* found = metrics_of(f, q)
     cdef Answered* answered
     if found == NULL:
         return
@@ -94,34 +94,34 @@ cdef inline void figures_handled(FigureTable* f, const Request* q, int64_t began
         histogram_add(&found.times[TIME_TOTAL], done_ns - q.received_ns)
         return
     if f.answered_count == ANSWERED_MAX:
-        figures_sent(f, done_ns, done_ns)
+        metrics_sent(f, done_ns, done_ns)
     answered = &f.answered[f.answered_count]
     f.answered_count += 1
-    answered.figures = found
+    answered.metrics = found
     answered.received_ns = q.received_ns
     answered.done_ns = done_ns
 
-cdef inline void figures_sent_one(const Answered* a, int64_t began_ns, int64_t sent_ns) noexcept nogil:
+cdef inline void metrics_sent_one(const Answered* a, int64_t began_ns, int64_t sent_ns) noexcept nogil:
     if began_ns > a.done_ns:
-        histogram_add(&a.figures.times[TIME_RESPONSE_QUEUE], began_ns - a.done_ns)
+        histogram_add(&a.metrics.times[TIME_RESPONSE_QUEUE], began_ns - a.done_ns)
     else:
         began_ns = a.done_ns
     sent_ns = max(sent_ns, began_ns)
-    histogram_add(&a.figures.times[TIME_RESPONSE_SEND], sent_ns - began_ns)
-    histogram_add(&a.figures.times[TIME_TOTAL], sent_ns - a.received_ns)
+    histogram_add(&a.metrics.times[TIME_RESPONSE_SEND], sent_ns - began_ns)
+    histogram_add(&a.metrics.times[TIME_TOTAL], sent_ns - a.received_ns)
 
-cdef inline void figures_sent(FigureTable* f, int64_t began_ns, int64_t sent_ns) noexcept nogil:
+cdef inline void metrics_sent(RequestMetricsTable* f, int64_t began_ns, int64_t sent_ns) noexcept nogil:
     """All answers that were ready are out."""
     cdef int32_t i
     for i in range(f.answered_count):
-        figures_sent_one(&f.answered[i], began_ns, sent_ns)
+        metrics_sent_one(&f.answered[i], began_ns, sent_ns)
     f.answered_count = 0
 
-cdef inline void figures_unsent(FigureTable* f, Answered* kept) noexcept nogil:
+cdef inline void metrics_unsent(RequestMetricsTable* f, Answered* kept) noexcept nogil:
     """The socket is full. The last answer is timed until it is out; those before it count as out."""
     if f.answered_count:
-        if kept.figures != NULL:
-            figures_sent_one(kept, f.clock_ns, f.clock_ns)
+        if kept.metrics != NULL:
+            metrics_sent_one(kept, f.clock_ns, f.clock_ns)
         f.answered_count -= 1
         kept[0] = f.answered[f.answered_count]
-        figures_sent(f, f.clock_ns, f.clock_ns)
+        metrics_sent(f, f.clock_ns, f.clock_ns)

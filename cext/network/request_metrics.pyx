@@ -8,15 +8,15 @@ from barnabas.cext.memory.histogram cimport histogram_sum
 TIME_NAMES = ("total", "request_queue", "local", "remote", "response_queue", "response_send")
 
 
-cdef bint figures_init(FigureTable* f, int32_t key_count) noexcept nogil:
-    f.of_key = <RequestFigures**>calloc(key_count + 1, sizeof(RequestFigures*))
+cdef bint metrics_init(RequestMetricsTable* f, int32_t key_count) noexcept nogil:
+    f.of_key = <RequestMetrics**>calloc(key_count + 1, sizeof(RequestMetrics*))
     if f.of_key == NULL:
         return False
     f.key_count = key_count + 1
     return True
 
 
-cdef void figures_free(FigureTable* f) noexcept nogil:
+cdef void metrics_free(RequestMetricsTable* f) noexcept nogil:
     cdef int32_t i
     for i in range(f.key_count):
         free(f.of_key[i])
@@ -25,31 +25,31 @@ cdef void figures_free(FigureTable* f) noexcept nogil:
     f.key_count = 0
 
 
-cdef RequestFigures* figures_make(FigureTable* f, int32_t key) noexcept nogil:
-    cdef void* made = calloc(1, sizeof(RequestFigures))
+cdef RequestMetrics* metrics_make(RequestMetricsTable* f, int32_t key) noexcept nogil:
+    cdef void* made = calloc(1, sizeof(RequestMetrics))
     atomic_store_pointer(<void**>&f.of_key[key], made)      # its reader finds zeros in it
-    return <RequestFigures*>made
+    return <RequestMetrics*>made
 
 
-cdef dict figures_dict(FigureTable** tables, int count):
+cdef dict metrics_dict(RequestMetricsTable** tables, int count):
     cdef int32_t key
     cdef dict found = {}
     for key in range(tables[0].key_count if count else 0):
-        figures = _of_key(tables, count, key)
-        if figures is not None:
-            found[key if key < tables[0].key_count - 1 else -1] = figures
+        metrics = _of_key(tables, count, key)
+        if metrics is not None:
+            found[key if key < tables[0].key_count - 1 else -1] = metrics
     return found
 
 
-cdef object _of_key(FigureTable** tables, int count, int32_t key):
+cdef object _of_key(RequestMetricsTable** tables, int count, int32_t key):
     cdef const Histogram* times[64]
-    cdef RequestFigures* one
+    cdef RequestMetrics* one
     cdef int i, part, k
     cdef int64_t parked = 0
     cdef bint used = False
     versions, errors = {}, {}
     for i in range(count):
-        one = <RequestFigures*>atomic_load_pointer(<void**>&tables[i].of_key[key])
+        one = <RequestMetrics*>atomic_load_pointer(<void**>&tables[i].of_key[key])
         if one == NULL:
             continue
         used = True
@@ -65,7 +65,7 @@ cdef object _of_key(FigureTable** tables, int count, int32_t key):
     parts = {}
     for part in range(TIMES):
         for i in range(count):
-            one = <RequestFigures*>atomic_load_pointer(<void**>&tables[i].of_key[key])
+            one = <RequestMetrics*>atomic_load_pointer(<void**>&tables[i].of_key[key])
             times[i] = &one.times[part] if one != NULL else NULL
         parts[TIME_NAMES[part]] = histogram_sum(times, count)
     return {"parked": parked, "versions": versions, "errors": errors, "times": parts}

@@ -4,7 +4,7 @@ from barnabas.cext.partition.partitions import PartitionTable
 
 ROWS_MAX: int
 
-class PartitionFigures(NamedTuple):
+class PartitionMetrics(NamedTuple):
     partition: int
     leader_id: int
     leader_epoch: int
@@ -20,7 +20,7 @@ class PartitionFigures(NamedTuple):
     size_bytes: int
     producer_count: int
 
-def partition_figures(
+def partition_metrics(
     table: PartitionTable, topic: str, first: int, count: int
-) -> list[PartitionFigures]: ...
+) -> list[PartitionMetrics]: ...
 def topic_counts(table: PartitionTable, topic: str) -> tuple[int, ...] | None: ...

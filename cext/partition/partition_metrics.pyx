@@ -22,7 +22,7 @@ from barnabas.cext.partition.topics cimport Topic, topic_by_name, topic_name_byt
 
 ROWS_MAX = 1024                     # limit of `count`: the partitions of one call
 
-PartitionFigures = namedtuple("PartitionFigures", (
+PartitionMetrics = namedtuple("PartitionMetrics", (
     "partition", "leader_id", "leader_epoch", "offline", "isr_count", "replica_count",
     "min_insync_replicas", "high_watermark", "last_stable_offset", "log_start_offset",
     "log_end_offset", "segment_count", "size_bytes", "producer_count",
@@ -70,8 +70,8 @@ cdef void _read(Table* table, Partition* p, Row* row) noexcept nogil:
         row.size_bytes += atomic_load_i64(&segments.items[i].size_bytes)
 
 
-def partition_figures(table, str topic not None, int32_t first, int32_t count) -> list:
-    """Returns a PartitionFigures for each of the `count` partitions from index `first` on that this
+def partition_metrics(table, str topic not None, int32_t first, int32_t count) -> list:
+    """Returns a PartitionMetrics for each of the `count` partitions from index `first` on that this
     broker hosts. Raises ValueError for a count outside 0 to ROWS_MAX, and MemoryError."""
     cdef Table* t = table_of(table)
     cdef bytes raw = topic_name_bytes(topic)
@@ -99,7 +99,7 @@ def partition_figures(table, str topic not None, int32_t first, int32_t count) -
         made = []
         for i in range(found):
             r = &rows[i]
-            made.append(PartitionFigures(
+            made.append(PartitionMetrics(
                 r.index, r.leader_id, r.leader_epoch, bool(r.offline), r.isr_count,
                 r.replica_count, r.min_insync_replicas, r.high_watermark, r.last_stable_offset,
                 r.log_start_offset, r.log_end_offset, r.segment_count, r.size_bytes, r.producer_count,

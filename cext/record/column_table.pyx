@@ -22,7 +22,7 @@ from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t,
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
-from barnabas.cext.codec.buffer cimport Buffer, buffer_free, buffer_room
+from barnabas.cext.codec.buffer cimport Buffer, buffer_free, buffer_reserve
 from barnabas.cext.codec.cursor cimport Cursor, cursor_of, cursor_take, cursor_varint
 from barnabas.cext.codec.endian cimport le64_load
 from barnabas.cext.codec.varint cimport unzigzag
@@ -123,7 +123,7 @@ cdef void _binary_cut(Binary* c, int64_t rows, int64_t nulls, int64_t data_bytes
 
 cdef bint _begin_ends(Buffer* b) noexcept nogil:
     """The 0 before the first row's end."""
-    cdef uint8_t* at = buffer_room(b, 4)
+    cdef uint8_t* at = buffer_reserve(b, 4)
     if at != NULL:
         (<int32_t*>at)[0] = 0
     return at != NULL

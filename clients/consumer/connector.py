@@ -196,12 +196,12 @@ class ConsumerConnector:
         retries = self.config.offsets_commit_max_retries if retry_on_failure else 0
         with self._lock:
             if offsets is None:
-                told = self._positions()
+                positions = self._positions()
             else:
-                told = {TopicAndPartition(*name): offset for name, offset in offsets.items()}
-            if told:
-                self._offsets.commit(told, retries)
-                self._committed |= told
+                positions = {TopicAndPartition(*name): offset for name, offset in offsets.items()}
+            if positions:
+                self._offsets.commit(positions, retries)
+                self._committed |= positions
 
     def positions(self) -> dict[TopicAndPartition, int]:
         """Returns the offset of the next message of each partition that this member owns, or -1

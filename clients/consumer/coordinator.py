@@ -47,7 +47,7 @@ class Coordinator:
             finally:
                 connection.answer_timeout_s = usual_s
 
-    def told(self, code: int) -> None:
+    def check_code(self, code: int) -> None:
         """Raises the error of a code. After some errors the next request looks up the
         coordinator."""
         if code in MOVED:

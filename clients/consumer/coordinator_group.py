@@ -154,7 +154,7 @@ class CoordinatorGroup:
                 groupId=self._config.group_id, memberId=member_id, generationId=generation
             )
             try:
-                self._coordinator.told(self._coordinator.call(HEARTBEAT, body).errorCode)
+                self._coordinator.check_code(self._coordinator.call(HEARTBEAT, body).errorCode)
                 if time.monotonic() >= refresh_at:
                     if self._partitions(self._watched) != self._watched or self._has_new_topics():
                         log.info(
@@ -208,7 +208,7 @@ class CoordinatorGroup:
             )
             answer = self._coordinator.call(JOIN_GROUP, body, high=JOIN_HIGH, wait_s=JOIN_WAIT_S)
             if answer.errorCode != MemberIdRequired.code:
-                self._coordinator.told(answer.errorCode)
+                self._coordinator.check_code(answer.errorCode)
                 return answer
             self._member = (answer.memberId, -1)
 
@@ -228,7 +228,7 @@ class CoordinatorGroup:
             ],
         )
         answer = self._coordinator.call(SYNC_GROUP, body, wait_s=JOIN_WAIT_S)
-        self._coordinator.told(answer.errorCode)
+        self._coordinator.check_code(answer.errorCode)
         return _assignment_of(bytes(answer.assignment))
 
     def _shares(self, answer: Struct) -> dict[str, Partitions]:

@@ -279,10 +279,10 @@ class Fetcher:
     def _fail(self, info: PartitionInfo, error: Exception) -> None:
         """Stops fetching the partition; its stream raises the error."""
         log.error("cannot fetch %s from offset %d on: %s", info.name, info.fetch_offset, error)
-        told = Chunk(info, info.fetch_offset, info.fetch_offset, error=error)
+        failed = Chunk(info, info.fetch_offset, info.fetch_offset, error=error)
         with self._changed:
             if self._infos.get(info.name) is info and not info.is_over:
-                info.waiting = told
+                info.waiting = failed
 
     # --------------------------------------------------------------------------------- offsets
 
@@ -301,13 +301,13 @@ class Fetcher:
         topics = [topic_of(name=name, partitions=found) for name, found in rows.items()]
         body = message.cls(replicaId=-1, topics=topics)
         answer = connection.call(LIST_OFFSETS, body, low=OFFSETS_LOW)
-        told = {
+        answers = {
             TopicAndPartition(topic.name, found.partitionIndex): found
             for topic in answer.topics
             for found in topic.partitions
         }
         for info in lost:
-            answered = told.get(info.name)
+            answered = answers.get(info.name)
             if answered is None:
                 raise ProtocolViolation(f"the response of {connection.address} lacks {info.name}")
             if answered.errorCode:

@@ -59,7 +59,7 @@ class KafkaOffsets:
         body = fetch_offsets_body(self._group_id, names)
         answer = self._coordinator.call(OFFSET_FETCH, body, low=1, high=FETCH_HIGH)
         for code in _codes(answer):
-            self._coordinator.told(code)
+            self._coordinator.check_code(code)
         return {name: offset for name, offset in committed_of(answer).items() if offset >= 0}
 
     def commit(self, offsets: Offsets, retries: int) -> None:
@@ -80,7 +80,7 @@ class KafkaOffsets:
         body = commit_body(self._group_id, offsets, member=self._member())
         answer = self._coordinator.call(OFFSET_COMMIT, body, low=2, high=COMMIT_HIGH)
         for code in _codes(answer):
-            self._coordinator.told(code)
+            self._coordinator.check_code(code)
 
 
 class BothStores:

@@ -166,8 +166,8 @@ def test_error_codes_are_counted_alike(tmp_path):
 
         def counted():
             """By Python, and on the network threads."""
-            figures = node.reactor.request_figures().get(METADATA, {"errors": {}})
-            return node.serving.errors.counts().get((METADATA, 0), 0), figures["errors"].get(0, 0)
+            metrics = node.reactor.request_metrics().get(METADATA, {"errors": {}})
+            return node.serving.errors.counts().get((METADATA, 0), 0), metrics["errors"].get(0, 0)
 
         for asked in itertools.count(1):  # what the new topic changed is forgotten at its end
             served, before = kept(a).served, counted()

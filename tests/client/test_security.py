@@ -141,6 +141,6 @@ def test_a_clients_own_key_is_had_with_its_password_or_not_at_all(tmp_path):
     for own in ((str(chain), str(key)), (chain.read_text(), key.read_text())):
         assert Tls(None, *own, "sesame")._context()
         for password in (None, "treacle"):
-            with pytest.raises(NoTls, match="own certificate, ") as told:
+            with pytest.raises(NoTls, match="own certificate, ") as raised:
                 Tls(None, *own, password)._context()
-            assert "treacle" not in str(told.value) and "PRIVATE KEY" not in str(told.value)
+            assert "treacle" not in str(raised.value) and "PRIVATE KEY" not in str(raised.value)

@@ -359,7 +359,7 @@ def test_failures_are_on_the_page_of_figures(broker, topic):
     registered(broker, "check_config_change", RuntimeError("no"))
     with pytest.raises(PolicyViolation):
         alter(broker, topic, retention_ms="5")
-    figures = broker.node.metrics.figures()
+    figures = broker.node.metrics.values()
     labels = '{plugin="probe",hook="check_config_change"}'
     assert figures[f"barnabas_plugin_failures_total{labels}"] == 1
     assert figures['barnabas_plugin_runs{plugin="probe",version=""}'] == 1

@@ -73,7 +73,7 @@ class ConsumerRig(Rig):
         self.set_topics()
         super().__init__(immediately=immediately, **settings)
 
-    def around(self):
+    def dependencies(self):
         return _Around(self)
 
     def set_topics(self, **topics):

@@ -152,11 +152,11 @@ class Rig:
             wall_ms=self.timers.wall_ms,
             new_id=lambda: f"{next(self._ids):04}",
             settings=self.settings,
-            around=self.around,
+            dependencies=self.dependencies,
         )
         self.administration = GroupAdministration(self.coordinator)
 
-    def around(self):
+    def dependencies(self):
         """What consumer groups need: consumer_rig.py has it."""
         raise AssertionError("this rig has no consumer groups")
 

@@ -16,7 +16,7 @@ def figures(served, key=PING, requests=1):
     """Once that many are answered and sent."""
     end = time.monotonic() + 5
     while True:
-        found = served.reactor.request_figures().get(key)
+        found = served.reactor.request_metrics().get(key)
         if found and sum(found["times"]["total"][1].values()) == requests:
             return found
         assert time.monotonic() < end, found
@@ -117,7 +117,7 @@ def test_keys_that_do_not_exist_are_not_counted(key):
         client.sendall(request(2, version=99, tags=b"\0"))  # beyond what is kept apart
         response(client)
         assert figures(served)["versions"] == {31: 1}
-        assert set(served.reactor.request_figures()) == {PING}
+        assert set(served.reactor.request_metrics()) == {PING}
 
 
 def test_the_parts_never_add_up_to_more_than_the_whole():

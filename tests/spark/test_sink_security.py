@@ -128,11 +128,11 @@ def test_who_may_not_gets_one_clear_error_at_once_and_writes_nothing(secure, wro
     found = parse_sink_options(options | {"topic": "nothing", "ledgerTopic": "no-ledger"})
     assert not [secret for secret in SECRETS if secret in repr(found)]
     began = time.monotonic()
-    with pytest.raises(kind, match=words) as told:
+    with pytest.raises(kind, match=words) as raised:
         check_brokers(found)
     assert time.monotonic() - began < CHECK_MS / 2000  # it is not tried again
-    assert "\n" not in str(told.value)
-    assert not [secret for secret in SECRETS if secret in str(told.value)]
+    assert "\n" not in str(raised.value)
+    assert not [secret for secret in SECRETS if secret in str(raised.value)]
     assert not topics(secure) & {"nothing", "no-ledger"}
 
 

@@ -35,7 +35,7 @@ def figure(broker, name):
     label = f'plugin="spark-loader",figure="{name}",topic="news"'
     return {
         value
-        for key, value in broker.node.metrics.figures().items()
+        for key, value in broker.node.metrics.values().items()
         if key.startswith("barnabas_plugin_figure") and label in key
     }
 

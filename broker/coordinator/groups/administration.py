@@ -141,7 +141,7 @@ class GroupAdministration:
                 group.assignor(consumers.settings.assignors[0]),
                 members,
                 [group.target_of(member.member_id) for member in members],
-                consumers.around.topics(),
+                consumers.dependencies.topics(),
             )
 
     def delete_group(self, group_id: str, answer: Answer) -> None:

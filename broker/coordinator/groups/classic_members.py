@@ -64,7 +64,7 @@ class ClassicMembers:
         """Handles JoinGroup. Raises the errors that it answers at once."""
         heartbeats = self._heartbeats
         member_id = asked.member_id or self._coordinator.new_id()
-        heartbeats.check_room(group, member_id)
+        heartbeats.check_capacity(group, member_id)
         if not group.supports(asked.protocol_type, [name for name, _ in asked.protocols]):
             raise InconsistentGroupProtocol()
         if not asked.member_id and asked.instance_id is None and asked.id_required:
@@ -109,10 +109,10 @@ class ClassicMembers:
             return
         self._watch_joined(group, member_id, asked)
 
-        def told(error: KafkaError | None) -> None:
+        def done(error: KafkaError | None) -> None:
             answer(result if error is None else JoinResult(error, member_id))
 
-        heartbeats.writes.write(group, entries, told)
+        heartbeats.writes.write(group, entries, done)
 
     def _joined_at_last(
         self,
@@ -126,12 +126,12 @@ class ClassicMembers:
         with the classic protocol."""
         joined = result._replace(generation=group.epoch)
 
-        def told(error: KafkaError | None) -> None:
+        def done(error: KafkaError | None) -> None:
             answer(joined if error is None else JoinResult(error, member.member_id))
 
         # A member that is not at the group's epoch has partitions to revoke or to receive.
         rebalance = resubscribed or any(m.epoch != group.epoch for m in group.members.values())
-        self._heartbeats.migration.downgrade(group, (), told, rebalance)
+        self._heartbeats.migration.downgrade(group, (), done, rebalance)
 
     def _member_of(
         self, group: ConsumerGroup, member_id: str, asked: Join
@@ -152,7 +152,7 @@ class ClassicMembers:
         return old._replace(member_id=member_id, epoch=JOIN, previous_epoch=JOIN), old
 
     def _owned(self, subscription: Subscription) -> dict[bytes, Collection[int]]:
-        views = self._heartbeats.around.topics()
+        views = self._heartbeats.dependencies.topics()
         found: dict[bytes, Collection[int]] = {}
         for topic, partitions in subscription.owned.items():
             view = views.named(topic)
@@ -219,7 +219,7 @@ class ClassicMembers:
         names = self._heartbeats.migration.names_of(member.assigned)
         assignment = assignment_bytes(names, subscription_of(metadata).version)
 
-        def told(error: KafkaError | None) -> None:
+        def done(error: KafkaError | None) -> None:
             if error is not None:
                 answer(SyncResult(error))
                 return
@@ -230,7 +230,7 @@ class ClassicMembers:
             answer(SyncResult(None, PROTOCOL_TYPE, name, assignment))
 
         self._heartbeats.extend_session(group, member_id, classic.session_timeout_ms)
-        self._heartbeats.writes.write(group, (), told)
+        self._heartbeats.writes.write(group, (), done)
 
     def heartbeat(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int

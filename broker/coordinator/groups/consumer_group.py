@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE
 from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
-from barnabas.coordinator.groups.group_writes import Told
+from barnabas.coordinator.groups.group_writes import Done
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
 from barnabas.coordinator.groups.topic_views import NO_TOPICS_HASH, TopicViews
 from barnabas.errors import FencedInstanceId, UnknownMemberId
@@ -104,7 +104,7 @@ class ConsumerGroup:
         self.behind = False  # a write failed: the log has less than what is here
         self.catches_up_later: Any = None  # a timer: the log takes the whole group then
         self.deletions = 0  # tombstones of the group that wait for the journal
-        self.held: list[Told] = []  # callbacks that wait until the log has caught up
+        self.held: list[Done] = []  # callbacks that wait until the log has caught up
         self.unwritten: set[str] = set()  # members that went, and the log may not know it
         self.unwritten_regexes: set[str] = set()
 

@@ -40,7 +40,7 @@ from barnabas.coordinator.groups.consumer_member import (
 )
 from barnabas.coordinator.groups.consumer_regexes import Regexes
 from barnabas.coordinator.groups.group_records import Entry
-from barnabas.coordinator.groups.group_writes import GroupWrites, Told
+from barnabas.coordinator.groups.group_writes import Done, GroupWrites
 from barnabas.coordinator.groups.migration import Migration
 from barnabas.coordinator.groups.target_assignment import Assign, Assignment, new_target
 from barnabas.coordinator.groups.topic_views import TopicViews
@@ -81,7 +81,7 @@ class Timeouts(NamedTuple):
     assignment_ms: int  # from one target assignment to the next, at least
 
 
-class Surroundings(Protocol):
+class GroupDependencies(Protocol):
     """The functions of the node that groups use."""
 
     settings: ConsumerSettings
@@ -156,15 +156,15 @@ class Watch:
 class ConsumerHeartbeats:
     """The groups of the consumer protocol of one coordinator."""
 
-    def __init__(self, coordinator: GroupCoordinator, around: Surroundings) -> None:
+    def __init__(self, coordinator: GroupCoordinator, dependencies: GroupDependencies) -> None:
         self.coordinator = coordinator
-        self.around = around
-        self.settings = around.settings
+        self.dependencies = dependencies
+        self.settings = dependencies.settings
         self._timers = coordinator.timers
         self.after = partial(after_locked, coordinator.timers, coordinator.lock)
         partition_of = coordinator.journal.partition_of
         self.writes = GroupWrites(coordinator.append, partition_of, self.after, records.whole_group)
-        self.regexes = Regexes(self, around.run)
+        self.regexes = Regexes(self, dependencies.run)
         self.migration = Migration(self)
         self._joining: deque[tuple[str, Heartbeat, AnswerHeartbeat]] = deque()  # one a connection
         self._gathers = False  # somebody will look at them
@@ -183,7 +183,7 @@ class ConsumerHeartbeats:
             self._joining.append((group_id, asked, answer))
             if not self._gathers:
                 self._gathers = True
-                self.around.gather(self._join_together, self._joining.__len__)
+                self.dependencies.gather(self._join_together, self._joining.__len__)
             return
         with self.coordinator.lock:
             if asked.member_epoch in (LEAVE, LEAVE_STATIC):
@@ -274,7 +274,7 @@ class ConsumerHeartbeats:
                     self._beat(group_id, [row])
             return
         self.coordinator.adopt(group, partition)
-        timeouts = self.around.timeouts(group_id)
+        timeouts = self.dependencies.timeouts(group_id)
         results: list[tuple[AnswerHeartbeat, HeartbeatResult]] = []
         for ((asked, answer), change), after in zip(entered, members, strict=True):
             self.extend_session(group, after.member_id, timeouts.session_ms)
@@ -286,18 +286,18 @@ class ConsumerHeartbeats:
             )
             results.append((answer, result))
 
-        def told(error: KafkaError | None) -> None:
+        def done(error: KafkaError | None) -> None:
             for answer, result in results:
                 answer(result if error is None else HeartbeatResult(error))
 
-        self.writes.write(group, entries, told)
+        self.writes.write(group, entries, done)
         self.regexes.resolve(group)
 
     def _entered(self, group: ConsumerGroup, asked: Heartbeat) -> Change:
         """Changes the member in the group as it asks. Raises the refusal; then nothing has
         changed."""
         member_id = asked.member_id or self.coordinator.new_id()
-        self.check_room(group, member_id)
+        self.check_capacity(group, member_id)
         before = self._member_for(group, member_id, asked)
         replaced = None
         if before is None:
@@ -346,7 +346,7 @@ class ConsumerHeartbeats:
             return new, records.beginning(new)
         return self.migration.upgraded(found)
 
-    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+    def check_capacity(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises GroupMaxSizeReached."""
         if len(group.members) >= self.settings.members_max and member_id not in group.members:
             raise GroupMaxSizeReached(
@@ -411,7 +411,7 @@ class ConsumerHeartbeats:
                     (group.target if target is None else target).get(one.member.member_id, {}),
                     group.owner,
                     one.owned,
-                    group.subscribed_ids(one.member, self.around.topics()),
+                    group.subscribed_ids(one.member, self.dependencies.topics()),
                     one.resubscribed,
                 )
                 group.put(after)
@@ -449,7 +449,7 @@ class ConsumerHeartbeats:
     def next_epoch(self, group: ConsumerGroup, bumps: int) -> tuple[int, int]:
         """The group epoch after a number of changes, and the hash of its topics, a change of which
         counts too."""
-        views = self.around.topics()
+        views = self.dependencies.topics()
         epoch = max(group.epoch, FIRST_EPOCH)
         if not bumps and group.views is views:
             return epoch, group.metadata_hash
@@ -466,7 +466,7 @@ class ConsumerHeartbeats:
             return None
         if group.target_epoch > 0:
             since_ms = self.coordinator.wall_ms() - group.assigned_ms
-            wait_ms = self.around.timeouts(group.group_id).assignment_ms - since_ms
+            wait_ms = self.dependencies.timeouts(group.group_id).assignment_ms - since_ms
             if since_ms >= 0 and wait_ms > 0:
                 self._assign_later(group, wait_ms)
                 return None
@@ -505,14 +505,14 @@ class ConsumerHeartbeats:
         entries.append(records.target_epoch(group.group_id, epoch, group.assigned_ms))
 
     def _new_target(self, group: ConsumerGroup) -> dict[str, Assignment]:
-        views = self.around.topics()
+        views = self.dependencies.topics()
         return new_target(
             group.group_id,
             group.subscribers(views),
             views,
             group.target,
             group.assignor(self.settings.assignors[0]),
-            self.around.assign,
+            self.dependencies.assign,
         )
 
     # -- leaving --------------------------------------------------------------------------------
@@ -527,7 +527,7 @@ class ConsumerHeartbeats:
             return
         result = HeartbeatResult(None, member.member_id, asked.member_epoch)
 
-        def told(error: KafkaError | None) -> None:
+        def done(error: KafkaError | None) -> None:
             answer(result if error is None else HeartbeatResult(error))
 
         if asked.member_epoch == LEAVE_STATIC:
@@ -535,19 +535,19 @@ class ConsumerHeartbeats:
             away = member._replace(epoch=LEAVE_STATIC, revoking=NOTHING)
             group.put(away)
             self._watch_rebalance(group, away)
-            self.writes.write(group, [records.current_entry(group_id, away)], told)
+            self.writes.write(group, [records.current_entry(group_id, away)], done)
         else:
-            self.fence(group, [member], told)
+            self.fence(group, [member], done)
 
     def fence(
-        self, group: ConsumerGroup, members: Collection[ConsumerMember], told: Told | None = None
+        self, group: ConsumerGroup, members: Collection[ConsumerMember], done: Done | None = None
     ) -> None:
         """Removes members; their partitions become free."""
         leaving = {member.member_id for member in members}
         if self.migration.downgrades_without(group, leaving):
             for member_id in leaving:
                 self._forget_watch(group, member_id)
-            self.migration.downgrade(group, leaving, told)
+            self.migration.downgrade(group, leaving, done)
             return
         entries: list[Entry] = []
         for member in members:
@@ -558,7 +558,7 @@ class ConsumerHeartbeats:
             entries += records.member_tombstones(group.group_id, member.member_id)
         group.epoch, group.metadata_hash = self.next_epoch(group, 1)
         epoch_entry = records.group_epoch(group.group_id, group.epoch, group.metadata_hash)
-        self.writes.write(group, [epoch_entry, *entries], told)
+        self.writes.write(group, [epoch_entry, *entries], done)
 
     # -- timers ---------------------------------------------------------------------------------
 
@@ -637,7 +637,7 @@ class ConsumerHeartbeats:
     def resume(self, group: ConsumerGroup) -> None:
         """Starts the sessions of a group's members after it was read from the log."""
         group.settle_owners()
-        session_ms = self.around.timeouts(group.group_id).session_ms
+        session_ms = self.dependencies.timeouts(group.group_id).session_ms
         for member in group.members.values():
             classic = member.classic
             own_ms = session_ms if classic is None else classic.session_timeout_ms

@@ -69,7 +69,7 @@ class Regexes:
         """Starts the matching of topics when expressions or topics have changed."""
         if not group.regexes or group.resolving:
             return
-        views = self._heartbeats.around.topics()
+        views = self._heartbeats.dependencies.topics()
         unknown = group.regexes.keys() - group.resolved.keys()
         if not unknown:
             last_ms = max(row.at_ms for row in group.resolved.values())

@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.consumer_heartbeats import (
         AnswerHeartbeat,
         ConsumerHeartbeats,
+        GroupDependencies,
         Heartbeat,
-        Surroundings,
     )
     from barnabas.coordinator.groups.consumer_records import ConsumerRecord
     from barnabas.coordinator.groups.group_writes import WrittenGroup
@@ -173,10 +173,10 @@ class GroupCoordinator:
         settings: GroupSettings,
         table: GroupTable | None = None,
         native: NativeCommits | None = None,
-        around: Callable[[], Surroundings] | None = None,
+        dependencies: Callable[[], GroupDependencies] | None = None,
     ) -> None:
-        """`table`: what commits are checked against, of `native` too; None makes one. `around`
-        makes the surroundings of consumer groups; it is called with the first of them."""
+        """`table`: what commits are checked against, of `native` too; None makes one.
+        `dependencies` creates what consumer groups need, with the first of them."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
@@ -191,7 +191,7 @@ class GroupCoordinator:
         self._by_partition: dict[int, set[str]] = {}
         self._committing: dict[str, int] = {}  # commits of each group that are being written
         self.offsets = Offsets(native, self.groups, self._by_partition)
-        self._around = around
+        self._group_dependencies = dependencies
         self._consumers: ConsumerHeartbeats | None = None
         self._classic_members: ClassicMembers | None = None
         self._rebalances = Rebalances(
@@ -275,10 +275,10 @@ class GroupCoordinator:
             from barnabas.coordinator.groups.classic_members import ClassicMembers
             from barnabas.coordinator.groups.consumer_heartbeats import ConsumerHeartbeats
 
-            assert self._around is not None, "nobody said what consumer groups need"
+            assert self._group_dependencies is not None, "consumer groups need their dependencies"
             with self.lock:
                 if self._consumers is None:
-                    made = ConsumerHeartbeats(self, self._around())
+                    made = ConsumerHeartbeats(self, self._group_dependencies())
                     self._classic_members = ClassicMembers(made)
                     self._consumers = made
         return self._consumers
@@ -539,10 +539,10 @@ class GroupCoordinator:
                 if error is None:
                     done(outcomes)
                 else:
-                    told = (
+                    outcome = (
                         InvalidCommitOffsetSize() if isinstance(error, MessageTooLarge) else error
                     )
-                    done([before or told for before in outcomes])
+                    done([before or outcome for before in outcomes])
 
             if not taken:
                 done(outcomes)
@@ -603,7 +603,7 @@ class GroupCoordinator:
 
     def _ids_of(self, commits: Iterable[Commit]) -> list[tuple[bytes, int]]:
         """The topic id and the index of each partition; an id of zeros for an unknown topic."""
-        topics = self.consumers.around.topics()
+        topics = self.consumers.dependencies.topics()
         views = [(topics.named(topic), partition) for topic, partition, _ in commits]
         return [(bytes(16) if view is None else view.topic_id, at) for view, at in views]
 

@@ -22,21 +22,21 @@ from barnabas.errors import KafkaError
 PART_BYTES_MAX = 128 << 10  # of one append; a larger change goes in several, the group's row first
 RETRY_MS = 500  # as Kafka's CoordinatorTimerImpl
 
-Told = Callable[[KafkaError | None], object]
-Append = Callable[[int, Sequence[Entry], Told], None]
+Done = Callable[[KafkaError | None], object]
+Append = Callable[[int, Sequence[Entry], Done], None]
 After = Callable[[int, Callable[[], object]], Any]  # milliseconds, a call under the lock: a timer
 
 
 class _Flight:
     """One change that is being written."""
 
-    __slots__ = ("error", "parts_left", "told", "whole")
+    __slots__ = ("error", "parts_left", "callbacks", "whole")
 
     def __init__(self, whole: bool, parts_left: int) -> None:
         self.whole = whole
         self.parts_left = parts_left
         self.error: KafkaError | None = None
-        self.told: list[Told] = []
+        self.callbacks: list[Done] = []
 
 
 class WrittenGroup(Protocol):
@@ -49,7 +49,7 @@ class WrittenGroup(Protocol):
     behind: bool  # a write failed: the log has less than the memory
     catches_up_later: Any  # the timer of the next write of the whole group
     deletions: int  # tombstones of the group that wait for the journal
-    held: list[Told]  # callbacks that wait until the log has caught up
+    held: list[Done]  # callbacks that wait until the log has caught up
 
     def all_written(self) -> None:
         """Called when the log has every change of the group."""
@@ -75,57 +75,57 @@ class GroupWrites(Generic[G]):
         self._after = after
         self._whole = whole
 
-    def write(self, group: G, entries: Sequence[Entry], told: Told | None) -> None:
-        """Writes entries; calls `told` when these, and all entries before them, are durable or have
+    def write(self, group: G, entries: Sequence[Entry], done: Done | None) -> None:
+        """Writes entries; calls `done` when these, and all entries before them, are durable or have
         failed. Without entries: when the group's present state is durable."""
         whole = group.behind
         if not entries and not whole:
-            if told is None:
+            if done is None:
                 return
             if group.in_flight:
-                group.in_flight[-1].told.append(told)
+                group.in_flight[-1].callbacks.append(done)
             else:
-                told(None)
+                done(None)
             return
         parts = list(_parts(self._whole(group) if whole else entries))
         flight = _Flight(whole, len(parts))
-        if told is not None:
-            flight.told.append(told)
+        if done is not None:
+            flight.callbacks.append(done)
         group.in_flight.append(flight)
         partition = self._partition_of(group.group_id)
 
-        def done(error: KafkaError | None) -> None:
+        def part_done(error: KafkaError | None) -> None:
             flight.parts_left -= 1
             flight.error = flight.error or error
             if flight.parts_left == 0:
                 self._finished(group, flight)
 
         for part in parts:
-            self._append(partition, part, done)
+            self._append(partition, part, part_done)
 
     def _finished(self, group: G, flight: _Flight) -> None:
         group.in_flight.remove(flight)
         if flight.error is not None:
             group.behind = True
-            _tell(flight.told, flight.error)
+            _call(flight.callbacks, flight.error)
             if flight.whole:
                 held, group.held = group.held, []
-                _tell(held, flight.error)
+                _call(held, flight.error)
                 self._catch_up_later(group)
             elif not group.dead:
                 self._catch_up(group)
         elif group.behind and not flight.whole and not group.dead:
-            group.held += flight.told  # it was built on what the log has not taken
+            group.held += flight.callbacks  # it was built on what the log has not taken
             self._catch_up(group)
         else:
             group.fresh = False
             if flight.whole:
                 group.behind = False
                 held, group.held = group.held, []
-                _tell(held, None)
+                _call(held, None)
             if not group.in_flight and not group.behind:
                 group.all_written()
-            _tell(flight.told, None)
+            _call(flight.callbacks, None)
 
     def _catch_up(self, group: G) -> None:
         if not any(flight.whole for flight in group.in_flight):
@@ -147,9 +147,9 @@ class GroupWrites(Generic[G]):
             group.catches_up_later = self._after(RETRY_MS, due)
 
 
-def _tell(waiting: list[Told], error: KafkaError | None) -> None:
-    for told in waiting:
-        told(error)
+def _call(waiting: list[Done], error: KafkaError | None) -> None:
+    for done in waiting:
+        done(error)
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

@@ -24,7 +24,7 @@ from barnabas.coordinator.groups.consumer_protocol import (
     subscription_of,
 )
 from barnabas.coordinator.groups.group_records import Entry, group_entry
-from barnabas.coordinator.groups.group_writes import Told
+from barnabas.coordinator.groups.group_writes import Done
 from barnabas.errors import GroupIdNotFound
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Migration:
         names = [name for name, _ in member.protocols]
         name = classic.protocol_name if classic.protocol_name in names else names[0]
         subscription = subscription_of(member.metadata(name))
-        views = self._heartbeats.around.topics()
+        views = self._heartbeats.dependencies.topics()
         assigned: dict[bytes, Collection[int]] = {}
         for topic, partitions in assignment_of(member.assignment).items():
             view = views.named(topic)
@@ -144,10 +144,10 @@ class Migration:
         self,
         group: ConsumerGroup,
         leaving: Collection[str],
-        told: Told | None,
+        done: Done | None,
         rebalance: bool = True,
     ) -> ClassicGroup:
-        """Makes a classic group without the leaving member; calls `told` when that is durable."""
+        """Makes a classic group without the leaving member; calls `done` when that is durable."""
         entries = records.group_tombstones(group)
         for member_id in list(leaving):
             group.remove(member_id)
@@ -158,7 +158,7 @@ class Migration:
         self._coordinator.replace_by_classic(group, classic)
         flight = ConsumerGroup(group.group_id)  # the writes of a group that is no more
         flight.dead = True
-        self._heartbeats.writes.write(flight, entries, told)
+        self._heartbeats.writes.write(flight, entries, done)
         if rebalance:
             self._coordinator.rebalance(classic)
         return classic
@@ -191,7 +191,7 @@ class Migration:
 
     def names_of(self, assigned: Mapping[bytes, Collection[int]]) -> dict[str, Collection[int]]:
         """The assignment by topic name, as the classic protocol has it."""
-        views = self._heartbeats.around.topics()
+        views = self._heartbeats.dependencies.topics()
         found = {}
         for topic_id, partitions in assigned.items():
             view = views.with_id(topic_id)

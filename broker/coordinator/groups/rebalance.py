@@ -126,7 +126,7 @@ class Rebalances:
     def join(self, group: ClassicGroup, asked: Join, answer: AnswerJoin) -> None:
         """Handles JoinGroup. Calls `answer` once: now, or when the group's next generation
         begins."""
-        if not self._has_room(group, asked.member_id):
+        if not self._has_capacity(group, asked.member_id):
             if asked.member_id:
                 self._remove_quietly(group, asked.member_id)
             answer(JoinResult(GroupMaxSizeReached()))
@@ -140,7 +140,7 @@ class Rebalances:
             self._join_known(group, asked, answer)
         self._complete_if_all_joined(group)
 
-    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+    def _has_capacity(self, group: ClassicGroup, member_id: str) -> bool:
         if group.state in (EMPTY, DEAD):
             return True
         member = group.members.get(member_id)

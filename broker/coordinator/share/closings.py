@@ -16,7 +16,7 @@ from barnabas.cext.memory.threads import NamedThread
 
 log = logging.getLogger("barnabas.network")
 
-Told = Callable[[int], object]  # with the connection's id
+OnClose = Callable[[int], object]  # with the connection's id
 
 
 class Connection(Protocol):
@@ -34,17 +34,17 @@ class Closings:
         """`next_closed` waits for the id of a marked connection that has closed; None: no more."""
         self._next_closed = next_closed
         self._lock = threading.Lock()
-        self._told: dict[int, list[Told]] = {}
+        self._callbacks: dict[int, list[OnClose]] = {}
         self._thread: threading.Thread | None = None
 
-    def watch(self, connection: Connection, told: Told) -> None:
-        """Calls `told` once, on this object's thread, after the connection has closed. The
+    def watch(self, connection: Connection, on_close: OnClose) -> None:
+        """Calls `on_close` once, on this object's thread, after the connection has closed. The
         connection may have closed already. A second call with the same arguments has no effect."""
         with self._lock:
-            known = self._told.setdefault(connection.connection_id, [])
-            if told in known:
+            known = self._callbacks.setdefault(connection.connection_id, [])
+            if on_close in known:
                 return
-            known.append(told)
+            known.append(on_close)
             if self._thread is None:
                 self._thread = NamedThread(target=self._run, name="closings", daemon=True)
                 self._thread.start()
@@ -53,9 +53,9 @@ class Closings:
     def _run(self) -> None:
         while (connection_id := self._next_closed()) is not None:
             with self._lock:
-                listeners = self._told.pop(connection_id, [])
-            for told in listeners:
+                listeners = self._callbacks.pop(connection_id, [])
+            for on_close in listeners:
                 try:
-                    told(connection_id)
+                    on_close(connection_id)
                 except Exception:
                     log.exception("after the end of connection %d", connection_id)

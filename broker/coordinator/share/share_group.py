@@ -23,7 +23,7 @@ from typing import Any
 
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.group_records import Entry
-from barnabas.coordinator.groups.group_writes import Told
+from barnabas.coordinator.groups.group_writes import Done
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment
 from barnabas.coordinator.share.waiting import Timer
 from barnabas.wire.internal import CONSUMER_OFFSETS, RecordType, read_key, record_type
@@ -86,7 +86,7 @@ class ShareGroup:
     behind: bool = False
     catches_up_later: Timer | None = None
     deletions: int = 0
-    held: list[Told] = field(default_factory=list)
+    held: list[Done] = field(default_factory=list)
     unwritten: set[str] = field(default_factory=set)  # members that left, maybe not in the log
 
     @property

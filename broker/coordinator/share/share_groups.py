@@ -177,11 +177,11 @@ class ShareGroups:
             entries.append(records.group_entry(group))
         if group.epoch > group.assignment_epoch and not self._assigns_later(group):
             entries += self._assign_anew(group)
-        told = self._told(group, member, asked, entries)
+        result = self._result(group, member, asked, entries)
         self._extend_session(group, member)
 
         def done(error: KafkaError | None) -> None:
-            answer(told if error is None else HeartbeatResult(error, asked.member_id))
+            answer(result if error is None else HeartbeatResult(error, asked.member_id))
 
         self._writes.write(group, entries, done)
 
@@ -227,15 +227,15 @@ class ShareGroups:
 
     def _update(self, member: ShareMember, asked: Heartbeat, is_new: bool) -> bool:
         """Updates a member; whether its metadata must be written."""
-        told = (
+        metadata = (
             asked.rack_id if asked.rack_id is not None else member.rack_id,
             asked.client_id,
             asked.client_host,
             member.topics if asked.topics is None else tuple(sorted(set(asked.topics))),
         )
         was = (member.rack_id, member.client_id, member.client_host, member.topics)
-        member.rack_id, member.client_id, member.client_host, member.topics = told
-        return is_new or told != was
+        member.rack_id, member.client_id, member.client_host, member.topics = metadata
+        return is_new or metadata != was
 
     def _assign_anew(self, group: ShareGroup) -> list[Entry]:
         """Computes the target assignment of the group's epoch."""
@@ -291,7 +291,7 @@ class ShareGroups:
                 return  # it was logged; the next heartbeat tries again, and answers its member
             self._writes.write(group, entries, _logged(group.group_id))
 
-    def _told(
+    def _result(
         self, group: ShareGroup, member: ShareMember, asked: Heartbeat, entries: list[Entry]
     ) -> HeartbeatResult:
         """Brings a member to the initialized part of its target."""
@@ -362,12 +362,12 @@ class ShareGroups:
             if error is not None:
                 made(error)
                 return
-            told = together(len(keys), made)
+            done = together(len(keys), made)
             for key in keys:
                 try:
-                    self._state.initialize(key, group.epoch, UNINITIALIZED_OFFSET, told)
+                    self._state.initialize(key, group.epoch, UNINITIALIZED_OFFSET, done)
                 except KafkaError as refused:
-                    told(refused)
+                    done(refused)
 
         entries = [records.group_entry(group), records.states_entry(group, missing)]
         self._writes.write(group, entries, begun)

@@ -135,13 +135,13 @@ class ShareOffsets:
                 return
 
             def begun(error: KafkaError | None) -> None:
-                told = together(len(keys), lambda _first: finished())
+                part_done = together(len(keys), lambda _first: finished())
                 for key, (place, start) in keys.items():
                     outcomes[place] = error
                     if error is not None:
-                        told(None)
+                        part_done(None)
                         continue
-                    self._initialize(key, group.epoch, start, _noting(outcomes, place, told))
+                    self._initialize(key, group.epoch, start, _noting(outcomes, place, part_done))
 
             def finished() -> None:
                 self._partitions.drop(keys)
@@ -149,11 +149,11 @@ class ShareOffsets:
 
             self._groups.states_changed(group, begun)
 
-    def _initialize(self, key: ShareKey, epoch: int, start: int, told: Done) -> None:
+    def _initialize(self, key: ShareKey, epoch: int, start: int, done: Done) -> None:
         try:
-            self._state.initialize(key, epoch, start, told)
+            self._state.initialize(key, epoch, start, done)
         except KafkaError as error:
-            told(error)
+            done(error)
 
     def delete(
         self,
@@ -181,16 +181,16 @@ class ShareOffsets:
                 keys += [ShareKey(group_id, view.topic_id, row) for row in topic.partitions]
                 del group.states[view.topic_id]
 
-            def told(error: KafkaError | None) -> None:
+            def finished(error: KafkaError | None) -> None:
                 self._partitions.drop(keys)
                 done({name: (row[0], row[1] or error) for name, row in outcomes.items()})
 
             def forgotten(error: KafkaError | None) -> None:
                 if error is not None:
-                    told(error)
+                    finished(error)
                     return
                 with self._groups.lock:
-                    self._groups.states_changed(group, told)
+                    self._groups.states_changed(group, finished)
 
             if keys:
                 self._state.delete(keys, forgotten)
@@ -199,10 +199,10 @@ class ShareOffsets:
 
 
 def _noting(
-    outcomes: dict[tuple[str, int], KafkaError | None], place: tuple[str, int], told: Done
+    outcomes: dict[tuple[str, int], KafkaError | None], place: tuple[str, int], done: Done
 ) -> Done:
     def noted(error: KafkaError | None) -> None:
         outcomes[place] = error
-        told(None)
+        done(None)
 
     return noted

@@ -43,7 +43,12 @@ from barnabas.coordinator.share.share_partition import (
     StateBatch,
 )
 from barnabas.coordinator.share.share_settings import EARLIEST, LATEST, ShareSettings
-from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Kept, ShareKey, ShareState
+from barnabas.coordinator.share.share_state import (
+    UNINITIALIZED_OFFSET,
+    ShareKey,
+    ShareState,
+    StoredShare,
+)
 from barnabas.coordinator.share.waiting import Timer, Timers, WaitingFetch, WaitingFetches
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -115,7 +120,7 @@ class _Held:
         "turned_away",
     )  # fmt: skip
 
-    def __init__(self, key: ShareKey, topic: str, leader_epoch: int, kept: Kept) -> None:
+    def __init__(self, key: ShareKey, topic: str, leader_epoch: int, kept: StoredShare) -> None:
         self.key = key
         self.topic = topic
         self.leader_epoch = leader_epoch
@@ -189,7 +194,7 @@ class SharePartitions:
             kept = self._state.read(key, leader_epoch)
             if kept.start == UNINITIALIZED_OFFSET:
                 start = self._first_offset(handle, self.settings(key.group_id))
-                kept = Kept(kept.state_epoch, leader_epoch, start, 0, kept.batches)
+                kept = StoredShare(kept.state_epoch, leader_epoch, start, 0, kept.batches)
         except NOT_READY:
             raise
         except KafkaError:
@@ -218,10 +223,10 @@ class SharePartitions:
             return found.start_offset
         try:
             at_ms = self._wall_ms() - settings.reset_age_ms
-            told = found.offset_for_time(at_ms, limit_offset=end)
+            at = found.offset_for_time(at_ms, limit_offset=end)
         except LogError as error:
             raise error_of(error.code)(str(error)) from error
-        return end if told is None else max(told[0], found.start_offset)
+        return end if at is None else max(at[0], found.start_offset)
 
     # -- fetching -------------------------------------------------------------------------------
 
@@ -362,7 +367,7 @@ class SharePartitions:
         lock = threading.Lock()
         self._counts.count(ACKNOWLEDGEMENTS, self._topics(rows))
 
-        def told(place: Place, error: KafkaError | None) -> None:
+        def place_done(place: Place, error: KafkaError | None) -> None:
             if error is None:
                 self._counts.acknowledged(rows[place])
             else:
@@ -379,9 +384,9 @@ class SharePartitions:
         for place, parts in rows.items():
             key = ShareKey(group_id, *place)
             try:
-                self._acknowledge(key, member_id, parts, settings, _telling(told, place))
+                self._acknowledge(key, member_id, parts, settings, _of_place(place_done, place))
             except KafkaError as error:
-                told(place, error)
+                place_done(place, error)
 
     def _acknowledge(
         self,
@@ -440,7 +445,7 @@ class SharePartitions:
             if isinstance(error, FENCED):
                 self._drop(held)
             self._waiting.look([held.place])
-            done(_as_told(error))
+            done(_as_answered(error))
 
         try:
             self._state.write(
@@ -557,8 +562,8 @@ def left_out(batches: Sequence[Batch], aborted: Iterable[tuple[int, int]]) -> li
 def _slice(data: bytes, batches: Sequence[Batch], given: Sequence[Acquired]) -> bytes:
     """The batches from the first to the last one with acquired records."""
     first, last = given[0].first, given[-1].last
-    told = [row for row in batches if row.last_offset >= first and row.base_offset <= last]
-    return data[told[0].start : told[-1].start + told[-1].size_bytes]
+    within = [row for row in batches if row.last_offset >= first and row.base_offset <= last]
+    return data[within[0].start : within[-1].start + within[-1].size_bytes]
 
 
 def _log_of(handle: PartitionHandle) -> LogHandle:
@@ -568,15 +573,15 @@ def _log_of(handle: PartitionHandle) -> LogHandle:
     return found
 
 
-def _as_told(error: KafkaError | None) -> KafkaError | None:
+def _as_answered(error: KafkaError | None) -> KafkaError | None:
     """The error that a member gets for a failed write."""
     if isinstance(error, NOT_READY):
         return CoordinatorNotAvailable()
     return NotLeaderOrFollower() if isinstance(error, FENCED) else error
 
 
-def _telling(told: Callable[[Place, KafkaError | None], object], place: Place) -> Done:
-    return lambda error: told(place, error)
+def _of_place(done: Callable[[Place, KafkaError | None], object], place: Place) -> Done:
+    return lambda error: done(place, error)
 
 
 def _ignored(_error: KafkaError | None) -> None:

@@ -68,7 +68,7 @@ class ShareKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredShare:
     """The stored state of one share partition."""
 
     state_epoch: int = 0
@@ -95,7 +95,7 @@ class Journal(Protocol):
 class _Rows:
     """The states in one partition of the topic."""
 
-    kept: dict[ShareKey, Kept] = field(default_factory=dict)
+    kept: dict[ShareKey, StoredShare] = field(default_factory=dict)
     record_count: int = 0  # since the last prune
 
 
@@ -133,14 +133,14 @@ class ShareState:
         self.journal.check(partition)
         return partition, self._partitions.setdefault(partition, _Rows())
 
-    def summary(self, key: ShareKey) -> Kept | None:
+    def summary(self, key: ShareKey) -> StoredShare | None:
         """The state; None: there is none. Raises as `_rows` does."""
         if key.partition < 0:
             raise InvalidRequest("The partition id cannot be a negative number.")
         with self._lock:
             return self._rows(key)[1].kept.get(key)
 
-    def read(self, key: ShareKey, leader_epoch: int) -> Kept:
+    def read(self, key: ShareKey, leader_epoch: int) -> StoredShare:
         """Reads the state for the partition's leader, and stores its epoch. Raises InvalidRequest
         for a partition that was not initialized, FencedLeaderEpoch, and as `summary` does."""
         with self._lock:
@@ -164,7 +164,9 @@ class ShareState:
             if before is not None and before.state_epoch > state_epoch:
                 raise FencedStateEpoch()
             now_ms = self._wall_ms()
-            made = Kept(state_epoch=state_epoch, start=start, complete_count=0, created_ms=now_ms)
+            made = StoredShare(
+                state_epoch=state_epoch, start=start, complete_count=0, created_ms=now_ms
+            )
             if before is not None:
                 made = replace(made, snapshot_epoch=before.snapshot_epoch + 1)
             self._snapshot(key, made, done)
@@ -192,13 +194,13 @@ class ShareState:
             if state_epoch >= 0 and kept.state_epoch > state_epoch:
                 raise FencedStateEpoch()
             start = kept.start if start == UNINITIALIZED_OFFSET else start
-            told = tuple(batches)
+            delta = tuple(batches)
             made = replace(
                 kept,
                 state_epoch=max(kept.state_epoch, state_epoch),
                 start=start,
                 complete_count=complete_count,
-                batches=overlaid(kept.batches, told, start),
+                batches=overlaid(kept.batches, delta, start),
             )
             began_ns = self._counts.monotonic_ns()
 
@@ -211,7 +213,7 @@ class ShareState:
                 made = replace(made, snapshot_epoch=kept.snapshot_epoch + 1)
                 self._snapshot(key, made, written)
             else:
-                self._keep(key, made, told, written)
+                self._keep(key, made, delta, written)
 
     def delete(self, keys: Iterable[ShareKey], done: Done) -> None:
         """Deletes states. Raises as `summary` does."""
@@ -220,24 +222,26 @@ class ShareState:
             for key in keys:
                 if self.summary(key) is not None:
                     by_partition.setdefault(self._rows(key)[0], []).append(key)
-            all_told = _Together(len(by_partition), done)
+            all_done = _Together(len(by_partition), done)
             for partition, rows in by_partition.items():
                 entries: list[Entry] = [(_key("ShareSnapshot", row), None) for row in rows]
                 for row in rows:
                     del self._partitions[partition].kept[row]
-                self._append(partition, entries, all_told)
+                self._append(partition, entries, all_done)
 
-    def _keep(self, key: ShareKey, kept: Kept, told: Sequence[StateBatch], done: Done) -> None:
+    def _keep(
+        self, key: ShareKey, kept: StoredShare, delta: Sequence[StateBatch], done: Done
+    ) -> None:
         """Appends a change as an update, or as a snapshot when one is due."""
         if kept.update_count >= self._updates_max():
             self._snapshot(key, replace(kept, snapshot_epoch=kept.snapshot_epoch + 1), done)
             return
         partition, rows = self._rows(key)
-        entry = _key("ShareUpdate", key), _update_value(kept, told)
+        entry = _key("ShareUpdate", key), _update_value(kept, delta)
         self._append(partition, [entry], done)
         rows.kept[key] = replace(kept, update_count=kept.update_count + 1)
 
-    def _snapshot(self, key: ShareKey, kept: Kept, done: Done) -> None:
+    def _snapshot(self, key: ShareKey, kept: StoredShare, done: Done) -> None:
         partition, rows = self._rows(key)
         entry = _key("ShareSnapshot", key), _snapshot_value(kept, self._wall_ms())
         self._append(partition, [entry], done)
@@ -275,10 +279,10 @@ class ShareState:
                 if error is None:
                     self._cut(partition, below)
 
-            all_told = _Together(len(parts), written)
+            all_done = _Together(len(parts), written)
             try:
                 for part in parts:
-                    self.journal.append(partition, part, all_told)
+                    self.journal.append(partition, part, all_done)
             except KafkaError as error:  # what is there stays
                 log.warning("%s-%d is not pruned: %s", SHARE_GROUP_STATE, partition, error)
                 return False
@@ -347,11 +351,11 @@ def _logged(key: ShareKey) -> Done:
 
 
 def overlaid(
-    before: Sequence[StateBatch], told: Iterable[StateBatch], start: int
+    before: Sequence[StateBatch], delta: Iterable[StateBatch], start: int
 ) -> tuple[StateBatch, ...]:
     """The batches, overridden by later ones, from `start` on; equal neighbours are merged."""
     rows = list(before)
-    for new in told:
+    for new in delta:
         kept = []
         for row in rows:
             if row.last < new.first or row.first > new.last:
@@ -387,7 +391,7 @@ def _key(name: str, key: ShareKey) -> bytes:
     )
 
 
-def _fields(name: str, kept: Kept, batches: Iterable[StateBatch]) -> Mapping[str, object]:
+def _fields(name: str, kept: StoredShare, batches: Iterable[StateBatch]) -> Mapping[str, object]:
     row_of = _type(name).value.struct("stateBatches")
     return {
         "snapshotEpoch": kept.snapshot_epoch,
@@ -406,12 +410,12 @@ def _fields(name: str, kept: Kept, batches: Iterable[StateBatch]) -> Mapping[str
     }
 
 
-def _update_value(kept: Kept, told: Iterable[StateBatch]) -> bytes:
+def _update_value(kept: StoredShare, delta: Iterable[StateBatch]) -> bytes:
     kind = _type("ShareUpdate")
-    return kind.encode_value(kind.value.cls(**_fields("ShareUpdate", kept, told)), 0)
+    return kind.encode_value(kind.value.cls(**_fields("ShareUpdate", kept, delta)), 0)
 
 
-def _snapshot_value(kept: Kept, now_ms: int) -> bytes:
+def _snapshot_value(kept: StoredShare, now_ms: int) -> bytes:
     kind = _type("ShareSnapshot")
     value = kind.value.cls(
         stateEpoch=kept.state_epoch,
@@ -422,7 +426,7 @@ def _snapshot_value(kept: Kept, now_ms: int) -> bytes:
     return kind.encode_value(value, 0)
 
 
-def _replay(kept: dict[ShareKey, Kept], record: Record) -> None:
+def _replay(kept: dict[ShareKey, StoredShare], record: Record) -> None:
     if record.key is None:
         raise ValueError("a record without a key")
     kind, found = read_key(SHARE_GROUP_STATE, record.key)
@@ -437,7 +441,7 @@ def _replay(kept: dict[ShareKey, Kept], record: Record) -> None:
     ]
     count = value.deliveryCompleteCount
     if kind.name == "ShareSnapshot":
-        kept[key] = Kept(
+        kept[key] = StoredShare(
             value.stateEpoch,
             value.leaderEpoch,
             value.startOffset,

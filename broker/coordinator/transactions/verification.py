@@ -49,7 +49,7 @@ _TRY_AGAIN = (
 )
 
 
-def told(code: int, api_version: int) -> int:
+def code_for_version(code: int, api_version: int) -> int:
     """Returns the error code that a producer receives, by the version of its Produce request."""
     if code == ProducerFenced.code:
         return InvalidProducerEpoch.code
@@ -71,7 +71,7 @@ class Verifier:
                 self._answer(job)
         except Exception:
             log.exception("a question for %r failed", job.transactional_id)
-            _tell(job, UnknownServerError.code)
+            _finish(job, UnknownServerError.code)
 
     def _answer(self, job: VerifyJob) -> None:
         try:
@@ -82,17 +82,17 @@ class Verifier:
                     *producer,
                     job.partitions,
                     job.renew,
-                    lambda error: _tell(job, 0 if error is None else error.code),
+                    lambda error: _finish(job, 0 if error is None else error.code),
                 )
             else:
                 codes = self._coordinator.verify(*producer, job.partitions)
-                job.done([told(code, job.api_version) for code in codes])
+                job.done([code_for_version(code, job.api_version) for code in codes])
         except UnicodeDecodeError:
-            _tell(job, InvalidTxnState.code)
+            _finish(job, InvalidTxnState.code)
         except KafkaError as error:
-            _tell(job, error.code)
+            _finish(job, error.code)
 
 
-def _tell(job: VerifyJob, code: int) -> None:
+def _finish(job: VerifyJob, code: int) -> None:
     """The same of every partition."""
-    job.done([told(code, job.api_version)] * len(job.partitions))
+    job.done([code_for_version(code, job.api_version)] * len(job.partitions))

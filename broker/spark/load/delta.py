@@ -131,8 +131,8 @@ def records_of(file_bytes: int, tasks: Sequence[Task]) -> int:
 class DeltaTasks:
     """Runs the tasks of commits, each commit as a Spark job; several at once."""
 
-    def __init__(self, session: Any, told: Callable[[int, int, int], None] | None = None) -> None:
-        self._session, self._told = session, told
+    def __init__(self, session: Any, report: Callable[[int, int, int], None] | None = None) -> None:
+        self._session, self._report = session, report
 
     def __call__(self, tasks: Sequence[TableTask]) -> list[Loaded]:
         """Runs the commits; returns the counts of their rows. Raises LoadFailed."""
@@ -148,7 +148,7 @@ class DeltaTasks:
                 return value1 | value2
 
         context = self._session.sparkContext
-        watched, loaded = WatchedJob(context, self._told), context.accumulator({}, ByRange())
+        watched, loaded = WatchedJob(context, self._report), context.accumulator({}, ByRange())
         wanted: dict[Commit, list[Task]] = {}
         for task in tasks:
             wanted.setdefault(task.commit, []).append(task.source)

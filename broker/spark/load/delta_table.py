@@ -189,8 +189,8 @@ class DeltaTable:
         found = info.get("operationParameters", {}).get("version")
         if found is None:
             shown = self._files.shown(self._path(version))
-            told = "a RESTORE by time: which batches are left cannot be told. RESTORE by version"
-            raise CheckpointError(shown, told)
+            reason = "a RESTORE by time: which batches are left cannot be told. RESTORE by version"
+            raise CheckpointError(shown, reason)
         return int(found)
 
     def _path(self, version: int) -> str:

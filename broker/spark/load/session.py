@@ -150,11 +150,11 @@ def submit(master: str, conf: Mapping[str, str], app: Path, arguments: Sequence[
 
 
 class WatchedJob:
-    """Runs a function that is a Spark job, and reports its progress: `told(done, records, bytes)`
+    """Runs a function that is a Spark job, and reports its progress: `report(done, records, bytes)`
     while it runs, and after it. The job's tasks `add` their counts to `sums`."""
 
-    def __init__(self, context: Any, told: Callable[[int, int, int], None] | None) -> None:
-        self._context, self._told = context, told
+    def __init__(self, context: Any, report: Callable[[int, int, int], None] | None) -> None:
+        self._context, self._report = context, report
         self.sums = tuple(context.accumulator(0) for _ in range(3))
 
     def run(self, job: Callable[[], Result]) -> Result:
@@ -175,8 +175,8 @@ class WatchedJob:
         return future.result()
 
     def _tell(self) -> None:
-        if self._told is not None:
-            self._told(*(one.value for one in self.sums))
+        if self._report is not None:
+            self._report(*(one.value for one in self.sums))
 
 
 def add(sums: Sequence[Any], found: Loaded) -> None:
@@ -196,15 +196,15 @@ def attempt_number() -> int:
 class SparkTasks:
     """Runs load tasks as one Spark job, a Spark task each."""
 
-    def __init__(self, context: Any, told: Callable[[int, int, int], None] | None = None) -> None:
-        self._context, self._told = context, told
+    def __init__(self, context: Any, report: Callable[[int, int, int], None] | None = None) -> None:
+        self._context, self._report = context, report
 
     def __call__(self, tasks: Sequence[LoadTask]) -> list[Loaded]:
         """Raises LoadFailed."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        watched = WatchedJob(self._context, self._told)
+        watched = WatchedJob(self._context, self._report)
         sums = watched.sums
 
         def run(task: LoadTask) -> Loaded:

@@ -33,7 +33,7 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
 from barnabas.cext.codec.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_init, buffer_room, buffer_uvarint,
+    Buffer, buffer_bytes, buffer_free, buffer_init, buffer_reserve, buffer_uvarint,
 )
 from barnabas.cext.codec.crc cimport crc32c
 from barnabas.cext.codec.cursor cimport Cursor, cursor_i8, cursor_of, cursor_varint, cursor_varlong
@@ -555,7 +555,7 @@ cdef class Cleaning(_Walk):
             delta -= self.horizon_ms
             size_bytes = 1 + varint_size(delta) + (inside.end - inside.p)
             buffer_uvarint(&self.moved, zigzag(size_bytes))
-            into = buffer_room(&self.moved, size_bytes)
+            into = buffer_reserve(&self.moved, size_bytes)
             if into == NULL:
                 return -ENOMEM
             into[0] = 0
@@ -567,7 +567,7 @@ cdef class Cleaning(_Walk):
                   int64_t max_timestamp, int32_t count) noexcept nogil:
         """Writes the current batch with the given records, attributes and timestamps."""
         cdef int64_t total = BATCH_OVERHEAD + size_bytes
-        cdef uint8_t* at = buffer_room(&self.out.pending, total)
+        cdef uint8_t* at = buffer_reserve(&self.out.pending, total)
         if at == NULL:
             return -ENOMEM
         memcpy(at, self.bytes, BATCH_OVERHEAD)

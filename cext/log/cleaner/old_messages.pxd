@@ -8,7 +8,7 @@ offset of its first record, no producer and no leader epoch. Format 0 has no tim
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from barnabas.cext.codec.buffer cimport Buffer, buffer_room, buffer_uvarint
+from barnabas.cext.codec.buffer cimport Buffer, buffer_reserve, buffer_uvarint
 from barnabas.cext.codec.endian cimport be32_store, be64_store
 from barnabas.cext.codec.varint cimport varint_size, varint_write, zigzag
 from barnabas.cext.record.messageset cimport (
@@ -57,7 +57,7 @@ cdef inline bint old_record_put(
     )
     cdef uint8_t* at
     buffer_uvarint(into, zigzag(size))
-    at = buffer_room(into, size)
+    at = buffer_reserve(into, size)
     if at == NULL:
         return False
     at[0] = 0

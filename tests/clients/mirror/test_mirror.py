@@ -424,7 +424,7 @@ def test_what_cannot_be_run_is_one_plain_line(words, said):
 
 
 def test_the_page_tells_every_figure():
-    from barnabas.cli.mirror_figures import METRICS
+    from barnabas.cli.mirror_metrics import METRICS
 
     text = (Path(__file__).resolve().parents[3] / "docs" / "mirror.md").read_text()
     for metric in METRICS:

@@ -118,9 +118,9 @@ def test_a_topic_that_is_not_there_is_made(broker):
 def test_a_topic_that_is_not_there_and_not_made(broker, caplog):
     broker.create_topic("there")
     with producer_of(broker, request_timeout_ms=300) as producer:
-        with pytest.raises(FailedToSend, match="UNKNOWN_TOPIC|no topic|not host") as told:
+        with pytest.raises(FailedToSend, match="UNKNOWN_TOPIC|no topic|not host") as raised:
             producer.send(ProducerData("nowhere", [b"1", b"2"]))
-        assert told.value.count == 2
+        assert raised.value.count == 2
         producer.send(ProducerData("there", b"goes on"))
     with producer_of(broker, request_timeout_ms=300, producer_type="async") as producer:
         producer.send([ProducerData("nowhere", b"v"), ProducerData("there", b"and on")])
@@ -167,9 +167,9 @@ def test_retries_have_an_end(broker, caplog):
     topic = broker.create_topic("end")
     with producer_of(broker, message_send_max_retries=2, retry_backoff_ms=1) as producer:
         fault = broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None)
-        with pytest.raises(FailedToSend, match="1 of 1 messages") as told:
+        with pytest.raises(FailedToSend, match="1 of 1 messages") as raised:
             producer.send(ProducerData(topic, b"lost"))
-        assert fault.fired == 3 and told.value.count == 1
+        assert fault.fired == 3 and raised.value.count == 1
         fault.clear()
         producer.send(ProducerData(topic, b"kept"))
     broker.assert_records(topic, [b"kept"])
@@ -190,9 +190,9 @@ def test_what_a_broker_refuses_stops_nobody_behind_it(broker):
     broker.node.plugins.registry.register(NoBad(), "no-bad")
     topic = broker.create_topic("judged", configs={"produce.interceptors": "no-bad"})
     with producer_of(broker) as producer:
-        with pytest.raises(FailedToSend, match="it is bad") as told:
+        with pytest.raises(FailedToSend, match="it is bad") as raised:
             producer.send(ProducerData(topic, b"bad"))
-        assert isinstance(told.value.__cause__, InvalidRecord)
+        assert isinstance(raised.value.__cause__, InvalidRecord)
         producer.send(ProducerData(topic, b"good"))
     words = [b"bad" if i % 7 == 0 else b"%d" % i for i in range(60)]
     with producer_of(broker, producer_type="async", batch_num_messages=1) as producer:

@@ -2,7 +2,7 @@
 
 Most brokers have no share group, so the start of a broker does not load this code. The first use
 is a request, a record of share groups in __consumer_offsets, or a record in __share_group_state.
-ShareDoor represents the package to the logs of both coordinators. Next: service.py.
+LazyShare represents the package to the logs of both coordinators. Next: service.py.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 RECORD_TYPES = range(10, 16)  # of __consumer_offsets
 
 
-class StateDoor:
+class LazyShareState:
     """Passes records of __share_group_state to the package."""
 
-    def __init__(self, door: ShareDoor) -> None:
+    def __init__(self, door: LazyShare) -> None:
         self._door = door
 
     def replay(self, partition: int, batch: Batch) -> None:
@@ -39,7 +39,7 @@ class StateDoor:
             self._door.made.state.unloaded(partition)
 
 
-class ShareDoor:
+class LazyShare:
     """Returns the ShareService when called, and creates it at the first call. For the group
     coordinator this object is one of its kinds of groups."""
 
@@ -47,7 +47,7 @@ class ShareDoor:
         self._make = make
         self._lock = threading.RLock()
         self.made: ShareService | None = None
-        self.of_states = StateDoor(self)
+        self.of_states = LazyShareState(self)
 
     def __call__(self) -> ShareService:
         if self.made is None:

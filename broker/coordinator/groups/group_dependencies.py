@@ -39,7 +39,7 @@ def consumer_settings(config: BrokerConfig) -> ConsumerSettings:
     )
 
 
-class NodeSurroundings:
+class NodeGroupDependencies:
     """The surroundings of one node."""
 
     def __init__(

@@ -47,7 +47,7 @@ RETRIES = Metric(
 METRICS = (RECORDS, BYTES, LAG, COMMITTED, PENDING, RETRIES)
 
 
-class MirrorFigures:
+class MirrorMetrics:
     """The metrics of one mirror. `look` reads the lag of the sources; the page shows the last
     values."""
 
