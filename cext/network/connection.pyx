@@ -58,6 +58,10 @@ cdef enum:
     SLICE_SENDFILE_MIN = 4096
     PARTS_MAX = 32
     CONTROLLED_SHUTDOWN = 7
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    SASL_AUTHENTICATE = 36
+    RAW_TOKEN_VERSION = -1          # of SaslAuthenticate: a token without a header
     RETRY_NS = 1000000
     _FILE_ERROR = -100000           # beyond every errno
     # While others wait for memory, a partial request that holds PACED_BYTES or more must go on
@@ -84,6 +88,7 @@ cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t conne
         c.listener_index = listener_index
         c.peer = peer[0]
         c.address = address_find(t.network, peer)
+        c.login = t.network.listeners[listener_index].login
         c.active_ns = t.now_ns
         c.timer_ns = INT64_MAX
         c.armed = EPOLLIN | EPOLLRDHUP
@@ -130,6 +135,7 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     _release_input(t, c)
     _give_overdraft_back(t, c)
     response_free(&c.out)
+    buffer_free(&c.session)
     if c.paused:
         paused_remove(t, c)
     table_remove(t, c)
@@ -222,6 +228,9 @@ cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:
     if _ready(c) and (
             t.draining or atomic_load_i64(&t.network.listeners[c.listener_index].removed)):
         conn_close(t, c, WHY_STOP, 0)
+        return
+    if c.login == LOGIN_FAILED and _ready(c):
+        conn_close(t, c, WHY_HANDLER, 0)
         return
     want = 0 if c.half_closed else EPOLLRDHUP
     if _ready(c) and not c.paused:
@@ -352,7 +361,8 @@ cdef int _foreign_client(const uint8_t* p) noexcept nogil:
     return WHY_LARGE_FRAME
 
 
-cdef int _frame(NetThread* t, const uint8_t* p, int64_t present_bytes, int64_t* size) noexcept nogil:
+cdef int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
+                int64_t* size) noexcept nogil:
     """FRAME_WHOLE, FRAME_PARTIAL (size -1 when not known yet) or why the connection must go."""
     size[0] = -1
     if present_bytes < 4:
@@ -360,11 +370,24 @@ cdef int _frame(NetThread* t, const uint8_t* p, int64_t present_bytes, int64_t* 
     size[0] = <int32_t>be32_load(p)
     if size[0] < 0:
         return WHY_NEGATIVE_FRAME
+    if c.login:
+        return _login_frame(t, c, p, present_bytes, size[0])
     if size[0] < HEADER_BYTES_MIN:
         return WHY_SHORT_FRAME
     if size[0] > atomic_load_i64(&t.network.limits[LIMIT_REQUEST_BYTES]):
         return _foreign_client(p)
     return FRAME_WHOLE if present_bytes - 4 >= size[0] else FRAME_PARTIAL
+
+
+cdef int _login_frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
+                      int64_t size_bytes) noexcept nogil:
+    """As _frame, before a login: smaller frames only; a token without a header may be empty."""
+    if size_bytes < HEADER_BYTES_MIN and c.login != LOGIN_RAW_TOKENS:
+        return WHY_SHORT_FRAME
+    if (size_bytes > atomic_load_i64(&t.network.limits[LIMIT_LOGIN_BYTES])
+            or size_bytes > atomic_load_i64(&t.network.limits[LIMIT_REQUEST_BYTES])):
+        return _foreign_client(p)
+    return FRAME_WHOLE if present_bytes - 4 >= size_bytes else FRAME_PARTIAL
 
 
 cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
@@ -414,7 +437,7 @@ cdef int64_t _room(NetThread* t, Connection* c) noexcept nogil:
         memmove(c.input, c.input + c.input_at, c.input_end - c.input_at)
         c.input_end -= c.input_at
         c.input_at = 0
-    _frame(t, c.input, c.input_end, &size)
+    _frame(t, c, c.input, c.input_end, &size)
     total = 4 + size if size >= 0 else 4
     if c.input_end == c.input_capacity:
         capacity = c.input_capacity * 2
@@ -483,7 +506,7 @@ cdef int64_t _serve(NetThread* t, Connection* c, uint8_t* base, int64_t at, int6
     cdef int status
     cdef int64_t size
     while _ready(c):
-        status = _frame(t, base + at, end - at, &size)
+        status = _frame(t, c, base + at, end - at, &size)
         if status == FRAME_PARTIAL:
             break
         if status != FRAME_WHOLE:
@@ -563,6 +586,38 @@ cdef bint _header(NetThread* t, Request* q, uint8_t* frame, int64_t size_bytes) 
     return not c.bad
 
 
+cdef int _login_header(NetThread* t, Connection* c, uint8_t* frame, int64_t size_bytes) noexcept nogil:
+    """Reads the header of a request before its connection has logged in. Returns FRAME_WHOLE if the
+    request may be answered, or why the connection closes. No handler sees a request before this."""
+    cdef Request* q = &c.request
+    if c.login == LOGIN_RAW_TOKENS:
+        q.data = frame
+        q.size_bytes = size_bytes
+        q.api_key = SASL_AUTHENTICATE
+        q.api_version = RAW_TOKEN_VERSION
+        q.correlation_id = 0
+        q.client_id = NULL
+        q.client_id_bytes = 0
+        q.body_at = 0
+        return FRAME_WHOLE
+    if not _header(t, q, frame, size_bytes):
+        return WHY_BAD_HEADER
+    if c.login == LOGIN_NEEDED and (q.api_key == SASL_HANDSHAKE or q.api_key == API_VERSIONS):
+        return FRAME_WHOLE
+    if c.login == LOGIN_TOKENS and q.api_key == SASL_AUTHENTICATE and q.api_version >= 0:
+        return FRAME_WHOLE
+    return WHY_NO_LOGIN
+
+
+cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
+    if c.work != WORK_PYTHON:           # the request that it belongs to was answered
+        buffer_free(&mail.bytes)
+        return
+    buffer_free(&c.session)
+    c.session = mail.bytes
+    c.login = <int8_t>mail.fd
+
+
 cdef Handler* _handler_for(Network* n, Request* q) noexcept nogil:
     """Returns the native handler of the request; NULL: Python answers or sees it first (gate)."""
     cdef int64_t gate = atomic_load_i64(&n.gate[(q.api_key >> 6) & 1])
@@ -585,9 +640,14 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
     cdef Handler* handler
     cdef uint8_t* block = NULL
     cdef int outcome
-    if not _header(t, q, frame, size_bytes):
+    cdef int why = WHY_BAD_HEADER
+    if c.login:
+        why = _login_header(t, c, frame, size_bytes)
+    elif _header(t, q, frame, size_bytes):
+        why = FRAME_WHOLE
+    if why != FRAME_WHOLE:
         _send_gathered(t, c)
-        conn_close(t, c, WHY_BAD_HEADER, size_bytes)
+        conn_close(t, c, why, size_bytes if why == WHY_BAD_HEADER else q.api_key)
         return
     q.connection_id = c.id
     q.thread_index = t.index
@@ -624,6 +684,11 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     cdef Request* q = &c.request
     cdef Handler* handler
     cdef int outcome
+    if c.work == WORK_PYTHON and c.login == LOGIN_RAW_TOKENS:
+        # The bytes of a token could spell a request, which nobody has checked.
+        buffer_free(frame)
+        conn_close(t, c, WHY_HANDLER, 0)
+        return
     if c.work != WORK_PYTHON or not _header(t, q, frame.data, frame.size):
         buffer_free(frame)
         return
@@ -671,7 +736,7 @@ cdef void _outcome(NetThread* t, Connection* c, Handler* handler, int outcome) n
         c.handler = handler
         request_parks(t, c)
     elif outcome == HANDLER_PYTHON:
-        if not queue_push(t.network, &c.request, &c.peer):
+        if not queue_push(t.network, c):
             conn_close(t, c, WHY_MEMORY, c.request.size_bytes)
             return
         c.work = WORK_PYTHON

@@ -38,6 +38,7 @@ cdef enum:                      # index into Network.limits
     LIMIT_RECEIVE_BUFFER_BYTES
     LIMIT_QUEUED_REQUESTS
     LIMIT_CONNECTION_RATE       # accepted a second
+    LIMIT_LOGIN_BYTES           # of a frame before its connection has logged in
     LIMIT_COUNT
 
 cdef enum:                      # why a connection was refused or closed
@@ -49,6 +50,7 @@ cdef enum:                      # why a connection was refused or closed
     WHY_HTTP_CLIENT             # likewise, with a method of HTTP
     WHY_BAD_HEADER
     WHY_NATIVE                  # a native handler found the request malformed
+    WHY_NO_LOGIN                # a request that is not answered before a login
     WHY_HANDLER                 # Python closed it, or let the request fall
     WHY_IDLE
     WHY_RECEIVE_TIMEOUT
@@ -81,6 +83,14 @@ cdef enum:                      # what lies in an inbox
     MAIL_PROCEED                # a gated request goes to its native handler after all: its frame
     MAIL_PROCEED_MUFFLED        # the same, and its answer is dropped
     MAIL_FAREWELL               # Python waits for the close: a Farewell as bytes
+    MAIL_LOGIN                  # the login went on: its state as fd, the session as bytes
+
+cdef enum:                      # Connection.login: what the connection may ask for
+    LOGIN_OPEN                  # everything: it has logged in, or its listener asks for no login
+    LOGIN_NEEDED                # ApiVersions and SaslHandshake
+    LOGIN_TOKENS                # SaslAuthenticate, after SaslHandshake version 1
+    LOGIN_RAW_TOKENS            # each frame is a token without a header, after version 0
+    LOGIN_FAILED                # nothing: it closes when its answer is sent
 
 cdef enum:                      # what a connection works on
     WORK_NONE
@@ -93,6 +103,7 @@ cdef struct Connection:
     int32_t listener_index
     uint32_t armed              # what epoll watches
     int8_t work
+    int8_t login
     bint in_fired               # EPOLLIN came while we may not read: disarm it
     bint half_closed            # the peer will send no more, but what it sent is not read yet
     bint muffled                # closes where the answer to the request in work would be sent
@@ -129,6 +140,7 @@ cdef struct Connection:
     int64_t heap_index
     Connection* next_paused     # also the chain of the dead
     Farewell* farewell          # NULL: Python does not wait for its close
+    Buffer session              # Python's: the login in progress, and then its principal
     net_peer peer
 
 cdef struct Mail:
@@ -195,10 +207,13 @@ cdef struct NetThread:
     RequestMetricsTable metrics
     epoll_event events[EPOLL_EVENTS_MAX]
 
-cdef struct PyRequest:          # a request on its way to Python; the frame's bytes follow it
+cdef struct PyRequest:          # a request on its way to Python; its frame and session follow it
     PyRequest* next
     Request request
     net_peer peer
+    const uint8_t* session      # of its connection; behind the frame
+    int64_t session_bytes
+    int8_t login
 
 cdef struct PyQueue:
     pthread_mutex_t lock
@@ -259,6 +274,7 @@ cdef struct Listener:
     int64_t connection_count    # atomic: now
     int64_t connections_max     # atomic: its own max.connections
     int64_t connection_rate     # atomic: its own max.connection.creation.rate
+    int8_t login                # of new connections: LOGIN_OPEN or LOGIN_NEEDED
     int64_t rate_due_ns         # the acceptor's, as Network.rate_due_ns
     int64_t closed_since_ns     # the acceptor's: 0 while it accepts
     int64_t blocked_ns          # how long it did not accept
@@ -316,7 +332,8 @@ cdef bint inbox_post(NetThread* thread, Mail* mail) noexcept nogil
 cdef int64_t inbox_take(NetThread* thread, bint* wake_all) noexcept nogil
 cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_id) noexcept nogil
 
-cdef bint queue_push(Network* network, const Request* request, const net_peer* peer) noexcept nogil
+# The request in work of the connection, copied.
+cdef bint queue_push(Network* network, const Connection* connection) noexcept nogil
 cdef PyRequest* queue_pop(Network* network, int64_t timeout_ms) noexcept nogil
 cdef PyRequest* queue_pop_now(Network* network) noexcept nogil
 cdef void queue_close(Network* network) noexcept nogil

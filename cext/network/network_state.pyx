@@ -211,9 +211,11 @@ cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_
 
 # ------------------------------------------------------------------ the queue to Python
 
-cdef bint queue_push(Network* n, const Request* request, const net_peer* peer) noexcept nogil:
+cdef bint queue_push(Network* n, const Connection* c) noexcept nogil:
     """Copies the frame and counts it against the budget. Returns False if memory ran out."""
-    cdef PyRequest* r = <PyRequest*>malloc(sizeof(PyRequest) + request.size_bytes)
+    cdef const Request* request = &c.request
+    cdef PyRequest* r = <PyRequest*>malloc(
+        sizeof(PyRequest) + request.size_bytes + c.session.size)
     cdef uint8_t* data
     cdef bint wake
     if r == NULL:
@@ -226,7 +228,12 @@ cdef bint queue_push(Network* n, const Request* request, const net_peer* peer) n
     r.request.peer = NULL
     if request.client_id != NULL:
         r.request.client_id = data + (request.client_id - request.data)
-    r.peer = peer[0]
+    r.peer = c.peer
+    r.login = c.login
+    r.session = data + request.size_bytes
+    r.session_bytes = c.session.size
+    if c.session.size:
+        memcpy(data + request.size_bytes, c.session.data, c.session.size)
     budget_force(n, request.size_bytes)
     pthread_mutex_lock(&n.queue.lock)
     if n.queue.closed:

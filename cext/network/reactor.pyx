@@ -25,7 +25,7 @@ from barnabas.cext.memory.sys cimport SystemCalls
 from barnabas.cext.network.acceptor cimport LISTENER_LIMIT_NONE, accept_loop
 from barnabas.cext.network.closings cimport Farewell, closings_end, closings_put, closings_take
 from barnabas.cext.network.connection cimport (
-    conn_close, conn_event, conn_open, conn_proceed, conn_replied, conn_resume, conn_settle,
+    conn_close, conn_event, conn_login, conn_open, conn_proceed, conn_replied, conn_resume, conn_settle,
     conn_timer, conn_unpause,
 )
 from barnabas.cext.network.connection_table cimport table_find
@@ -55,11 +55,12 @@ LIMITS = {
     "socket.receive.buffer.bytes": (LIMIT_RECEIVE_BUFFER_BYTES, -1),
     "queued.max.requests": (LIMIT_QUEUED_REQUESTS, 500),
     "max.connection.creation.rate": (LIMIT_CONNECTION_RATE, 2147483647),
+    "sasl.server.max.receive.size": (LIMIT_LOGIN_BYTES, 524288),
 }
 
 cdef list REASONS = [
     "peer", "negative-frame", "short-frame", "large-frame", "tls-client", "http-client", "bad-header",
-    "malformed-request", "handler", "idle", "receive-timeout", "send-timeout", "slow-request", "file", "memory",
+    "malformed-request", "no-login", "handler", "idle", "receive-timeout", "send-timeout", "slow-request", "file", "memory",
     "max-connections-per-ip", "accept-failed", "stop",
 ]
 
@@ -203,6 +204,8 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
             conn_replied(t, c, m)
         elif m.kind == MAIL_SILENT:
             conn_replied(t, c, m)
+        elif m.kind == MAIL_LOGIN:
+            conn_login(t, c, m)
         elif m.kind == MAIL_PROCEED or m.kind == MAIL_PROCEED_MUFFLED:
             conn_proceed(t, c, &m.bytes, m.kind == MAIL_PROCEED_MUFFLED)
         else:
@@ -471,8 +474,10 @@ cdef class Reactor:
         thread.start()
         return 0
 
-    def listen(self, str name not None, str host not None, int port, int backlog=50) -> int:
+    def listen(self, str name not None, str host not None, int port, int backlog=50,
+               bint login=False) -> int:
         """Opens a listener and returns its port (for port 0, the port that the system chose).
+        `login`: its connections have to log in before anything else is answered.
 
         Raises OSError with its errno if the port is in use or the host does not have the address.
         """
@@ -491,6 +496,7 @@ cdef class Reactor:
             n.listeners[index].fd = made.detach()
             n.listeners[index].connections_max = LISTENER_LIMIT_NONE
             n.listeners[index].connection_rate = LISTENER_LIMIT_NONE
+            n.listeners[index].login = LOGIN_NEEDED if login else LOGIN_OPEN
             if index == n.listener_count:
                 self._names.append(name)
                 atomic_store_i64(&n.listener_count, index + 1)

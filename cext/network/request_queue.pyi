@@ -1,5 +1,12 @@
 from typing import Any
 
+# The states of a login.
+OPEN: int  # every request is answered
+NEEDED: int  # ApiVersions and SaslHandshake are
+TOKENS: int  # SaslAuthenticate is
+RAW_TOKENS: int  # each frame is a token: SaslAuthenticate version -1, `data` is the token
+FAILED: int  # the connection closes when the answer is sent
+
 Readable = Any  # anything with the buffer protocol
 
 class PendingRequest:
@@ -16,6 +23,8 @@ class PendingRequest:
     connection_id: int
     received_ns: int  # monotonic
     gated: bool  # its native handler has not seen it: answer it, or let it proceed
+    login: int  # the login state of the connection: OPEN, NEEDED, ...
+    session: bytes  # what set_login() gave last; empty before
     @property
     def peer(self) -> tuple[str, int]: ...
     def reply(self, frame: Readable | list[Readable] | tuple[Readable, ...]) -> None: ...
@@ -26,5 +35,6 @@ class PendingRequest:
     def close(self) -> None: ...
     def muffle(self) -> None: ...
     def proceed(self) -> None: ...
+    def set_login(self, login: int, session: bytes) -> None: ...
     def tell_closing(self) -> None:
         """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""

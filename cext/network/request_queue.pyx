@@ -18,10 +18,15 @@ from barnabas.cext.codec.endian cimport be32_load
 from barnabas.cext.memory.atomics cimport atomic_add_i64
 from barnabas.cext.network.closings cimport Farewell
 from barnabas.cext.network.network_state cimport (
-    MAIL_CLOSE, MAIL_FAREWELL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED, MAIL_REPLY, MAIL_SILENT, Mail,
+    LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS, LOGIN_TOKENS,
+    MAIL_CLOSE, MAIL_FAREWELL, MAIL_LOGIN, MAIL_PROCEED, MAIL_PROCEED_MUFFLED, MAIL_REPLY, MAIL_SILENT, Mail,
     Network, PyRequest, budget_give, inbox_post,
 )
 from barnabas.cext.network.sockets cimport net_address, net_peer, net_port
+
+# The states of a login: see Connection.login.
+OPEN, NEEDED, TOKENS = LOGIN_OPEN, LOGIN_NEEDED, LOGIN_TOKENS
+RAW_TOKENS, FAILED = LOGIN_RAW_TOKENS, LOGIN_FAILED
 
 cdef bytes V4_MAPPED = b"\0" * 10 + b"\xff\xff"
 # The address last told and its text: clients of one machine come one after the other.
@@ -68,6 +73,8 @@ cdef class PendingRequest:
     cdef readonly uint64_t connection_id
     cdef readonly int64_t received_ns
     cdef readonly bint gated
+    cdef readonly int login
+    cdef readonly bytes session
 
     def __init__(self):
         raise TypeError("a PendingRequest comes from Reactor.next_request()")
@@ -94,7 +101,8 @@ cdef class PendingRequest:
                 _copy(&mail.bytes, frame)
             if mail.bytes.failed:
                 raise MemoryError("no memory for the answer")
-            if mail.bytes.size < 8 or <int32_t>be32_load(mail.bytes.data) != mail.bytes.size - 4:
+            if mail.bytes.size < (4 if self.login == LOGIN_RAW_TOKENS else 8) \
+                    or <int32_t>be32_load(mail.bytes.data) != mail.bytes.size - 4:
                 raise ValueError(f"the size prefix is not that of a frame of {mail.bytes.size} bytes")
         except BaseException:
             buffer_free(&mail.bytes)
@@ -141,6 +149,23 @@ cdef class PendingRequest:
             buffer_free(&mail.bytes)
             raise MemoryError("no memory for the request")
         self._post(&mail)
+
+    def set_login(self, int login, bytes session not None) -> None:
+        """Sets the login state of the connection, and the bytes that its next requests show as
+        `session`. Takes effect before the answer to this request is sent."""
+        cdef Mail mail
+        cdef bint posted
+        if not LOGIN_OPEN <= login <= LOGIN_FAILED:
+            raise ValueError(f"there is no login state {login}")
+        self._start(&mail, MAIL_LOGIN)
+        mail.fd = login
+        _copy(&mail.bytes, session)
+        if mail.bytes.failed:
+            buffer_free(&mail.bytes)
+            raise MemoryError("no memory for the session of a connection")
+        posted = inbox_post(self._network.threads[self._thread_index], &mail)
+        if not posted:
+            raise MemoryError("no memory for the session of a connection")
 
     def tell_closing(self) -> None:
         """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""
@@ -223,6 +248,8 @@ cdef object pending_request(object owner, Network* network, list listener_names,
         p.body_at = r.request.body_at
         p.received_ns = r.request.received_ns
         p.gated = r.request.gated
+        p.login = r.login
+        p.session = PyBytes_FromStringAndSize(<char*>r.session, r.session_bytes)
         p.listener_index = r.request.listener_index
         p.listener = listener_names[r.request.listener_index]
         p.data = PyBytes_FromStringAndSize(<char*>r.request.data, r.request.size_bytes)
