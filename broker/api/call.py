@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from barnabas.cext.network.request_queue import OPEN
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.cext.network.request_queue import PendingRequest
 
+ANONYMOUS = "User:ANONYMOUS"
 
 Context = TypeVar("Context", covariant=True)
 
@@ -40,6 +42,14 @@ class Call(Generic[Context]):
     def connection_id(self) -> int:
         """The connection's id; no later connection gets the same."""
         return self.pending.connection_id
+
+    @property
+    def principal(self) -> str:
+        """The principal of the connection: User:NAME, or User:ANONYMOUS where no login is asked
+        for."""
+        if self.pending.login == OPEN and self.pending.session:
+            return self.pending.session.decode()
+        return ANONYMOUS
 
     def answer(self) -> type[Struct]:
         """Returns the class of the response."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.api.later import Later
+from barnabas.wire import Struct
+
 if TYPE_CHECKING:
     from barnabas.config import BrokerConfig, DynamicConfig, TopicConfig
     from barnabas.controller.auto_creation import AutoTopicCreation
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.controller.partition_growth import PartitionGrowth
     from barnabas.controller.topic_deletion import TopicDeletion
     from barnabas.controller.topics import TopicController
+    from barnabas.controller.user_credentials import UserCredentials
     from barnabas.coordinator.groups.administration import GroupAdministration
     from barnabas.coordinator.groups.coordinator import GroupCoordinator
     from barnabas.coordinator.groups.tree_offsets import TreeOffsets
@@ -29,12 +33,35 @@ if TYPE_CHECKING:
     from barnabas.coordinator.transactions.producer_ids import ProducerIds
     from barnabas.coordinator.txn_markers import TransactionMarkers
     from barnabas.metadata.cluster_state import ClusterState
+    from barnabas.security.logins import Logins
     from barnabas.server.replica_manager import ReplicaManager
     from barnabas.storage.checkpoint_writer import CheckpointWriter
     from barnabas.storage.log_manager import LogManager
 
     Cluster = Callable[[], ClusterState]  # returns the present state, an immutable snapshot
     ConfigOfTopic = Callable[[Mapping[str, str]], TopicConfig]  # takes a topic's own settings
+
+
+class LoginContext(NamedTuple):
+    """Logins of clients."""
+
+    logins: Callable[[], Logins]
+    after: Callable[[int, Callable[[], object]], object]  # calls it in so many ms
+    delay_ms: int  # connection.failed.authentication.delay.ms
+    failed: Callable[[str, int, str], object]  # host, port and why: for the log
+
+    def delayed(self, answer: Struct) -> Later:
+        """The answer to a login that failed."""
+        later = Later()
+        self.after(self.delay_ms, lambda: later.settle(answer))
+        return later
+
+
+class UserContext(NamedTuple):
+    """Users and their SCRAM credentials."""
+
+    cluster: Cluster
+    users: Callable[[], UserCredentials]
 
 
 class NoContext(NamedTuple):

@@ -49,12 +49,14 @@ from barnabas.api.contexts import (
     ConfigContext,
     FeatureContext,
     GroupContext,
+    LoginContext,
     MetadataContext,
     NoContext,
     PartitionContext,
     ShareContext,
     TopicContext,
     TransactionContext,
+    UserContext,
 )
 from barnabas.api.later import Later
 from barnabas.wire import Struct
@@ -91,6 +93,7 @@ MODULES: tuple[ModuleType, ...] = (
 LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     15: ("k15_describe_groups", (0, 6), GroupContext),
     16: ("k16_list_groups", (0, 5), GroupContext),
+    17: ("k17_sasl_handshake", (0, 1), LoginContext),
     21: ("k21_delete_records", (0, 2), PartitionContext),
     27: ("k27_write_txn_markers", (0, 2), TransactionContext),
     29: ("k29_describe_acls", (0, 3), MetadataContext),
@@ -99,6 +102,7 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     33: ("k33_alter_configs", (0, 2), ConfigContext),
     34: ("k34_alter_replica_log_dirs", (0, 2), PartitionContext),
     35: ("k35_describe_log_dirs", (0, 5), PartitionContext),
+    36: ("k36_sasl_authenticate", (0, 2), LoginContext),
     37: ("k37_create_partitions", (0, 3), TopicContext),
     42: ("k42_delete_groups", (0, 3), GroupContext),
     43: ("k43_elect_leaders", (0, 2), MetadataContext),
@@ -106,6 +110,8 @@ LATE: dict[int, tuple[str, tuple[int, int], type]] = {
     45: ("k45_alter_partition_reassignments", (0, 1), MetadataContext),
     46: ("k46_list_partition_reassignments", (0, 0), MetadataContext),
     47: ("k47_offset_delete", (0, 0), GroupContext),
+    50: ("k50_describe_user_scram_credentials", (0, 0), UserContext),
+    51: ("k51_alter_user_scram_credentials", (0, 0), UserContext),
     55: ("k55_describe_quorum", (0, 2), MetadataContext),
     57: ("k57_update_features", (0, 2), FeatureContext),
     61: ("k61_describe_producers", (0, 0), PartitionContext),

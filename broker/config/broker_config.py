@@ -16,6 +16,7 @@ from barnabas.config.data_directory import FORMER
 from barnabas.config.environment import settings_from
 from barnabas.config.layers import Layers, TypedAccess, value_in_force
 from barnabas.config.listeners import Listener, Listeners, is_loopback
+from barnabas.config.logins import login_problems, login_setting
 from barnabas.config.properties import parse_properties
 from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
@@ -272,6 +273,9 @@ class BrokerConfig(TypedAccess):
                 self._listeners = Listeners(self.get, self.is_set)
             except ConfigError as error:
                 problems += error.problems
+            else:
+                bound, unbound = self._listeners.bound, self._listeners.unbound
+                problems += login_problems(self.values, bound, unbound)
         if problems:
             raise ConfigError(problems)
         self._warn()
@@ -332,7 +336,14 @@ class BrokerConfig(TypedAccess):
                     f"{name}: no listener has this name in small letters. It has no effect."
                 )
         for listener in self.listeners:
-            if not is_loopback(listener.host):
+            if is_loopback(listener.host):
+                continue
+            if listener.protocol == "SASL_PLAINTEXT":
+                self.warnings.append(
+                    f"{listener}: clients log in, and records and the passwords of PLAIN cross the"
+                    " network in clear text."
+                )
+            else:
                 self.warnings.append(
                     f"{listener}: every client that can reach this address can read, write and"
                     " delete all data (allow.unauthenticated.remote=true)."
@@ -380,7 +391,11 @@ class BrokerConfig(TypedAccess):
 
 
 def _is_known(name: str) -> bool:
-    return name in BROKER_SETTINGS or listener_limit(name) is not None
+    return (
+        name in BROKER_SETTINGS
+        or listener_limit(name) is not None
+        or login_setting(name) is not None
+    )
 
 
 def _check_typed(name: str) -> None:

@@ -28,6 +28,7 @@ from barnabas.config.layers import (
     value_in_force,
 )
 from barnabas.config.listeners import Listeners
+from barnabas.config.logins import login_setting
 from barnabas.config.protection import base_name, protection_asked
 from barnabas.config.providers import refers
 from barnabas.config.settings import BROKER_SETTINGS, PER_BROKER, ConfigError
@@ -227,6 +228,8 @@ def dynamic_problems(name: str, text: str | None, cluster_wide: bool) -> list[st
         return [f"{name}: the value is longer than {TEXT_BYTES_MAX} bytes. Shorten it."]
     if refers(text):
         return [f"{name}: ${{...}} works in the server's own file only. Give the value itself."]
+    if login_setting(name):
+        return [f"{name}: cannot change while the broker runs. Set it in the file and restart."]
     protection = protection_asked(name, text)
     if protection:
         return [f"{name}: asks for {protection}, not available in this build. Leave it out."]

@@ -121,6 +121,7 @@ class Coordinators:
 
     def __init__(self, given: Dependencies) -> None:
         self._given = given
+        self.timers = given.timers
         native, system = given.native, given.system
         self._journals: list[CoordinatorLog] = []
         self.group_log = self._journal(

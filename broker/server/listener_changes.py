@@ -33,18 +33,31 @@ class ListenerChanges:
         bind: Bind,
         unbind: Callable[[str], None],
         announce: Announce,
+        login_problems: Callable[[Listener], list[str]] = lambda _: [],
     ) -> None:
         self._config = config
         self._bound = {row.name: row for row in bound}
         self._bind, self._unbind, self._announce = bind, unbind, announce
+        self._login_problems = login_problems
 
     def check(self, layers: Layers, names: frozenset[str]) -> list[str]:
         """Returns the reasons why new listeners of `layers` cannot be bound; the change is refused
         then, because the broker must be able to start with the stored settings. Binds none."""
         if not names & LISTENER_NAMES:
             return []
-        rows = (row for row in listeners_of(layers).bound if row.name not in self._bound)
-        return [wrong for row in rows if (wrong := _why_not(row))]
+        problems = []
+        for row in listeners_of(layers).bound:
+            bound = self._bound.get(row.name)
+            if bound is None:
+                problems += self._login_problems(row)
+                problems += [wrong] if (wrong := _why_not(row)) else []
+            elif bound.protocol != row.protocol:
+                # It would go on as it is: a login that is asked for would not be asked for.
+                problems.append(
+                    f"listener.security.protocol.map: the security protocol of the listener"
+                    f" {row.name} cannot change while it is bound. Add a listener of another name."
+                )
+        return problems
 
     def changed(self, names: frozenset[str]) -> None:
         """Applies a change of the settings `names`: binds new listeners, announces, and closes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.api.response_cache import response_cache
 from barnabas.api.table import Api, api_table
@@ -14,7 +14,7 @@ from barnabas.cext.fetch.sessions import FetchSessions
 from barnabas.cext.network.reactor import LIMITS, Reactor
 from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.cext.produce.produce import ProduceHandler
-from barnabas.config import BrokerConfig
+from barnabas.config import BrokerConfig, ConfigError
 from barnabas.config.listeners import Listener
 from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_handlers
 from barnabas.server.listener_changes import ListenerChanges
@@ -24,6 +24,9 @@ from barnabas.server.registration import register_again
 from barnabas.stages.configured import CannotStart
 from barnabas.stages.loaded import Loaded
 from barnabas.wire.api_keys import api_keys
+
+if TYPE_CHECKING:
+    from barnabas.security.logins import Logins
 
 VERIFICATION = "transaction.partition.verification.enable"
 
@@ -49,6 +52,7 @@ class Bound(NamedTuple):
     native: NativeHandlers
     apis: Mapping[int, Api]  # by API key
     reactor: Reactor
+    logins: Callable[[], Logins]  # made when the first listener asks for a login
 
 
 def bind_listeners(before: Loaded) -> Bound:
@@ -64,10 +68,11 @@ def bind_listeners(before: Loaded) -> Bound:
     native = _native_handlers(before, sessions, apis)
     reactor = _new_reactor(before, native)
     settings = NetworkSettings(reactor, dynamic)
+    logins = _logins(before)
     dynamic.on_change.append(settings.changed)
     start.clock.on_move.append(reactor.look_at_timers)
     start.undo.callback(start.clock.on_move.clear)
-    asked, bind = dynamic.listeners, partial(_bind, reactor, config)
+    asked, bind = dynamic.listeners, partial(_bind, reactor, config, logins)
     listeners.bound = tuple(
         Listener(row.name, row.host, bind(row), row.protocol) for row in asked.bound
     )
@@ -76,7 +81,7 @@ def bind_listeners(before: Loaded) -> Bound:
     opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
-    bound = Bound(before, sessions, native, apis, reactor)
+    bound = Bound(before, sessions, native, apis, reactor, logins)
     _follow_listeners(bound, settings)
     return bound
 
@@ -119,11 +124,39 @@ def _new_reactor(loaded: Loaded, native: NativeHandlers) -> Reactor:
     return reactor
 
 
-def _bind(reactor: Reactor, config: BrokerConfig, listener: Listener) -> int:
+def _logins(loaded: Loaded) -> Callable[[], Logins]:
+    opened, config = loaded.before, loaded.before.before.config
+
+    @cache
+    def made() -> Logins:
+        from barnabas.security.logins import Logins  # hashes take 5 ms of a start to import
+
+        return Logins(config.values, lambda: opened.reader.state)
+
+    return made
+
+
+def _login_problems(logins: Callable[[], Logins], listener: Listener) -> list[str]:
+    """Reads who may log in on a listener; what is wrong with that."""
+    if listener.protocol == "PLAINTEXT":
+        return []
+    try:
+        logins().add(listener)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def _bind(
+    reactor: Reactor, config: BrokerConfig, logins: Callable[[], Logins], listener: Listener
+) -> int:
     """Binds a listener and returns its port. Raises CannotStart."""
     backlog = config.integer("socket.listen.backlog.size")
+    if problems := _login_problems(logins, listener):
+        raise CannotStart(" ".join(problems))
+    login = listener.protocol != "PLAINTEXT"
     try:
-        return int(reactor.listen(listener.name, listener.host, listener.port, backlog))
+        return int(reactor.listen(listener.name, listener.host, listener.port, backlog, login))
     except OSError as error:
         raise CannotStart(
             f"cannot listen on {listener.host}:{listener.port}:"
@@ -156,9 +189,10 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     changes = ListenerChanges(
         dynamic,
         listeners.bound,
-        partial(_bind, node.reactor, config),
+        partial(_bind, node.reactor, config, node.logins),
         node.reactor.unlisten,
         announce,
+        partial(_login_problems, node.logins),
     )
     dynamic.checks.append(changes.check)
     dynamic.on_change.append(changes.changed)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.api import contexts, k10_find_coordinator
 from barnabas.api.dispatch import CloseConnection, Dispatcher
 from barnabas.api.response_cache import forgetting, storing
 from barnabas.api.table import advertised_versions
-from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.cext.network.request_queue import RAW_TOKENS, PendingRequest
 from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.config import TopicConfig
 from barnabas.controller import config_changes
@@ -31,17 +32,20 @@ from barnabas.server.decode_pool import decode_threads
 from barnabas.server.request_handlers import ANSWERED_LATER, Answer, RequestHandlers
 from barnabas.stages.bound import Bound
 from barnabas.stages.loaded import Loaded
+from barnabas.stages.opened import Opened
 from barnabas.telemetry.network_events import BadRequests
 from barnabas.telemetry.request_errors import RequestErrors
 
 if TYPE_CHECKING:
     from barnabas.controller.controller import Controller
+    from barnabas.controller.user_credentials import UserCredentials
     from barnabas.hooks.services import Services
 
 
 DECODE_THREADS = 2
 HANDLER_THREADS = "num.io.threads"
 HANDLERS_END_S = 5
+FAILED_DELAY = "connection.failed.authentication.delay.ms"
 
 
 class Administration(NamedTuple):
@@ -189,14 +193,20 @@ def _request_handlers(
     bad_requests: BadRequests,
 ) -> RequestHandlers:
     opened, start = node.before.before, node.before.before.before
-    made = _contexts(node, administration, coordinators, advertised_versions(node.apis))
+    login = contexts.LoginContext(
+        node.logins,
+        coordinators.timers.after,
+        start.config.integer(FAILED_DELAY),
+        bad_requests.add,
+    )
+    made = _contexts(node, administration, coordinators, advertised_versions(node.apis), login)
     administration.features.on_change.append(node.native.response_cache.forget)
     count = errors.count if start.metrics.is_open else None
     dispatcher = Dispatcher({type(context): context for context in made}, node.apis, count)
     dynamic = opened.dynamic
     handlers = RequestHandlers(
         node.reactor,
-        _answering(dispatcher, node.native.response_cache, bad_requests),
+        _answering(dispatcher, node.native.response_cache, bad_requests, login),
         dynamic.integer(HANDLER_THREADS),
         start.gate,
         lending,
@@ -215,6 +225,7 @@ def _contexts(
     administration: Administration,
     coordinators: Coordinators,
     api_versions: tuple[tuple[int, int, int], ...],
+    login: contexts.LoginContext,
 ) -> tuple[object, ...]:
     """Returns the contexts: each has the objects that one family of handlers may use."""
     loaded, opened, start = node.before, node.before.before, node.before.before.before
@@ -230,6 +241,8 @@ def _contexts(
 
     return (
         contexts.NoContext(),
+        login,
+        contexts.UserContext(cluster, _user_credentials(opened)),
         contexts.VersionContext(api_versions, features),
         contexts.FeatureContext(features, coordinators.transactions),
         contexts.MetadataContext(
@@ -315,10 +328,30 @@ def _random_below(limit: int) -> int:
     return int.from_bytes(os.urandom(8), "big") % limit
 
 
-def _answering(dispatcher: Dispatcher, cache: ResponseCache, bad_requests: BadRequests) -> Answer:
+def _user_credentials(opened: Opened) -> Callable[[], UserCredentials]:
+    @cache
+    def made() -> UserCredentials:
+        from barnabas.controller.user_credentials import UserCredentials  # imports hashes
+
+        return UserCredentials(opened.tree, opened.reader)
+
+    return made
+
+
+def _answering(
+    dispatcher: Dispatcher,
+    cache: ResponseCache,
+    bad_requests: BadRequests,
+    login: contexts.LoginContext,
+) -> Answer:
     cached = frozenset(key for key, _first, _last in cache.apis)
 
     def answer(pending: PendingRequest) -> bytes | None:
+        if pending.login == RAW_TOKENS:
+            from barnabas.api.k36_sasl_authenticate import answer_raw  # seldom needed
+
+            frame = answer_raw(pending, login)
+            return ANSWERED_LATER if frame is None else frame
         store = storing(cache, pending) if pending.api_key in cached else None
         try:
             frame = dispatcher.answer(pending, store)

@@ -18,6 +18,8 @@ HOSTS_MAX = 256  # in a second: BadRequests counts the requests of further hosts
 EXPLANATIONS = {
     "slow-request": "the client sent less than 64 KiB a second of a request of which the broker"
     " holds {detail} bytes, while other requests waited for memory (queued.max.request.bytes)",
+    "no-login": "request {detail} before the client had logged in; set security.protocol and"
+    " sasl.mechanism in the client",
     "tls-client": "a TLS client on a PLAINTEXT listener; set security.protocol=PLAINTEXT in the"
     " client",
     "http-client": "an HTTP client on a PLAINTEXT listener, which serves only the Kafka protocol",

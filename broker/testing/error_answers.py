@@ -181,7 +181,7 @@ class _Answer:
         """Sets offsets, ids and epochs beside a code to -1, as in Kafka's responses."""
         path = self._path_of[type(entry)]
         known = {*CODE_NAMES, *(self._identities(self.message, path).values() if path else ())}
-        known |= {"throttleTimeMs", "sessionId"}
+        known |= {"throttleTimeMs", "sessionId", "sessionLifetimeMs"}
         for field in self._fields(self.message, path):
             if field.name in known or field.array or field.default_text is not None:
                 continue

@@ -7,10 +7,12 @@ from barnabas.config.protection import protection_asked
 from barnabas.config.settings import BROKER_SETTINGS
 
 ASKED = {
-    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
     "sasl.jaas.config": "x",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
-    "listener.name.internal.plain.sasl.jaas.config": "x",
+    "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+    "sasl.server.callback.handler.class": "org.example.Check",
+    "listener.name.internal.oauthbearer.sasl.jaas.config": "x",
+    "listener.name.internal.sasl.server.max.receive.size": "1000",
     "listener.name.internal.ssl.keystore.location": "/k",
     "ssl.keystore.location": "/k",
     "ssl.keystore.password": "x",

@@ -45,13 +45,15 @@ COORDINATORS = {"coordinator.groups", "coordinator.transactions", "coordinator.s
 LAYERS: dict[str, set[str]] = dict(LOW)
 LAYERS |= {"wire": BASE, "hooks": BASE | {"wire"}}
 LAYERS |= {layer: BASE | {"wire", "hooks"} for layer in STATE}
+LAYERS["security"] = BASE | {"metadata"}
 LAYERS["server"] = BASE | {"wire", "hooks"} | STATE
-LAYERS["controller"] = LAYERS["coordinator"] = JOURNAL
+LAYERS["controller"] = JOURNAL | {"security"}
+LAYERS["coordinator"] = JOURNAL
 LAYERS["coordinator.groups"] = LAYERS["coordinator.transactions"] = JOURNAL | {"coordinator"}
 LAYERS["coordinator.share"] = JOURNAL | {"coordinator", "coordinator.groups"}
 LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | COORDINATORS
 LAYERS["telemetry"] = JOURNAL | {"coordinator"} | COORDINATORS
-LAYERS["api"] = JOURNAL | {"controller", "coordinator", "telemetry"} | COORDINATORS
+LAYERS["api"] = JOURNAL | {"security", "controller", "coordinator", "telemetry"} | COORDINATORS
 LAYERS["stages"] = LAYERS["api"] | {"api", "coordinator.coordinators", "public"}
 LAYERS["node"] = LAYERS["stages"] | {"stages"}
 LAYERS["cli"] = LAYERS["testing"] = LAYERS["node"] | {"node", "scan", "spark"}

@@ -571,11 +571,43 @@ def describe_topic_partitions(asker: Asker) -> None:
     asker.ask("unknown topic", topics=[{"name": UNKNOWN}], responsePartitionLimit=2000)
 
 
+def sasl_handshake(asker: Asker) -> None:
+    """On a listener that asks for no login."""
+    asker.ask("no login is asked for", mechanism="PLAIN")
+
+
+def sasl_authenticate(asker: Asker) -> None:
+    asker.ask("no login is asked for", authBytes=base64.b64encode(b"\0user\0password").decode())
+
+
+def describe_user_scram_credentials(asker: Asker) -> None:
+    asker.ask("every user", users=None)
+    asker.ask("no such user", users=[{"name": UNKNOWN}])
+    asker.ask("a user twice", users=[{"name": UNKNOWN}, {"name": UNKNOWN}])
+
+
+def alter_user_scram_credentials(asker: Asker) -> None:
+    def ask(case: str, name: str, mechanism: int, iterations: int) -> None:
+        row = {"name": name, "mechanism": mechanism, "iterations": iterations}
+        row |= {"salt": "c2FsdA==", "saltedPassword": "eHh4eHh4eHh4eHg="}
+        asker.ask(case, deletions=[], upsertions=[row])
+
+    gone = {"name": UNKNOWN, "mechanism": 1}
+    asker.ask("no such user", deletions=[gone], upsertions=[])
+    ask("no name", "", 1, 4096)
+    ask("unknown mechanism", "u", 9, 4096)
+    ask("too few iterations", "u", 1, 4095)
+    ask("too many iterations", "u", 2, 16385)
+    ask("set", "u", 1, 4096)
+    asker.ask("deleted", deletions=[{"name": "u", "mechanism": 1}], upsertions=[])
+
+
 SCENARIOS: dict[int, Callable[[Asker], None]] = {
     0: produce,
     1: fetch,
     2: list_offsets,
     3: metadata,
+    17: sasl_handshake,
     18: api_versions,
     19: create_topics,
     20: delete_topics,
@@ -589,12 +621,15 @@ SCENARIOS: dict[int, Callable[[Asker], None]] = {
     33: alter_configs,
     34: alter_replica_log_dirs,
     35: describe_log_dirs,
+    36: sasl_authenticate,
     37: create_partitions,
     43: elect_leaders,
     44: incremental_alter_configs,
     45: alter_reassignments,
     46: list_reassignments,
     55: describe_quorum,
+    50: describe_user_scram_credentials,
+    51: alter_user_scram_credentials,
     57: update_features,
     60: describe_cluster,
     61: describe_producers,

@@ -1,0 +1,80 @@
+"""Changes of users' SCRAM credentials in the metadata tree, in the form of
+security/credentials.py.
+
+A user's node keeps what else it holds, quotas of Kafka's tools among them. A user without any
+setting has no node.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from barnabas.controller.config_changes import notes_of
+from barnabas.errors import ResourceNotFound, UnacceptableCredential
+from barnabas.metadata import znodes
+from barnabas.metadata.cluster_state import ClusterStateReader
+from barnabas.metadata.tree import (
+    CreateNode,
+    DeleteNode,
+    InvalidPath,
+    MetadataTree,
+    MultiFailed,
+    Operation,
+    SetData,
+    TooLarge,
+)
+from barnabas.security import credentials
+from barnabas.security.credentials import USERS
+from barnabas.security.scram import Credential
+
+USER_CHARS_MAX = 1024
+
+
+class UserCredentials:
+    """One per node; changed by one thread at a time."""
+
+    def __init__(self, tree: MetadataTree, reader: ClusterStateReader) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._lock = threading.Lock()
+
+    def store(self, user: str, mechanism: str, credential: Credential) -> None:
+        """Sets a credential. Raises KafkaError, MetadataError."""
+        if len(user) > USER_CHARS_MAX:
+            raise UnacceptableCredential(f"Username must not exceed {USER_CHARS_MAX} characters")
+        with self._lock:
+            self._write(user, mechanism, credentials.encode(credential))
+
+    def delete(self, user: str, mechanism: str) -> None:
+        """Raises ResourceNotFound, MetadataError."""
+        with self._lock:
+            if credentials.text_of(self._reader.state, user, mechanism) is None:
+                raise ResourceNotFound("Attempt to delete a user credential that does not exist")
+            self._write(user, mechanism, None)
+
+    def _write(self, user: str, mechanism: str, text: str | None) -> None:
+        entity = f"{USERS}/{credentials.node_name(user)}"
+        path = f"{znodes.CONFIG_PATH}/{entity}"
+        # From the node itself: a change of another broker may not have been read yet.
+        stat, texts = self._tree.exists(path), dict[str, str]()
+        if stat is not None:
+            data, stat = self._tree.get(path)
+            texts = znodes.decode_config(data)
+        texts.pop(mechanism, None)
+        if text is not None:
+            texts[mechanism] = text
+        data = znodes.encode_config(texts)
+        if stat is None:
+            self._tree.ensure_path(f"{znodes.CONFIG_PATH}/{USERS}")
+            write: Operation = CreateNode(path, data)
+        elif texts:
+            write = SetData(path, data, stat.version)
+        else:
+            write = DeleteNode(path, stat.version)
+        try:
+            self._tree.multi([write, *notes_of(self._tree, entity)])
+        except (TooLarge, InvalidPath) as error:
+            raise UnacceptableCredential(f"the credential cannot be kept: {error}") from error
+        except MultiFailed as failed:
+            raise failed.error from failed
+        self._reader.refresh_config([entity])
