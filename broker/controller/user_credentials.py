@@ -14,20 +14,26 @@ from barnabas.errors import ResourceNotFound, UnacceptableCredential
 from barnabas.metadata import znodes
 from barnabas.metadata.cluster_state import ClusterStateReader
 from barnabas.metadata.tree import (
+    BadVersion,
     CreateNode,
     DeleteNode,
     InvalidPath,
     MetadataTree,
     MultiFailed,
+    NodeExists,
+    NoNode,
     Operation,
     SetData,
+    StoreUnavailable,
     TooLarge,
 )
 from barnabas.security import credentials
 from barnabas.security.credentials import USERS
+from barnabas.security.principal import USER_CHARS_MAX
 from barnabas.security.scram import Credential
 
-USER_CHARS_MAX = 1024
+ATTEMPTS_MAX = 10
+NOT_THERE = "Attempt to delete a user credential that does not exist"
 
 
 class UserCredentials:
@@ -48,33 +54,41 @@ class UserCredentials:
     def delete(self, user: str, mechanism: str) -> None:
         """Raises ResourceNotFound, MetadataError."""
         with self._lock:
-            if credentials.text_of(self._reader.state, user, mechanism) is None:
-                raise ResourceNotFound("Attempt to delete a user credential that does not exist")
             self._write(user, mechanism, None)
 
     def _write(self, user: str, mechanism: str, text: str | None) -> None:
         entity = f"{USERS}/{credentials.node_name(user)}"
+        for _attempt in range(ATTEMPTS_MAX):
+            try:
+                self._tree.multi(self._operations(entity, mechanism, text))
+            except (TooLarge, InvalidPath) as error:
+                raise UnacceptableCredential(f"the credential cannot be kept: {error}") from error
+            except MultiFailed as failed:
+                if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
+                    raise failed.error from failed
+                continue  # another broker was faster
+            self._reader.refresh_config([entity])
+            return
+        raise StoreUnavailable(f"other brokers changed this user {ATTEMPTS_MAX} times meanwhile")
+
+    def _operations(self, entity: str, mechanism: str, text: str | None) -> list[Operation]:
         path = f"{znodes.CONFIG_PATH}/{entity}"
         # From the node itself: a change of another broker may not have been read yet.
-        stat, texts = self._tree.exists(path), dict[str, str]()
-        if stat is not None:
+        try:
             data, stat = self._tree.get(path)
-            texts = znodes.decode_config(data)
-        texts.pop(mechanism, None)
+            texts, version = znodes.decode_config(data), stat.version
+        except NoNode:
+            texts, version = {}, None
         if text is not None:
             texts[mechanism] = text
+        elif texts.pop(mechanism, None) is None:
+            raise ResourceNotFound(NOT_THERE)
         data = znodes.encode_config(texts)
-        if stat is None:
+        if version is None:
             self._tree.ensure_path(f"{znodes.CONFIG_PATH}/{USERS}")
             write: Operation = CreateNode(path, data)
         elif texts:
-            write = SetData(path, data, stat.version)
+            write = SetData(path, data, version)
         else:
-            write = DeleteNode(path, stat.version)
-        try:
-            self._tree.multi([write, *notes_of(self._tree, entity)])
-        except (TooLarge, InvalidPath) as error:
-            raise UnacceptableCredential(f"the credential cannot be kept: {error}") from error
-        except MultiFailed as failed:
-            raise failed.error from failed
-        self._reader.refresh_config([entity])
+            write = DeleteNode(path, version)
+        return [write, *notes_of(self._tree, entity)]

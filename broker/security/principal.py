@@ -1,0 +1,10 @@
+"""Principals: User:NAME, as Kafka writes them. The name is what the client logged in with."""
+
+from __future__ import annotations
+
+USER_CHARS_MAX = 1024  # of a user's name, as in Kafka's AlterUserScramCredentials
+
+
+def principal_of(user: str) -> bytes:
+    """The bytes that a connection keeps."""
+    return f"User:{user}".encode()
