@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from barnabas.cext.network.request_queue import OPEN
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
@@ -45,11 +44,9 @@ class Call(Generic[Context]):
 
     @property
     def principal(self) -> str:
-        """The principal of the connection: User:NAME, or User:ANONYMOUS where no login is asked
-        for."""
-        if self.pending.login == OPEN and self.pending.session:
-            return self.pending.session.decode()
-        return ANONYMOUS
+        """The principal of the connection: User:NAME; User:ANONYMOUS before a login, and on a
+        listener that asks for none."""
+        return self.pending.principal.decode() or ANONYMOUS
 
     def answer(self) -> type[Struct]:
         """Returns the class of the response."""

@@ -68,9 +68,12 @@ def _step(context: LoginContext, pending: PendingRequest, token: bytes) -> Step:
         if isinstance(failure, LoginFailed):
             context.failed(*pending.peer, f"login: {failure.text}")
         raise
-    pending.set_login(OPEN if step.is_done else pending.login, step.session)
-    if step.is_done:
+    if not step.principal:
+        pending.set_login(pending.login, step.session)
+    else:
+        pending.set_principal(step.principal)
+        pending.set_login(OPEN, b"")
         host, port = pending.peer
-        name = step.session.decode()
+        name = step.principal.decode()
         log.info("%s:%d on %s logged in as %.200r", host, port, pending.listener, name)
     return step

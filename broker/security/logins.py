@@ -5,7 +5,7 @@ What a login needs from one step to the next lies with its connection, as the by
 
     after the handshake         the mechanism's name
     after SCRAM's first token   the Exchange
-    after the login             the principal: User:NAME
+    after the login             empty: the connection has a principal
 
 Next: api/k17_sasl_handshake.py and api/k36_sasl_authenticate.py, which answer the requests.
 """
@@ -26,6 +26,8 @@ from barnabas.security import credentials, jaas, plain, scram
 from barnabas.security.failures import LoginFailed
 from barnabas.security.jaas import LoginModule
 from barnabas.security.plain import PlainUsers
+from barnabas.security.principal import principal_of
+from barnabas.security.strangers import Strangers
 
 JAVA_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 JAAS_FILE_BYTES_MAX = 1 << 20
@@ -33,11 +35,12 @@ _EXCHANGE = b"["  # what an encoded Exchange begins with; no mechanism does
 
 
 class Step(NamedTuple):
-    """What follows a token: the broker's token, the session, and whether the login is over."""
+    """What follows a token: the broker's token, the session, and the principal; the login is over
+    when the principal is not empty."""
 
     token: bytes
     session: bytes
-    is_done: bool
+    principal: bytes = b""
 
 
 class Logins:
@@ -47,19 +50,22 @@ class Logins:
         self,
         values: Mapping[str, str],
         state: Callable[[], ClusterState],
+        secret: Callable[[], bytes],
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`values`: the broker's settings. KAFKA_OPTS of `environ` may name a JAAS file, as Kafka
-        takes it."""
+        """`values`: the broker's settings. `secret` returns login_secret(). KAFKA_OPTS of `environ`
+        may name a JAAS file, as Kafka takes it."""
         self._values = values
         self._state = state
         self._environ = os.environ if environ is None else environ
-        self._strangers = scram.Strangers()
+        self._secret = secret
+        self._strangers: Strangers | None = None
         self._plain: dict[str, PlainUsers] = {}
         self._mechanisms: dict[str, tuple[str, ...]] = {}
 
     def add(self, listener: Listener) -> None:
-        """Reads the settings of a SASL listener. Raises ConfigError: it must not be bound."""
+        """Reads the settings of a SASL listener. Raises ConfigError: it must not be bound; and
+        MetadataError."""
         found = mechanisms_of(self._values, listener.name)
         for mechanism in found:
             where, module = self._module(listener.name, mechanism)
@@ -68,6 +74,8 @@ class Logins:
                 raise ConfigError(f"{where}: the login module of {mechanism} is {wanted}.")
             if mechanism == plain.NAME:
                 self._plain[listener.name] = PlainUsers(module)
+            elif self._strangers is None:
+                self._strangers = Strangers(self._secret())
         self._mechanisms[listener.name] = found
 
     def mechanisms(self, listener: str) -> tuple[str, ...]:
@@ -85,11 +93,13 @@ class Logins:
             return _done(self._plain[listener].authenticate(token), b"")
         first = scram.read_first(mechanism, token)
         # The same steps for a user that exists and for one that does not.
-        stranger = self._strangers.credential(mechanism, first.user)
-        known = credentials.text_of(self._state(), first.user, mechanism)
+        assert self._strangers is not None, "add() made them"
+        state = self._state()
+        stranger = self._strangers.credential(state, mechanism, first.user)
+        known = credentials.text_of(state, first.user, mechanism)
         text = credentials.encode(stranger) if known is None else known
         exchange = scram.begin(mechanism, first, credentials.usable(text) or stranger)
-        return Step(exchange.answer.encode(), exchange.encode(), is_done=False)
+        return Step(exchange.answer.encode(), exchange.encode())
 
     def _module(self, listener: str, mechanism: str) -> tuple[str, LoginModule]:
         """The one module of a mechanism, and where it stands. Raises ConfigError."""
@@ -135,4 +145,4 @@ def _sections(path: str) -> Mapping[str, list[LoginModule]]:
 
 
 def _done(user: str, token: bytes) -> Step:
-    return Step(token, f"User:{user}".encode(), is_done=True)
+    return Step(token, b"", principal_of(user))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from barnabas.security.failures import LoginFailed
 from barnabas.security.jaas import LoginModule
+from barnabas.security.principal import USER_CHARS_MAX
 
 NAME = "PLAIN"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -29,7 +30,7 @@ class PlainUsers:
 
     def __init__(self, module: LoginModule) -> None:
         self._key = os.urandom(32)
-        self._nobody = os.urandom(32)
+        self._missing = os.urandom(32)  # the hash of no password, for users that do not exist
         self._hashes: Mapping[str, bytes] = {
             name.removeprefix(USER_PREFIX): self._hash(password)
             for name, password in module.options.items()
@@ -42,11 +43,13 @@ class PlainUsers:
         if len(parts) != 3:
             raise LoginFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, user, password = parts
+        if len(authorization_id) > USER_CHARS_MAX or len(user) > USER_CHARS_MAX:
+            raise LoginFailed(WRONG)
         if not user:
             raise LoginFailed("Authentication failed: username not specified")
         if not password:
             raise LoginFailed("Authentication failed: password not specified")
-        known = self._hashes.get(user, self._nobody)
+        known = self._hashes.get(user, self._missing)
         if not hmac.compare_digest(known, self._hash(password)):
             raise LoginFailed(WRONG)
         if authorization_id and authorization_id != user:

@@ -6,8 +6,8 @@
     server final    v=signature
 
 Each step is a function of bytes: what it needs of the first step is in the Exchange, which the
-connection keeps. Users that do not exist get a salt that stays the same for each name, and fail at
-the proof like a wrong password; Kafka refuses them at once, which says that they do not exist.
+connection keeps. Users that do not exist get a credential of strangers.py, and fail at the proof
+like a wrong password; Kafka refuses them at once, which says that they do not exist.
 Delegation tokens (the extension tokenauth=true) are refused.
 """
 
@@ -23,13 +23,14 @@ from typing import NamedTuple
 
 from barnabas.security.failures import InvalidCredentials, LoginFailed
 from barnabas.security.plain import OTHER_ID
+from barnabas.security.principal import USER_CHARS_MAX
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 TYPES = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}  # ScramMechanism of the protocol
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
-TOKEN_BYTES_MAX = 8192  # of one message; names and nonces are far shorter
-SALT_BYTES = 24
+TOKEN_BYTES_MAX = 4096  # of one message; nonces are far shorter
+_BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _SAFE = r"(?:[^\0=,]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2B\x2D-\x7E]+"
@@ -46,7 +47,7 @@ _FINAL = re.compile(
 
 
 class Credential(NamedTuple):
-    """What the broker knows of a password. Whoever holds it can check a password, not log in."""
+    """What the broker keeps of a password: enough to check a password, not enough to log in."""
 
     salt: bytes
     stored_key: bytes
@@ -69,20 +70,13 @@ def credential_of(mechanism: str, salt: bytes, salted: bytes, iterations: int) -
     )
 
 
-class Strangers:
-    """Credentials of users that do not exist: nothing fits them, and their salt does not change
-    while the broker runs."""
-
-    def __init__(self) -> None:
-        self._secret = secrets.token_bytes(32)
-
-    def credential(self, mechanism: str, user: str) -> Credential:
-        kind = HASHES[mechanism]
-        name = f"{mechanism}\0{user}".encode("utf-8", "surrogatepass")
-        salt, stored, server = (
-            hmac.digest(self._secret, purpose + name, kind) for purpose in (b"s", b"k", b"v")
-        )
-        return Credential(salt[:SALT_BYTES], stored, server, ITERATIONS_MIN)
+def text_salt(data: bytes) -> bytes:
+    """A salt in the form of Kafka's tools: 130 bits of `data` in base 36, small letters."""
+    number, digits = int.from_bytes(data[:17], "big") >> 6, ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _BASE36[digit] + digits
+    return digits.encode()
 
 
 class Exchange(NamedTuple):
@@ -102,7 +96,7 @@ class Exchange(NamedTuple):
     def encode(self) -> bytes:
         salt, stored, server, iterations = self.credential
         texts = (*self[:6], salt.hex(), stored.hex(), server.hex(), iterations)
-        return json.dumps(texts).encode()
+        return json.dumps(texts, ensure_ascii=False).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Exchange:
@@ -127,6 +121,8 @@ def read_first(mechanism: str, token: bytes) -> ClientFirst:
     if found is None:
         raise InvalidCredentials(mechanism)
     user = found["user"].replace("=2C", ",").replace("=3D", "=")
+    if len(user) > USER_CHARS_MAX:
+        raise InvalidCredentials(mechanism)
     if "tokenauth=true" in (part.lower() for part in found["more"].split(",")):
         raise InvalidCredentials(mechanism)
     own_id = (found["id"] or "").replace("=2C", ",").replace("=3D", "=")

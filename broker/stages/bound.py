@@ -129,9 +129,12 @@ def _logins(loaded: Loaded) -> Callable[[], Logins]:
 
     @cache
     def made() -> Logins:
-        from barnabas.security.logins import Logins  # hashes take 5 ms of a start to import
+        # Hashes take 5 ms of a start to import.
+        from barnabas.security.logins import Logins
+        from barnabas.security.strangers import login_secret
 
-        return Logins(config.values, lambda: opened.reader.state)
+        secret = partial(login_secret, opened.tree)
+        return Logins(config.values, lambda: opened.reader.state, secret)
 
     return made
 

@@ -18,7 +18,7 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil
 # A gated request goes to its handler after all. Takes over the frame. `muffled`: it is carried out, and
 # the connection closes in place of the answer.
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil
-# A login went on: its new state and session, whose bytes are taken over.
+# A login went on: its new state and session, or its principal. Takes over the bytes.
 cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil
 # Reads again, because the budget has free memory for request bytes.
 cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil

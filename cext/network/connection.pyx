@@ -18,7 +18,7 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from barnabas.cext.codec.buffer cimport Buffer, buffer_free
+from barnabas.cext.codec.buffer cimport Buffer, buffer_free, buffer_init
 from barnabas.cext.codec.cursor cimport (
     Cursor, cursor_i16, cursor_i32, cursor_left, cursor_of, cursor_take, cursor_uvarint,
 )
@@ -89,6 +89,10 @@ cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t conne
         c.peer = peer[0]
         c.address = address_find(t.network, peer)
         c.login = t.network.listeners[listener_index].login
+        c.request.connection_id = connection_id
+        c.request.thread_index = t.index
+        c.request.listener_index = listener_index
+        c.request.peer = &c.peer
         c.active_ns = t.now_ns
         c.timer_ns = INT64_MAX
         c.armed = EPOLLIN | EPOLLRDHUP
@@ -121,6 +125,7 @@ cdef bint _worth_noting(int why) noexcept nogil:
 
 cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexcept nogil:
     """Frees everything but the struct; the thread frees the struct at the end of the turn."""
+    cdef Buffer nothing
     if c.fd < 0:
         return
     # A forked child may hold a copy of the descriptor, which would keep it in our epoll for ever.
@@ -135,7 +140,9 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     _release_input(t, c)
     _give_overdraft_back(t, c)
     response_free(&c.out)
-    buffer_free(&c.session)
+    buffer_init(&nothing)
+    _hold(t, &c.session, nothing)
+    _hold(t, &c.principal, nothing)
     if c.paused:
         paused_remove(t, c)
     table_remove(t, c)
@@ -613,9 +620,23 @@ cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
     if c.work != WORK_PYTHON:           # the request that it belongs to was answered
         buffer_free(&mail.bytes)
         return
-    buffer_free(&c.session)
-    c.session = mail.bytes
-    c.login = <int8_t>mail.fd
+    if mail.kind == MAIL_LOGIN:
+        c.login = <int8_t>mail.fd
+        _hold(t, &c.session, mail.bytes)
+    else:
+        _hold(t, &c.principal, mail.bytes)
+        c.request.principal = c.principal.data if c.principal.size else NULL
+        c.request.principal_bytes = c.principal.size
+
+
+cdef void _hold(NetThread* t, Buffer* place, Buffer value) noexcept nogil:
+    """Replaces bytes of a login, which count in the budget as long as the connection holds them."""
+    if place.size:
+        budget_give(t.network, place.size)
+    buffer_free(place)
+    place[0] = value
+    if value.size:
+        budget_force(t.network, value.size)
 
 
 cdef Handler* _handler_for(Network* n, Request* q) noexcept nogil:
@@ -649,10 +670,6 @@ cdef void _dispatch(NetThread* t, Connection* c, uint8_t* frame, int64_t size_by
         _send_gathered(t, c)
         conn_close(t, c, why, size_bytes if why == WHY_BAD_HEADER else q.api_key)
         return
-    q.connection_id = c.id
-    q.thread_index = t.index
-    q.listener_index = c.listener_index
-    q.peer = &c.peer
     q.received_ns = t.now_ns
     request_begins(t, c)
     t.counters.requests += 1

@@ -34,6 +34,8 @@ cdef struct Request:
     int32_t thread_index
     int32_t listener_index
     const void* peer            # a net_peer, while its network thread handles it
+    const uint8_t* principal    # User:NAME of its connection, likewise; NULL: User:ANONYMOUS
+    int64_t principal_bytes
     int64_t received_ns         # monotonic, when the frame was complete
     int64_t* errors             # answers by error code, for request_error(); NULL: not counted here
     bint from_follower          # a handler found that another broker asks

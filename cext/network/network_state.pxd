@@ -84,6 +84,7 @@ cdef enum:                      # what lies in an inbox
     MAIL_PROCEED_MUFFLED        # the same, and its answer is dropped
     MAIL_FAREWELL               # Python waits for the close: a Farewell as bytes
     MAIL_LOGIN                  # the login went on: its state as fd, the session as bytes
+    MAIL_PRINCIPAL              # the principal that logged in as bytes
 
 cdef enum:                      # Connection.login: what the connection may ask for
     LOGIN_OPEN                  # everything: it has logged in, or its listener asks for no login
@@ -140,7 +141,8 @@ cdef struct Connection:
     int64_t heap_index
     Connection* next_paused     # also the chain of the dead
     Farewell* farewell          # NULL: Python does not wait for its close
-    Buffer session              # Python's: the login in progress, and then its principal
+    Buffer session              # what Python keeps of a login in progress
+    Buffer principal            # User:NAME, whose bytes request.principal shows; empty: anonymous
     net_peer peer
 
 cdef struct Mail:
@@ -207,12 +209,13 @@ cdef struct NetThread:
     RequestMetricsTable metrics
     epoll_event events[EPOLL_EVENTS_MAX]
 
-cdef struct PyRequest:          # a request on its way to Python; its frame and session follow it
+cdef struct PyRequest:          # a request on its way to Python; its bytes follow it
     PyRequest* next
     Request request
     net_peer peer
-    const uint8_t* session      # of its connection; behind the frame
-    int64_t session_bytes
+    int64_t principal_bytes     # of its connection, behind the frame,
+    int64_t session_bytes       # and behind the principal
+    int64_t held_bytes          # all three: what it counts in the budget
     int8_t login
 
 cdef struct PyQueue:

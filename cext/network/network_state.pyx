@@ -214,8 +214,8 @@ cdef void network_wake(void* network, int32_t thread_index, uint64_t connection_
 cdef bint queue_push(Network* n, const Connection* c) noexcept nogil:
     """Copies the frame and counts it against the budget. Returns False if memory ran out."""
     cdef const Request* request = &c.request
-    cdef PyRequest* r = <PyRequest*>malloc(
-        sizeof(PyRequest) + request.size_bytes + c.session.size)
+    cdef int64_t held_bytes = request.size_bytes + c.principal.size + c.session.size
+    cdef PyRequest* r = <PyRequest*>malloc(sizeof(PyRequest) + held_bytes)
     cdef uint8_t* data
     cdef bint wake
     if r == NULL:
@@ -226,19 +226,24 @@ cdef bint queue_push(Network* n, const Connection* c) noexcept nogil:
     r.request = request[0]
     r.request.data = data
     r.request.peer = NULL
+    r.request.principal = NULL
     if request.client_id != NULL:
         r.request.client_id = data + (request.client_id - request.data)
     r.peer = c.peer
     r.login = c.login
-    r.session = data + request.size_bytes
+    r.principal_bytes = c.principal.size
     r.session_bytes = c.session.size
+    r.held_bytes = held_bytes
+    data += request.size_bytes
+    if c.principal.size:
+        memcpy(data, c.principal.data, c.principal.size)
     if c.session.size:
-        memcpy(data + request.size_bytes, c.session.data, c.session.size)
-    budget_force(n, request.size_bytes)
+        memcpy(data + c.principal.size, c.session.data, c.session.size)
+    budget_force(n, held_bytes)
     pthread_mutex_lock(&n.queue.lock)
     if n.queue.closed:
         pthread_mutex_unlock(&n.queue.lock)
-        budget_give(n, request.size_bytes)
+        budget_give(n, held_bytes)
         free(r)
         return False
     if n.queue.last != NULL:
@@ -358,7 +363,7 @@ cdef void queue_close(Network* n) noexcept nogil:
         r = n.queue.first
         n.queue.first = r.next
         atomic_add_i64(&n.queue.count, -1)
-        budget_give(n, r.request.size_bytes)
+        budget_give(n, r.held_bytes)
         free(r)
     n.queue.last = NULL
     pthread_cond_broadcast(&n.queue.ready)

@@ -204,7 +204,7 @@ cdef void _read_mail(NetThread* t) noexcept nogil:
             conn_replied(t, c, m)
         elif m.kind == MAIL_SILENT:
             conn_replied(t, c, m)
-        elif m.kind == MAIL_LOGIN:
+        elif m.kind == MAIL_LOGIN or m.kind == MAIL_PRINCIPAL:
             conn_login(t, c, m)
         elif m.kind == MAIL_PROCEED or m.kind == MAIL_PROCEED_MUFFLED:
             conn_proceed(t, c, &m.bytes, m.kind == MAIL_PROCEED_MUFFLED)

@@ -19,7 +19,8 @@ from barnabas.cext.memory.atomics cimport atomic_add_i64
 from barnabas.cext.network.closings cimport Farewell
 from barnabas.cext.network.network_state cimport (
     LOGIN_FAILED, LOGIN_NEEDED, LOGIN_OPEN, LOGIN_RAW_TOKENS, LOGIN_TOKENS,
-    MAIL_CLOSE, MAIL_FAREWELL, MAIL_LOGIN, MAIL_PROCEED, MAIL_PROCEED_MUFFLED, MAIL_REPLY, MAIL_SILENT, Mail,
+    MAIL_CLOSE, MAIL_FAREWELL, MAIL_LOGIN, MAIL_PRINCIPAL, MAIL_PROCEED, MAIL_PROCEED_MUFFLED,
+    MAIL_REPLY, MAIL_SILENT, Mail,
     Network, PyRequest, budget_give, inbox_post,
 )
 from barnabas.cext.network.sockets cimport net_address, net_peer, net_port
@@ -27,6 +28,9 @@ from barnabas.cext.network.sockets cimport net_address, net_peer, net_port
 # The states of a login: see Connection.login.
 OPEN, NEEDED, TOKENS = LOGIN_OPEN, LOGIN_NEEDED, LOGIN_TOKENS
 RAW_TOKENS, FAILED = LOGIN_RAW_TOKENS, LOGIN_FAILED
+
+cdef enum:
+    SESSION_BYTES_MAX = 65536       # of the session of a connection, and of its principal
 
 cdef bytes V4_MAPPED = b"\0" * 10 + b"\xff\xff"
 # The address last told and its text: clients of one machine come one after the other.
@@ -74,6 +78,7 @@ cdef class PendingRequest:
     cdef readonly int64_t received_ns
     cdef readonly bint gated
     cdef readonly int login
+    cdef readonly bytes principal
     cdef readonly bytes session
 
     def __init__(self):
@@ -153,19 +158,28 @@ cdef class PendingRequest:
     def set_login(self, int login, bytes session not None) -> None:
         """Sets the login state of the connection, and the bytes that its next requests show as
         `session`. Takes effect before the answer to this request is sent."""
-        cdef Mail mail
-        cdef bint posted
         if not LOGIN_OPEN <= login <= LOGIN_FAILED:
             raise ValueError(f"there is no login state {login}")
-        self._start(&mail, MAIL_LOGIN)
+        self._set(MAIL_LOGIN, login, session)
+
+    def set_principal(self, bytes principal not None) -> None:
+        """Sets the principal of the connection: User:NAME in UTF-8. Call it before the set_login()
+        that lets the client go on."""
+        self._set(MAIL_PRINCIPAL, 0, principal)
+
+    cdef int _set(self, int kind, int login, bytes value) except -1:
+        cdef Mail mail
+        if len(value) > SESSION_BYTES_MAX:
+            raise ValueError(f"more than {SESSION_BYTES_MAX} bytes of a login")
+        self._start(&mail, kind)
         mail.fd = login
-        _copy(&mail.bytes, session)
+        _copy(&mail.bytes, value)
         if mail.bytes.failed:
             buffer_free(&mail.bytes)
-            raise MemoryError("no memory for the session of a connection")
-        posted = inbox_post(self._network.threads[self._thread_index], &mail)
-        if not posted:
-            raise MemoryError("no memory for the session of a connection")
+            raise MemoryError("no memory for the login of a connection")
+        if not inbox_post(self._network.threads[self._thread_index], &mail):
+            raise MemoryError("no memory for the login of a connection")
+        return 0
 
     def tell_closing(self) -> None:
         """Reactor.next_closed() gives this connection's id once it has closed; also when it has."""
@@ -232,6 +246,7 @@ cdef int _copy(Buffer* into, object part) except -1:
 
 cdef object pending_request(object owner, Network* network, list listener_names, PyRequest* r):
     """Takes over `r`."""
+    cdef const uint8_t* behind = r.request.data + r.request.size_bytes
     cdef PendingRequest p
     try:
         p = PendingRequest.__new__(PendingRequest)
@@ -239,7 +254,7 @@ cdef object pending_request(object owner, Network* network, list listener_names,
         p._network = network
         p._peer = r.peer
         p._thread_index = r.request.thread_index
-        p._held_bytes = r.request.size_bytes
+        p._held_bytes = r.held_bytes
         p._dequeued_ns = network.system.monotonic_ns(network.system)
         p.connection_id = r.request.connection_id
         p.api_key = r.request.api_key
@@ -249,7 +264,9 @@ cdef object pending_request(object owner, Network* network, list listener_names,
         p.received_ns = r.request.received_ns
         p.gated = r.request.gated
         p.login = r.login
-        p.session = PyBytes_FromStringAndSize(<char*>r.session, r.session_bytes)
+        p.principal = PyBytes_FromStringAndSize(<char*>behind, r.principal_bytes)
+        p.session = PyBytes_FromStringAndSize(
+            <char*>(behind + r.principal_bytes), r.session_bytes)
         p.listener_index = r.request.listener_index
         p.listener = listener_names[r.request.listener_index]
         p.data = PyBytes_FromStringAndSize(<char*>r.request.data, r.request.size_bytes)

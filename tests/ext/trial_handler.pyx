@@ -6,6 +6,7 @@
              "woken" or "expired"              key 105  answers with slices: body is
     key 102  closes                                     (int64 position, int64 size)*
     key 106  parks; a wake sends it on to Python
+    key 107  answers with the principal of its connection
 """
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -74,6 +75,8 @@ cdef int _handle(void* context, Request* q, Response* out, Parked* parked) noexc
     response_begin(out, q.correlation_id, False)
     if q.api_key == 100:
         buffer_bytes(&out.bytes, c.p, cursor_left(&c))
+    elif q.api_key == 107:
+        buffer_bytes(&out.bytes, q.principal, q.principal_bytes)
     else:
         _slices(trial, &c, out)
     response_end(out)
@@ -123,7 +126,7 @@ cdef class TrialHandler(NativeHandler):
         if cache is not None:
             self.trial.segment = segment_new(cache.pool, PyBytes_AS_STRING(directory), 0)
         self.declare(
-            tuple((key, 0, 32767) for key in range(100, 107)),
+            tuple((key, 0, 32767) for key in range(100, 108)),
             &self.trial, _handle, _resume, _abandon)
 
     def __dealloc__(self):

@@ -3,6 +3,7 @@
 import contextlib
 import struct
 import threading
+from functools import partial
 
 import pytest
 from ext.compiled import compiled
@@ -11,7 +12,7 @@ from reactor.network import Served, answer_to, is_closed, receive, request, resp
 from barnabas.api.call import Call
 from barnabas.cext.network.request_queue import FAILED, NEEDED, OPEN, RAW_TOKENS, TOKENS
 
-HANDSHAKE, VERSIONS, AUTHENTICATE, NATIVE, OTHER = 17, 18, 36, 100, 3
+HANDSHAKE, VERSIONS, AUTHENTICATE, NATIVE, OTHER, PRINCIPAL = 17, 18, 36, 100, 3, 107
 STATES = {b"open": OPEN, b"tokens": TOKENS, b"raw": RAW_TOKENS, b"failed": FAILED}
 
 
@@ -31,7 +32,8 @@ class Logins:
         self.seen.append((*row, Call(None, pending.api_key, 0, pending).principal))
         body = pending.data[pending.body_at :]
         if body in STATES:
-            pending.set_login(STATES[body], b"User:" + body)
+            pending.set_principal(b"User:" + body if body == b"open" else b"")
+            pending.set_login(STATES[body], body)
         if pending.login == RAW_TOKENS:
             pending.reply(struct.pack(">i", len(body)) + body)
         else:
@@ -59,9 +61,9 @@ def test_a_session_is_shown_to_later_requests_of_its_connection_alone(trial_hand
         response(other)
         assert made.logins.seen == [
             (HANDSHAKE, NEEDED, b"", "User:ANONYMOUS"),
-            (AUTHENTICATE, TOKENS, b"User:tokens", "User:ANONYMOUS"),
-            (AUTHENTICATE, TOKENS, b"User:tokens", "User:ANONYMOUS"),
-            (OTHER, OPEN, b"User:open", "User:open"),
+            (AUTHENTICATE, TOKENS, b"tokens", "User:ANONYMOUS"),
+            (AUTHENTICATE, TOKENS, b"tokens", "User:ANONYMOUS"),
+            (OTHER, OPEN, b"open", "User:open"),
             (HANDSHAKE, NEEDED, b"", "User:ANONYMOUS"),
         ]
 
@@ -189,6 +191,9 @@ def test_set_login_takes_a_state_once_answered_no_more(trial_handler):
         for state in (-1, 5):
             with pytest.raises(ValueError):
                 pending.set_login(state, b"")
+        for setter in (pending.set_principal, partial(pending.set_login, NEEDED)):
+            with pytest.raises(ValueError, match="more than 65536 bytes"):
+                setter(bytes(65537))
         pending.reply(answer_to(pending))
         try:
             pending.set_login(OPEN, b"")
@@ -204,3 +209,86 @@ def test_set_login_takes_a_state_once_answered_no_more(trial_handler):
             assert done.wait(5) and errors == ["this request was answered before"]
             c.sendall(request(2, b"", key=OTHER))
             assert is_closed(c)
+
+
+def test_the_bytes_of_a_login_count_as_request_bytes_until_the_connection_closes(trial_handler):
+    def handle(pending):
+        pending.set_principal(b"p" * 1000)
+        pending.set_login(OPEN, b"s" * 20_000)
+        pending.reply(answer_to(pending))
+
+    with Served(handle, native=[trial_handler()]) as made:
+        made.port = made.reactor.listen("SAFE", "127.0.0.1", 0, login=True)
+        with made.connect() as c:
+            for key in (HANDSHAKE, OTHER, OTHER):
+                c.sendall(request(1, b"", key=key))
+                response(c)
+            made.eventually(lambda c: c["held_bytes"] == 21_000)
+        made.quiet()
+
+
+def test_the_copies_of_a_login_behind_waiting_requests_count_as_request_bytes(trial_handler):
+    """Each request that waits for Python takes a copy of the principal and the session along."""
+    arrived, go_on = threading.Semaphore(0), threading.Event()
+
+    def handle(pending):
+        if pending.api_key == HANDSHAKE:
+            pending.set_login(OPEN, b"s" * 20_000)
+        else:
+            arrived.release()
+            assert go_on.wait(10)
+        pending.reply(answer_to(pending))
+
+    with Served(handle, native=[trial_handler()]) as made:
+        made.port = made.reactor.listen("SAFE", "127.0.0.1", 0, login=True)
+        with made.connect() as c, made.connect() as other:
+            for each in (c, other):
+                each.sendall(request(1, b"", key=HANDSHAKE))
+                response(each)
+            frame = request(1, b"", key=OTHER)
+            c.sendall(frame)
+            assert arrived.acquire(timeout=10)
+            made.eventually(lambda c: c["held_bytes"] == 60_000 + len(frame) - 4)
+            go_on.set()
+            response(c)
+        made.quiet()
+
+
+def test_native_handlers_see_the_principal_of_the_connection(trial_handler):
+    with served(trial_handler) as made, made.connect() as c, made.connect() as other:
+        for each in (c, other):
+            each.sendall(request(1, b"open" if each is c else b"", key=HANDSHAKE))
+            response(each)
+        c.sendall(request(2, b"", key=PRINCIPAL) + request(3, b"", key=PRINCIPAL))
+        assert [response(c), response(c)] == [(2, b"User:open"), (3, b"User:open")]
+        other.sendall(request(1, b"", key=PRINCIPAL))
+        assert is_closed(other)
+
+
+def test_a_connection_without_a_login_has_no_principal(trial_handler):
+    with Served(native=[trial_handler()]) as made, made.connect() as c:
+        c.sendall(request(1, b"", key=PRINCIPAL))
+        assert response(c) == (1, b"")
+
+
+def test_a_client_that_leaves_while_its_login_is_judged_leaves_nothing_behind(trial_handler):
+    """The delay of a failed login ends after its connection: nothing waits, nothing is kept."""
+    left, answered = threading.Event(), threading.Event()
+
+    def handle(pending):
+        pending.set_login(FAILED, b"s" * 1000)
+        assert left.wait(10)
+        made.eventually(lambda counters: counters["held_bytes"] < 1000)
+        pending.reply(answer_to(pending))
+        answered.set()
+
+    with Served(handle) as made:
+        made.port = made.reactor.listen("SAFE", "127.0.0.1", 0, login=True)
+        c = made.connect()
+        c.sendall(request(1, b"", key=HANDSHAKE))
+        made.eventually(lambda counters: counters["held_bytes"] >= 1000)
+        c.close()
+        made.eventually(lambda counters: counters["connection_count"] == 0)
+        left.set()
+        assert answered.wait(10)
+        made.quiet()
