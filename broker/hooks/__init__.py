@@ -1,9 +1,9 @@
 """Plugins: Python code of other authors that extends the broker.
 
-Read specs.py (the contracts), views.py (what hooks see), then for what happens inside: loading.py
-(finds and makes plugins), registry.py (chooses the plugins of a call), calls.py (threads, budgets,
-failures), process.py (a plugin in a process of its own). A plugin author needs the names below and
-barnabas.testing."""
+Read specs.py (the contracts) and views.py (arguments and return values of hooks). The rest is
+internal: loading.py (finds and makes plugins), registry.py (chooses the plugins of a call),
+calls.py (threads, budgets, failures), process.py (a plugin in its own process). A plugin author
+needs the names below and barnabas.testing."""
 
 from barnabas.cext.record.records import Record
 from barnabas.hooks.client_specs import EventSender

@@ -1,7 +1,11 @@
-"""The plugins that come with the broker, by name. They need no entry point, which takes tens of
-milliseconds to read; in everything else they are treated as other plugins are."""
+"""The plugins that come with the broker, by name. They need no entry point, because reading entry
+points takes tens of milliseconds; in everything else they are like other plugins."""
 
-ASSIGNORS = ("assignor-simple", "assignor-uniform", "assignor-range")  # asked after all others
+ASSIGNORS = (
+    "assignor-simple",
+    "assignor-uniform",
+    "assignor-range",
+)  # called after all other plugins
 BUILTIN: dict[str, str] = {
     "time": "barnabas.plugins.retention_time:RetentionTime",
     "size": "barnabas.plugins.retention_size:RetentionSize",
@@ -31,7 +35,7 @@ BUILTIN: dict[str, str] = {
 
 SERIALIZATION = "org.apache.kafka.common.serialization"
 PARTITIONERS = "org.apache.kafka.clients.producer"
-# What settings of Kafka and of librdkafka say, and which plugin it is here.
+# Names in settings of Kafka and librdkafka -> the plugin here.
 ALIASES: dict[str, str] = {
     "kafka.producer.DefaultPartitioner": "hash",
     "kafka.producer.ByteArrayPartitioner": "hash",

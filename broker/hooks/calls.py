@@ -1,11 +1,11 @@
-"""Calls plugins: the only place that does. Owns their threads, their budgets and their failures.
+"""Calls the plugins of a broker. Owns their threads, their time budgets and their failures.
 
-A call runs on a thread of the plugin while the caller waits. When the budget is over the caller
-goes on with FAILED and the thread is left behind; it ends when the call does. A thread that has
-answered waits for the next call of its plugin; of those that wait KEPT_THREADS are kept.
+A call runs on a thread of the plugin while the caller waits. When the budget is over, the caller
+continues with FAILED and abandons the thread, which ends when the call returns. A thread that has
+returned waits for the next call of its plugin; at most KEPT_THREADS threads wait.
 
-A child process (process.py) is called the same way: the thread waits for the child, and an overrun
-ends the child, so that none is left behind.
+A call to a child process (process.py) works in the same way: the thread waits for the child, and an
+overrun kills the child, so that it abandons no thread.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from barnabas.hooks.plugin import Plugin
 log = logging.getLogger("barnabas.hooks")
 
 FAILED: Any = type("Failed", (), {"__repr__": lambda self: "FAILED"})()
-KEPT_THREADS = 2  # of a plugin, waiting
+KEPT_THREADS = 2  # waiting threads of a plugin
 TOLD_EVERY_NS = 60_000_000_000
 TRACE = "BARNABAS_TRACE_HOOKS"
 
 
 class BadAnswer(Exception):
-    """A hook answered what its contract does not allow."""
+    """A hook returned a value that its contract does not allow."""
 
 
 class OverBudget(TimeoutError):
@@ -40,7 +40,7 @@ class OverBudget(TimeoutError):
 
 
 class _Call:
-    """One call on its way to a thread and back."""
+    """One call, given to a thread and returned by it."""
 
     __slots__ = (
         "answer",
@@ -56,7 +56,7 @@ class _Call:
     def __init__(self, plugin: Plugin, function: Callable[..., Any], arguments: list[Any]) -> None:
         self.plugin = plugin
         self.function = function
-        self.finished = False  # under the plugin's lock, as the next
+        self.finished = False  # guarded by the plugin's lock, as is the next one
         self.left_behind = False
         self.arguments = arguments
         self.answer: Any = None
@@ -67,7 +67,7 @@ class _Call:
     def run(self) -> None:
         try:
             self.answer = self.function(*self.arguments)
-        except BaseException as error:  # SystemExit of a plugin too: it must not end the thread
+        except BaseException as error:  # also SystemExit of a plugin: it must not end the thread
             self.error = error
         with self.plugin.lock:
             self.finished = True
@@ -96,8 +96,8 @@ class Calls:
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._monotonic_ns = monotonic_ns
-        self._lock = threading.Lock()  # of the threads that wait
-        self._waiting: dict[int, list[_Thread]] = {}  # by the plugin's identity
+        self._lock = threading.Lock()  # guards the waiting threads
+        self._waiting: dict[int, list[_Thread]] = {}  # by id() of the plugin
         self._closed = False
         self._trace = bool(os.environ.get(TRACE))
 
@@ -109,8 +109,8 @@ class Calls:
         check: Callable[[Any], Any] | None = None,
         too_late: Any = FAILED,
     ) -> Any:
-        """The answer, or FAILED; `too_late` when the call took longer than its budget. `check`
-        gives the answer its right form or raises BadAnswer."""
+        """Calls a hook and returns its answer, FAILED for a failed call, or `too_late` for a call
+        that took longer than its budget. `check` converts the answer or raises BadAnswer."""
         if plugin.off:
             return FAILED
         implementation = plugin.hooks[hook]
@@ -132,7 +132,7 @@ class Calls:
         return answer
 
     def close(self, plugin: Plugin) -> None:
-        """Ends the waiting threads of a plugin, and its process."""
+        """Ends the waiting threads and the process of a plugin."""
         with self._lock:
             threads = self._waiting.pop(id(plugin), [])
         for thread in threads:
@@ -141,7 +141,7 @@ class Calls:
             plugin.close()
 
     def close_all(self) -> None:
-        """Ends all waiting threads; from now on no thread is kept after its call."""
+        """Ends all waiting threads; from now on every thread ends after its call."""
         with self._lock:
             self._closed = True
             threads = [thread for row in self._waiting.values() for thread in row]
@@ -178,8 +178,8 @@ class Calls:
         thread.calls.put(None)
 
     def _abandon(self, plugin: Plugin, thread: _Thread, call: _Call) -> None:
-        """The thread ends after this call, whenever that is; until then it counts against the
-        plugin. One in a process is freed by the end of the process."""
+        """Lets the thread end after its call, however long that takes; until then it counts as
+        abandoned. For a plugin in its own process, killing the process frees the thread."""
         thread.calls.put(None)
         limit = plugin.common["abandoned.max"]
         with plugin.lock:
@@ -188,7 +188,7 @@ class Calls:
                 call.left_behind = True
                 plugin.abandoned += 1
             if plugin.abandoned >= limit and not plugin.is_isolated:
-                plugin.off = f"{plugin.abandoned} calls hang beyond their budget"
+                plugin.off = f"{plugin.abandoned} calls have not returned within their budget"
         if plugin.interrupt is not None:
             plugin.interrupt()
 
@@ -213,11 +213,11 @@ class Calls:
             print(f"hook {hook} of {plugin.name}: {word}, {took_us:.0f} us", file=sys.stderr)
         if error is not None and tells:
             more = f" ({untold} failures since the last line)" if untold > 1 else ""
-            off = f"; it is off: {plugin.off}" if plugin.off else ""
+            off = f"; the plugin is switched off: {plugin.off}" if plugin.off else ""
             log.error("plugin %s failed in %s%s%s", plugin.name, hook, more, off, exc_info=error)
 
     def _count_failure(self, plugin: Plugin, hook: str, now_ns: int) -> bool:
-        """Counts a failure; returns True when it is to be logged. The caller holds the lock."""
+        """Counts a failure; returns True when the caller must log it. The caller holds the lock."""
         plugin.failures[hook] += 1
         plugin.untold += 1
         plugin.in_a_row += 1

@@ -1,8 +1,8 @@
 """The main program of a plugin's own process: `python -m barnabas.hooks.child FD`.
 
-The first frame from the broker names the plugin and its options; the answer says what it
-implements, or what is wrong. Then one frame is one call, and one frame its answer, until the
-broker closes the line. What the plugin prints goes to the broker's standard error.
+The first frame from the broker names the plugin and its options; the answer says which hooks it
+implements, or what is wrong. Then each frame is a call, and each answer a frame, until the broker
+closes the connection. Output of the plugin goes to the broker's standard error.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ def _answered(plugin: Plugin, asked: dict[str, Any]) -> dict[str, Any]:
         answer = plugin.hooks[asked["hook"]].function(*asked["arguments"])
         return {"answer": answer}
     except MemoryError:
-        raise SystemExit("no memory is left to the plugin") from None
+        raise SystemExit("the plugin has used all its memory (memory.max.bytes)") from None
     except Exception:
         return {"error": traceback.format_exc()}
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's; it ends this line
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the broker, which closes this connection
     line = socket.socket(fileno=int(sys.argv[1]))
     plugin, said = _loaded(received(line))
     line.sendall(encode(said))
@@ -59,11 +61,11 @@ def main() -> None:
         try:
             frame = encode(answer)
         except (ValueError, TypeError) as error:
-            frame = encode({"error": f"its answer cannot be told: {error}"})
+            frame = encode({"error": f"cannot encode its answer: {error}"})
         line.sendall(frame)
 
 
 if __name__ == "__main__":
     main()
     sys.stderr.flush()
-    os._exit(0)  # whatever threads the plugin has left
+    os._exit(0)  # even when threads of the plugin still run

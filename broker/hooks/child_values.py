@@ -1,14 +1,12 @@
-"""Arguments and answers on their way to a plugin's own process and back.
+"""Encodes arguments and answers for a plugin in its own process.
 
-    frame    int32 BE size of what follows, int32 BE size of the JSON, JSON, blobs one after another
+    frame    int32 BE size of the rest, int32 BE size of the JSON, JSON, blobs one after another
 
-The JSON is one value; bytes stand in it as {"b": size} and are the next blob, tuples and lists as
-lists, dictionaries as {"d": [[key, value], ...]}, sets as {"s": [...]}, the classes of VIEWS as
-{"c": name, "f": [fields]}, a RecordBatch as {"c": "RecordBatch", "f": [topic, partition, bytes,
-size_max]}, a Record as {"r": [value, key, timestamp, headers, offset]}, Replace as {"p": [...]}.
-Neither side trusts the other: a frame beyond FRAME_BYTES_MAX, or one that does not read, is a
-ValueError.
-"""
+The JSON is one value. In it, bytes are {"b": size} and refer to the next blob, tuples and lists are
+lists, dictionaries {"d": [[key, value], ...]}, sets {"s": [...]}, the classes of VIEWS {"c": name,
+"f": [fields]}, a RecordBatch {"c": "RecordBatch", "f": [topic, partition, bytes, size_max]}, a
+Record {"r": [value, key, timestamp, headers, offset]}, Replace {"p": [...]}. Neither side trusts
+the other: a frame larger than FRAME_BYTES_MAX, or one that cannot be parsed, raises ValueError."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ VIEWS: dict[str, type[Any]] = {
 
 
 def encode(value: Any) -> bytes:
-    """A whole frame. Raises ValueError for a value of no known class."""
+    """Returns a whole frame. Raises ValueError for a value of an unknown class."""
     blobs: list[bytes] = []
     text = json.dumps(_put(value, blobs), separators=(",", ":")).encode()
     size_bytes = 4 + len(text) + sum(len(blob) for blob in blobs)
@@ -53,12 +51,12 @@ def encode(value: Any) -> bytes:
 
 
 def decode(frame: bytes) -> Any:
-    """The value of a frame without its size. Raises ValueError."""
+    """Returns the value of a frame, given without its size. Raises ValueError."""
     if len(frame) < 4:
-        raise ValueError("a frame without a beginning")
+        raise ValueError("a frame is too short")
     end = 4 + int.from_bytes(frame[:4], "big")
     if end > len(frame):
-        raise ValueError("a frame that ends in its text")
+        raise ValueError("a frame ends within its JSON")
     reader = _Reader(memoryview(frame)[end:])
     try:
         value = reader.get(json.loads(frame[4:end]))
@@ -71,13 +69,13 @@ def decode(frame: bytes) -> Any:
         RecursionError,
         TypeError,
     ) as error:
-        raise ValueError(f"a frame that does not read: {error}") from error
+        raise ValueError(f"cannot parse a frame: {error}") from error
     return value
 
 
 def received(line: socket.socket) -> Any:
     """Reads the next frame of `line` and returns its value; None when the peer has closed it.
-    Raises ValueError for a bad frame, OSError for a broken line."""
+    Raises ValueError for a bad frame, OSError for a broken connection."""
     head = _exactly(line, 4)
     if head is None:
         return None
@@ -153,6 +151,6 @@ class _Reader:
 
     def _blob(self, size_bytes: int) -> bytes:
         if not 0 <= size_bytes <= len(self._blobs) - self._at:
-            raise ValueError("bytes that are not there")
+            raise ValueError("a value refers to bytes beyond the frame")
         self._at += size_bytes
         return bytes(self._blobs[self._at - size_bytes : self._at])

@@ -1,9 +1,9 @@
-"""The plugins of a client: found by what its settings say, called straight on the caller's thread.
+"""The plugins of a client: finds them by its settings and calls them on the caller's thread.
 
-A setting names a plugin (built in, or installed with an entry point), a class of Kafka's that a
-built-in stands for (builtin.py), or `module:Class` of the program's own; a program may also give an
-object with hooks in the place of a name. Options are `plugin.NAME.key` among the settings, NAME
-being what stands behind the last colon. Failures are the caller's; they are counted here.
+A setting names a plugin (built in, or installed with an entry point), a class of Kafka that a
+built-in replaces (builtin.py), or `module:Class` of the program; a program may also give an object
+with hooks in place of a name. Options are the settings `plugin.NAME.key`, where NAME is the part
+after the last colon. The caller gets the errors of calls; this module counts them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from barnabas.hooks.plugin import CannotLoad, Plugin
 
 
 class ClientPlugins:
-    """`settings`: all of one client; `close` ends the plugins' processes."""
+    """The plugins of one client, which has these `settings`; `close` ends the plugins'
+    processes."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._texts = {key: text for key, text in settings.items() if isinstance(text, str)}
         self._made: dict[str, Plugin] = {}
 
     def plugin(self, setting: str, named: Any, *hooks: str) -> Plugin:
-        """The plugin that a setting names; it has to have one of the hooks. A plugin that several
-        settings name is made once. Raises CannotLoad."""
+        """Returns the plugin that a setting names; it must have one of the hooks. Settings that
+        name the same plugin get the same one. Raises CannotLoad."""
         if not isinstance(named, str):
             found = _of_object(named)
         else:
@@ -60,8 +61,8 @@ def _of_object(made: Any) -> Plugin:
 
 
 def caller(plugin: Plugin, hook: str) -> Callable[..., Any] | None:
-    """A function of the hook's arguments, in the order of its specification; None when the plugin
-    does not implement it."""
+    """Returns a function of the hook's arguments, in the order of its specification; None when the
+    plugin does not implement the hook."""
     implementation = plugin.hooks.get(hook)
     if implementation is None:
         return None
@@ -94,6 +95,6 @@ def caller(plugin: Plugin, hook: str) -> Callable[..., Any] | None:
 
 @cache
 def arguments_of(hook: str) -> tuple[str, ...]:
-    """The arguments of a specification."""
+    """Returns the names of the arguments of a specification."""
     found = inspect.signature(getattr(specs.Specs, hook)).parameters
     return tuple(name for name in found if name != "self")

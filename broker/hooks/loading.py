@@ -1,13 +1,13 @@
-"""From the name of a plugin to a Plugin: found, imported, its options checked, made.
+"""Finds a plugin by name, imports it, checks its options and makes it.
 
 Names are those of builtin.py or of the entry-point group `barnabas.plugins`:
 
     [project.entry-points."barnabas.plugins"]
     redact = "redact_fields:Redact"
 
-What the entry point refers to is a class (or any callable): called with the options when it
-declares OPTIONS, without arguments when not. `plugin.NAME.use=OTHER` runs the plugin OTHER under
-the name NAME, with options of its own.
+The entry point refers to a class (or any callable). It is called with the options when it declares
+OPTIONS, otherwise without arguments. `plugin.NAME.use=OTHER` runs the plugin OTHER under the name
+NAME, with the options of NAME.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUILT_IN = "barnabas"  # the distribution of built-in plugins
 
 
 class Found(NamedTuple):
-    """A plugin that is installed."""
+    """An installed plugin."""
 
     name: str
     target: str  # module:attribute
@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 
 def installed() -> list[Found]:
-    """Built-ins first, then others by name."""
+    """Returns the installed plugins: built-ins first, then the others by name."""
     return [_builtin(name) for name in BUILTIN] + sorted(_others())
 
 
@@ -65,15 +65,15 @@ def _of_entry_point(row: EntryPoint) -> Found:
 
 
 def find(name: str) -> Found:
-    """Raises CannotLoad."""
+    """Returns the installed plugin of a name. Raises CannotLoad."""
     if name in BUILTIN:
         return _builtin(name)
     found = [row for row in _others() if row.name == name]
     if not found:
         raise CannotLoad(
             [
-                f"plugins: no plugin {name!r} is installed here. Install it with pip into"
-                f" {sys.prefix}, or correct the name; `barnabas plugins list` shows what there is."
+                f"plugins: the plugin {name!r} is not installed. Install it with pip into"
+                f" {sys.prefix}, or correct the name; `barnabas plugins list` shows the plugins."
             ]
         )
     if problem := name_taken(found[0], found):
@@ -82,33 +82,33 @@ def find(name: str) -> Found:
 
 
 def name_taken(plugin: Found, among: Iterable[Found]) -> str | None:
-    """Why a plugin cannot be loaded under its name: another one of `among` has the name too."""
+    """Returns why a plugin cannot be loaded: another one of `among` has its name; else None."""
     same = [row for row in among if row.name == plugin.name]
     if plugin.distribution != BUILT_IN and any(row.distribution == BUILT_IN for row in same):
         return (
-            f"{plugin.name} of {plugin.distribution} is never loaded: barnabas has a built-in"
+            f"{plugin.name} of {plugin.distribution} cannot be loaded: barnabas has a built-in"
             f" plugin {plugin.name}. Give it another name in its entry point."
         )
     owners = {row.distribution for row in same} | {plugin.distribution}
     if plugin.distribution != BUILT_IN and len({(r.distribution, r.target) for r in same}) > 1:
         return (
-            f"{plugin.name} is the name of a plugin of {', '.join(sorted(owners))}: none of them is"
-            " loaded. Uninstall all but one."
+            f"{plugin.name} is a plugin of {', '.join(sorted(owners))}; the broker loads none."
+            " Uninstall all but one."
         )
     return None
 
 
 def author_of(found: Found) -> Any:
-    """What its entry point refers to. Raises CannotLoad."""
+    """Returns the object that the entry point refers to. Raises CannotLoad."""
     module, _, attribute = found.target.partition(":")
     try:
         target: Any = importlib.import_module(module)
         for part in attribute.split(".") if attribute else ():
             target = getattr(target, part)
-    except Exception as error:  # whatever an import runs into
+    except Exception as error:  # any error of an import
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise CannotLoad(
-            [f"plugin {found.name} ({found.target}) cannot be imported: {reason}."]
+            [f"cannot import plugin {found.name} ({found.target}): {reason}."]
         ) from error
     return target
 
@@ -116,9 +116,9 @@ def author_of(found: Found) -> Any:
 def load(
     name: str, texts: Mapping[str, str], isolated_here: bool = False, any_module: bool = False
 ) -> Plugin:
-    """`texts`: its options by key. `isolated_here`: this is its own process. `any_module`: the name
-    may be `module:Class`, which a broker never allows: its settings come from clients. Raises
-    CannotLoad."""
+    """Returns a new plugin. `texts`: its options by key. `isolated_here`: this process is the
+    plugin's own. `any_module`: the name may be `module:Class`, which a broker never allows, because
+    clients may alter its settings. Raises CannotLoad."""
     common_texts, own_texts = split(texts)
     try:
         common = parse(name, COMMON, common_texts)
@@ -153,13 +153,13 @@ def _made(name: str, author: Any, texts: Mapping[str, str]) -> Any:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise CannotLoad([f"plugin {name} cannot be made: {reason}."]) from error
+        raise CannotLoad([f"cannot create plugin {name}: {reason}."]) from error
 
 
 def implementations(name: str, made: Any) -> dict[str, Implementation]:
-    """The hooks of an object, in the order of the specifications. Raises CannotLoad for one that
-    fits no specification, for a method that is named as a hook and lacks @hookimpl, and where
-    there is no hook at all: such a plugin would run and do nothing."""
+    """Returns the hooks of an object, in the order of the specifications. Raises CannotLoad for a
+    hook that fits no specification, for a method with the name of a hook and without @hookimpl, and
+    for an object without hooks, because such a plugin would run and do nothing."""
     manager = pluggy.PluginManager(specs.PROJECT)
     manager.add_hookspecs(specs.Specs)
     try:
@@ -177,7 +177,7 @@ def implementations(name: str, made: Any) -> dict[str, Implementation]:
     if unmarked:
         raise CannotLoad(
             [
-                f"plugin {name}: {hook} is named as a hook and lacks @hookimpl: it is never called."
+                f"plugin {name}: {hook} has the name of a hook and lacks @hookimpl."
                 " Write @hookimpl above it (from barnabas import hookimpl)."
                 for hook in unmarked
             ]
@@ -185,7 +185,7 @@ def implementations(name: str, made: Any) -> dict[str, Implementation]:
     if not found:
         raise CannotLoad(
             [
-                f"plugin {name}: it implements no hook. docs/hooks.md lists the hooks; each needs"
+                f"plugin {name} implements no hook. docs/hooks.md lists the hooks; each needs"
                 " @hookimpl above its function (from barnabas import hookimpl)."
             ]
         )
@@ -197,7 +197,8 @@ def _one_line(error: Exception) -> str:
 
 
 def forget_modules(target: str) -> None:
-    """The next import of a plugin reads its files again; those of the broker stay."""
+    """Forgets the modules of a plugin, so that its next import reads its files again; modules of
+    the broker stay."""
     top = target.partition(":")[0].partition(".")[0]
     if top == "barnabas":
         return
@@ -207,6 +208,6 @@ def forget_modules(target: str) -> None:
 
 
 def summary(author: Any) -> str:
-    """The first line of what its author says about it."""
+    """Returns the first line of the plugin's docstring."""
     text = inspect.getdoc(author) or inspect.getdoc(inspect.getmodule(author)) or ""
     return text.strip().split("\n\n")[0].replace("\n", " ")

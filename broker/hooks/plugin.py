@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from barnabas.hooks.options import CLOSED, COMMON, parse
 
-RUNS = ""  # of Plugin.off
+RUNS = ""  # values of Plugin.off
 
 
 class CannotLoad(Exception):
@@ -21,15 +21,15 @@ class CannotLoad(Exception):
 
 
 class Implementation(NamedTuple):
-    """One hook of a plugin: the function, and which of the hook's arguments it takes."""
+    """One hook of a plugin: the function, and the names of the arguments that it takes."""
 
     function: Callable[..., Any]
     arguments: tuple[str, ...]
 
 
 class Plugin:
-    """A plugin that a broker or a client uses. `off`: why the plugin is no longer called, "" while
-    it is called. Counts are by hook; a thread that changes them holds the lock."""
+    """A plugin that a broker or a client uses. `off`: why the plugin is switched off, "" while it
+    is in use. Counts are by hook; a thread that changes them holds the lock."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Plugin:
     ) -> None:
         self.name = name
         self.hooks = dict(hooks)
-        self.made = made  # the author's object; None for one in a process of its own
+        self.made = made  # the plugin's object; None for a plugin in its own process
         self.version = version
         self.path = path
         self.common = dict(common) if common is not None else parse(name, COMMON, {})
         self.close = close  # ends its process
-        self.interrupt = interrupt  # ends the call that its process is busy with
+        self.interrupt = interrupt  # ends the current call of its process
         self.lock = threading.Lock()
         self.off = RUNS
         self.calls: Counter[str] = Counter()
@@ -58,14 +58,14 @@ class Plugin:
         self.nanoseconds: Counter[str] = Counter()
         self.overruns = 0
         self.in_a_row = 0  # failures
-        self.abandoned = 0  # threads that a call keeps beyond its budget
-        self.told_ns = 0  # when a failure was last written to the log, 0: never
-        self.untold = 0  # failures since
+        self.abandoned = 0  # threads whose call has exceeded its budget
+        self.told_ns = 0  # time of the last failure in the log, 0: never
+        self.untold = 0  # failures since then
         self.told_off = False
 
     @property
     def is_closed(self) -> bool:
-        """Whether a request is refused when the plugin fails (`on.failure=closed`)."""
+        """Returns whether a failure of the plugin refuses the request (`on.failure=closed`)."""
         return bool(self.common["on.failure"] == CLOSED)
 
     @property
@@ -73,7 +73,7 @@ class Plugin:
         return bool(self.common["isolation"] == "process")
 
     def said(self) -> str:
-        """The line that the start prints."""
-        where = ", in a process of its own" if self.is_isolated else ""
+        """Returns the line that the start prints."""
+        where = ", in its own process" if self.is_isolated else ""
         hooks = ", ".join(self.hooks) or "no hooks"
         return f"plugin {self.name} {self.version} from {self.path}{where}: {hooks}"

@@ -1,9 +1,9 @@
-"""A plugin in a process of its own: for plugins that may hang, crash, leak memory or compute long.
+"""A plugin in its own process: for plugins that may hang, crash, leak memory or compute long.
 
-A plugin has one child, which runs one call at a time. A call fails when the child ends, for any
-reason; the next call starts another child, after a pause since the last start. The pause doubles up
-to PAUSE_S_MAX and is reset once a child has lived that long. A call beyond its budget kills the
-child."""
+A plugin has one child process, which runs one call at a time. A call fails when the child ends, for
+any reason; the next call starts another child, after a pause since the last start. The pause
+doubles up to PAUSE_S_MAX, and starts again from its minimum once a child has run that long. A call
+over its budget kills the child."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from barnabas.hooks.plugin import CannotLoad, Implementation, Plugin
 
 log = logging.getLogger("barnabas.hooks")
 
-START_S = 20.0  # for a child to import and make its plugin
+START_S = 20.0  # time for a child to import and make its plugin
 PAUSE_S = 0.1
 PAUSE_S_MAX = 30.0
 
 
 class ChildFailed(Exception):
-    """The process of a plugin ended, or what came from it does not read."""
+    """The process of a plugin ended, or sent a frame that cannot be parsed."""
 
 
 class Child:
@@ -48,7 +48,7 @@ class Child:
             "any_module": any_module,
         }
         self._one_call = threading.Lock()
-        self._guard = threading.Lock()  # of the process and the line
+        self._guard = threading.Lock()  # guards the process and its connection
         self._process: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._closed = False
@@ -57,7 +57,7 @@ class Child:
         self.starts = 0
 
     def start(self) -> dict[str, Any]:
-        """What the plugin says of itself. Raises CannotLoad."""
+        """Starts the process; returns the plugin's description of itself. Raises CannotLoad."""
         with self._one_call:
             return self._start()
 
@@ -74,13 +74,15 @@ class Child:
             except (OSError, ValueError) as error:
                 raise self._lost(f"{error}") from error
             if not isinstance(said, dict) or not said.keys() <= {"answer", "error"}:
-                raise self._lost("its process ended" if said is None else "its answer is rubbish")
+                raise self._lost(
+                    "its process ended" if said is None else "its answer cannot be parsed"
+                )
             if "error" in said:
                 raise RuntimeError(f"in its process:\n{said['error']}")
             return said.get("answer")
 
     def interrupt(self) -> None:
-        """Ends the process in the middle of a call."""
+        """Kills the process during a call."""
         with self._guard:
             if self._process is not None:
                 self._process.kill()
@@ -103,9 +105,9 @@ class Child:
         if now_s - self._began_s > PAUSE_S_MAX:
             self._pause_s = 0.0
         if now_s < self._began_s + self._pause_s:
-            raise ChildFailed("its process ended and is not started again yet")
+            raise ChildFailed("its process ended; the broker starts it again after a pause")
         self._pause_s = min(max(self._pause_s * 2, PAUSE_S), PAUSE_S_MAX)
-        log.warning("plugin %s: its process is started again", self.name)
+        log.warning("plugin %s: starting its process again", self.name)
         try:
             self._start()
         except CannotLoad as error:
@@ -119,7 +121,7 @@ class Child:
             process = subprocess.Popen(
                 [sys.executable, "-m", "barnabas.hooks.child", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what it prints is for people
+                stdout=2,  # its output goes to standard error
                 pass_fds=(theirs.fileno(),),
             )
         with self._guard:
@@ -134,7 +136,7 @@ class Child:
         if not isinstance(said, dict) or "hooks" not in said:
             self._forget()
             problems = said.get("problems") if isinstance(said, dict) else None
-            words = [f"plugin {self.name}: its process ended while it was loaded."]
+            words = [f"plugin {self.name}: its process ended while it loaded the plugin."]
             raise CannotLoad(list(problems) if problems else words)
         return said
 
@@ -157,7 +159,7 @@ class Child:
 def load_in_process(
     name: str, texts: Mapping[str, str], common: Mapping[str, Any], any_module: bool = False
 ) -> Plugin:
-    """Raises CannotLoad."""
+    """Loads the plugin in a child process and returns it. Raises CannotLoad."""
     child = Child(name, texts, common["memory.max.bytes"], any_module)
     said = child.start()
     hooks = {

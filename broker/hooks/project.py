@@ -1,5 +1,5 @@
-"""The project that `barnabas plugins new NAME --hook KIND` makes: installable, with a test that
-passes. What the plugin does is in project_kinds.py."""
+"""Makes the project of `barnabas plugins new NAME --hook KIND`, which can be installed and has
+tests that pass. The code of the plugins is in project_kinds.py."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ A plugin for the broker barnabas: it {summary}.
 
 
 class BadName(ValueError):
-    """A plugin cannot have the name."""
+    """A plugin cannot have this name."""
 
 
 def write_project(name: str, into: Path, kind: str = "interceptor") -> Path:
-    """Makes the directory `name`, which must not be there, for a plugin of one of KINDS. Raises
+    """Makes the directory `name`, which must not exist, with a plugin of one of KINDS. Raises
     BadName, OSError."""
     check_name(name)
     found = KINDS[kind]
@@ -97,15 +97,15 @@ def write_project(name: str, into: Path, kind: str = "interceptor") -> Path:
 
 
 def check_name(name: str) -> None:
-    """Raises BadName for a name that is no plugin's, that a built-in plugin has, or whose module
-    would take the place of one that Python or an installed package has."""
+    """Checks a name. Raises BadName for an invalid name, the name of a built-in plugin, and a name
+    whose module would hide one of Python or of an installed package."""
     if not NAME.match(name) or len(name) > 60:
-        raise BadName(f"{name!r} is no name for a plugin: small letters, digits and hyphens.")
+        raise BadName(f"{name!r} is not a valid name: use small letters, digits and hyphens.")
     if name in BUILTIN:
-        raise BadName(f"{name} is a built-in plugin, which is loaded first. Choose another name.")
+        raise BadName(f"{name} is the name of a built-in plugin. Choose another name.")
     module = name.replace("-", "_")
     if module in sys.stdlib_module_names or importlib.util.find_spec(module) is not None:
         raise BadName(
-            f"the plugin's module would be {module}.py, and Python has a module {module} here that"
-            f" it would hide. Choose another name, such as {name}-plugin."
+            f"the plugin's module {module}.py would hide an installed module {module}."
+            f" Choose another name, such as {name}-plugin."
         )

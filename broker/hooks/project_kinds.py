@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """`option`, `default`: the plugin's one option. `use`: how to try it, after the broker has
-    it."""
+    """One kind of plugin. `option`, `default`: its one option. `use`: commands to try the installed
+    plugin."""
 
     hook: str
     summary: str
@@ -26,10 +26,10 @@ class Kind:
 
 INTERCEPTOR = Kind(
     hook="intercept_produce",
-    summary="refuses records whose value is longer than an option says",
+    summary="rejects records whose value is longer than the option allows",
     option="longest",
     default="1000",
-    meaning="bytes of a value",
+    meaning="largest size of a value in bytes",
     use="""\
     barnabas start --set plugins={name} --set plugin.{name}.longest=1000
     barnabas topics create news --config produce.interceptors={name}
@@ -40,9 +40,9 @@ from barnabas.hooks import Option, RecordBatch, Reject
 
 
 class {cls}:
-    """Refuses long records."""
+    """Rejects long records."""
 
-    OPTIONS = {{"longest": Option("integer", "bytes of a value", default=1000, least=0)}}
+    OPTIONS = {{"longest": Option("integer", "largest size of a value", default=1000, least=0)}}
 
     def __init__(self, options):
         self.longest = options["longest"]
@@ -82,10 +82,10 @@ def test_the_hook_alone(plugin_batch):
 
 RETENTION = Kind(
     hook="deletable_segments",
-    summary="keeps the newest segments of each partition and lets the others be deleted",
+    summary="keeps the newest segments of each partition and lets the broker delete the others",
     option="segments",
     default="10",
-    meaning="closed segments of a partition that stay",
+    meaning="closed segments of each partition to keep",
     use="""\
     barnabas start --set plugins={name} --set plugin.{name}.segments=10
     barnabas topics create news --config retention.policy={name}
@@ -98,7 +98,7 @@ from barnabas.hooks import LogView, Option
 class {cls}:
     """Keeps the newest segments of each partition."""
 
-    OPTIONS = {{"segments": Option("integer", "closed segments that stay", default=10, least=0)}}
+    OPTIONS = {{"segments": Option("integer", "closed segments to keep", default=10, least=0)}}
 
     def __init__(self, options):
         self.segments = options["segments"]
@@ -151,10 +151,10 @@ def test_the_hook_alone():
 
 PARTITIONER = Kind(
     hook="choose_partitions",
-    summary="puts records with a key of some prefix into partition 0, others by their key",
+    summary="sends records whose key has a prefix to partition 0, and others by their key",
     option="prefix",
     default="vip-",
-    meaning="what the keys of partition 0 begin with",
+    meaning="prefix of the keys of partition 0",
     use="""\
     barnabas produce news --key-separator : --partitioner {name} --option plugin.{name}.prefix=vip-
 
@@ -171,7 +171,7 @@ from barnabas.hooks import Option
 class {cls}:
     """Keeps partition 0 for keys that begin with a prefix."""
 
-    OPTIONS = {{"prefix": Option("text", "what the keys of partition 0 begin with", "vip-")}}
+    OPTIONS = {{"prefix": Option("text", "prefix of the keys of partition 0", "vip-")}}
 
     def __init__(self, options):
         self.prefix = options["prefix"].encode()
@@ -217,10 +217,10 @@ def test_the_hook_alone():
 
 ENCODER = Kind(
     hook="encode, decode",
-    summary="writes text in capital letters, in an encoding that an option names",
+    summary="writes text in capital letters, in the encoding of the option",
     option="encoding",
     default="utf-8",
-    meaning="of the bytes, by Python's names",
+    meaning="encoding of the text, by Python's name",
     use="""\
     barnabas produce news --encoder {name}
     barnabas consume news --end --decoder {name}
@@ -237,7 +237,7 @@ from barnabas.hooks import Option
 class {cls}:
     """Text in capital letters."""
 
-    OPTIONS = {{"encoding": Option("text", "of the bytes, by Python's names", "utf-8")}}
+    OPTIONS = {{"encoding": Option("text", "encoding of the text", "utf-8")}}
 
     def __init__(self, options):
         self.encoding = options["encoding"]
@@ -276,7 +276,7 @@ POLICY = Kind(
     summary="refuses topics whose names do not begin with a prefix",
     option="prefix",
     default="team-",
-    meaning="what the names of topics begin with",
+    meaning="prefix of the names of topics",
     use="""\
     barnabas start --set plugins={name} --set plugin.{name}.prefix=team-
     barnabas topics create team-news
@@ -289,7 +289,7 @@ from barnabas.hooks import NewTopicView, Option
 class {cls}:
     """Refuses topics whose names do not begin with a prefix."""
 
-    OPTIONS = {{"prefix": Option("text", "what the names of topics begin with", "team-")}}
+    OPTIONS = {{"prefix": Option("text", "prefix of the names of topics", "team-")}}
 
     def __init__(self, options):
         self.prefix = options["prefix"]
@@ -298,7 +298,7 @@ class {cls}:
     def check_new_topic(self, topic: NewTopicView) -> str | None:
         if topic.name.startswith(self.prefix):
             return None
-        return f"the name of a topic begins with {{self.prefix}} here"
+        return f"the name of a topic must begin with {{self.prefix}}"
 ''',
     test="""\
 import pytest
@@ -312,7 +312,7 @@ SETTINGS = {{"plugins": "{name}", "plugin.{name}.prefix": "team-"}}
 @pytest.mark.broker(SETTINGS)
 def test_other_names_are_refused(broker):
     broker.create_topic("team-news")
-    with pytest.raises(PolicyViolation, match="begins with team-"):
+    with pytest.raises(PolicyViolation, match="must begin with team-"):
         broker.create_topic("news")
 
 

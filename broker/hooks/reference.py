@@ -1,4 +1,4 @@
-"""docs/hooks.md of the specifications: `python -m barnabas.hooks.reference > docs/hooks.md`."""
+"""Prints docs/hooks.md: `python -m barnabas.hooks.reference > docs/hooks.md`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ EXAMPLES = {
 }
 EXAMPLES_TEXT = """\
 `barnabas plugins new NAME --hook KIND` makes a project with one of these plugins, a test of it and
-a README. Change the method and the option to what you need.
+a README. Change the method and the option as you need.
 """
 
 INTRODUCTION = """\
 # Plugins
 
-Made by `python -m barnabas.hooks.reference`; change the docstrings in the code, not this page.
+`python -m barnabas.hooks.reference` writes this page; change the docstrings in the code instead.
 
 A plugin is a class with hooks. Twenty lines are enough:
 
@@ -40,7 +40,7 @@ from barnabas.hooks import Option, Reject
 
 
 class NoSecrets:
-    OPTIONS = {"words": Option("list", "what no value may contain")}
+    OPTIONS = {"words": Option("list", "words that no value may contain")}
 
     def __init__(self, options):
         self.words = [word.encode() for word in options["words"]]
@@ -52,43 +52,43 @@ class NoSecrets:
                 return Reject("a value contains a secret")
 ```
 
-Its distribution says so in pyproject.toml; `barnabas plugins new NAME` makes a whole project with
-tests, for each kind of hook (`--hook`).
+Its distribution declares it in pyproject.toml; `barnabas plugins new NAME` makes a whole project
+with tests, for each kind of hook (`--hook`).
 
 ```toml
 [project.entry-points."barnabas.plugins"]
 no-secrets = "no_secrets:NoSecrets"
 ```
 
-An installed plugin is listed by `barnabas plugins list` and runs when the configuration names it:
+`barnabas plugins list` lists the installed plugins. A plugin runs when the configuration names it:
 
 ```properties
 plugins=no-secrets
 plugin.no-secrets.words=password,token
 ```
 
-`plugins` names those that run in the broker, in their order. Three hooks are called for the plugins
-that a topic names: `retention.policy` (default `time,size`), `produce.interceptors` and
-`fetch.interceptors`. Topics may name built-ins that do not stand in `plugins`. A topic that names
-a plugin which does not run here, as after a change of `plugins`, loses nothing: batches for it are
-refused, fetches of it are answered with an error, nothing of it is deleted.
+`plugins` names the plugins that run in the broker, in their order. The broker calls three hooks of
+the plugins that a topic names: in `retention.policy` (default `time,size`), `produce.interceptors`
+and `fetch.interceptors`. Topics may name built-ins that `plugins` does not list. A topic may name a
+plugin that does not run, for example after a change of `plugins`. Such a topic loses no data: the
+broker rejects batches for it, answers fetches of it with an error, and deletes no segments of it.
 
 `plugins` and `plugin.NAME.key` may be altered while the broker runs (`barnabas configs alter
-default --add plugins=...`), and `barnabas plugins reload` takes over new code too. A set that
-cannot be loaded is refused, and the plugins that run go on.
+default --add plugins=...`), and `barnabas plugins reload` also loads new code. The broker refuses a
+set of plugins that it cannot load, and continues with the present one.
 
-Each call is counted on `/metrics` (`barnabas_plugin_*`). `BARNABAS_TRACE_HOOKS=1` in the broker's
+`/metrics` counts each call (`barnabas_plugin_*`). `BARNABAS_TRACE_HOOKS=1` in the broker's
 environment prints each call of every plugin with its time, `plugin.NAME.trace=true` those of one.
 
 ## Options of every plugin
 
 {common}
 
-With `isolation=process` a plugin runs in a child process, one call at a time. One that hangs is
-ended, one that crashes, exits or outgrows `memory.max.bytes` is started again by the next call,
-with a pause that grows while it keeps dying. It gets no `services`. Without it a plugin is part of
-the broker's process: `os._exit` or a segmentation fault in it is the end of the broker, and memory
-that it leaks is the broker's.
+With `isolation=process` a plugin runs in a child process, one call at a time. The broker kills a
+child that hangs. The next call starts the child again after a crash, an exit or too much memory
+(`memory.max.bytes`), with a pause that grows while these repeat. Such a plugin gets no `services`.
+With `isolation=thread` a plugin is part of the broker's process: `os._exit` or a segmentation fault
+in it ends the broker, and memory that it leaks is the broker's.
 
 """
 
@@ -106,7 +106,7 @@ def _shown(value: object) -> str:
 
 
 def signature(name: str) -> str:
-    """`name(argument, ...)` as an implementation may write it."""
+    """Returns `name(argument, ...)` as an implementation may write it."""
     found = inspect.signature(getattr(specs.Specs, name)).parameters
     arguments = [row for row in found if row != "self"]
     return f"{name}({', '.join(arguments)})"
@@ -129,8 +129,8 @@ def _budget(name: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """The parts of a contract become paragraphs: `When:` and the like, and what explains the
-    arguments. A line that begins with a back-quote in the middle of a sentence is no new one."""
+    """Makes paragraphs of the parts of a contract: `When:` and the like, and the explanations of
+    arguments. A line that begins with a back-quote within a sentence begins no paragraph."""
     found: list[str] = []
     for line in text.splitlines():
         begins = line.startswith(PARTS) or (ARGUMENT.match(line) and found[-1].endswith("."))
@@ -153,7 +153,8 @@ def _view(cls: type) -> str:
 
 
 def fields_of(cls: type) -> list[tuple[str, str, str]]:
-    """Name, type and meaning of each field: the meaning is the comment behind it in the source."""
+    """Yields name, type and meaning of each field; the meaning is the comment after it in the
+    source."""
     if not getattr(cls, "_fields", ()):
         return []
     return [
@@ -176,14 +177,15 @@ def _builtin(name: str) -> str:
 
 
 def _says(text: str, line: str) -> bool:
-    """Whether the first sentence of `text` says the same as `line`, case and marks aside."""
+    """Returns whether the first sentence of `text` equals `line`, apart from case and
+    punctuation."""
     first = text.split("\n\n")[0].replace("\n", " ")
     plain = [re.sub(r"[^a-z0-9 ]", "", one.lower()) for one in (first, line)]
     return plain[1].strip() in plain[0]
 
 
 def example(kind: str) -> str:
-    """The plugin that `barnabas plugins new NAME --hook KIND` writes."""
+    """Returns the plugin that `barnabas plugins new NAME --hook KIND` writes."""
     found = KINDS[kind]
     name, cls = EXAMPLES[kind]
     words = {"name": name, "module": name.replace("-", "_"), "cls": cls}
@@ -194,7 +196,7 @@ def example(kind: str) -> str:
 
 
 def _use(text: str) -> str:
-    """Indented commands become a block."""
+    """Makes a code block of indented commands."""
     commands = [line[4:] for line in text.splitlines() if line.startswith("    ")]
     rest = [line for line in text.splitlines() if line and not line.startswith("    ")]
     return "\n".join(["```sh", *commands, "```", *(["", *rest] if rest else [])]) + "\n"
@@ -206,9 +208,9 @@ def page() -> str:
     parts += [example(kind) for kind in KINDS]
     parts += ["## Hooks\n", (inspect.getdoc(specs) or "").split("\n\n", 1)[1], ""]
     parts += [_hook(name) for name in specs.names()]
-    parts += ["## What hooks are shown, and give back\n"]
+    parts += ["## Arguments and return values of hooks\n"]
     parts += [_view(cls) for cls in vars(views).values() if _is_view(cls)]
-    parts += ["## What the broker does for plugins inside it\n"]
+    parts += ["## Services of the broker for plugins inside it\n"]
     for name, function in vars(services.Services).items():
         if inspect.isfunction(function) and not name.startswith("_"):
             arguments = [row for row in inspect.signature(function).parameters if row != "self"]

@@ -1,9 +1,9 @@
-"""The plugins of one broker: which run, in which order, and how their answers are combined.
+"""The plugins of one broker: their order, and how the broker combines their answers.
 
-`plugins` names the plugins that are called for every decision, in its order; a topic names those
-that see its records and its segments. A topic may name a built-in plugin that `plugins` does not
-list: built-ins are made when they are first needed. A reload replaces the whole set, and a call
-that runs meanwhile ends with the plugin that it began with."""
+The setting `plugins` names the plugins that the broker calls for every decision, in its order; a
+topic names those that see its records and its segments. A topic may name a built-in plugin that
+`plugins` does not list: the registry makes a built-in at its first use. A reload replaces the whole
+set, and a call that runs meanwhile ends with the plugin that it began with."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ log = logging.getLogger("barnabas.hooks")
 MESSAGE_CHARACTERS_MAX = 1000
 
 
-TOO_LATE: Any = object()  # in the place of an interceptor's answer
+TOO_LATE: Any = object()  # in place of an interceptor's answer
 
 
 class Later(NamedTuple):
-    """An interceptor did not judge a batch in time: the producer may send it again."""
+    """An interceptor did not decide about a batch in time: the producer may send it again."""
 
     message: str
 
 
 class FetchRefused(Exception):
-    """A plugin that fails closed could not say what a consumer may see."""
+    """A plugin with on.failure=closed failed in intercept_fetch."""
 
 
 class Registry:
-    """Which plugins run. `settings`: all `plugin.NAME.key` in force."""
+    """The plugins that run. `settings` returns all effective `plugin.NAME.key`."""
 
     def __init__(self, settings: Callable[[], Mapping[str, str]] = dict) -> None:
         self.calls = Calls()
         self._settings = settings
-        self._lock = threading.RLock()  # of making and replacing
-        self._named: tuple[Plugin, ...] = ()  # of `plugins`, in order
+        self._lock = threading.RLock()  # guards making and replacing plugins
+        self._named: tuple[Plugin, ...] = ()  # the plugins of `plugins`, in order
         self._plugins: dict[str, Plugin] = {}  # replaced, never changed
         self._closed = False
         self._begin: Callable[[Plugin], object] = lambda plugin: None
@@ -69,17 +69,18 @@ class Registry:
     # -- the plugins in use ---------------------------------------------------------------------
 
     def on_made(self, begin: Callable[[Plugin], object]) -> None:
-        """Called for each plugin that is made from now on, when it may be used."""
+        """Sets the function that is called with each new plugin when it may be used."""
         self._begin = begin
 
     def load(self, names: Sequence[str]) -> None:
-        """Makes the plugins of `plugins`. Raises CannotLoad, and then nothing is changed."""
+        """Makes the plugins of `plugins`. Changes nothing when it raises CannotLoad."""
         made = self.made(names)
         with self._lock:
             self._use(made)
 
     def load_what_can(self, names: Sequence[str]) -> list[str]:
-        """As `load`, without those that cannot be loaded; what is wrong with them."""
+        """Does what `load` does, without the plugins that it cannot load; returns their
+        problems."""
         problems = []
         made: list[Plugin] = []
         for name in dict.fromkeys(names):
@@ -92,13 +93,13 @@ class Registry:
         return problems
 
     def made(self, names: Sequence[str]) -> list[Plugin]:
-        """As `load`, without using them."""
+        """Makes the plugins of `plugins` and does not use them. Raises CannotLoad."""
         settings = self._settings()
         problems: list[str] = []
         made: list[Plugin] = []
         for name in names:
             if names.count(name) > 1:
-                problems.append(f"plugins: {name} is there twice. Name it once.")
+                problems.append(f"plugins lists {name} more than once. Name it once.")
                 break
             try:
                 made.append(load(name, options_of(name, settings)))
@@ -111,7 +112,7 @@ class Registry:
         return made
 
     def check(self, names: Sequence[str]) -> list[str]:
-        """What is wrong with a set of plugins that is to be used."""
+        """Returns the problems of a new set of plugins."""
         try:
             made = self.made(names)
         except CannotLoad as error:
@@ -121,7 +122,8 @@ class Registry:
         return []
 
     def forget_code(self, names: Iterable[str]) -> list[str]:
-        """The next `load` imports the plugins' modules anew. What is wrong, where one has gone."""
+        """Makes the next `load` import the plugins' modules again. Returns the problems of plugins
+        that are no longer installed."""
         settings = self._settings()
         problems: list[str] = []
         for name in names:
@@ -152,11 +154,11 @@ class Registry:
             self._begin(plugin)
 
     def register(self, made: Any, name: str) -> Plugin:
-        """A plugin that is an object already. Raises ValueError when the name is taken or an
+        """Adds an object as a plugin. Raises ValueError when the name is in use or an
         implementation fits no hook."""
         with self._lock:
             if name in self._plugins:
-                raise ValueError(f"a plugin {name} runs already")
+                raise ValueError(f"a plugin with the name {name} already runs")
             try:
                 hooks = implementations(name, made)
             except CannotLoad as error:
@@ -175,7 +177,7 @@ class Registry:
 
     @property
     def failures(self) -> Counter[str]:
-        """Calls that failed, by plugin."""
+        """Returns the number of failed calls, by plugin."""
         return Counter({row.name: sum(row.failures.values()) for row in self.plugins()})
 
     def plugin(self, name: str) -> Plugin | None:
@@ -199,12 +201,12 @@ class Registry:
             return self._plugins[name]
 
     def problem_of(self, name: str, hook: str) -> str:
-        """Why a topic cannot name a plugin for this hook; "" when it can."""
+        """Returns why a topic cannot name a plugin for this hook; "" when it can."""
         found = self._plugins.get(name)
         if found is None:
             settings = self._settings()
             if (options_of(name, settings).get("use") or name) not in BUILTIN:
-                return f"no plugin {name!r} runs here; name it in `plugins`"
+                return f"the plugin {name!r} does not run; name it in `plugins`"
             try:
                 found = load(name, options_of(name, settings))
             except CannotLoad as error:
@@ -224,7 +226,7 @@ class Registry:
     # -- calls ----------------------------------------------------------------------------------
 
     def tell(self, plugin: Plugin, hook: str, arguments: Mapping[str, Any]) -> None:
-        """A hook without an answer."""
+        """Calls a hook without a return value of all plugins that implement it."""
         if hook in plugin.hooks:
             self.calls.call(plugin, hook, arguments)
 
@@ -260,7 +262,8 @@ class Registry:
     def deletable_segments(
         self, view: LogView, now_ms: int, policies: Sequence[str] | None = None
     ) -> int:
-        """Returns the largest answer of a topic's policies (None: all plugins). Failures are 0."""
+        """Returns the largest answer of a topic's policies (None: all plugins). A failure counts as
+        0."""
 
         def checked(answer: Any) -> int:
             if type(answer) is not int or not 0 <= answer <= len(view.segments):
@@ -277,7 +280,8 @@ class Registry:
         return largest
 
     def _of_topic(self, names: Sequence[str] | None, hook: str) -> Iterator[Plugin | None]:
-        """The plugins that a topic names; None for one that does not run or lacks the hook."""
+        """Returns the plugins that a topic names; None for one that does not run or lacks the
+        hook."""
         if names is None:
             yield from (row for row in self.plugins() if hook in row.hooks)
             return
@@ -288,8 +292,8 @@ class Registry:
     def intercept_produce(
         self, names: Sequence[str], batch: RecordBatch
     ) -> Reject | Later | bytes | None:
-        """Decides on a producer's batch: refuse it, ask the producer to send it again, append other
-        bytes in its place, or append it."""
+        """Decides on a producer's batch: reject it, ask the producer to send it again, append other
+        bytes instead, or append it."""
         hook = "intercept_produce"
         made: bytes | None = None
         for name, plugin in zip(names, self._of_topic(names, hook), strict=True):
@@ -301,7 +305,7 @@ class Registry:
             if answer is TOO_LATE and plugin.is_closed:
                 return Later(f"the interceptor {name} took longer than its budget")
             if answer is FAILED and plugin.is_closed:
-                return Reject(f"the interceptor {name} could not look at the batch")
+                return Reject(f"the interceptor {name} failed for the batch")
             if isinstance(answer, Reject):
                 return answer
             if isinstance(answer, bytes):
@@ -318,7 +322,7 @@ class Registry:
                 raise FetchRefused(f"the interceptor {name} does not run on this broker")
             answer = self.calls.call(plugin, hook, {"batch": batch}, _intercepted(batch, False))
             if answer is FAILED and plugin.is_closed:
-                raise FetchRefused(f"the interceptor {name} could not look at a batch")
+                raise FetchRefused(f"the interceptor {name} failed for a batch")
             if isinstance(answer, bytes):
                 made = answer
                 batch = RecordBatch(batch.topic, batch.partition, made, batch.size_max)
@@ -403,7 +407,7 @@ class Registry:
             if answer is not None:
                 found: Mapping[str, Mapping[bytes, Collection[int]]] = answer
                 return found
-        raise ValueError(f"no plugin is the assignor {assignor}")
+        raise ValueError(f"no plugin implements the assignor {assignor}")
 
     def _first(
         self, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], Any]
@@ -422,7 +426,7 @@ class Registry:
     def _refusal(self, hook: str, arguments: Mapping[str, Any]) -> str | None:
         for plugin, answer in self._answers(hook, arguments, _reason):
             if answer is FAILED and plugin.is_closed:
-                return f"the plugin {plugin.name} could not look at it"
+                return f"the plugin {plugin.name} failed to check it"
             if answer is not None and answer is not FAILED:
                 return str(answer)
         return None
@@ -430,7 +434,7 @@ class Registry:
 
 def _bool(answer: Any) -> bool:
     if type(answer) is not bool:
-        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no bool")
+        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is not a bool")
     return answer
 
 
@@ -438,7 +442,7 @@ def _reason(answer: Any) -> str | None:
     if answer is None:
         return None
     if not isinstance(answer, str) or not answer:
-        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is no reason")
+        raise BadAnswer(f"it answered {str(answer)[:200]!r}, which is not a str or None")
     return answer[:MESSAGE_CHARACTERS_MAX]
 
 

@@ -1,8 +1,7 @@
-"""What hooks are shown and what they give back: plain values, snapshots of the moment of the call.
+"""Arguments and return values of hooks: plain values, snapshots at the time of the call.
 
-A value here is either one of these classes or made of None, bool, int, float, str, bytes, tuples
-and dictionaries with text keys, so that it can go to a plugin in a process of its own
-(child_values.py).
+A value is one of these classes or made of None, bool, int, float, str, bytes, tuples and
+dictionaries with text keys, so that it can go to a plugin in its own process (child_values.py).
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ NOTHING: Mapping[str, int] = {}
 
 
 class SegmentView(NamedTuple):
-    """One segment of a log. The last one of a log is active: records are still appended to it."""
+    """One segment of a log. The last segment is active: the broker appends records to it."""
 
-    base_offset: int  # the offset of the segment's first record, and its file's name
+    base_offset: int  # the offset of the segment's first record, and the name of its file
     next_offset: int  # the offset after the segment's last record
-    size_bytes: int  # of its .log file
-    largest_timestamp_ms: int  # of its records; of the file's last change when they have none
-    is_active: bool  # whether records are still appended to it
+    size_bytes: int  # size of its .log file
+    largest_timestamp_ms: int  # of its records; without one, the time of the file's last change
+    is_active: bool  # whether the segment is the active one
 
 
 class LogView(NamedTuple):
-    """A partition's log as a policy sees it. `size_bytes` is the sum over the segments,
-    `end_offset` the offset after the last record."""
+    """The log of a partition, for a policy. `size_bytes` is the sum over the segments, `end_offset`
+    the offset after the last record."""
 
     topic: str  # its name
     partition: int  # its index
-    segments: tuple[SegmentView, ...]  # oldest first, at least the active one
+    segments: tuple[SegmentView, ...]  # oldest first; at least the active one
     high_watermark: int  # consumers see records below it
     retention_ms: int  # the topic's retention.ms; -1: no limit
     retention_bytes: int  # the topic's retention.bytes; -1: no limit
-    committed_offsets: Mapping[str, int] = NOTHING  # of this partition, by consumer group
+    committed_offsets: Mapping[str, int] = NOTHING  # consumer group -> committed offset
 
     @property
     def size_bytes(self) -> int:
@@ -51,31 +50,31 @@ class LogView(NamedTuple):
 
 
 class UnflushedLog(NamedTuple):
-    """A log with records that are not on disk yet."""
+    """A log with unflushed records."""
 
     topic: str  # its name
     partition: int  # its index
-    record_count: int  # records that are not on disk
-    age_ms: int  # how long the log has had such records
+    record_count: int  # number of unflushed records
+    age_ms: int  # age of the oldest of them, in ms
     flush_ms: int  # the topic's flush.ms
 
 
 class DirtyLog(NamedTuple):
-    """A log that compaction would take next."""
+    """A log that is due for compaction."""
 
     topic: str  # its name
     partition: int  # its index
-    dirty_bytes: int  # bytes that were not compacted yet
-    dirty_ratio: float  # dirty_bytes to all bytes of the log, 0 to 1
+    dirty_bytes: int  # bytes that are not compacted yet
+    dirty_ratio: float  # dirty_bytes divided by all bytes of the log, 0 to 1
     is_overdue: bool  # whether max.compaction.lag.ms is over
 
 
 class DirectoryView(NamedTuple):
-    """A log directory that could take a new partition."""
+    """A log directory for a new partition."""
 
-    path: str  # as log.dirs has it
-    partition_count: int  # partitions in it now
-    free_bytes: int  # free in its file system
+    path: str  # its path in log.dirs
+    partition_count: int  # number of partitions in it now
+    free_bytes: int  # free space of its file system
 
 
 class NewTopicView(NamedTuple):
@@ -84,7 +83,7 @@ class NewTopicView(NamedTuple):
     name: str  # its name
     partition_count: int  # with the broker's default filled in
     replication_factor: int  # with the broker's default filled in
-    configs: Mapping[str, str]  # the topic's own settings, by name
+    configs: Mapping[str, str]  # name -> value of the topic's own settings
 
 
 class ConfigChange(NamedTuple):
@@ -92,17 +91,17 @@ class ConfigChange(NamedTuple):
 
     resource_type: str  # "topic" or "broker"
     resource_name: str  # a topic's name, a broker's id, or "" for the default of all brokers
-    configs: Mapping[str, str | None]  # all own settings of a topic; of a broker what is altered
+    configs: Mapping[str, str | None]  # all own settings of a topic; altered ones of a broker
 
 
 class GroupMemberView(NamedTuple):
-    """A member of a group as an assignor sees it."""
+    """A member of a group, for an assignor."""
 
-    member_id: str  # made by the client or the broker
+    member_id: str  # created by the client or the broker
     instance_id: str | None  # group.instance.id of a static member
     rack_id: str | None  # client.rack
-    topics: frozenset[bytes]  # ids of the topics it subscribes to, those that are there
-    assigned: Mapping[bytes, frozenset[int]]  # what the last assignment gave it, by topic id
+    topics: frozenset[bytes]  # ids of the existing topics that it subscribes to
+    assigned: Mapping[bytes, frozenset[int]]  # topic id -> partitions of its last assignment
 
 
 class GroupTopicView(NamedTuple):
@@ -110,32 +109,32 @@ class GroupTopicView(NamedTuple):
 
     name: str  # its name
     partition_count: int  # its number of partitions
-    racks: tuple[frozenset[str], ...]  # of each partition's replicas; () where brokers tell none
+    racks: tuple[frozenset[str], ...]  # of each partition's replicas; () without broker.rack
 
 
 class GroupView(NamedTuple):
-    """A group whose partitions are to be assigned; a snapshot."""
+    """A group, for an assignor; a snapshot."""
 
     group_id: str  # group.id of its members
-    members: Mapping[str, GroupMemberView]  # by member id, at least one
-    topics: Mapping[bytes, GroupTopicView]  # by topic id
+    members: Mapping[str, GroupMemberView]  # member id -> member; at least one
+    topics: Mapping[bytes, GroupTopicView]  # topic id -> topic
 
 
 class KeyedMessage(NamedTuple):
-    """An event on its way through the old producer: one message for a topic. Key and message are
-    what the encoders take; a copy with other fields is made by `event._replace(field=value)`."""
+    """An event of the old producer: one message for a topic, with key and message as the encoders
+    take them. `event._replace(field=value)` makes a copy with another field."""
 
-    topic: str  # where it goes
-    message: Any  # the value, before the encoder
-    key: Any = None  # before the encoder
-    part_key: Any = None  # chooses the partition in the key's place
+    topic: str  # the topic that it goes to
+    message: Any  # the value, not encoded
+    key: Any = None  # the key, not encoded
+    part_key: Any = None  # chooses the partition instead of the key
     headers: tuple[tuple[str, bytes | None], ...] = ()  # names and values
-    timestamp_ms: int = -1  # -1: the time when it is sent
+    timestamp_ms: int = -1  # -1: the time of the send
     partition: int | None = None  # None: the partitioner chooses
 
 
 class MirroredMessage(NamedTuple):
-    """A message that a mirror has read from a source."""
+    """A message that a mirror has read from a source cluster."""
 
     topic: str  # in the source
     partition: int  # in the source
@@ -147,18 +146,18 @@ class MirroredMessage(NamedTuple):
 
 
 class RecordBatch:
-    """A whole batch. Its records are decompressed and decoded when they are first read.
+    """A whole batch. The first read of its records decompresses and decodes them.
 
-    - `topic`, `partition`: where the batch goes, or comes from.
-    - `count`: how many records it has. `base_offset`: of the first one; a batch from a producer
-      counts from 0, a batch for a consumer has the offsets of the log.
+    - `topic`, `partition`: the partition that the batch goes to, or comes from.
+    - `count`: the number of records. `base_offset`: the offset of the first one; a batch from a
+      producer counts from 0, a batch for a consumer has the offsets of the log.
     - `records`: a list of `Record`, each with `key`, `value` (bytes or None), `headers`,
       `timestamp` (ms since 1970) and `offset`.
-    - `columns`: the same records in Arrow's layout, which is many times cheaper where a plugin
+    - `columns`: the same records in Arrow's layout, which is many times cheaper for a plugin that
       works on whole columns.
-    - `producer_id`: -1 without an idempotent producer. `transactional`: whether it belongs to a
-      transaction.
-    - `data`: the batch as bytes, header included. `body`: its records as bytes, not compressed.
+    - `producer_id`: -1 without an idempotent producer. `transactional`: whether the batch belongs
+      to a transaction.
+    - `data`: the batch as bytes, with its header. `body`: its records as bytes, not compressed.
       `stored`: all fields of the header.
     """
 
@@ -167,8 +166,8 @@ class RecordBatch:
     def __init__(
         self, topic: str, partition: int, data: bytes, size_max: int, body: bytes | None = None
     ) -> None:
-        """`data`: one batch of format 2. It may inflate to size_max; `body` is what it inflates
-        to, where that is known. Raises CorruptRecords."""
+        """`data`: one batch of format 2. `size_max`: the largest size of its records in bytes, not
+        compressed. `body`: these records, when the caller has them. Raises CorruptRecords."""
         self.topic = topic
         self.partition = partition
         self.data = data
@@ -198,7 +197,7 @@ class RecordBatch:
 
     @property
     def stored(self) -> batches.Batch:
-        """All of the header."""
+        """All fields of the header."""
         return self._batch
 
     @property
@@ -235,8 +234,8 @@ class RecordBatch:
         return builder.finish()
 
     def rewritten(self, records: Iterable[Record | None]) -> bytes:
-        """The batch with other records in the places of its own; None leaves a place empty. Its
-        offsets, sequence numbers and codec stay. Raises ValueError for another number of places."""
+        """Returns the batch with other records in place of its own; None leaves a place empty.
+        Offsets, sequence numbers and codec stay. Raises ValueError for another number of places."""
         stored = self._batch
         offsets = [record.offset for record in self.records]
         kept = list(_placed(offsets, records))
@@ -261,7 +260,7 @@ class RecordBatch:
         )
 
     def recoded(self, codec: int) -> bytes:
-        """The same records, compressed by another codec."""
+        """Returns the same records, compressed with another codec."""
         return batches.encode_batch(
             self.records,
             base_offset=self._batch.base_offset,
@@ -280,12 +279,12 @@ class RecordBatch:
 def _placed(offsets: list[int], records: Iterable[Record | None]) -> Iterator[Record]:
     places = list(records)
     if len(places) != len(offsets):
-        raise ValueError(f"{len(places)} records in place of {len(offsets)}")
+        raise ValueError(f"{len(places)} places for a batch of {len(offsets)} records")
     for offset, record in zip(offsets, places, strict=True):
         if record is None:
             continue
         if not isinstance(record, Record):
-            raise ValueError(f"{type(record).__name__} in the place of a record")
+            raise ValueError(f"{type(record).__name__} in place of a Record or None")
         yield Record(
             record.value,
             record.key,
@@ -296,15 +295,15 @@ def _placed(offsets: list[int], records: Iterable[Record | None]) -> Iterator[Re
 
 
 class Reject(NamedTuple):
-    """An interceptor's answer: the whole batch is refused. The client sees INVALID_RECORD and the
+    """An interceptor's answer that rejects the whole batch. The client gets INVALID_RECORD and the
     message (up to 1,000 characters)."""
 
     message: str
 
 
 class Replace:
-    """An interceptor's answer: other records in the places of a batch's own, one for each; None
-    leaves a place empty: no record has its offset then."""
+    """An interceptor's answer with other records in place of those of the batch, one for each; None
+    leaves a place empty, so that no record has its offset."""
 
     __slots__ = ("records",)
 

@@ -49,7 +49,7 @@ def test_options_between_topic_and_file(our_address: str, tmp_path):
 
 def test_an_argument_behind_two_hyphens_is_no_option(tmp_path):
     got = run_command("plugins", "new", "--into", str(tmp_path), "--", "-x")
-    assert got.status == 1 and "'-x' is no name for a plugin" in got.err
+    assert got.status == 1 and "'-x' is not a valid name" in got.err
 
 
 def test_help_is_a_command():

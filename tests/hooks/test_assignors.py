@@ -123,5 +123,5 @@ def test_range_puts_static_members_first_by_their_instance():
 
 
 def test_a_name_that_nobody_knows():
-    with pytest.raises(ValueError, match="no plugin is the assignor other"):
+    with pytest.raises(ValueError, match="no plugin implements the assignor other"):
         assign("other", view({b"a": 1}, {"m": ([b"a"], {}, None)}))

@@ -112,7 +112,7 @@ def test_a_schema_that_is_none_stops_the_start(tmp_path):
     from barnabas.node import CannotStart
 
     (tmp_path / "bad.json").write_text('{"type": 5}')
-    for file, words in ((tmp_path / "bad.json", "cannot be made"), (tmp_path / "no", "No such")):
+    for file, words in ((tmp_path / "bad.json", "cannot create"), (tmp_path / "no", "No such")):
         settings = {"plugins": "json-schema", "plugin.json-schema.file": str(file)}
         with pytest.raises(CannotStart, match=words):
             Broker(settings).start()

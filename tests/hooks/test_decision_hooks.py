@@ -192,7 +192,7 @@ def test_check_new_topic(broker):
 @pytest.mark.parametrize("answer", ["", 5, RuntimeError("no")])
 def test_a_policy_that_fails_refuses_or_allows_as_configured(broker, answer):
     plugin, _ = registered(broker, "check_new_topic", answer)
-    with pytest.raises(PolicyViolation, match="probe could not look"):
+    with pytest.raises(PolicyViolation, match="probe failed to check"):
         broker.create_topic("t")
     plugin.common["on.failure"] = "open"
     broker.create_topic("t")
@@ -309,7 +309,7 @@ def test_a_reload_over_the_wire_takes_over_the_set_and_refuses_a_broken_one(
         assert broker.node.plugins.registry.plugin("recorder") is not before
         assert recorder == [("started", True), ("stopping",)]  # the new module has its own list
         assert main([*alter_all, "plugins=recorder,nobody"]) == 1
-        assert "no plugin 'nobody' is installed" in capsys.readouterr().err
+        assert "the plugin 'nobody' is not installed" in capsys.readouterr().err
         assert broker.node.plugins.registry.names() == ["recorder"]
         assert main([*alter_all, "plugin.recorder.budget.ms=none"]) == 1
     with Broker({"log.dirs": str(tmp_path / "data")}) as broker:
@@ -336,7 +336,7 @@ def test_a_set_altered_at_run_time_does_not_stop_a_later_start(tmp_path, monkeyp
             assert broker.node.plugins.registry.names() == ["none", "recorder", "size"]
     with Broker(data) as broker:
         assert broker.node.plugins.registry.names() == ["none", "size"]
-        assert "no plugin 'recorder' is installed here" in caplog.text
+        assert "the plugin 'recorder' is not installed" in caplog.text
         broker.node.serving.administration.configs.change_broker(
             None, [Change("plugins", 0, "size")]
         )
@@ -345,7 +345,7 @@ def test_a_set_altered_at_run_time_does_not_stop_a_later_start(tmp_path, monkeyp
 
 def test_a_broker_with_a_plugin_that_is_not_there_does_not_start():
     before = set(threading.enumerate())
-    with pytest.raises(CannotStart, match="no plugin 'nobody' is installed here"):
+    with pytest.raises(CannotStart, match="the plugin 'nobody' is not installed"):
         Broker({"plugins": "nobody"}).start()
     assert set(threading.enumerate()) <= before
 
@@ -366,7 +366,7 @@ def test_failures_are_on_the_page_of_figures(broker, topic):
 
 
 def test_wrong_settings_of_a_topic_are_refused_when_altered(broker, topic):
-    with pytest.raises(InvalidConfig, match="no plugin 'x' runs here"):
+    with pytest.raises(InvalidConfig, match="the plugin 'x' does not run"):
         alter(broker, topic, retention_policy="time,x")
     alter(broker, topic, retention_policy="none")
 
@@ -418,7 +418,11 @@ def test_alter_config_policy_class_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("setting", "name", "words"),
     [
-        ("create.topic.policy.class.name", "com.acme.Policy", "no plugin 'com.acme.Policy'"),
+        (
+            "create.topic.policy.class.name",
+            "com.acme.Policy",
+            "the plugin 'com.acme.Policy' is not",
+        ),
         ("alter.config.policy.class.name", "time", "does not implement check_config_change"),
     ],
 )

@@ -69,7 +69,7 @@ def test_the_start_prints_what_runs(broker):
     said = [line for line in broker.lines if " plugin " in line and "1.0.0 from" in line]
     assert len(said) == 3
     assert any("no-secrets" in line and "intercept_produce" in line for line in said)
-    assert any("card-mask" in line and "in a process of its own" in line for line in said)
+    assert any("card-mask" in line and "in its own process" in line for line in said)
 
 
 def test_the_deletion_policy(broker):

@@ -87,8 +87,8 @@ def test_a_plugin_that_hangs_is_put_off_after_so_many_threads(caplog):
     plugin, calls = plugin_of(lambda: go_on.wait(30), budget_ms=10, abandoned_max=3), Calls()
     for _ in range(10):
         assert calls.call(plugin, HOOK, {}) is FAILED
-    assert "3 calls hang" in plugin.off
-    assert len(caplog.records) == 2 and "it is off: 3 calls hang" in caplog.text
+    assert "3 calls have not returned" in plugin.off
+    assert len(caplog.records) == 2 and "switched off: 3 calls have not returned" in caplog.text
     assert plugin.overruns == plugin.calls[HOOK] == 3
     hanging = set(threading.enumerate()) - before
     assert len(hanging) == 3

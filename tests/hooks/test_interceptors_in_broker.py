@@ -309,7 +309,7 @@ def test_a_broken_interceptor_leaves_the_broker_serving_and_the_data_whole(
     plugin = broker.node.plugins.registry.plugin("judge")
     plugin.common |= {"budget.ms": 50}
     produce(judged, [b"before"])
-    with pytest.raises(InvalidRecord, match="judge could not look at the batch"):
+    with pytest.raises(InvalidRecord, match="judge failed for the batch"):
         produce(judged, [b"fine", word])
     produce(topic, [b"other topics go on"], codec="gzip")
     produce(judged, [b"after"])
@@ -346,7 +346,7 @@ def test_an_interceptor_in_a_process_of_its_own_that_exits(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"produce.interceptors": "nobody"}, "no plugin 'nobody' runs here"),
+        ({"produce.interceptors": "nobody"}, "the plugin 'nobody' does not run"),
         ({"fetch.interceptors": "judge"}, "judge does not implement intercept_fetch"),
         ({"retention.policy": "mask"}, "mask does not implement deletable_segments"),
     ],

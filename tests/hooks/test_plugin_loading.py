@@ -68,15 +68,15 @@ def test_an_installed_plugin_is_made_with_its_options(longest):
 @pytest.mark.parametrize(
     ("name", "texts", "words"),
     [
-        ("nobody", {}, "no plugin 'nobody' is installed here"),
+        ("nobody", {}, "the plugin 'nobody' is not installed"),
         ("longest", {}, "plugin.longest.bytes: must be set"),
-        ("longest", {"bytes": "x"}, "'x' is no whole number"),
-        ("longest", {"bytes": "13"}, "cannot be made: RuntimeError: unlucky"),
-        ("longest", {"bytes": "1", "isolation": "yes"}, "none of thread, process"),
+        ("longest", {"bytes": "x"}, "'x' is not a whole number"),
+        ("longest", {"bytes": "13"}, "cannot create plugin longest: RuntimeError: unlucky"),
+        ("longest", {"bytes": "1", "isolation": "yes"}, "not one of thread, process"),
         ("plain-one", {"bytes": "3"}, "plugin.plain-one.bytes: the plugin plain-one has no such"),
         ("wrong", {}, "unknown hook 'intercept_produced'"),
         ("arguments", {}, "Argument(s) {'partition'}"),
-        ("missing", {}, "cannot be imported: AttributeError"),
+        ("missing", {}, "AttributeError"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_plain_line(longest, name, texts, words):
@@ -166,5 +166,5 @@ def test_a_plugin_without_hookimpl_is_an_error(tmp_path, monkeypatch, isolation)
     options = {} if isolation == "none" else {"isolation": isolation}
     with pytest.raises(CannotLoad, match=r"forgot: deletable_segments .* lacks @hookimpl"):
         load("forgot", options)
-    with pytest.raises(CannotLoad, match="plugin hookless: it implements no hook"):
+    with pytest.raises(CannotLoad, match="plugin hookless implements no hook"):
         load("hookless", options)

@@ -23,12 +23,12 @@ def test_texts_become_values_and_what_is_left_out_has_its_default():
     [
         ({}, "plugin.p.fields: must be set: fields to mask"),
         ({"fields": "a", "field": "b"}, "plugin.p.field: the plugin p has no such option"),
-        ({"fields": "a", "count": "0"}, "plugin.p.count: 0 is less than 1"),
-        ({"fields": "a", "count": "10"}, "plugin.p.count: 10 is more than 9"),
-        ({"fields": "a", "count": "1.5"}, "'1.5' is no whole number"),
-        ({"fields": "a", "share": "half"}, "'half' is no number"),
-        ({"fields": "a", "on": "yes"}, "is true or false"),
-        ({"fields": "a", "mode": "mild"}, "'mild' is none of soft, hard"),
+        ({"fields": "a", "count": "0"}, "plugin.p.count: 0 must be 1 or greater"),
+        ({"fields": "a", "count": "10"}, "plugin.p.count: 10 must be 9 or less"),
+        ({"fields": "a", "count": "1.5"}, "'1.5' is not a whole number"),
+        ({"fields": "a", "share": "half"}, "'half' is not a number"),
+        ({"fields": "a", "on": "yes"}, "must be true or false"),
+        ({"fields": "a", "mode": "mild"}, "'mild' is not one of soft, hard"),
     ],
 )
 def test_a_wrong_text_is_one_plain_line(texts, words):

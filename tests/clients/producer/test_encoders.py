@@ -126,7 +126,7 @@ def test_a_schema_that_is_not_there(tmp_path):
     place = {"metadata.broker.list": "127.0.0.1:1", "serializer.class": "avro"}
     with pytest.raises(InvalidConfig, match="plugin.avro.schema: must be set"):
         Producer(place)
-    with pytest.raises(InvalidConfig, match="cannot be made"):
+    with pytest.raises(InvalidConfig, match="cannot create"):
         Producer(place | {"plugin.avro.schema": str(tmp_path / "none.avsc")})
 
 
