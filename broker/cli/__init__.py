@@ -23,6 +23,7 @@ COMMANDS = {
     "groups": "list, describe, reset and delete consumer and share groups",
     "transactions": "list, describe and abort transactions; find hanging ones",
     "configs": "show and change settings of topics and brokers",
+    "users": "set the first SCRAM users of a broker that does not run yet",
     "plugins": "list and describe plugins, create a new one, reload those of a broker",
     "mirror": "copy topics of other clusters into one, until you stop it",
     "bench": "measure how fast a broker accepts and delivers records",
