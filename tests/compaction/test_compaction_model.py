@@ -203,3 +203,45 @@ def test_who_reads_while_segments_are_replaced_reads_true_batches(tmp_path):
         dirt = dirt_of(row, SETTINGS, 0, log.end_offset, NOW)
         compact(row, SETTINGS, dirt, OffsetMap(1 << 20), disk.system, 1 << 24, NOW, read_between)
         assert seen and all(before[r[0]] == r for r in seen)
+
+
+def keyed(key, value, **fields):
+    return bytearray(encode_batch([Record(value, key, timestamp=NOW)], **fields))
+
+
+def test_the_cleaner_stops_at_an_open_transaction_which_may_yet_be_aborted(tmp_path):
+    """The value before it is the last one when the transaction is aborted."""
+    disk = Disk(tmp_path, segment_bytes=1 << 20)
+    with closing(disk.open()) as log:
+        author = Author(log, random.Random(0))
+        log.append(keyed(b"k", b"old"))
+        log.append(keyed(b"k", b"committed"))
+        opened = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        log.append(keyed(b"k", b"in a transaction", **opened))
+        log.append(keyed(b"k2", b"behind it"))
+        log.roll()
+        log.append(keyed(b"k3", b"active"))
+        dirt, done = one_pass(disk, log, 0, NOW)
+        assert (dirt.first_uncleanable, done.first_dirty) == (2, 2)
+        author.end(7, commit=False)
+        log.roll()
+        log.append(keyed(b"k3", b"active"))
+        dirt, done = one_pass(disk, log, done.first_dirty, NOW)
+        assert dirt.first_uncleanable == done.first_dirty == log.segments()[-1].base_offset
+        records = [record for row in rows(log) if row.commit is None for record in row.records]
+        assert [value for *_, key, value in records if key == b"k"] == [b"committed"]
+
+
+def test_a_compacted_segment_spans_no_more_offsets_than_its_index_has_bits_for(tmp_path):
+    """A segment's index holds offsets relative to its base offset in 32 bits."""
+    far = 2**32
+    disk = Disk(tmp_path, segment_bytes=1 << 20)
+    for base in (0, 10, far, far + 10):
+        data = bytearray(keyed(b"k%d" % base, b"v"))
+        data[:8] = struct.pack(">q", base)
+        disk.file(base, ".log").write_bytes(data)
+    with closing(disk.open()) as log:
+        assert [info.base_offset for info in log.segments()] == [0, 10, far, far + 10]
+        one_pass(disk, log, 0, NOW)
+        assert [info.base_offset for info in log.segments()] == [0, 10, far, far + 10]
+        assert [row.base for row in rows(log)] == [0, 10, far, far + 10]

@@ -62,6 +62,21 @@ def test_three_consumers_that_join_at_once_are_known_to_the_end():
     assert {client.assignment for client in made} == {c.member.encode() for c in made}
 
 
+def test_a_group_whose_only_member_left_before_the_first_rebalance_takes_another_protocol():
+    rig = Rig(initial_delay_ms=100)
+    first = Client(rig, "c0")
+    first.join()
+    first.join()
+    assert first.leave() is None
+    assert (rig.group.state, dict(rig.group.members)) == ("PreparingRebalance", {})
+    other = Client(rig, "c1", protocols=("sticky",))
+    other.join()
+    other.join()
+    rig.timers.advance(200)
+    settle(other)
+    assert other.errors == {"MEMBER_ID_REQUIRED": 1}
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 def test_three_static_members_that_join_at_once_are_known_to_the_end(order):
     rig = Rig()

@@ -290,6 +290,23 @@ def test_a_static_member_changes_its_protocol_in_its_place():
     assert rig.group.state == "Stable"
 
 
+def test_a_static_member_joins_a_consumer_group_again_by_its_own_id_and_by_no_other():
+    rig = ConsumerRig()
+    (new,) = together(rig, 1)
+    static = Classic(rig, "s", instance="i")
+    go_on(rig, new, static)
+    member = static.member
+    joins = Consumer(rig, "n2")
+    go_on(rig, new, static, joins)  # the static member joins again to revoke partitions
+    assert rig.group.instances == {"i": member} and static.generation == rig.group.epoch
+    assert "FENCED_INSTANCE_ID" not in static.errors
+    impostor = Classic(rig, "s2", instance="i")
+    impostor.member = "another"
+    impostor.step()
+    assert impostor.errors == ["FENCED_INSTANCE_ID"]
+    assert rig.group.instances == {"i": member}
+
+
 def test_a_change_that_is_not_written_is_tried_again():
     rig = ConsumerRig()
     (old,) = classic_group(rig, 1)
