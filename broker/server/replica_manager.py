@@ -53,6 +53,7 @@ class ReplicaManager:
         self.unclean_elections = 0  # always 0: no election outside the ISR, see _elected
         self.isr_shrinks = 0
         self.isr_expands = 0
+        self._is_stopped = False  # by `stop`: no state is applied any more
         self.has_led = False  # set by `lead`; high watermarks are known from then on
         # Called with each state after it was applied, on the thread that applied it.
         self.on_applied: list[Callable[[ClusterState], object]] = []
@@ -107,8 +108,10 @@ class ReplicaManager:
 
     def apply(self, state: ClusterState) -> None:
         """Applies `state` to this node, then calls `on_applied`. Raises OSError when a leader epoch
-        that changed cannot be written."""
+        that changed cannot be written. Does nothing after `stop`."""
         with self._lock:
+            if self._is_stopped:
+                return
             before = self._applied
             for name in before.topics.keys() - state.topics.keys():
                 self._drop(before.topics[name])
@@ -132,6 +135,12 @@ class ReplicaManager:
             self._applied = state
         for listener in self.on_applied:
             listener(state)
+
+    def stop(self) -> None:
+        """Waits for the state that is being applied, and ignores later ones. The metadata store
+        reports changes until it is closed, which is after the logs."""
+        with self._lock:
+            self._is_stopped = True
 
     def partition(self, topic: str, index: int) -> PartitionHandle:
         """Returns a partition that this node leads. Raises UnknownTopicOrPartition,

@@ -107,7 +107,8 @@ def serve(before: Bound) -> Serving:
 
 
 def _lead_partitions(node: Bound) -> None:
-    loaded, opened = node.before, node.before.before
+    loaded, opened, start = node.before, node.before.before, node.before.before.before
+    start.undo.callback(loaded.replicas.stop)
     loaded.replicas.lead(opened.tree, opened.reader, unclean=not opened.was_clean)
     opened.reader.on_change(forgetting(node.native.response_cache, loaded.replicas.apply))
 

@@ -499,11 +499,11 @@ cdef class PartitionTable:
         """Adds a partition and returns its PartitionHandle. All records of its log are visible at
         once.
 
-        `log`: None when its directory is offline; `directory`: the path of its log directory, as in
-        add_directory; `leader_id`: None: this node; `isr_count`: replicas in sync, this one
-        included. Raises ValueError for an index outside 0 to MAX_PARTITIONS - 1, an existing
-        partition, or no directory with fsync durability; KeyError for an unknown topic or
-        directory; MemoryError."""
+        `log`: open, or None when its directory is offline; `directory`: the path of its log
+        directory, as in add_directory; `leader_id`: None: this node; `isr_count`: replicas in sync,
+        this one included. Raises ValueError for an index outside 0 to MAX_PARTITIONS - 1, an
+        existing partition, a closed log, or no directory with fsync durability; KeyError for an
+        unknown topic or directory; MemoryError."""
         cdef Topic* topic
         cdef Entry* entry
         cdef CommitQueue* queue = NULL
@@ -515,6 +515,8 @@ cdef class PartitionTable:
             raise ValueError("fsync durability needs the partition's log directory")
         self._lock()
         try:
+            if log is not None and log.log == NULL:
+                raise ValueError(f"the log of {name}-{index} is closed")
             topic = self._topic(name)
             if topic_entry(topic, index) != NULL:
                 raise ValueError(f"the table has partition {name}-{index} already")

@@ -201,3 +201,12 @@ def test_waiting_threads_beside_flushes(make_broker):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_a_closed_log_is_refused(broker):
+    broker.topic("orders")
+    log = broker.open_log("orders", 1)
+    log.close()
+    with pytest.raises(ValueError, match="the log of orders-1 is closed"):
+        broker.table.add_partition("orders", 1, log, directory=broker.directory)
+    assert broker.table.partition("orders", 1) is None

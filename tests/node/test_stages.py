@@ -2,13 +2,17 @@
 
 import os
 import threading
+import uuid
+from dataclasses import replace
 
 import pytest
 
 import barnabas.node
 from barnabas.config import BrokerConfig
+from barnabas.controller.topics import NewTopic
 from barnabas.node import CannotStart, Node, NotStarted
 from barnabas.storage.log_dirs import UnusableDirectory
+from barnabas.wire.uuids import uuid_text
 
 STAGES = ("opened", "loaded", "bound", "serving", "running")
 MAKERS = ("open_stores", "load_logs", "bind_listeners", "serve", "run_tasks")
@@ -94,3 +98,16 @@ def test_a_step_of_a_stop_that_fails_does_not_keep_the_others_from_running(tmp_p
         node.stop()
     assert held() == before
     node.stop()
+
+
+def test_a_change_that_arrives_while_the_node_stops_is_not_applied(tmp_path):
+    node = new_node(tmp_path)
+    node.start()
+    node.serving.administration.topics.create(NewTopic("t", partition_count=1))
+    replicas, state = node.loaded.replicas, node.cluster()
+    known = state.topics["t"]
+    assignment = replace(known.assignment, topic_id=uuid_text(uuid.uuid4().bytes))
+    late = replace(known, name="u", assignment=assignment)
+    node.stop()
+    replicas.apply(replace(state, topics={**state.topics, "u": late}))
+    assert (tmp_path / "t-0").exists() and not (tmp_path / "u-0").exists()
