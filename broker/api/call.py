@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from barnabas.api.later import Later
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class Call(Generic[Context]):
         """The principal of the connection: User:NAME; User:ANONYMOUS before a login, and on a
         listener that asks for none."""
         return self.pending.principal.decode() or ANONYMOUS
+
+    def proceed(self) -> Later:
+        """Gives the request back to its native handler, which answers it."""
+        self.pending.proceed(again=True)
+        return Later()
 
     def answer(self) -> type[Struct]:
         """Returns the class of the response."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
 from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.coordinator.offset_commit import OffsetCommitHandler
+from barnabas.cext.coordinator.partition_states import PartitionStates
 from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.cext.memory.sys import SystemCalls
@@ -41,7 +42,6 @@ from barnabas.errors import TopicAlreadyExists
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
 from barnabas.server.job_threads import JobThreads
 from barnabas.server.replica_manager import ReplicaManager
-from barnabas.wire.compression import NONE
 from barnabas.wire.internal import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -58,21 +58,19 @@ class CoordinatorHandlers(NamedTuple):
 
     transactions: TransactionHandler
     groups: GroupTable
-    commits: OffsetCommitHandler | None  # None where commits are compressed: Python takes them all
+    group_partitions: PartitionStates
+    commits: OffsetCommitHandler
     verify: VerifyQueue
     settled: SettledIds
 
     @property
     def all(self) -> list[Any]:
         """The handlers in the order in which the reactor asks them."""
-        commits = [] if self.commits is None else [self.commits]
-        return [self.transactions, *commits]
+        return [self.transactions, self.commits]
 
 
 def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> CoordinatorHandlers:
-    commits, ended, groups = None, None, GroupTable()
-    if config.integer("offsets.topic.compression.codec") == NONE:
-        ended = EndedTransactions()
+    ended, groups, group_partitions = EndedTransactions(), GroupTable(), PartitionStates()
     settled = SettledIds()
     transactions = TransactionHandler(
         table,
@@ -82,17 +80,19 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
         settled,
         timeout_ms=config.integer("offsets.commit.timeout.ms"),
     )
-    if ended is not None:
-        commits = OffsetCommitHandler(
-            table,
-            CONSUMER_OFFSETS,
-            ended,
-            groups,
-            metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
-            timeout_ms=config.integer("offsets.commit.timeout.ms"),
-            transactions=transactions,
-        )
-    return CoordinatorHandlers(transactions, groups, commits, VerifyQueue(), settled)
+    commits = OffsetCommitHandler(
+        table,
+        CONSUMER_OFFSETS,
+        group_partitions,
+        ended,
+        groups,
+        metadata_bytes_max=config.integer("offset.metadata.max.bytes"),
+        timeout_ms=config.integer("offsets.commit.timeout.ms"),
+        transactions=transactions,
+    )
+    return CoordinatorHandlers(
+        transactions, groups, group_partitions, commits, VerifyQueue(), settled
+    )
 
 
 class Dependencies(NamedTuple):
@@ -126,6 +126,7 @@ class Coordinators:
         self._journals: list[CoordinatorLog] = []
         self.group_log = self._journal(
             CONSUMER_OFFSETS,
+            states=native.group_partitions,
             codec=given.config.integer("offsets.topic.compression.codec"),
             load_bytes=given.config.integer("offsets.load.buffer.size"),
         )
@@ -193,7 +194,7 @@ class Coordinators:
         """Whether an append is durable only after a flush."""
         return self._given.table.durability != "os"
 
-    def _journal(self, name: str, **options: int) -> CoordinatorLog:
+    def _journal(self, name: str, **options: Any) -> CoordinatorLog:
         """Makes a journal. It follows the partitions after `attach` names its coordinator."""
 
         def create() -> None:

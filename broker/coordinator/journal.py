@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from barnabas.cext.coordinator.partition_states import LED, LOADING, NOT_LED, PartitionStates
 from barnabas.cext.log.log_handle import TRUSTED, LogError, LogHandle, SegmentInfo
@@ -41,12 +41,9 @@ from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     CorruptMessage,
-    InvalidProducerEpoch,
-    InvalidTxnState,
     KafkaError,
     MessageTooLarge,
     NotCoordinator,
-    error_of,
 )
 from barnabas.metadata.cluster_state import ClusterState, Topic
 from barnabas.wire.batches import Batch, decode_batches, encode_batch
@@ -61,8 +58,6 @@ LOAD_BYTES = 5 << 20  # read at a time while a partition loads
 DECOMPRESSED_BYTES_MAX = 64 << 20
 NO_NEXT_BATCH = "its length leads to no batch"
 FRAME_BYTES = 12  # of a batch: its base offset and the length of what follows
-
-_OF_PRODUCERS = (InvalidProducerEpoch.code, InvalidTxnState.code)  # not the log's trouble
 
 Entry = tuple[bytes, bytes | None]  # key and value; no value: the key is forgotten
 Done = Callable[[KafkaError | None], object]
@@ -88,19 +83,10 @@ class Journal(Protocol):
         """Drops the state of a partition that another node leads now, or that is deleted."""
 
 
-class Producer(NamedTuple):
-    """Whose transaction the records belong to, and the log's verification of it."""
-
-    producer_id: int
-    producer_epoch: int
-    verification: int = TRUSTED
-
-
 @dataclass(slots=True)
 class _Append:
     entries: Sequence[Entry]
     done: Done
-    producer: Producer | None
     timestamp_ms: int
     size_bytes: int
 
@@ -212,8 +198,6 @@ class CoordinatorLog:
         partition: int,
         entries: Sequence[Entry],
         done: Done,
-        *,
-        producer: Producer | None = None,
     ) -> None:
         """Appends entries, all in one batch. Raises as `check` does, MessageTooLarge, and
         CoordinatorNotAvailable when too many bytes wait; `done` is not called then."""
@@ -223,7 +207,7 @@ class CoordinatorLog:
             size_bytes += len(key) + (len(value) if value is not None else 0)
         if size_bytes > BATCH_BYTES_MAX and size_bytes > self._batch_bytes_max():
             raise MessageTooLarge()
-        row = _Append(entries, done, producer, self._wall_ms(), size_bytes)
+        row = _Append(entries, done, self._wall_ms(), size_bytes)
         with self._lock:
             led = self._ready(partition)
             if self._stopping or self._pending_bytes + size_bytes > PENDING_BYTES_MAX:
@@ -280,9 +264,6 @@ class CoordinatorLog:
             try:
                 self._append_batch(log_handle, batch, led.leader_epoch)
             except LogError as error:
-                if batch[0].producer is not None and error.code in _OF_PRODUCERS:
-                    outcomes += [(row, error_of(error.code)()) for row in batch]
-                    continue
                 log.error("%s-%d: %s", self.topic, partition, error)
                 outcomes += [(row, NotCoordinator()) for row in batch]
             else:
@@ -296,19 +277,8 @@ class CoordinatorLog:
             for row in batch
             for key, value in row.entries
         ]
-        producer = batch[0].producer
-        if producer is None:
-            encoded = encode_batch(records, codec=self._codec)
-        else:
-            encoded = encode_batch(
-                records,
-                codec=self._codec,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                transactional=True,
-            )
-        verification = TRUSTED if producer is None else producer.verification
-        handle.append(bytearray(encoded), leader_epoch=leader_epoch, verification=verification)
+        encoded = encode_batch(records, codec=self._codec)
+        handle.append(bytearray(encoded), leader_epoch=leader_epoch, verification=TRUSTED)
         self.appended_records += len(records)
         self.appended_batches += 1
 
@@ -512,12 +482,11 @@ def _bytes_before(handle: LogHandle, segment: SegmentInfo, offset: int) -> int:
 
 
 def _batches(appends: list[_Append]) -> Iterator[list[_Append]]:
-    """Runs of appends that share a batch: of one producer, and not too large."""
+    """Runs of appends that share a batch, which is not too large."""
     batch: list[_Append] = []
     size_bytes = 0
     for row in appends:
-        full = size_bytes + row.size_bytes > BATCH_BYTES_MAX
-        if batch and (full or row.producer != batch[0].producer):
+        if batch and size_bytes + row.size_bytes > BATCH_BYTES_MAX:
             yield batch
             batch, size_bytes = [], 0
         batch.append(row)

@@ -190,10 +190,15 @@ class ReplicaManager:
         self._table.add_topic(
             topic.name, uuid_bytes(topic.topic_id), **self._policy(topic.name, config)
         )
+        self._count_partitions(topic)
         self._add(topic, topic.partitions, config)
+
+    def _count_partitions(self, topic: Topic) -> None:
+        self._table.set_partition_count(topic.name, max(topic.partitions, default=-1) + 1)
 
     def _change(self, known: Topic, topic: Topic, state: ClusterState) -> None:
         config = self.topic_config(topic.name, state)
+        self._count_partitions(topic)
         self._add(topic, topic.partitions.keys() - known.partitions.keys(), config)
         for index in known.partitions.keys() & topic.partitions.keys():
             now = topic.partitions[index].state

@@ -48,6 +48,14 @@ cdef inline void read_no_tags(Cursor* c, bint flexible) noexcept nogil:
     if flexible and cursor_uvarint(c, 5) != 0:
         c.bad = True
 
+cdef inline void skip_tags(Cursor* c, bint flexible) noexcept nogil:
+    """Passes over tagged fields."""
+    cdef int64_t count = <int64_t>cursor_uvarint(c, 5) if flexible else 0
+    while count > 0 and not c.bad:
+        cursor_uvarint(c, 5)
+        cursor_take(c, <int64_t>cursor_uvarint(c, 5))
+        count -= 1
+
 cdef inline void write_string(Buffer* b, bint flexible, const void* p, int32_t size_bytes) noexcept nogil:
     if flexible:
         buffer_uvarint(b, <uint64_t>size_bytes + 1)

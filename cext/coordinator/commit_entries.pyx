@@ -15,14 +15,15 @@ from barnabas.cext.memory.atomics cimport atomic_add_i64
 from barnabas.cext.partition.partitions cimport Partition, partition_find, partition_high_watermark
 
 
-cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t now_ms) noexcept nogil:
+cdef Entry* entry_new(const Walk* w, int32_t partition, int64_t commit_ms, int64_t expire_ms) noexcept nogil:
     cdef int64_t size = <int64_t>w.group_bytes + w.topic_bytes + w.metadata_bytes
     cdef Entry* e = <Entry*>malloc(sizeof(Entry) + size)
     cdef uint8_t* at
     if e == NULL:
         return NULL
     e.next = NULL
-    e.committed_offset, e.commit_ms, e.leader_epoch = w.committed_offset, now_ms, w.leader_epoch
+    e.committed_offset, e.leader_epoch = w.committed_offset, w.leader_epoch
+    e.commit_ms, e.expire_ms = commit_ms, expire_ms
     e.index, e.partition, e.producer_id = w.index, partition, w.producer_id
     e.group_bytes, e.topic_bytes, e.metadata_bytes = w.group_bytes, w.topic_bytes, w.metadata_bytes
     at = <uint8_t*>(e + 1)
@@ -142,6 +143,12 @@ cdef int64_t entries_thin(Entries* entries, Table* table, const uint8_t* topic, 
         if all[i] != NULL:
             _append(entries, all[i])
     return dropped
+
+
+cdef bint entries_are_durable(const Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes) noexcept nogil:
+    cdef const Entry* first = entries.first
+    return first != NULL and first.log_offset < _durable_end(
+        table, topic, topic_bytes, first.partition)
 
 
 cdef bint entries_have(const Entries* entries, const uint8_t* group, int64_t group_bytes) noexcept nogil:

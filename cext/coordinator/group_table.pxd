@@ -2,9 +2,12 @@
 against. Python writes it at each change of a group; native handlers read it."""
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.coordinator.commit_entries cimport Entries
 from barnabas.cext.memory.int64_map cimport Int64Map, int64_map_get
 from barnabas.cext.memory.mutex cimport pthread_mutex_t
 from barnabas.cext.memory.secret_hash cimport Secret, secret_hash
+from barnabas.cext.partition.partitions cimport Table
 
 cdef enum:
     GROUP_SHARDS = 64               # a power of two
@@ -14,6 +17,11 @@ cdef enum GroupState:               # of a classic group
     GROUP_PREPARING = 1
     GROUP_COMPLETING = 2
     GROUP_STABLE = 3
+
+cdef enum GroupKind:
+    KIND_CLASSIC = 0
+    KIND_CONSUMER = 1               # the consumer protocol (KIP-848)
+    KIND_SHARE = 2                  # share groups (KIP-932) commit no offsets
 
 cdef struct Named:                  # a record of a map by name: a group or a member
     Named* next                     # of the same hash
@@ -38,7 +46,8 @@ cdef struct GroupMember:            # the bytes of member id, instance id and `h
 cdef struct Group:                  # the bytes of the group id follow
     Named named
     int32_t partition               # of __consumer_offsets
-    bint is_consumer                # a group of the consumer protocol (KIP-848)
+    int32_t kind
+    bint is_new                     # a native handler made it, and Python does not know it yet
     int32_t state
     int32_t generation              # of a classic group
     Int64Map members                # hash of the member id: Named*
@@ -47,15 +56,22 @@ cdef struct GroupShard:
     pthread_mutex_t lock
     Int64Map groups                 # hash of the group id: Named*
     Int64Map holds                  # hash of the group id: number of holds
+    int64_t new_count               # groups that Python does not know yet
+    Entries entries                 # commits that Python has not taken yet
+    Buffer batch                    # the memory of the last one, used again
+    int64_t served                  # requests
 
 cdef struct Groups:
     Secret secret
     GroupShard shards[GROUP_SHARDS]
     int64_t count                   # atomic: groups of all shards
+    int64_t new_count               # atomic
+    int32_t closed                  # atomic: the coordinator has stopped
+    Table* table                    # of `topic`, whose watches `release` fires; NULL: nothing waits
+    const uint8_t* topic
+    int32_t topic_bytes
 
-cdef struct Committer:              # which client commits to which group
-    const uint8_t* group
-    int32_t group_bytes
+cdef struct Committer:              # which client commits
     const uint8_t* member
     int32_t member_bytes
     const uint8_t* instance         # NULL: none
@@ -71,14 +87,20 @@ cdef inline int64_t group_shard_index(int64_t hashed) noexcept nogil:
     return hashed & (GROUP_SHARDS - 1)
 
 cdef inline bint group_is_held(const Groups* groups, int64_t hashed) noexcept nogil:
-    """Returns whether commits of the group go through Python; the caller holds the shard's lock."""
+    """Returns whether commits of the group wait for `release`. The caller holds the shard's lock."""
     return int64_map_get(&groups.shards[group_shard_index(hashed)].holds, hashed, 0) != 0
 
 # The caller holds the shard's lock. Returns the error code for a commit, ERROR_NONE if the group
 # accepts it; or EARLIER_EPOCH if it accepts only partitions for which `member_has_had` is true, and
-# else refuses the commit with `member_refuses_epoch`. Sets the group and the member (NULL: the
-# group, or the member, is unknown).
-cdef int16_t group_accepts(Groups* groups, int64_t hashed, const Committer* asks, Group** group, GroupMember** member) noexcept nogil
+# else refuses the commit with `member_refuses_epoch`. Sets the member; NULL: it is unknown.
+cdef int16_t group_accepts(const Groups* groups, const Group* group, const Committer* asks, GroupMember** member) noexcept nogil
+# The caller holds the shard's lock. Returns the group; NULL: there is none.
+cdef Group* group_find(Groups* groups, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil
+# Makes an empty classic group for its first commit; NULL: no memory. `group_add` adds it under the
+# shard's lock and returns False without memory; `group_free` frees one that was not added.
+cdef Group* group_new(const Groups* groups, const uint8_t* name, int32_t name_bytes, int32_t partition) noexcept nogil
+cdef bint group_add(Groups* groups, Group* group) noexcept nogil
+cdef void group_free(Group* group) noexcept nogil
 # Returns whether the member has, or must revoke, a partition that it has had since an epoch, or since
 # an earlier one. `topic_id`: 16 bytes.
 cdef bint member_has_had(const GroupMember* member, const uint8_t* topic_id, int32_t index, int32_t epoch) noexcept nogil
@@ -89,6 +111,8 @@ cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) no
 
 cdef class GroupTable:
     cdef Groups* groups
+    cdef object table               # kept alive
+    cdef bytes topic
     cdef int _hold(self, str group_id, int by) except -1
     cdef GroupShard* _shard_of(self, bytes group, int64_t* hashed) noexcept
     cdef Group* _find(self, bytes group, int64_t hashed) noexcept

@@ -21,17 +21,28 @@ the rules of Kafka's ClassicGroup.validateOffsetCommit and ConsumerGroup.validat
 
 Groups are divided into shards with a lock each. A native handler holds the lock from the check to
 the append: after a write of Python has returned, no commit that depends on the state before it
-follows in the log. While a group is on hold, its commits go through Python: Python writes
-tombstones of its offsets. The table holds the groups that Python holds, and has no limit of its own.
+follows in the log. While a group is on hold, because Python writes tombstones of its offsets, its
+commits wait. A group's first commit makes the group here; Python adds it to its own with
+`take_new`. The table has no limit of its own.
 Next on the data path: cext/coordinator/offset_commit.pyx.
 """
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport intptr_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from barnabas.cext.codec.endian cimport be32_load, be32_store
-from barnabas.cext.codec.error_codes cimport ERROR_NONE
-from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i64
+from barnabas.cext.codec.error_codes cimport (
+    ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_FENCED_INSTANCE_ID, ERROR_GROUP_ID_NOT_FOUND,
+    ERROR_ILLEGAL_GENERATION, ERROR_NONE, ERROR_REBALANCE_IN_PROGRESS, ERROR_STALE_MEMBER_EPOCH,
+    ERROR_UNKNOWN_MEMBER_ID, ERROR_UNSUPPORTED_VERSION,
+)
+from barnabas.cext.codec.buffer cimport buffer_free, buffer_init
+from barnabas.cext.coordinator.commit_entries cimport entry_free
+from barnabas.cext.memory.atomics cimport (
+    atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_store_i32,
+)
+from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.int64_map cimport (
     int64_map_free, int64_map_get, int64_map_init, int64_map_put, int64_map_remove,
 )
@@ -39,16 +50,12 @@ from barnabas.cext.memory.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
 )
 from barnabas.cext.memory.secret_hash cimport secret_init
+from barnabas.cext.partition.partitions cimport (
+    Partition, partition_find, partition_wake, table_epochs, table_of,
+)
 
 cdef enum:
     MEMBER_EPOCHS_FROM = 9          # of OffsetCommit
-    ERROR_ILLEGAL_GENERATION = 22
-    ERROR_UNKNOWN_MEMBER_ID = 25
-    ERROR_REBALANCE_IN_PROGRESS = 27
-    ERROR_UNSUPPORTED_VERSION = 35
-    ERROR_GROUP_ID_NOT_FOUND = 69
-    ERROR_FENCED_INSTANCE_ID = 82
-    ERROR_STALE_MEMBER_EPOCH = 113
 
 _STATES = {
     "Empty": GROUP_EMPTY,
@@ -56,6 +63,7 @@ _STATES = {
     "CompletingRebalance": GROUP_COMPLETING,
     "Stable": GROUP_STABLE,
 }
+_KINDS = {"classic": KIND_CLASSIC, "consumer": KIND_CONSUMER, "share": KIND_SHARE}
 
 
 # -------------------------------------------------------------------------------- maps by name
@@ -96,7 +104,7 @@ cdef bint _put_named(Int64Map* records, Named* record) noexcept nogil:
     return int64_map_put(records, record.hashed, <int64_t><intptr_t>record)
 
 
-cdef void _free_group(Group* group) noexcept nogil:
+cdef void group_free(Group* group) noexcept nogil:
     cdef Named* at
     cdef Named* following
     cdef int64_t i
@@ -192,23 +200,77 @@ cdef bint member_has_had(const GroupMember* member, const uint8_t* topic_id, int
     return False
 
 
-cdef int16_t group_accepts(Groups* groups, int64_t hashed, const Committer* asks, Group** group, GroupMember** member) noexcept nogil:
-    cdef GroupShard* shard = &groups.shards[group_shard_index(hashed)]
+cdef int16_t group_accepts(const Groups* groups, const Group* group, const Committer* asks, GroupMember** member) noexcept nogil:
     member[0] = NULL
-    group[0] = <Group*>_named(&shard.groups, hashed, asks.group, asks.group_bytes)
-    if group[0] == NULL:
+    if atomic_load_i32(&groups.closed):
+        return ERROR_COORDINATOR_NOT_AVAILABLE
+    if group == NULL:
         if asks.epoch < 0:
             return ERROR_NONE
         return ERROR_GROUP_ID_NOT_FOUND if (
             not asks.transactional and asks.version >= MEMBER_EPOCHS_FROM
         ) else ERROR_ILLEGAL_GENERATION
-    if group[0].members.count:
+    if group.members.count:
         member[0] = <GroupMember*>_named(
-            &group[0].members, secret_hash(&groups.secret, asks.member, asks.member_bytes),
+            &group.members, secret_hash(&groups.secret, asks.member, asks.member_bytes),
             asks.member, asks.member_bytes)
-    if group[0].is_consumer:
-        return _consumer_accepts(group[0], asks, member[0])
-    return _classic_accepts(group[0], asks, member[0])
+    if group.kind == KIND_CONSUMER:
+        return _consumer_accepts(group, asks, member[0])
+    if group.kind == KIND_SHARE:
+        return ERROR_GROUP_ID_NOT_FOUND
+    return _classic_accepts(group, asks, member[0])
+
+
+# -------------------------------------------------------------------------------- groups
+
+cdef Group* group_find(Groups* groups, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    return <Group*>_named(
+        &groups.shards[group_shard_index(hashed)].groups, hashed, name, name_bytes)
+
+
+cdef Named* _record_of(const Secret* secret, size_t size_bytes, const uint8_t* name, int32_t name_bytes, int64_t more_bytes) noexcept nogil:
+    """Makes a record of a name, with space behind it; NULL: no memory."""
+    cdef Named* made = <Named*>calloc(1, size_bytes + name_bytes + more_bytes)
+    cdef uint8_t* at = <uint8_t*>made + size_bytes
+    if made == NULL:
+        return NULL
+    memcpy(at, name, name_bytes)
+    made.name, made.name_bytes = at, name_bytes
+    made.hashed = secret_hash(secret, made.name, name_bytes)
+    return made
+
+
+cdef Group* group_new(const Groups* groups, const uint8_t* name, int32_t name_bytes, int32_t partition) noexcept nogil:
+    cdef Group* made = <Group*>_record_of(&groups.secret, sizeof(Group), name, name_bytes, 0)
+    if made != NULL:
+        made.partition, made.is_new = partition, True
+    return made
+
+
+cdef void _count_new(Groups* groups, GroupShard* shard, int64_t by) noexcept nogil:
+    shard.new_count += by
+    atomic_add_i64(&groups.new_count, by)
+
+
+cdef bint group_add(Groups* groups, Group* group) noexcept nogil:
+    cdef GroupShard* shard = &groups.shards[group_shard_index(group.named.hashed)]
+    if not _put_named(&shard.groups, &group.named):
+        return False
+    atomic_add_i64(&groups.count, 1)
+    if group.is_new:
+        _count_new(groups, shard, 1)
+    return True
+
+
+cdef Group* _take_group(Groups* groups, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    """Takes a group out, under the shard's lock; NULL: there is none."""
+    cdef GroupShard* shard = &groups.shards[group_shard_index(hashed)]
+    cdef Group* taken = <Group*>_take_named(&shard.groups, hashed, name, name_bytes)
+    if taken != NULL:
+        atomic_add_i64(&groups.count, -1)
+        if taken.is_new:
+            _count_new(groups, shard, -1)
+    return taken
 
 
 cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) noexcept nogil:
@@ -221,9 +283,8 @@ cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) no
         if at == NULL:
             i += 1
             continue
-        _take_named(&shard.groups, at.hashed, at.name, at.name_bytes)
-        _free_group(<Group*>at)
-        atomic_add_i64(&groups.count, -1)
+        _take_group(groups, at.hashed, at.name, at.name_bytes)
+        group_free(<Group*>at)
         i = 0                               # what follows in its run has moved up
 
 
@@ -231,15 +292,11 @@ cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) no
 
 cdef Named* _record(Secret* secret, size_t size_bytes, bytes name, bytes more) except NULL:
     """Makes a record of a name, followed by the bytes of `more`."""
-    cdef int64_t more_bytes = len(more)
-    cdef Named* made = <Named*>calloc(1, size_bytes + len(name) + more_bytes)
-    cdef uint8_t* at = <uint8_t*>made + size_bytes
+    cdef Named* made = _record_of(
+        secret, size_bytes, <const uint8_t*><const char*>name, <int32_t>len(name), len(more))
     if made == NULL:
         raise MemoryError
-    memcpy(at, <const char*>name, len(name))
-    memcpy(at + len(name), <const char*>more, more_bytes)
-    made.name, made.name_bytes = at, <int32_t>len(name)
-    made.hashed = secret_hash(secret, made.name, made.name_bytes)
+    memcpy(<uint8_t*>made + size_bytes + len(name), <const char*>more, len(more))
     return made
 
 
@@ -259,6 +316,10 @@ cdef GroupMember* _member_of(Secret* secret, row) except NULL:
     return made
 
 
+cdef str _text(const Named* record):
+    return PyUnicode_DecodeUTF8(<char*>record.name, record.name_bytes, NULL)
+
+
 cdef class GroupTable:
     """The groups of one broker. Callers hold the coordinator's lock. Names are text; an epoch, a
     generation and a partition are int32. Methods that add something raise MemoryError."""
@@ -272,6 +333,7 @@ cdef class GroupTable:
             pthread_mutex_init(&self.groups.shards[i].lock, NULL)
             int64_map_init(&self.groups.shards[i].groups)
             int64_map_init(&self.groups.shards[i].holds)
+            buffer_init(&self.groups.shards[i].batch)
         secret_init(&self.groups.secret)
 
     def __init__(self):
@@ -290,10 +352,12 @@ cdef class GroupTable:
                 at = <Named*><intptr_t>shard.groups.values[k] if shard.groups.used[k] else NULL
                 while at != NULL:
                     following = at.next
-                    _free_group(<Group*>at)
+                    group_free(<Group*>at)
                     at = following
             int64_map_free(&shard.groups)
             int64_map_free(&shard.holds)
+            entry_free(shard.entries.first)
+            buffer_free(&shard.batch)
             pthread_mutex_destroy(&shard.lock)
         free(self.groups)
 
@@ -303,41 +367,39 @@ cdef class GroupTable:
 
     cdef Group* _find(self, bytes group, int64_t hashed) noexcept:
         """The caller holds the shard's lock."""
-        return <Group*>_named(
-            &self.groups.shards[group_shard_index(hashed)].groups, hashed,
-            <const uint8_t*><const char*>group, <int32_t>len(group))
+        return group_find(
+            self.groups, hashed, <const uint8_t*><const char*>group, <int32_t>len(group))
 
-    def put(self, str group_id not None, int32_t partition, members=(), *, bint is_consumer=False,
-            str state not None="Empty", int32_t generation=0) -> None:
-        """Adds a group, or replaces it, in one step. `members`: rows as for `put_member`. `state`:
-        Kafka's name, of a classic group."""
+    def put(self, str group_id not None, int32_t partition, members=(), *,
+            str kind not None="classic", str state not None="Empty", int32_t generation=0) -> None:
+        """Adds a group, or replaces it, in one step. `members`: rows as for `put_member`. `kind`:
+        classic, consumer or share. `state`: Kafka's name, of a classic group."""
         cdef Group* made = <Group*>_record(
             &self.groups.secret, sizeof(Group), group_id.encode(), b"")
         cdef Group* old = NULL
         cdef GroupShard* shard = &self.groups.shards[group_shard_index(made.named.hashed)]
         cdef GroupMember* member
         cdef bint is_in = False
-        made.partition, made.is_consumer, made.generation = partition, is_consumer, generation
+        made.partition, made.generation = partition, generation
         try:
-            made.state = _STATES[state]
+            made.kind, made.state = _KINDS[kind], _STATES[state]
             for row in members:
                 member = _member_of(&self.groups.secret, row)
                 if not _put_named(&made.members, &member.named):
                     free(member)
                     raise MemoryError
         except:
-            _free_group(made)
+            group_free(made)
             raise
         with nogil:
             pthread_mutex_lock(&shard.lock)
-            old = <Group*>_take_named(
-                &shard.groups, made.named.hashed, made.named.name, made.named.name_bytes)
-            is_in = _put_named(&shard.groups, &made.named)
-            atomic_add_i64(&self.groups.count, is_in - (old != NULL))
+            old = _take_group(
+                self.groups, made.named.hashed, made.named.name, made.named.name_bytes)
+            is_in = group_add(self.groups, made)
             pthread_mutex_unlock(&shard.lock)
-        _free_group(old)
+        group_free(old)
         if not is_in:
-            _free_group(made)
+            group_free(made)
             raise MemoryError
 
     def remove(self, str group_id not None) -> None:
@@ -347,11 +409,10 @@ cdef class GroupTable:
         cdef GroupShard* shard = self._shard_of(name, &hashed)
         cdef Group* old
         pthread_mutex_lock(&shard.lock)     # with the GIL: its holder never waits for the GIL
-        old = <Group*>_take_named(
-            &shard.groups, hashed, <const uint8_t*><const char*>name, <int32_t>len(name))
-        atomic_add_i64(&self.groups.count, -(old != NULL))
+        old = _take_group(
+            self.groups, hashed, <const uint8_t*><const char*>name, <int32_t>len(name))
         pthread_mutex_unlock(&shard.lock)
-        _free_group(old)
+        group_free(old)
 
     def set_state(self, str group_id not None, str state not None, int32_t generation) -> None:
         """Writes the state and the generation of a classic group."""
@@ -428,13 +489,65 @@ cdef class GroupTable:
         pthread_mutex_unlock(&shard.lock)
         return heard_ns // 1000000 if heard_ns >= 0 else -1
 
+    def take_new(self) -> list:
+        """Returns (group id, partition) of the groups that native handlers have made since the last
+        call. The caller adds them to its own: this object returns each once."""
+        cdef GroupShard* shard
+        cdef Named* at
+        cdef int64_t i, k
+        found = []
+        for i in range(GROUP_SHARDS):
+            shard = &self.groups.shards[i]
+            pthread_mutex_lock(&shard.lock)
+            try:
+                for k in range(shard.groups.capacity if shard.new_count else 0):
+                    at = <Named*><intptr_t>shard.groups.values[k] if shard.groups.used[k] else NULL
+                    while at != NULL:
+                        if (<Group*>at).is_new:
+                            found.append((_text(at), (<Group*>at).partition))
+                            (<Group*>at).is_new = False
+                            _count_new(self.groups, shard, -1)
+                        at = at.next
+            finally:
+                pthread_mutex_unlock(&shard.lock)
+        return found
+
+    @property
+    def new_count(self) -> int:
+        """Returns the number of groups that `take_new` would return."""
+        return atomic_load_i64(&self.groups.new_count)
+
+    def follow(self, table not None, str topic not None) -> None:
+        """Sets the partition table and the topic of commits, whose watches `release` fires. The
+        caller calls it once, before the first commit."""
+        self.table, self.topic = table, topic.encode()
+        self.groups.table = table_of(table)
+        self.groups.topic = <const uint8_t*><const char*>self.topic
+        self.groups.topic_bytes = <int32_t>len(self.topic)
+
+    def close(self) -> None:
+        """Refuses all later commits with COORDINATOR_NOT_AVAILABLE: the coordinator stops."""
+        atomic_store_i32(&self.groups.closed, 1)
+
     def hold(self, str group_id not None) -> None:
-        """Sends the group's commits to Python until `release`. Calls nest, and hold for a group
-        that is removed and made again."""
+        """Lets the group's commits wait until `release`. Calls nest, and hold for a group that is
+        removed and made again."""
         self._hold(group_id, 1)
 
-    def release(self, str group_id not None) -> None:
+    def release(self, str group_id not None, int32_t partition=-1) -> None:
+        """Ends a hold; the commits that wait continue. `partition`: the group's."""
+        cdef Groups* groups = self.groups
+        cdef Partition* p
+        cdef int slot
         self._hold(group_id, -1)
+        if groups.table == NULL:
+            return
+        with nogil:
+            slot = epoch_enter(table_epochs(groups.table))
+            p = partition_find(groups.table, groups.topic, groups.topic_bytes, partition)
+            if p != NULL:
+                partition_wake(groups.table, p)
+            epoch_leave(table_epochs(groups.table), slot)
 
     cdef int _hold(self, str group_id, int by) except -1:
         cdef bytes name = group_id.encode()
@@ -467,10 +580,8 @@ cdef class GroupTable:
         cdef Committer asks
         cdef int64_t hashed
         cdef GroupShard* shard = self._shard_of(group_name, &hashed)
-        cdef Group* group
         cdef GroupMember* member
         cdef int16_t code
-        asks.group, asks.group_bytes = <const uint8_t*><const char*>group_name, <int32_t>len(group_name)
         asks.member, asks.member_bytes = <const uint8_t*><const char*>member_name, <int32_t>len(member_name)
         asks.instance, asks.instance_bytes = NULL, -1
         if instance is not None:
@@ -478,7 +589,7 @@ cdef class GroupTable:
                 <const uint8_t*><const char*>instance, <int32_t>len(instance))
         asks.epoch, asks.version, asks.transactional = epoch, version, transactional
         pthread_mutex_lock(&shard.lock)
-        code = group_accepts(self.groups, hashed, &asks, &group, &member)
+        code = group_accepts(self.groups, self._find(group_name, hashed), &asks, &member)
         if code == EARLIER_EPOCH:
             code = ERROR_NONE
             for topic_id, index in rows:

@@ -1,8 +1,8 @@
-from collections.abc import Iterable
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
 from barnabas.cext.coordinator.group_table import GroupTable
+from barnabas.cext.coordinator.partition_states import PartitionStates
 from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.coordinator.transactions import TransactionHandler
@@ -13,6 +13,7 @@ class OffsetCommitHandler(NativeHandler):
         self,
         table: PartitionTable,
         topic: str,
+        states: PartitionStates,
         ended: EndedTransactions,
         groups: GroupTable,
         *,
@@ -20,12 +21,10 @@ class OffsetCommitHandler(NativeHandler):
         timeout_ms: int,
         transactions: TransactionHandler | None = None,
     ) -> None: ...
-    def hold(self, group_id: str, keys: Iterable[tuple[str, int]]) -> None: ...
-    def release(self, group_id: str, keys: Iterable[tuple[str, int]]) -> None: ...
     @property
     def waiting(self) -> int: ...
     @property
     def served(self) -> int: ...
-    def take(self) -> list[tuple[str, str, int, int, int, str, int, int]]: ...
+    def take(self) -> list[tuple[str, str, int, int, int, str, int, int, int]]: ...
     def has_waiting(self, group_id: str) -> bool: ...
     def forget(self, partition: int) -> None: ...

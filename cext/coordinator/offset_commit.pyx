@@ -1,53 +1,65 @@
-"""The native handler of OffsetCommit: it appends commits on the network thread.
+"""The native handler of OffsetCommit and TxnOffsetCommit: the network thread carries them out.
 
-The table of groups (group_table.pyx) says whether a group accepts a commit from its client; Python
-writes the table at each change of a group. The handler appends accepted commits to
-__consumer_offsets and answers without the GIL. Python answers every other request: one that is
-damaged, refused by its group, of a group that does not exist yet, with a retention time, with
-metadata that is not ASCII or too long, for a partition that does not exist, or while the log is
-offline.
+The handler checks the request, appends it to __consumer_offsets, and answers without the GIL, with
+errors too. Python has version 0, whose offsets go to the metadata tree (api/k08), and two steps:
+
+- it asks the transaction coordinator about offsets whose transaction the log does not know
+  (api/k28), and then gives the request back;
+- it takes committed offsets when a shard has ENTRIES_MAX of them, and then gives the request back.
 
     OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
-                          [name | topic id from 10, [index, offset, leader epoch (6+), metadata]]
+                          [name | topic id from 10, [index, offset, leader epoch (6+),
+                          timestamp (1), metadata]]
     TxnOffsetCommitRequest transactionalId, groupId, producerId, epoch, generation, memberId,
                           instanceId (these three 3+), [name | topic id from 6, [index, offset,
                           leader epoch (2+), metadata]]
     record key            int16 1, string group, string topic, int32 partition
-    record value          int16 3, int64 offset, int32 leader epoch, string metadata, int64 ms
+    record value          int16 3, int64 offset, int32 leader epoch, string metadata, int64 ms; or,
+                          of a commit with a retention time: int16 1, int64 offset, string metadata,
+                          int64 ms of the commit, int64 ms of the expiry
+
+Kafka's order of checks: a row whose topic or partition the cluster lacks has its own error, whatever
+the coordinator says; then the state of the group's partition, the transaction, the group
+(group_table.pyx), and the size of the metadata. If no row is left, nothing is appended.
 
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
 the log takes it, under its lock, when the producer's transaction is open there or expected
 (log_transactions.pyx), so that a marker comes after it. From version 5 on they become part of it
-here where an append counts at once (transactions.pyx). Else Python asks the coordinator.
+here where an append counts at once (transactions.pyx).
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
-fsync the request is parked on a watch of the partition until then. One request is one batch.
+fsync the request is parked on a watch of the partition until then. One request is one batch, not
+compressed. A group's first commit makes the group. A commit of a group on hold waits for the end of
+the hold, and both waits together last no longer than offsets.commit.timeout.ms.
 
 Committed offsets wait here for Python, as entries with the offset of their record, and `take`
-returns the durable ones in the order of the log. The lock of one shard of the table protects the
-check, the append and the entries of a group. While a commit goes through Python, Python `hold`s its
-keys, so no later commit overtakes it in the log. A thread that has seen a durable marker finds all commits of its transaction, because the
-handler counts entries before their batch is in the log.
+returns the durable ones in the order of the log. The lock of a shard of groups protects the check,
+the append and the entries of its groups. A thread that has seen a durable marker finds all commits
+of its transaction, because the handler counts entries before their batch is in the log.
 
-Limit: ENTRIES_MAX a shard (commit_entries.pyx): if more keys have entries, commits go
-to Python, which then takes the entries. A crash loses no acknowledged commit: entries are only
-copies of records in the log.
-Next on the data path: cext/partition/partitions.pyx; broker/coordinator/groups/coordinator.py is the other way.
+Limits: a batch has at most max.message.bytes of the topic (INVALID_COMMIT_OFFSET_SIZE). A crash
+loses no acknowledged commit: entries are only copies of records in the log.
+Next on the data path: cext/partition/partitions.pyx; coordinator/groups/offsets.py takes the
+entries.
 """
 cimport cython
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
 
 from barnabas.cext.codec.buffer cimport (
-    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_init,
+    Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64,
 )
-from barnabas.cext.codec.error_codes cimport ERROR_NONE
+from barnabas.cext.codec.error_codes cimport (
+    ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_INVALID_COMMIT_OFFSET_SIZE, ERROR_INVALID_GROUP_ID,
+    ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE, ERROR_NONE, ERROR_NOT_COORDINATOR,
+    ERROR_OFFSET_METADATA_TOO_LARGE, ERROR_STALE_MEMBER_EPOCH, ERROR_ILLEGAL_GENERATION,
+    ERROR_UNKNOWN_TOPIC_ID, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+)
 from barnabas.cext.codec.fields cimport write_count, write_no_tags, write_string
 from barnabas.cext.coordinator.commit_entries cimport (
-    ENTRIES_MAX, Entries, entries_add, entries_announce, entries_forget, entries_have, entries_take,
-    entries_thin, Entry, entry_free, entry_new,
+    ENTRIES_MAX, Entries, entries_add, entries_announce, entries_are_durable, entries_forget,
+    entries_have, entries_take, entries_thin, Entry, entry_free, entry_new,
 )
 from barnabas.cext.coordinator.coordinator_batch cimport (
     own_batch_begin, own_batch_end, own_record_begin, own_record_end, own_record_value,
@@ -57,251 +69,423 @@ from barnabas.cext.coordinator.durable_wait cimport (
 )
 from barnabas.cext.coordinator.ended_transactions cimport Ended, EndedTransactions
 from barnabas.cext.coordinator.group_table cimport (
-    Committer, Group, GROUP_SHARDS, group_accepts, group_hash, group_is_held, GroupMember, Groups,
-    groups_forget, GroupShard, group_shard_index, GroupTable,
+    Committer, EARLIER_EPOCH, Group, GROUP_SHARDS, group_accepts, group_add,
+    group_find, group_free, group_hash, group_is_held, GroupMember, group_new, Groups,
+    groups_forget, GroupShard, group_shard_index, GroupTable, member_has_had, member_refuses_epoch,
 )
 from barnabas.cext.coordinator.offset_commit_request cimport (
-    commit_begin, commit_is_plain, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
+    commit_begin, commit_is_whole, commit_row, commit_tags, commit_topic, KEY_OFFSET_COMMIT,
     KEY_TXN_OFFSET_COMMIT, TXN_VERSION_ADDS, Walk,
 )
+from barnabas.cext.coordinator.partition_states cimport (
+    PartitionState, PartitionStates, states_error, states_partition_of,
+)
 from barnabas.cext.coordinator.transactions cimport (
-    transaction_adds, transaction_offsets_of, TransactionCore, TransactionHandler,
+    transaction_adds, TransactionCore, TransactionHandler,
 )
 from barnabas.cext.log.log cimport Appended, log_append_verified
 from barnabas.cext.log.log_transactions cimport (
     log_begin_verification, log_end_verification, log_knows_transaction,
 )
-from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64
+from barnabas.cext.memory.atomics cimport atomic_add_i64, atomic_load_i32, atomic_load_i64, atomic_load_pointer
 from barnabas.cext.memory.epoch cimport epoch_enter, epoch_leave
 from barnabas.cext.memory.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from barnabas.cext.memory.secret_hash cimport secret_hash
 from barnabas.cext.memory.sys cimport System
 from barnabas.cext.network.handler cimport (
     HANDLER_CLOSE, HANDLER_DONE, HANDLER_PYTHON, handler_parks, NativeHandler, Parked, Request,
     request_error, Response, response_begin, response_end,
 )
 from barnabas.cext.partition.partitions cimport (
-    Partition, partition_appended, partition_error, partition_find, partition_find_id,
-    partition_high_watermark, Table, table_epochs, table_of, table_system, topic_name_by_id,
+    Partition, partition_appended, partition_error, partition_find, partition_high_watermark,
+    partition_watch, ProducePolicy, Table, table_epochs, table_of, table_system, Topic,
+    topic_has_partition, topic_named, topic_with_id,
 )
 from barnabas.cext.record.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 
 cdef enum:
-    VERSION_FIRST = 2               # 1 brings a timestamp of its own, 0 goes to the metadata tree
+    VERSION_FIRST = 1               # 0 goes to the metadata tree
     VERSION_LAST = 10
     VERSION_THROTTLE = 3
     TXN_VERSION_LAST = 6
     UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
-    HOLDS = 256                     # counters that keys of commits in Python's hands fall upon
+    NEVER = -1                      # no expiry of its own
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
     OFFSET_VALUE_VERSION = 3
+    OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 
-cdef struct Shard:
-    GroupShard* groups              # its lock protects all of this
-    Entries entries
-    Buffer batch                    # the memory of the last one, used again
-    uint32_t held[HOLDS]
-    int64_t served
+cdef enum Outcome:                  # of a commit
+    REFUSED = 0                     # `code` says why; ERROR_NONE: no row was left
+    APPENDED = 1
+    HELD = 2                        # it waits for the end of a hold
+    ASKS_PYTHON = 3
+    FAILED = 4                      # no memory
 
 cdef struct Core:
     Table* table
     TransactionCore* transactions
     Ended* ended
     Groups* groups
-    Shard shards[GROUP_SHARDS]
+    PartitionState* states
     int64_t entry_count             # atomic: of all shards
     int64_t timeout_ns
     int32_t metadata_bytes_max
     const uint8_t* topic
     int32_t topic_bytes
 
+cdef struct Wait:                   # the state of a request that is parked
+    DurableWait durable             # first
+    bint is_held                    # nothing is appended: the commit is carried out later
+    uint8_t* codes                  # of each row, none of them negative or above 127; NULL: all 0
+
+cdef struct Commit:                 # one attempt to carry out a request
+    Walk w
+    const Request* request
+    int64_t hashed                  # of the group
+    int64_t verification
+    int64_t now_ms
+    Partition* p                    # of __consumer_offsets; inside the epoch
+    Appended appended
+    int16_t code                    # of the rows that have none of their own
+    uint8_t* codes                  # as in Wait
+    Entry* first                    # copies of the records
+    Entry* last
+    int32_t count
+    Wait* wait
+
+
+# -------------------------------------------------------------------------------- the rows
+
+cdef inline int16_t _topic_error(Table* table, Walk* w, Topic** topic) noexcept nogil:
+    """Finds the topic of the current row, inside an epoch, and writes its name into `w`."""
+    if w.topic_id == NULL:
+        topic[0] = topic_named(table, w.topic, w.topic_bytes)
+    else:
+        topic[0] = topic_with_id(table, w.topic_id)
+        if topic[0] == NULL:
+            return ERROR_UNKNOWN_TOPIC_ID
+        w.topic, w.topic_bytes = <const uint8_t*>topic[0].name, topic[0].name_bytes
+    if topic[0] == NULL or not topic_has_partition(topic[0], w.index):
+        return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+    return ERROR_NONE
+
+cdef inline int16_t _row_error(Core* core, Walk* w, Topic** topic) noexcept nogil:
+    cdef int16_t code = _topic_error(core.table, w, topic)
+    if code == ERROR_NONE and w.metadata_bytes > core.metadata_bytes_max:
+        return ERROR_OFFSET_METADATA_TOO_LARGE
+    return code
+
+cdef bint _has_topic(Core* core, const Request* r) noexcept nogil:
+    """Returns whether the cluster has the partition of any row; inside an epoch."""
+    cdef Walk w
+    cdef Topic* topic
+    cdef int64_t topics = commit_begin(&w, r), partitions, i, k
+    for i in range(topics):
+        partitions = commit_topic(&w)
+        for k in range(partitions):
+            commit_row(&w)
+            if _topic_error(core.table, &w, &topic) == ERROR_NONE:
+                return True
+        commit_tags(&w)
+    return False
+
+cdef bint _has_had_all(Core* core, const Request* r, const GroupMember* member) noexcept nogil:
+    """Returns whether the member has had the partition of each row since the request's epoch."""
+    cdef Walk w
+    cdef Topic* topic
+    cdef int64_t topics = commit_begin(&w, r), partitions, i, k
+    for i in range(topics):
+        partitions = commit_topic(&w)
+        for k in range(partitions):
+            commit_row(&w)
+            if _row_error(core, &w, &topic) == ERROR_NONE and not member_has_had(
+                    member, topic.id, w.index, w.generation):
+                return False
+        commit_tags(&w)
+    return True
+
 
 # -------------------------------------------------------------------------------- the group
 
-cdef inline Shard* _shard(Core* core, int64_t hashed) noexcept nogil:
+cdef inline GroupShard* _shard(Core* core, int64_t hashed) noexcept nogil:
     """`hashed`: of the group."""
-    return &core.shards[group_shard_index(hashed)]
+    return &core.groups.shards[group_shard_index(hashed)]
 
-cdef inline int64_t _hash(const Core* core, const uint8_t* p, int64_t n) noexcept nogil:
-    return group_hash(core.groups, p, n)
-
-cdef Group* _accepting(Core* core, int64_t hashed, const Walk* w, GroupMember** member) noexcept nogil:
-    """Returns the group if it accepts this request; NULL: Python answers. The caller holds the
-    shard's lock."""
+cdef int16_t _check_group(Core* core, const Commit* c, const Group* group, GroupMember** member) noexcept nogil:
+    """Returns 0 if the group accepts the commit, else the error. The caller holds the shard's
+    lock and is inside an epoch."""
+    cdef const Walk* w = &c.w
     cdef Committer asks
-    cdef Group* group
-    asks.group, asks.group_bytes = w.group, w.group_bytes
+    cdef int16_t code
     asks.member, asks.member_bytes = w.member, w.member_bytes
     asks.instance, asks.instance_bytes = w.instance, w.instance_bytes
     asks.epoch, asks.version, asks.transactional = w.generation, w.version, w.transactional
-    if group_is_held(core.groups, hashed) or (
-            group_accepts(core.groups, hashed, &asks, &group, member) != ERROR_NONE):
-        return NULL
-    return group
-
-
-# -------------------------------------------------------------------------------- keys in Python's hands
-
-cdef inline uint32_t* _held(Core* core, Shard* shard, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Returns the counter of the key's hash. While a key is held, all that share it need Python."""
-    cdef uint64_t hashed = <uint64_t>secret_hash(
-        &core.groups.secret, topic, topic_bytes) + <uint32_t>index
-    return &shard.held[hashed & (HOLDS - 1)]
+    code = group_accepts(core.groups, group, &asks, member)
+    if code == EARLIER_EPOCH:
+        code = ERROR_NONE if _has_had_all(core, c.request, member[0]) else (
+            member_refuses_epoch(member[0]))
+    if w.transactional and code == ERROR_STALE_MEMBER_EPOCH:
+        return ERROR_ILLEGAL_GENERATION         # what producers know
+    return code
 
 
 # -------------------------------------------------------------------------------- the batch
 
-cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t now_ms) noexcept nogil:
+cdef void _write_record(Buffer* b, const Walk* w, int32_t delta, int64_t commit_ms, int64_t expire_ms) noexcept nogil:
     cdef int32_t key_bytes = 2 + 2 + w.group_bytes + 2 + w.topic_bytes + 4
-    cdef int32_t value_bytes = 2 + 8 + 4 + 2 + w.metadata_bytes + 8
+    cdef int32_t value_bytes = 2 + 8 + (4 if expire_ms == NEVER else 8) + 2 + w.metadata_bytes + 8
     own_record_begin(b, delta, key_bytes, value_bytes)
     buffer_i16(b, OFFSET_KEY_VERSION)
     write_string(b, False, w.group, w.group_bytes)
     write_string(b, False, w.topic, w.topic_bytes)
     buffer_i32(b, w.index)
     own_record_value(b, value_bytes)
-    buffer_i16(b, OFFSET_VALUE_VERSION)
+    buffer_i16(b, OFFSET_VALUE_VERSION if expire_ms == NEVER else OFFSET_VALUE_VERSION_WITH_EXPIRY)
     buffer_i64(b, w.committed_offset)
-    buffer_i32(b, w.leader_epoch)
+    if expire_ms == NEVER:
+        buffer_i32(b, w.leader_epoch)
     write_string(b, False, w.metadata, w.metadata_bytes)
-    buffer_i64(b, now_ms)
+    buffer_i64(b, commit_ms)
+    if expire_ms != NEVER:
+        buffer_i64(b, expire_ms)
     own_record_end(b)
 
-cdef inline Partition* _target(Table* table, Walk* w) noexcept nogil:
-    """Returns the current partition of the request and its topic's name; NULL if it is unknown."""
-    cdef int16_t error
-    cdef Partition* p
-    if not w.by_id:
-        return partition_find(table, w.topic, w.topic_bytes, w.index)
-    p = partition_find_id(table, w.topic_id, w.index, &error)
-    w.topic = <const uint8_t*>topic_name_by_id(table, w.topic_id, &w.topic_bytes)
-    return p if w.topic != NULL else NULL
-
-cdef Entry* _build(Core* core, Shard* shard, const Request* r, Walk* w, int32_t partition) noexcept nogil:
-    """Writes the batch into the shard's buffer and makes an entry for each row; NULL: it needs
-    Python."""
-    cdef Buffer* b = &shard.batch
-    cdef System* system = table_system(core.table)
-    cdef int64_t now_ms = system.wall_ms(system)
-    cdef int64_t topics, partitions, i, k
-    cdef int32_t count = 0
-    cdef Entry* first = NULL
-    cdef Entry* last = NULL
+cdef bint _add_row(Commit* c, Buffer* b) noexcept nogil:
+    """Writes the record of the current row, and makes its entry. False: no memory."""
+    cdef int64_t commit_ms = c.w.commit_ms if c.w.commit_ms >= 0 else c.now_ms
+    cdef int64_t expire_ms = NEVER
     cdef Entry* made
-    own_batch_begin(b)
-    topics = commit_begin(w, r)
-    for i in range(topics):
-        partitions = commit_topic(w)
-        for k in range(partitions):
-            commit_row(w)
-            made = NULL
-            if _target(core.table, w) != NULL and (
-                    _held(core, shard, w.topic, w.topic_bytes, w.index)[0] == 0):
-                made = entry_new(w, partition, now_ms)
-            if made == NULL:
-                entry_free(first)
-                return NULL
-            if last == NULL:
-                first = made
-            else:
-                last.next = made
-            last = made
-            _write_record(b, w, count, now_ms)
-            count += 1
-        commit_tags(w)
-    if b.failed:
-        entry_free(first)
-        buffer_free(b)
-        return NULL
-    if w.transactional:
-        own_batch_end(b, count, now_ms, ATTR_TRANSACTIONAL, w.producer_id, w.producer_epoch)
+    if c.w.retention_ms >= 0:
+        expire_ms = commit_ms + min(c.w.retention_ms, INT64_MAX - commit_ms)
+    made = entry_new(&c.w, c.p.index, commit_ms, expire_ms)
+    if made == NULL:
+        return False
+    if c.last == NULL:
+        c.first = made
     else:
-        own_batch_end(b, count, now_ms)
-    return first
+        c.last.next = made
+    c.last = made
+    _write_record(b, &c.w, c.count, commit_ms, expire_ms)
+    c.count += 1
+    return not b.failed
 
-cdef inline void _announce(Core* core, Shard* shard, int64_t count) noexcept nogil:
+cdef inline bint _refuse_row(Commit* c, int64_t at, int16_t code) noexcept nogil:
+    """False: no memory."""
+    if c.codes == NULL:
+        c.codes = <uint8_t*>calloc(c.w.rows, 1)
+        if c.codes == NULL:
+            return False
+    c.codes[at] = <uint8_t>code
+    return True
+
+cdef int16_t _build(Core* core, Commit* c, Buffer* b) noexcept nogil:
+    """Writes the batch of the rows that are accepted, and makes their entries. Returns 0, or the
+    error of the whole request; -1: no memory."""
+    cdef const ProducePolicy* policy = <const ProducePolicy*>atomic_load_pointer(
+        <void**>&c.p.policy)
+    cdef System* system = table_system(core.table)
+    cdef Topic* topic
+    cdef int64_t topics, partitions, i, k, at = 0
+    cdef int16_t code
+    c.now_ms = system.wall_ms(system)
+    own_batch_begin(b)
+    topics = commit_begin(&c.w, c.request)
+    for i in range(topics):
+        partitions = commit_topic(&c.w)
+        for k in range(partitions):
+            commit_row(&c.w)
+            code = _row_error(core, &c.w, &topic)
+            if not (_add_row(c, b) if code == ERROR_NONE else _refuse_row(c, at, code)):
+                return -1
+            if b.size > policy.message_bytes_max:
+                return ERROR_INVALID_COMMIT_OFFSET_SIZE
+            at += 1
+        commit_tags(&c.w)
+    if b.failed:
+        return -1
+    if c.w.transactional:
+        own_batch_end(
+            b, c.count, c.now_ms, ATTR_TRANSACTIONAL, c.w.producer_id, c.w.producer_epoch)
+    else:
+        own_batch_end(b, c.count, c.now_ms)
+    return ERROR_NONE
+
+
+# -------------------------------------------------------------------------------- the append
+
+cdef inline void _announce(Core* core, GroupShard* shard, int64_t count) noexcept nogil:
     atomic_add_i64(&core.entry_count, count)
     entries_announce(&shard.entries, count)
 
-cdef Partition* _append(Core* core, Shard* shard, Group* group, GroupMember* member, const Request* r, Walk* w, int64_t verification, Appended* appended) noexcept nogil:
-    """Appends, under the shard's lock and inside an epoch. Returns NULL if it appended nothing."""
+cdef int16_t _append_batch(Core* core, GroupShard* shard, Commit* c) noexcept nogil:
+    """Returns 0 or Kafka's error code, as the log says it."""
     cdef BatchHeader header
-    cdef Entry* entry
-    cdef Entry* at
-    cdef Partition* p = partition_find(core.table, core.topic, core.topic_bytes, group.partition)
-    cdef int64_t count = 0
-    if p == NULL or partition_error(core.table, p) != ERROR_NONE:
-        return NULL
-    entry = _build(core, shard, r, w, group.partition)
-    if entry == NULL:
-        return NULL
-    _announce(core, shard, w.rows)
-    if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK or log_append_verified(
-            p.log, shard.batch.data, shard.batch.size, &header,
-            atomic_load_i32(&p.leader_epoch), verification, appended) != ERROR_NONE:
-        _announce(core, shard, -w.rows)
-        entry_free(entry)
-        return NULL
-    at = entry
+    cdef int16_t code
+    cdef Entry* at = c.first
+    cdef int64_t offset
+    _announce(core, shard, c.count)
+    if batch_header(shard.batch.data, shard.batch.size, &header) != RECORDS_OK:
+        code = ERROR_NOT_COORDINATOR
+    else:
+        code = <int16_t>log_append_verified(
+            c.p.log, shard.batch.data, shard.batch.size, &header,
+            atomic_load_i32(&c.p.leader_epoch), c.verification, &c.appended)
+    if code != ERROR_NONE:
+        _announce(core, shard, -c.count)
+        return code
+    offset = c.appended.first_offset
     while at != NULL:
-        at.log_offset = appended.first_offset + count
-        count += 1
-        if at.next == NULL:
-            break
+        at.log_offset = offset
+        offset += 1
         at = at.next
-    entries_add(&shard.entries, entry, at)
+    entries_add(&shard.entries, c.first, c.last)
+    c.first = NULL
+    return ERROR_NONE
+
+cdef int _refused_by_log(Commit* c, int16_t code) noexcept nogil:
+    if c.w.transactional and code == ERROR_INVALID_TXN_STATE:
+        return ASKS_PYTHON              # a marker came: the coordinator says what the client gets
+    if not c.w.transactional or code != ERROR_INVALID_PRODUCER_EPOCH:
+        code = ERROR_NOT_COORDINATOR
+    c.code = code
+    return REFUSED
+
+cdef int _append(Core* core, GroupShard* shard, Commit* c, Group* group) noexcept nogil:
+    """Appends the rows, and makes the group if it is NULL."""
+    cdef Group* made = NULL
+    cdef int16_t code = _build(core, c, &shard.batch)
+    if code < 0:
+        return FAILED
+    if code != ERROR_NONE or c.count == 0:
+        c.code = code
+        return REFUSED
+    if group == NULL:
+        made = group_new(core.groups, c.w.group, c.w.group_bytes, c.p.index)
+        if made == NULL or not group_add(core.groups, made):
+            group_free(made)
+            return FAILED
+    code = _append_batch(core, shard, c)
+    if code != ERROR_NONE:
+        return _refused_by_log(c, code)
     shard.served += 1
-    if member != NULL:
-        member.heard_ns = r.received_ns
-    if shard.batch.capacity > SCRATCH_KEEP_BYTES:
+    return APPENDED
+
+cdef bint _makes_way(Core* core, GroupShard* shard) noexcept nogil:
+    """Returns False if Python has entries to take. Groups commit the same keys repeatedly, so the
+    handler drops older entries, and Python need not take them."""
+    if shard.entries.count >= ENTRIES_MAX:
+        atomic_add_i64(&core.entry_count, -entries_thin(
+            &shard.entries, core.table, core.topic, core.topic_bytes))
+    return shard.entries.count < ENTRIES_MAX or not entries_are_durable(
+        &shard.entries, core.table, core.topic, core.topic_bytes)
+
+cdef Wait* _wait_for(Core* core, const Commit* c, int64_t required) noexcept nogil:
+    cdef Wait* wait = <Wait*>calloc(1, sizeof(Wait))
+    if wait != NULL:
+        durable_wait_by(&wait.durable, c.request)
+        durable_wait_on(&wait.durable, c.p, required, ANY_EPOCH)
+        wait.codes = c.codes
+    return wait
+
+cdef int _hold(Core* core, Commit* c) noexcept nogil:
+    """Lets the commit wait for the end of a hold, which fires the partition's watches. Under the
+    shard's lock, which the end of the hold takes first."""
+    c.wait = _wait_for(core, c, INT64_MAX)
+    if c.wait == NULL:
+        return FAILED
+    c.wait.is_held = True
+    partition_watch(core.table, c.p, &c.wait.durable.watch)
+    return HELD
+
+cdef int _carry_out(Core* core, GroupShard* shard, Commit* c) noexcept nogil:
+    """Checks and appends, under the shard's lock and inside an epoch."""
+    cdef Group* group = group_find(core.groups, c.hashed, c.w.group, c.w.group_bytes)
+    cdef GroupMember* member
+    cdef int32_t partition = group.partition if group != NULL else states_partition_of(
+        core.states, c.w.group, c.w.group_bytes)
+    cdef int outcome
+    c.code = states_error(core.states, partition)
+    if c.code == ERROR_NONE and c.w.transactional and c.w.group_bytes == 0:
+        c.code = ERROR_INVALID_GROUP_ID
+    if c.code != ERROR_NONE:
+        return REFUSED
+    c.p = partition_find(core.table, core.topic, core.topic_bytes, partition)
+    if c.p == NULL or partition_error(core.table, c.p) != ERROR_NONE:
+        c.code = ERROR_NOT_COORDINATOR
+        return REFUSED
+    if group_is_held(core.groups, c.hashed):
+        return _hold(core, c)
+    c.code = _check_group(core, c, group, &member)
+    if c.code != ERROR_NONE:
+        return REFUSED
+    if not _makes_way(core, shard):
+        return ASKS_PYTHON
+    outcome = _append(core, shard, c, group)
+    entry_free(c.first)                     # what is not in the log
+    if outcome == APPENDED and member != NULL and not c.w.transactional:
+        member.heard_ns = c.request.received_ns
+    if shard.batch.failed or shard.batch.capacity > SCRATCH_KEEP_BYTES:
         buffer_free(&shard.batch)
-    return p
+    return outcome
 
 
 # -------------------------------------------------------------------------------- transactions
 
-cdef bint _targets_are_known(Core* core, const Request* r) noexcept nogil:
-    cdef Walk w
-    cdef int64_t topics = commit_begin(&w, r), partitions, i, k
-    for i in range(topics):
-        partitions = commit_topic(&w)
-        for k in range(partitions):
-            commit_row(&w)
-            if _target(core.table, &w) == NULL:
-                return False
-        commit_tags(&w)
-    return True
-
-cdef Partition* _joins(Core* core, const Request* r, const Walk* w, int64_t* verification) noexcept nogil:
-    """Adds the group's partition to the transaction, if the client does not; inside an epoch and
-    without a shard's lock. If it returns a partition, the caller must end `verification` in its
-    log."""
+cdef bint _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
+    """Returns False if Python must ask the transaction coordinator whether the group's partition
+    belongs to the transaction; inside an epoch and without a shard's lock. If it sets `joined`, the
+    caller must end the commit's verification in its log."""
     cdef BatchHeader h
     cdef Partition* p
-    verification[0] = UNVERIFIED
-    if not w.transactional or w.version < TXN_VERSION_ADDS or core.transactions == NULL:
-        return NULL
-    p = transaction_offsets_of(core.transactions, w.group, w.group_bytes)
-    h.producer_id, h.producer_epoch = w.producer_id, w.producer_epoch
-    if p == NULL or log_knows_transaction(p.log, &h) or not _targets_are_known(core, r):
-        return NULL
-    verification[0] = log_begin_verification(p.log, w.producer_id, False)
-    if verification[0] != UNVERIFIED and transaction_adds(
-            core.transactions, w.transactional_id, w.transactional_id_bytes, w.producer_id,
-            w.producer_epoch, &p, verification, 1):
-        return p
-    log_end_verification(p.log, verification[0])
-    verification[0] = UNVERIFIED
-    return NULL
+    cdef int32_t partition
+    joined[0] = NULL
+    c.verification = UNVERIFIED
+    if not c.w.transactional:
+        return True
+    partition = states_partition_of(core.states, c.w.group, c.w.group_bytes)
+    if states_error(core.states, partition) != ERROR_NONE or c.w.group_bytes == 0:
+        return True                         # it is refused for that
+    p = partition_find(core.table, core.topic, core.topic_bytes, partition)
+    if p == NULL or partition_error(core.table, p) != ERROR_NONE or not _has_topic(core, c.request):
+        return True
+    h.producer_id, h.producer_epoch = c.w.producer_id, c.w.producer_epoch
+    if c.w.transactional_id_bytes > 0 and log_knows_transaction(p.log, &h):
+        return True
+    if c.w.version < TXN_VERSION_ADDS or core.transactions == NULL:
+        return False
+    c.verification = log_begin_verification(p.log, c.w.producer_id, False)
+    if c.verification != UNVERIFIED and transaction_adds(
+            core.transactions, c.w.transactional_id, c.w.transactional_id_bytes, c.w.producer_id,
+            c.w.producer_epoch, &p, &c.verification, 1):
+        joined[0] = p
+        return True
+    log_end_verification(p.log, c.verification)
+    c.verification = UNVERIFIED
+    return False
 
 
 # -------------------------------------------------------------------------------- the answer
 
-cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
+cdef inline int16_t _code_of(Core* core, Walk* w, int16_t code, const uint8_t* codes, int64_t at) noexcept nogil:
+    """The error of a row: its own, or `code`. Where nothing was looked at row by row (`codes` is
+    NULL), the topics are looked at here."""
+    cdef Topic* topic
+    cdef Walk row
+    cdef int16_t own
+    if codes != NULL:
+        return codes[at] if codes[at] else code
+    if code == ERROR_NONE:
+        return ERROR_NONE
+    row = w[0]                              # the answer repeats the request's topic, not our name
+    own = _topic_error(core.table, &row, &topic)
+    return own if own != ERROR_NONE else code
+
+cdef int _answer(Core* core, Request* r, Response* out, int16_t code, const uint8_t* codes) noexcept nogil:
     cdef Walk w
     cdef Buffer* b = &out.bytes
-    cdef int64_t topics, partitions, i, k
+    cdef int64_t topics, partitions, i, k, at = 0
+    cdef int16_t own
+    cdef int slot = epoch_enter(table_epochs(core.table))
     topics = commit_begin(&w, r)
     response_begin(out, r.correlation_id, w.flexible)
     if w.transactional or w.version >= VERSION_THROTTLE:
@@ -316,117 +500,120 @@ cdef int _answer(Request* r, Response* out, int16_t code) noexcept nogil:
         write_count(b, w.flexible, partitions)
         for k in range(partitions):
             commit_row(&w)
+            own = _code_of(core, &w, code, codes, at)
+            at += 1
             buffer_i32(b, w.index)
-            buffer_i16(b, code)
+            buffer_i16(b, own)
             write_no_tags(b, w.flexible)
-            request_error(r, code)
+            request_error(r, own)
         commit_tags(&w)
         write_no_tags(b, w.flexible)
     write_no_tags(b, w.flexible)
+    epoch_leave(table_epochs(core.table), slot)
     if b.failed:
         return HANDLER_CLOSE
     response_end(out)
     return HANDLER_DONE
 
-cdef void _drop(Core* core, DurableWait* wait) noexcept nogil:
+cdef void _drop(Core* core, Wait* wait) noexcept nogil:
     if wait != NULL:
-        durable_wait_end(core.table, wait)
+        durable_wait_end(core.table, &wait.durable)
+        free(wait.codes)
         free(wait)
 
-cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, DurableWait* wait, bint expired) noexcept nogil:
+cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, Wait* wait, bint expired) noexcept nogil:
     """Answers if the commit is durable or has failed, else it waits. Takes over `wait`."""
     cdef int16_t code
-    if durable_wait_lasts(core.table, wait, expired, &code):
+    cdef int outcome
+    if durable_wait_lasts(core.table, &wait.durable, expired, &code):
         return handler_parks(parked, wait, r.received_ns + core.timeout_ns)
+    outcome = _answer(core, r, out, code, wait.codes)
     _drop(core, wait)
-    return _answer(r, out, code)
+    return outcome
 
 
 # -------------------------------------------------------------------------------- the handler
 
-cdef DurableWait* _wait(const Request* r, const Partition* p, int64_t required) noexcept nogil:
-    cdef DurableWait* wait = <DurableWait*>calloc(1, sizeof(DurableWait))
-    if wait != NULL:
-        durable_wait_by(wait, r)
-        durable_wait_on(wait, p, required, ANY_EPOCH)
-    return wait
-
-cdef bint _has_capacity(Core* core, Shard* shard, int64_t rows) noexcept nogil:
-    """Frees space for entries, under the shard's lock and inside an epoch. Groups commit the same
-    keys repeatedly, so the handler drops older entries, and Python need not take them."""
-    if shard.entries.count + rows > ENTRIES_MAX:
-        atomic_add_i64(&core.entry_count, -entries_thin(
-            &shard.entries, core.table, core.topic, core.topic_bytes))
-    return shard.entries.count + rows <= ENTRIES_MAX
+cdef int _attempt(Core* core, Commit* c) noexcept nogil:
+    """Carries out the request, inside an epoch."""
+    cdef GroupShard* shard = _shard(core, c.hashed)
+    cdef Partition* joined
+    cdef int outcome
+    if not _joins(core, c, &joined):
+        return ASKS_PYTHON
+    pthread_mutex_lock(&shard.lock)
+    outcome = _carry_out(core, shard, c)
+    pthread_mutex_unlock(&shard.lock)
+    if joined != NULL:
+        log_end_verification(joined.log, c.verification)
+    if outcome == APPENDED:
+        partition_appended(core.table, c.p, True)
+        if partition_high_watermark(c.p) <= c.appended.last_offset:
+            c.wait = _wait_for(core, c, c.appended.last_offset + 1)
+            if c.wait == NULL:
+                return FAILED           # whether the commit is durable is unknown
+    return outcome
 
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
     cdef Core* core = <Core*>context
-    cdef Walk w
-    cdef Appended appended
-    cdef Shard* shard
-    cdef Group* group
-    cdef GroupMember* member
-    cdef DurableWait* wait = NULL
-    cdef Partition* p = NULL
-    cdef Partition* joined
-    cdef int64_t hashed, verification
-    cdef bint visible = False
-    cdef int slot
-    if not commit_is_plain(&w, r, core.metadata_bytes_max):
-        return HANDLER_PYTHON
-    hashed = _hash(core, w.group, w.group_bytes)
-    shard = _shard(core, hashed)
+    cdef Commit c
+    cdef int outcome, slot
+    c.request = r
+    c.codes, c.first, c.last, c.wait = NULL, NULL, NULL, NULL
+    c.code, c.count = ERROR_NONE, 0
+    if not commit_is_whole(&c.w, r):
+        return HANDLER_CLOSE
+    if c.w.rows == 0:
+        return _answer(core, r, out, ERROR_NONE, NULL)
+    c.hashed = group_hash(core.groups, c.w.group, c.w.group_bytes)
     slot = epoch_enter(table_epochs(core.table))
-    joined = _joins(core, r, &w, &verification)
-    pthread_mutex_lock(&shard.groups.lock)
-    group = _accepting(core, hashed, &w, &member)
-    if group != NULL and _has_capacity(core, shard, w.rows):
-        p = _append(core, shard, group, member, r, &w, verification, &appended)
-    pthread_mutex_unlock(&shard.groups.lock)
-    if joined != NULL:
-        log_end_verification(joined.log, verification)
-    if p != NULL:
-        partition_appended(core.table, p, True)
-        visible = partition_high_watermark(p) > appended.last_offset
-        if not visible:
-            wait = _wait(r, p, appended.last_offset + 1)
+    outcome = _attempt(core, &c)
     epoch_leave(table_epochs(core.table), slot)
-    if p == NULL:
-        return HANDLER_PYTHON
-    if visible:
-        return _answer(r, out, ERROR_NONE)
-    if wait == NULL:
-        return HANDLER_CLOSE        # no memory for the wait: whether the commit is durable is unknown
-    return _settle(core, r, out, parked, wait, False)
+    if outcome == HELD:
+        return handler_parks(parked, c.wait, r.received_ns + core.timeout_ns)
+    if outcome == APPENDED and c.wait != NULL:
+        return _settle(core, r, out, parked, c.wait, False)
+    if outcome == APPENDED or outcome == REFUSED:
+        outcome = _answer(core, r, out, c.code, c.codes)
+    else:
+        outcome = HANDLER_PYTHON if outcome == ASKS_PYTHON else HANDLER_CLOSE
+    free(c.codes)
+    return outcome
 
 cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
-    cdef DurableWait* wait = <DurableWait*>parked.state
+    cdef Core* core = <Core*>context
+    cdef Wait* wait = <Wait*>parked.state
     parked.state = NULL
-    return _settle(<Core*>context, r, out, parked, wait, expired)
+    if not wait.is_held:
+        return _settle(core, r, out, parked, wait, expired)
+    _drop(core, wait)
+    if expired:
+        return _answer(core, r, out, ERROR_COORDINATOR_NOT_AVAILABLE, NULL)
+    return _handle(context, r, out, parked)
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:
-    _drop(<Core*>context, <DurableWait*>parked.state)
+    _drop(<Core*>context, <Wait*>parked.state)
     parked.state = NULL
 
 
 # -------------------------------------------------------------------------------- Python's side
 
-cdef void _forget(Core* core, Shard* shard, int32_t partition) noexcept nogil:
+cdef void _forget(Core* core, GroupShard* shard, int32_t partition) noexcept nogil:
     """Drops the groups and the entries of one partition, under the shard's lock."""
     atomic_add_i64(&core.entry_count, -entries_forget(&shard.entries, partition))
-    groups_forget(core.groups, shard.groups, partition)
+    groups_forget(core.groups, shard, partition)
 
 
 cdef void _lock_all(Core* core) noexcept nogil:
     cdef int i
     pthread_mutex_lock(&core.ended.lock)
     for i in range(GROUP_SHARDS):
-        pthread_mutex_lock(&core.shards[i].groups.lock)
+        pthread_mutex_lock(&core.groups.shards[i].lock)
 
 cdef void _unlock_all(Core* core) noexcept nogil:
     cdef int i
     for i in range(GROUP_SHARDS):
-        pthread_mutex_unlock(&core.shards[i].groups.lock)
+        pthread_mutex_unlock(&core.groups.shards[i].lock)
     pthread_mutex_unlock(&core.ended.lock)
 
 cdef Entry* _take_some(Core* core, Entries* entries, Entry* before) noexcept nogil:
@@ -449,7 +636,7 @@ cdef Entry* _take(Core* core) noexcept nogil:
     _lock_all(core)
     first = _take_some(core, &core.ended.entries, NULL)
     for i in range(GROUP_SHARDS):
-        first = _take_some(core, &core.shards[i].entries, first)
+        first = _take_some(core, &core.groups.shards[i].entries, first)
     _unlock_all(core)
     epoch_leave(table_epochs(core.table), slot)
     return first
@@ -465,26 +652,28 @@ cdef str _text(const uint8_t* p, int32_t n):
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class OffsetCommitHandler(NativeHandler):
-    """The native OffsetCommit handler of one broker. `topic` is the internal topic of commits;
-    `groups` is the table of groups;
-    `ended` has the transactions that network threads have ended in it; `transactions` is the table
-    of transactional ids to which they add partitions."""
+    """The native handler of OffsetCommit and TxnOffsetCommit of one broker. `topic` is the internal
+    topic of commits, `states` the states of its partitions; `groups` is the table of groups; `ended`
+    has the transactions that network threads have ended in the topic; `transactions` is the table of
+    transactional ids to which they add partitions."""
     cdef Core* core
     cdef bytes topic
     cdef EndedTransactions ended
     cdef GroupTable groups
+    cdef PartitionStates states
     cdef TransactionHandler transactions
 
     def __cinit__(
-        self, table, str topic not None, EndedTransactions ended not None,
-        GroupTable groups not None, *, int metadata_bytes_max, int64_t timeout_ms, TransactionHandler transactions=None,
+        self, table, str topic not None, PartitionStates states not None,
+        EndedTransactions ended not None, GroupTable groups not None, *, int metadata_bytes_max,
+        int64_t timeout_ms, TransactionHandler transactions=None,
     ):
-        cdef int i
         self.topic = topic.encode()
         self.core = <Core*>calloc(1, sizeof(Core))
         if self.core == NULL:
             raise MemoryError
         self.core.table = table_of(table)
+        self.states, self.core.states = states, &states.log
         self.ended, self.core.ended = ended, &ended.ended
         self.groups, self.core.groups = groups, groups.groups
         self.transactions = transactions
@@ -493,51 +682,19 @@ cdef class OffsetCommitHandler(NativeHandler):
         self.core.topic_bytes = <int32_t>len(self.topic)
         self.core.metadata_bytes_max = metadata_bytes_max
         self.core.timeout_ns = timeout_ms * 1000000
-        for i in range(GROUP_SHARDS):
-            self.core.shards[i].groups = &self.core.groups.shards[i]
-            buffer_init(&self.core.shards[i].batch)
+        groups.follow(table, topic)
         self.declare(
             ((KEY_OFFSET_COMMIT, VERSION_FIRST, VERSION_LAST),
              (KEY_TXN_OFFSET_COMMIT, 0, TXN_VERSION_LAST)),
             self.core, _handle, _resume, _abandon)
         self.owner = table
 
-    def __init__(self, table, topic, ended, groups, *, metadata_bytes_max, timeout_ms, transactions=None):
+    def __init__(self, table, topic, states, ended, groups, *, metadata_bytes_max, timeout_ms,
+                 transactions=None):
         pass
 
     def __dealloc__(self):
-        cdef Shard* shard
-        cdef int i
-        if self.core == NULL:
-            return
-        for i in range(GROUP_SHARDS):
-            shard = &self.core.shards[i]
-            entry_free(shard.entries.first)
-            buffer_free(&shard.batch)
         free(self.core)
-
-    def hold(self, str group_id not None, keys not None) -> None:
-        """Sends commits of these (topic, partition) pairs to Python until `release` of the same."""
-        self._hold(group_id, keys, 1)
-
-    def release(self, str group_id not None, keys not None) -> None:
-        self._hold(group_id, keys, -1)
-
-    cdef int _hold(self, str group_id, keys, int by) except -1:
-        cdef bytes group = group_id.encode(), raw
-        cdef int64_t group_hash = _hash(self.core, <const uint8_t*><const char*>group, len(group))
-        cdef Shard* shard = _shard(self.core, group_hash)
-        cdef uint32_t* counter
-        cdef int32_t index
-        for topic, index in keys:
-            raw = topic.encode()
-            counter = _held(
-                self.core, shard, <const uint8_t*><const char*>raw, <int32_t>len(raw), index)
-            with nogil:
-                pthread_mutex_lock(&shard.groups.lock)
-                counter[0] = counter[0] + by
-                pthread_mutex_unlock(&shard.groups.lock)
-        return 0
 
     @property
     def waiting(self) -> int:
@@ -547,16 +704,16 @@ cdef class OffsetCommitHandler(NativeHandler):
 
     @property
     def served(self) -> int:
-        """Returns the number of requests that this handler answered."""
+        """Returns the number of requests whose commits this handler appended."""
         cdef int i
-        return sum([self.core.shards[i].served for i in range(GROUP_SHARDS)])
+        return sum([self.core.groups.shards[i].served for i in range(GROUP_SHARDS)])
 
     def take(self) -> list:
         """Takes the durable commits of this handler, in the order of the log. Each is (group,
-        topic, partition, offset, leader epoch, metadata, ms, producer id of the transaction that it
-        waits for, else -1). Between them, an entry without a group is the end of a transaction:
-        ("", "", partition of the log, 1 if committed, -1, "", 0, producer id). Only one thread may
-        call it at a time."""
+        topic, partition, offset, leader epoch, metadata, ms, ms of the expiry or -1, producer id of
+        the transaction that it waits for, else -1). Between them, an entry without a topic is the
+        end of a transaction: ("", "", partition of the log, 1 if committed, -1, "", 0, 0, producer
+        id). Only one thread may call it at a time."""
         cdef Entry* first
         cdef Entry* entry
         cdef const uint8_t* at
@@ -571,10 +728,10 @@ cdef class OffsetCommitHandler(NativeHandler):
                     (
                         _text(at, entry.group_bytes),
                         _text(at + entry.group_bytes, entry.topic_bytes),
-                        entry.index if entry.group_bytes else entry.partition,
+                        entry.index if entry.topic_bytes else entry.partition,
                         entry.committed_offset, entry.leader_epoch,
                         _text(at + entry.group_bytes + entry.topic_bytes, entry.metadata_bytes),
-                        entry.commit_ms, entry.producer_id,
+                        entry.commit_ms, entry.expire_ms, entry.producer_id,
                     ),
                 ))
                 entry = entry.next
@@ -588,12 +745,12 @@ cdef class OffsetCommitHandler(NativeHandler):
         cdef bytes raw = group_id.encode()
         cdef const uint8_t* group = <const uint8_t*><const char*>raw
         cdef int64_t size = len(raw)
-        cdef Shard* shard = _shard(self.core, _hash(self.core, group, size))
+        cdef GroupShard* shard = _shard(self.core, group_hash(self.core.groups, group, size))
         cdef bint found
         with nogil:
-            pthread_mutex_lock(&shard.groups.lock)
+            pthread_mutex_lock(&shard.lock)
             found = entries_have(&shard.entries, group, size)
-            pthread_mutex_unlock(&shard.groups.lock)
+            pthread_mutex_unlock(&shard.lock)
         return found
 
     def forget(self, int32_t partition) -> None:
@@ -604,6 +761,6 @@ cdef class OffsetCommitHandler(NativeHandler):
             entries_forget(&self.core.ended.entries, partition)
             pthread_mutex_unlock(&self.core.ended.lock)
             for i in range(GROUP_SHARDS):
-                pthread_mutex_lock(&self.core.shards[i].groups.lock)
-                _forget(self.core, &self.core.shards[i], partition)
-                pthread_mutex_unlock(&self.core.shards[i].groups.lock)
+                pthread_mutex_lock(&self.core.groups.shards[i].lock)
+                _forget(self.core, &self.core.groups.shards[i], partition)
+                pthread_mutex_unlock(&self.core.groups.shards[i].lock)

@@ -1,22 +1,24 @@
-"""One pass over an OffsetCommit request, versions 2 to 10, or a TxnOffsetCommit request, versions 0
+"""One pass over an OffsetCommit request, versions 1 to 10, or a TxnOffsetCommit request, versions 0
 to 6; a Walk holds the position.
 
     commit_begin -> number of topics; for each: commit_topic -> number of partitions; for each:
     commit_row; after a topic's partitions, and after all topics, commit_tags.
 
-`c.bad` means that the request is damaged or needs Python: it has unknown tagged fields, a retention
-time, or an invalid producer. The walk never reads past the end.
+`c.bad` means that the request is damaged. The walk never reads past the end, and ignores bytes
+after the message, as Kafka does.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from barnabas.cext.codec.cursor cimport (
-    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_left, cursor_of, cursor_take,
+    Cursor, cursor_i16, cursor_i32, cursor_i64, cursor_of, cursor_take,
 )
-from barnabas.cext.codec.fields cimport read_count, read_no_tags, read_string
+from barnabas.cext.codec.fields cimport read_count, read_string, skip_tags
+from barnabas.cext.codec.utf8 cimport utf8_is_valid
 from barnabas.cext.network.handler cimport Request
 
 cdef enum:
     KEY_OFFSET_COMMIT = 8
+    VERSION_TIMESTAMP = 1           # the only version with the time of the commit
     VERSION_RETENTION_LAST = 4
     VERSION_LEADER_EPOCH = 6
     VERSION_INSTANCE = 7
@@ -28,8 +30,6 @@ cdef enum:
     TXN_VERSION_FLEXIBLE = 3
     TXN_VERSION_ADDS = 5            # the broker adds the offsets to the transaction itself
     TXN_VERSION_TOPIC_IDS = 6
-    ROWS_MAX = 128                  # partitions in one request; the keys and the values of more ...
-    REQUEST_BYTES_MAX = 65536       # ... or of a larger request may be too much for one batch
 
 cdef struct Walk:
     Cursor c
@@ -49,27 +49,21 @@ cdef struct Walk:
     int32_t member_bytes
     const uint8_t* instance         # NULL: none
     int32_t instance_bytes
+    int64_t retention_ms            # negative: the broker's setting applies
     int64_t rows
     # the topic and the partition it is at
     const uint8_t* topic
     int32_t topic_bytes
-    const uint8_t* topic_id
+    const uint8_t* topic_id         # NULL where topics are named
     int32_t index
     int64_t committed_offset
     int32_t leader_epoch
+    int64_t commit_ms               # negative: the client does not say
     const uint8_t* metadata
     int32_t metadata_bytes
 
 cdef inline void commit_tags(Walk* w) noexcept nogil:
-    """Marks a request with unknown tagged fields: Python must handle it."""
-    read_no_tags(&w.c, w.flexible)
-
-cdef inline bint is_ascii(const uint8_t* p, int32_t n) noexcept nogil:
-    cdef int32_t i
-    cdef uint8_t seen = 0
-    for i in range(n):
-        seen |= p[i]
-    return seen < 0x80
+    skip_tags(&w.c, w.flexible)
 
 cdef inline void _begin_plain(Walk* w) noexcept nogil:
     w.flexible = w.version >= VERSION_FLEXIBLE
@@ -81,8 +75,8 @@ cdef inline void _begin_plain(Walk* w) noexcept nogil:
     w.member = read_string(&w.c, w.flexible, False, &w.member_bytes)
     if w.version >= VERSION_INSTANCE:
         w.instance = read_string(&w.c, w.flexible, True, &w.instance_bytes)
-    if w.version <= VERSION_RETENTION_LAST and cursor_i64(&w.c) != -1:
-        w.c.bad = True
+    if VERSION_TIMESTAMP < w.version <= VERSION_RETENTION_LAST:
+        w.retention_ms = cursor_i64(&w.c)
 
 cdef inline void _begin_transactional(Walk* w) noexcept nogil:
     w.flexible = w.version >= TXN_VERSION_FLEXIBLE
@@ -99,10 +93,6 @@ cdef inline void _begin_transactional(Walk* w) noexcept nogil:
         w.generation = cursor_i32(&w.c)
         w.member = read_string(&w.c, w.flexible, False, &w.member_bytes)
         w.instance = read_string(&w.c, w.flexible, True, &w.instance_bytes)
-    if w.c.bad or w.transactional_id_bytes == 0 or w.producer_id < 0 or w.producer_epoch < 0:
-        w.c.bad = True
-    elif not is_ascii(w.transactional_id, w.transactional_id_bytes):
-        w.c.bad = True
 
 cdef inline int64_t commit_begin(Walk* w, const Request* r) noexcept nogil:
     """Reads up to the topics and returns their count."""
@@ -113,6 +103,7 @@ cdef inline int64_t commit_begin(Walk* w, const Request* r) noexcept nogil:
     w.instance_bytes = -1
     w.topic = w.topic_id = NULL
     w.topic_bytes = 0
+    w.retention_ms = -1
     if w.transactional:
         _begin_transactional(w)
     else:
@@ -130,28 +121,30 @@ cdef inline void commit_row(Walk* w) noexcept nogil:
     w.index = cursor_i32(&w.c)
     w.committed_offset = cursor_i64(&w.c)
     w.leader_epoch = cursor_i32(&w.c) if w.has_leader_epoch else -1
+    w.commit_ms = -1
+    if w.version == VERSION_TIMESTAMP and not w.transactional:
+        w.commit_ms = cursor_i64(&w.c)
     w.metadata = read_string(&w.c, w.flexible, True, &w.metadata_bytes)
     if w.metadata == NULL:
         w.metadata_bytes = 0
     commit_tags(w)
 
-cdef inline bint commit_is_plain(Walk* w, const Request* r, int32_t metadata_bytes_max) noexcept nogil:
-    """Returns whether the request is whole and has nothing that Python would reject by its form."""
-    cdef int64_t topics, partitions, i, k
-    if r.size_bytes > REQUEST_BYTES_MAX:
-        return False
+cdef inline bint commit_is_whole(Walk* w, const Request* r) noexcept nogil:
+    """Reads the whole request and counts its rows. Returns False if it is damaged, or if what is to
+    be kept is not UTF-8."""
+    cdef int64_t topics = commit_begin(w, r), partitions, i, k
     w.rows = 0
-    topics = commit_begin(w, r)
+    if w.c.bad or not utf8_is_valid(w.group, w.group_bytes):
+        return False
     for i in range(topics):
         partitions = commit_topic(w)
-        w.rows += partitions
-        if w.c.bad or w.rows > ROWS_MAX:
+        if w.c.bad:
             return False
+        w.rows += partitions
         for k in range(partitions):
             commit_row(w)
-            if w.c.bad or w.metadata_bytes > metadata_bytes_max or (
-                    not is_ascii(w.metadata, w.metadata_bytes)):
+            if w.c.bad or not utf8_is_valid(w.metadata, w.metadata_bytes):
                 return False
         commit_tags(w)
     commit_tags(w)
-    return not w.c.bad and cursor_left(&w.c) == 0 and w.rows > 0 and w.group_bytes > 0
+    return not w.c.bad

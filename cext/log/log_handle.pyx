@@ -26,7 +26,8 @@ from barnabas.cext.log.leader_epochs cimport (
     leader_epochs_latest,
 )
 from barnabas.cext.log.log_transactions cimport (
-    log_begin_verification, log_end_verification, log_renew_verification, log_transactions_restored,
+    log_begin_verification, log_confirm_verification, log_end_verification,
+    log_renew_verification, log_transactions_restored,
 )
 from barnabas.cext.log.log cimport (
     Appended, BUMPING_MARKER as LOG_BUMPING_MARKER, LOG_TIME_COMPRESSED, Log, LogConfig, LogMarks,
@@ -678,6 +679,13 @@ cdef class LogHandle:
         """Whether a marker of the producer has come since. The verification then counts as begun
         now, and the caller must send its request to the coordinator again."""
         return log_renew_verification(_open_log(self), number)
+
+    def confirm_verification(self, int64_t number, short epoch) -> bool:
+        """Ends a verification, because the coordinator has confirmed that this partition belongs to
+        the transaction: until a marker comes, the producer's batches of this epoch need none.
+        Returns False if a marker has come since the verification began, or if too many
+        transactions are expected here."""
+        return log_confirm_verification(_open_log(self), number, epoch)
 
     def end_verification(self, int64_t number) -> None:
         """Ends a verification; does nothing for an unknown number."""

@@ -143,10 +143,11 @@ cdef class PendingRequest:
         """Suppresses the answer: a present or later answer closes the connection instead."""
         self._muffled = True
 
-    def proceed(self) -> None:
-        """Passes a gated request to its native handler, which answers it unless it is muffled."""
+    def proceed(self, *, bint again=False) -> None:
+        """Passes a gated request to its native handler, which answers it unless it is muffled.
+        `again`: its native handler has passed the request to Python, and can go on now."""
         cdef Mail mail
-        if not self.gated:
+        if not self.gated and not again:
             raise RuntimeError("no handler waits for this request")
         self._start(&mail, MAIL_PROCEED_MUFFLED if self._muffled else MAIL_PROCEED)
         _copy(&mail.bytes, self.data)

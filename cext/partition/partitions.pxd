@@ -120,6 +120,13 @@ cdef int16_t partition_error(Table* table, const Partition* partition) noexcept 
 # Finds the partition again for watches and sessions; NULL when it was removed, or added again
 # since.
 cdef Partition* partition_again(Table* table, const uint8_t* topic_id, int32_t index, uint64_t generation) noexcept nogil
+# Find a topic of the cluster, which may have no partition on this node; NULL: there is none. The
+# caller is inside an epoch.
+cdef Topic* topic_named(Table* table, const uint8_t* name, int32_t name_bytes) noexcept nogil
+cdef Topic* topic_with_id(Table* table, const uint8_t* topic_id) noexcept nogil
+# Returns whether the topic has a partition with this index, on any node.
+cdef inline bint topic_has_partition(const Topic* topic, int32_t index) noexcept nogil:
+    return 0 <= index < atomic_load_i32(&topic.cluster_partitions)
 # Returns the name of the topic with that id, NULL when there is none.
 cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t* name_bytes) noexcept nogil
 
@@ -147,6 +154,8 @@ cdef void partition_commit(Table* table, Partition* partition) noexcept nogil
 # the
 # request.
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil
+# Fires all watches of the partition.
+cdef void partition_wake(Table* table, Partition* partition) noexcept nogil
 # Removes a watch; does nothing when it has fired or the partition was removed.
 cdef void partition_unwatch(Table* table, Watch* watch) noexcept nogil
 # Whether the watch has not fired yet; its owner calls it without a lock. After False no other

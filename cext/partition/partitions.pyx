@@ -123,6 +123,12 @@ cdef const char* topic_name_by_id(Table* table, const uint8_t* topic_id, int32_t
     name_bytes[0] = topic.name_bytes
     return topic.name
 
+cdef Topic* topic_named(Table* table, const uint8_t* name, int32_t name_bytes) noexcept nogil:
+    return topic_by_name(&table.by_name, table.seed, name, name_bytes)
+
+cdef Topic* topic_with_id(Table* table, const uint8_t* topic_id) noexcept nogil:
+    return topic_by_id(&table.by_id, table.seed, topic_id)
+
 cdef int64_t partition_high_watermark(const Partition* partition) noexcept nogil:
     return atomic_load_i64(&partition.high_watermark)
 
@@ -179,6 +185,9 @@ cdef void _wake_all(Table* table, Entry* entry, bint close) noexcept nogil:
         table_wake(table, thread_index, connection_id)
         watch = following
     pthread_mutex_unlock(&entry.watch_lock)
+
+cdef void partition_wake(Table* table, Partition* partition) noexcept nogil:
+    _wake_all(table, <Entry*>partition, False)
 
 cdef void partition_watch(Table* table, Partition* partition, Watch* watch) noexcept nogil:
     cdef Entry* entry = <Entry*>partition
@@ -385,6 +394,15 @@ cdef class PartitionTable:
         if entry == NULL:
             raise KeyError(f"{name}-{index}")
         return entry
+
+    def set_partition_count(self, str name not None, int32_t count) -> None:
+        """Sets the number of partitions that the topic has in the whole cluster, with indexes from
+        0; a new topic has none. Raises KeyError for an unknown topic."""
+        self._lock()
+        try:
+            atomic_store_i32(&self._topic(name).cluster_partitions, count)
+        finally:
+            pthread_mutex_unlock(&self.table.changes)
 
     def set_policy(self, str name not None, **policy):
         """Changes the given ones of: message_bytes_max, timestamp_before_max_ms,

@@ -29,7 +29,8 @@ cdef struct Topic:
     uint64_t name_hash
     uint64_t id_hash
     void* entries                   # Entries*
-    int32_t partition_count
+    int32_t partition_count         # of this node
+    int32_t cluster_partitions      # atomic; of the whole cluster, with indexes from 0
     int64_t refs                    # of the table and of its partitions
     ProducePolicy* policy
     TopicCounters counters

@@ -10,7 +10,7 @@ from barnabas import Broker
 from barnabas.cext.log.log_handle import TRUSTED
 from barnabas.cext.record.records import Record
 from barnabas.controller.internal_topics import internal_topic
-from barnabas.coordinator.journal import CoordinatorLog, Producer, id_hash
+from barnabas.coordinator.journal import CoordinatorLog, id_hash
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -28,7 +28,6 @@ class Replayed:
 
     def __init__(self):
         self.records = []
-        self.transactional = []
         self.ready = []
         self.gone = []
         self.began = False
@@ -41,7 +40,6 @@ class Replayed:
         self.began = True
         assert self.gate.wait(PATIENCE_S)
         self.records += [(partition, record.key, record.value) for record in batch.records]
-        self.transactional += [batch.producer_id] if batch.transactional else []
 
     def loaded(self, partition):
         self.ready.append(partition)
@@ -91,10 +89,10 @@ def _fields(topic):
     return {name: getattr(topic, name) for name in type(topic).__slots__}
 
 
-def append(log, partition, *entries, **more):
+def append(log, partition, *entries):
     """Appends and waits; the error."""
     finished, told = threading.Event(), []
-    log.append(partition, entries, lambda error: (told.append(error), finished.set()), **more)
+    log.append(partition, entries, lambda error: (told.append(error), finished.set()))
     assert finished.wait(PATIENCE_S)
     return told[0]
 
@@ -177,21 +175,6 @@ def test_many_appends_share_batches_and_keep_their_order(broker, journal):
     assert journal.appended_batches < count / 4
 
 
-def test_a_transactions_records_have_a_batch_of_their_own(broker, journal):
-    journal.ensure()
-    waited = threading.Event()
-    journal.append(0, [(b"a", b"1")], lambda _: None)
-    journal.append(0, [(b"b", b"2")], lambda _: None, producer=Producer(7, 3))
-    journal.append(0, [(b"c", b"3")], lambda _: waited.set())
-    assert waited.wait(PATIENCE_S)
-    found = [
-        (batch.producer_id, batch.producer_epoch, batch.transactional, record.key)
-        for batch in batches_in(broker, 0)
-        for record in batch.records
-    ]
-    assert found == [(-1, -1, False, b"a"), (7, 3, True, b"b"), (-1, -1, False, b"c")]
-
-
 def test_what_was_written_is_replayed_after_a_restart(tmp_path):
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
     with Broker(settings) as broker:
@@ -199,7 +182,7 @@ def test_what_was_written_is_replayed_after_a_restart(tmp_path):
         log.ensure()
         assert append(log, 4, (b"k", b"1")) is None
         assert append(log, 4, (b"k", b"2")) is None
-        assert append(log, 5, (b"x", None), producer=Producer(9, 0)) is None
+        assert append(log, 5, (b"x", None)) is None
         log.stop()
     with Broker(settings) as broker:
         replayed = Replayed()
@@ -213,7 +196,6 @@ def test_what_was_written_is_replayed_after_a_restart(tmp_path):
         replayed.gate.set()
         assert replayed.all_ready.wait(PATIENCE_S)
         assert replayed.records == [(4, b"k", b"1"), (4, b"k", b"2"), (5, b"x", None)]
-        assert replayed.transactional == [9]
         assert append(log, 4, (b"k", b"3")) is None
         log.stop()
 

@@ -6,8 +6,9 @@ from compat.support import Wire, create_topic
 
 from barnabas import Broker
 from barnabas.coordinator.groups.group_records import OffsetRecord, read_record
-from barnabas.wire import request
+from barnabas.wire import request, response
 from barnabas.wire.batches import decode_batches
+from barnabas.wire.headers import encode_response
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
 ENTRIES_MAX = 256  # of one shard: cext/coordinator/commit_entries.pxd
@@ -25,9 +26,25 @@ def started(path, settings=()):
 
 
 def native_of(broker):
-    native = broker.node.serving.coordinators.groups._native
-    assert native is not None
-    return native
+    return broker.node.serving.coordinators.groups._native
+
+
+def passed_to_python(broker):
+    """The list gets an element for each request that the native handler passes to Python."""
+    groups, passed_on = broker.node.serving.coordinators.groups, []
+    take = groups.take_commits
+
+    def take_commits():
+        passed_on.append(1)
+        take()
+
+    groups.take_commits = take_commits
+    return passed_on
+
+
+def states_of(broker):
+    """The states of the partitions of __consumer_offsets."""
+    return broker.node.serving.coordinators.group_log._states
 
 
 def table_of(broker):
@@ -60,6 +77,25 @@ def body(rows, group="g", generation=-1, member="", by_id=None, key=8, **more):
         topics=topics,
         **more,
     )
+
+
+def answer(key, version, asked, codes):
+    """The answer to a request, without its size, by the schema of the message."""
+    at, made = iter(codes), response(key)
+    topics = [
+        made.struct("topics")(
+            name=topic.name,
+            topicId=topic.topicId,
+            partitions=[
+                made.struct("topics.partitions")(
+                    partitionIndex=row.partitionIndex, errorCode=next(at)
+                )
+                for row in topic.partitions
+            ],
+        )
+        for topic in asked.topics
+    ]
+    return encode_response(key, version, 77, made.cls(topics=topics))[4:]
 
 
 def commit(wire, *args, version=8, **more):

@@ -1,14 +1,13 @@
 """Committed offsets: who may commit, when it counts, transactions, expiry, deletion."""
 
 import pytest
+from oracle.commit_twin import Producer
 from oracle.group_rig import GROUP, Client, Rig, settle
 
 from barnabas.coordinator.groups.group_records import Committed
-from barnabas.coordinator.journal import Producer
 from barnabas.errors import (
     CoordinatorNotAvailable,
     IllegalGeneration,
-    MessageTooLarge,
     OffsetMetadataTooLarge,
     UnknownMemberId,
 )
@@ -49,17 +48,6 @@ def test_a_commit_that_cannot_be_written_does_not_count():
     assert isinstance(told[0][0], CoordinatorNotAvailable) and rig.committed() is None
 
 
-def test_what_is_too_large_for_the_log_is_told_so():
-    rig = Rig(immediately=False)
-    told = rig.commit(7)
-    rig.journal.flush(error=MessageTooLarge())
-    assert told[0][0].name == "INVALID_COMMIT_OFFSET_SIZE"
-    client = Client(rig, "c0")
-    client.settle()
-    rig.journal.flush(error=MessageTooLarge())
-    assert client.errors["UNKNOWN_SERVER_ERROR"] == 1
-
-
 def test_a_group_with_members_takes_commits_from_them_alone():
     rig = Rig()
     client = consumer(rig, "t")
@@ -78,7 +66,7 @@ def test_too_much_metadata_costs_that_partition_alone():
         ("t", 2, Committed(3, -1, "äää", 0)),
     ]
     told = []
-    rig.coordinator.commit(GROUP, "", None, -1, rows, told.append)
+    rig.commits.commit(GROUP, "", None, -1, rows, told.append)
     assert [type(error) for error in told[0]] == [
         OffsetMetadataTooLarge,
         type(None),
@@ -167,7 +155,7 @@ def test_offsets_of_a_group_with_members_do_not_expire_while_it_subscribes():
     client = consumer(rig, "t")
     rig.commit(1, client.member, client.generation)
     row = Committed(5, -1, "", rig.timers.wall_ms())
-    rig.coordinator.commit(
+    rig.commits.commit(
         GROUP, client.member, None, client.generation, [("other", 0, row)], lambda _: None
     )
     for _ in range(200):
@@ -199,7 +187,7 @@ def test_a_commit_with_a_retention_time_of_its_own_expires_by_it():
     rig = Rig(retention_ms=10 * MINUTE)
     now = rig.timers.wall_ms()
     row = Committed(1, -1, "", now, now + 60 * MINUTE)
-    rig.coordinator.commit(GROUP, "", None, -1, [("t", 0, row)], lambda _: None)
+    rig.commits.commit(GROUP, "", None, -1, [("t", 0, row)], lambda _: None)
     rig.crash()
     rig.timers.advance(59 * MINUTE)
     assert rig.administration.expire() == 0
@@ -271,7 +259,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten():
     rig = Rig()
     rig.commit(1)
     row = Committed(5, -1, "", 0)
-    rig.coordinator.commit(GROUP, "", None, -1, [("other", 0, row)], lambda _: None)
+    rig.commits.commit(GROUP, "", None, -1, [("other", 0, row)], lambda _: None)
     rig.administration.topics_deleted({"t", "never"})
     assert list(rig.coordinator.offsets.of(GROUP)) == ["other"]
     rig.crash()

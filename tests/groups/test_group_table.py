@@ -52,7 +52,7 @@ def test_a_classic_group_with_members(table, state):
 
 
 def test_a_consumer_group(table):
-    table.put("g", 0, is_consumer=True)
+    table.put("g", 0, kind="consumer")
     assert code(table) == 0 and code(table, "m", 1) == UNKNOWN
     table.put_member("g", "m", None, 4, speaks_classic=False)
     table.put_member("g", "c", None, 4, speaks_classic=True)
@@ -77,7 +77,7 @@ def held(*rows):
 def test_a_member_commits_in_an_earlier_epoch_for_what_it_has_had_since(table, speaks_classic):
     """A classic member of a consumer group got ILLEGAL_GENERATION for its own partitions."""
     refused = GENERATION if speaks_classic else STALE
-    table.put("g", 0, is_consumer=True)
+    table.put("g", 0, kind="consumer")
     table.put_member("g", "m", "i", 5, speaks_classic, held((0, 3), (7, 5), (300, 4)))
 
     def at(epoch, *rows, **more):
@@ -97,7 +97,7 @@ def test_a_member_commits_in_an_earlier_epoch_for_what_it_has_had_since(table, s
 
 def test_a_consumer_group_accepts_a_producer_that_names_no_member(table):
     """It answered UNKNOWN_MEMBER_ID; a classic group accepted it already."""
-    table.put("g", 0, [("m", "i", 4, False)], is_consumer=True)
+    table.put("g", 0, [("m", "i", 4, False)], kind="consumer")
     assert code(table, transactional=True) == 0
     assert code(table, transactional=True, instance="i") == UNKNOWN
     assert code(table, "x", transactional=True) == UNKNOWN
@@ -111,7 +111,7 @@ def test_partitions_of_members_are_found(table):
     for count in (0, 1, 2, 3, 50):
         known = {(rng.choice(ids), rng.randrange(400)): rng.randrange(5) for _ in range(count)}
         rows = sorted(struct.pack(">16sii", *key, epoch) for key, epoch in known.items())
-        table.put("g", 0, [("m", None, 9, False, b"".join(rows))], is_consumer=True)
+        table.put("g", 0, [("m", None, 9, False, b"".join(rows))], kind="consumer")
         for key in [*known, *((rng.choice(ids), rng.randrange(400)) for _ in range(200))]:
             epoch = rng.randrange(5)
             expected = 0 if known.get(key, 99) <= epoch else STALE
@@ -123,7 +123,7 @@ def test_a_change_takes_the_place_of_what_was_known(table):
     table.set_state("g", "PreparingRebalance", 3)
     table.set_state("g", "CompletingRebalance", 4)
     assert code(table, "m", 4) == REBALANCE and code(table, "m", 3) == GENERATION
-    table.put("g", 0, [("n", None, 1, False)], is_consumer=True)
+    table.put("g", 0, [("n", None, 1, False)], kind="consumer")
     assert table.count == 1 and code(table, "m", 4) == UNKNOWN and code(table, "n", 1) == 0
     table.remove("g")
     assert table.count == 0 and code(table) == 0
@@ -142,7 +142,7 @@ def test_many_groups_and_members_are_found_and_forgotten(table):
         step = rng.randrange(5)
         if step == 0:
             known[group] = {}
-            table.put(group, 0, is_consumer=True)
+            table.put(group, 0, kind="consumer")
         elif step == 1:
             known.pop(group, None)
             table.remove(group)

@@ -1,6 +1,5 @@
-"""Offsets of transactions that network threads take: the same answers, batches and offsets as
-Python's. What the log does not know to be of an open transaction, and what is not plain, goes to
-Python."""
+"""Offsets of transactions: answers, batches and offsets in every version. When the log does not
+know the transaction, Python asks the coordinator of transactions; the network thread goes on."""
 
 import random
 import threading
@@ -12,11 +11,13 @@ from compat.support import Wire, create_topic
 from groups.native_broker import (
     ENTRIES_MAX,
     PATIENCE_S,
+    answer,
     batches,
     body,
     commit,
     journal_of,
     native_of,
+    passed_to_python,
     settled,
     started,
     table_of,
@@ -81,7 +82,7 @@ def writer(broker):
 def make_group(broker):
     with closing(Wire(broker.bootstrap_servers)) as wire:
         assert commit(wire, [(1, 1, "", -1)]) == [0]
-    assert table_of(broker).count == 1 and native_of(broker).served == 0
+    assert table_of(broker).count == 1 and native_of(broker).served == 1
 
 
 def stored(broker):
@@ -141,64 +142,72 @@ def known(broker, group="g"):
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_answers_and_batches_are_those_of_python(broker, version):
+def test_answers_and_batches_of_each_version(broker, version):
     native = native_of(broker)
     by_id = broker.node.loaded.replicas.partition("t", 0).topic_id
     with Writer(broker) as writer:
         assert writer.add_offsets(writer.producer) == 0
         asked = writer.asked(ROWS, version, by_id=by_id)
         frame = encode_request(28, version, 77, "compat", asked)
-        by_python = writer.wire.call_raw(frame)
-        assert (native.served, table_of(broker).count) == (0, 1)
-        assert writer.wire.call_raw(frame) == by_python
-        assert native.served == 1
+        assert writer.wire.call_raw(frame) == answer(28, version, asked, [0, 0])
+        assert (native.served, table_of(broker).count) == (1, 1)
+        assert writer.wire.call_raw(frame) == answer(28, version, asked, [0, 0])
         first, second = stored(broker)
         assert without_times(first) == without_times(second)
         assert [row.committed.offset for row in second[3]] == [5, 7]
-        assert second[1][:3] == (*writer.producer, -1) and second[0][3:] == (True, False)
+        assert second[1][:3] == (*writer.producer, -1)
+        assert second[0] == (2, 0, 0, True, False) and second[2] == 1
         epoch = 3 if version >= 2 else -1
         for row in second[3]:
             assert abs(row.committed.commit_ms - time.time() * 1000) < 60_000
         assert second[3][1].committed.leader_epoch == epoch
         assert second[3][1].committed.metadata == "note"
+        assert [headers for headers, _ in second[4]] == [()] * 2
         writer.ends()
         assert known(broker) == replayed(broker) == ({("t", 0): 5, ("t", 2): 7}, set())
 
 
 @pytest.mark.parametrize(
-    ("rows", "version", "more", "codes"),
+    ("rows", "version", "more", "codes", "is_asked"),
     [
-        ([(0, 1, "né", -1)], 3, {}, [0]),
-        ([(0, 1, "m" * 5000, -1)], 3, {}, [12]),
-        ([(0, 1, "", -1), (9, 1, "", -1)], 3, {}, [0, 3]),
-        ([(i % 3, i, "", -1) for i in range(200)], 3, {}, [0] * 200),
-        ([(0, 1, "", -1)], 3, {"generation": 4, "member": "m"}, [25]),
-        ([(0, 1, "", -1)], 3, {"transactionalId": ""}, [42]),
-        ([(0, 1, "", -1)], 3, {"transactionalId": "ü"}, [49]),
-        ([(0, 1, "", -1)], 3, {"producerEpoch": 1}, [47]),
-        ([(0, 1, "", -1)], 3, {"producerEpoch": -1}, [47]),
-        ([(0, 1, "", -1)], 3, {"producerId": 77}, [49]),
-        ([(0, 1, "", -1)], 3, {"producerId": -1}, [49]),
-        ([(0, 1, "", -1)], 5, {"producerId": 77}, [49]),
+        ([(0, 1, "né", -1)], 3, {}, [0], False),
+        ([(0, 1, "m" * 5000, -1)], 3, {}, [12], False),
+        ([(0, 1, "", -1), (9, 1, "", -1)], 3, {}, [0, 3], False),
+        ([(9, 1, "", -1)], 3, {"producerId": 77}, [3], False),
+        ([(i % 3, i, "", -1) for i in range(200)], 3, {}, [0] * 200, False),
+        ([(0, 1, "", -1)], 3, {"generation": 4, "member": "m"}, [25], False),
+        ([(0, 1, "", -1)], 3, {"group": "another", "generation": 4, "member": "m"}, [22], False),
+        ([(0, 1, "", -1)], 3, {"group": ""}, [24], False),
+        ([(0, 1, "", -1)], 3, {"transactionalId": ""}, [42], True),
+        ([(0, 1, "", -1)], 3, {"producerEpoch": 1}, [47], True),
+        ([(0, 1, "", -1)], 3, {"producerEpoch": -1}, [47], True),
+        ([(0, 1, "", -1)], 3, {"producerId": 77}, [49], True),
+        ([(0, 1, "", -1)], 3, {"producerId": -1}, [49], True),
+        ([(0, 1, "", -1)], 5, {"producerId": 77}, [49], True),
     ],
 )
-def test_what_is_not_plain_goes_to_python(broker, writer, rows, version, more, codes):
+def test_rows_and_producers_of_all_kinds(broker, writer, rows, version, more, codes, is_asked):
     assert writer.add_offsets(writer.producer) == 0
+    if "group" in more and more["group"]:
+        writer.group = more["group"]
+        assert writer.add_offsets(writer.producer) == 0
+    passed_on = passed_to_python(broker)
     assert writer.commit(rows, version, **more) == codes
-    assert native_of(broker).served == 0
-    assert writer.commit([(0, 2, "", -1)]) == [0]
-    assert native_of(broker).served == 1
+    assert bool(passed_on) == is_asked
+    assert native_of(broker).served == 1 + (0 in codes)
+    assert writer.commit([(0, 2, "", -1)]) == [0] and len(passed_on) == is_asked
+    assert native_of(broker).served == 2 + (0 in codes)
     writer.ends()
     assert known(broker)[0]["t", 0] == 2 and known(broker) == replayed(broker)
 
 
-def test_fields_that_nobody_knows_go_to_python(broker, writer):
+def test_fields_that_are_unknown_are_passed_over(broker, writer):
     assert writer.add_offsets(writer.producer) == 0
     frame = encode_request(28, 3, 77, "c", writer.asked(ROWS))
     plain = writer.wire.call_raw(frame)
     tagged = frame[4:-1] + b"\1\7\1x"
     assert writer.wire.call_raw(len(tagged).to_bytes(4, "big") + tagged) == plain
-    assert native_of(broker).served == 1
+    assert native_of(broker).served == 3
     assert len(batches(broker)) == 3
 
 
@@ -213,9 +222,9 @@ def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
         for at in range(len(whole) - 1, 16, -3):
             with closing(Wire(broker.bootstrap_servers)) as wire, pytest.raises(ConnectionError):
                 wire.call_raw(at.to_bytes(4, "big") + whole[:at])
-        assert journal_of(broker).end_offset == before and native_of(broker).served == 0
+        assert journal_of(broker).end_offset == before and native_of(broker).served == 1
         writer.wire.call_raw(len(whole).to_bytes(4, "big") + whole)
-        assert native_of(broker).served == 1
+        assert native_of(broker).served == 2
 
 
 def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker, writer):
@@ -224,20 +233,19 @@ def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker
     native, log = native_of(broker), journal_of(broker)
     before = log.end_offset
     assert [writer.commit(ROWS, version) for version in (0, 3, 4)] == [[48] * 2] * 2 + [[120] * 2]
-    assert (log.end_offset, native.served, native.waiting) == (before, 0, 0)
-    adds = broker.node.loaded.table.durability == "os"  # natively
-    assert writer.commit(ROWS, 5) == [0, 0] and native.served == adds
-    assert writer.commit(ROWS, 5) == [0, 0] and native.served == 1 + adds  # it is open
-    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 2 + adds
+    assert (log.end_offset, native.served, native.waiting) == (before, 1, 0)
+    assert writer.commit(ROWS, 5) == [0, 0] and native.served == 2
+    assert writer.commit(ROWS, 5) == [0, 0] and native.served == 3  # it is open
+    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 4
     writer.ends()
     before = log.end_offset
     assert writer.commit(ROWS, 3) == [48, 48]
-    assert (log.end_offset, native.served) == (before, 2 + adds)
+    assert (log.end_offset, native.served) == (before, 4)
     assert writer.add_offsets(writer.producer) == 0
-    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 3 + adds  # it is expected
+    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 5  # it is expected
     zombie, (_, *writer.producer) = writer.producer, writer.init()
     assert writer.commit(ROWS, 3, producerEpoch=zombie[1]) == [47, 47]
-    assert native.served == 3 + adds and known(broker) == replayed(broker)
+    assert native.served == 5 and known(broker) == replayed(broker)
     assert known(broker)[0] == {("t", 0): 5, ("t", 1): 1, ("t", 2): 7}
 
 
@@ -255,7 +263,7 @@ def test_readers_see_them_when_the_transaction_commits_and_never_when_it_aborts(
         writer.ends(committed)
         assert writer.committed() == (0, [(0, at if committed else before)])
         at += 10
-    assert native.served == 4 and known(broker) == replayed(broker)
+    assert native.served == 5 and known(broker) == replayed(broker)
 
 
 def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
@@ -264,7 +272,7 @@ def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
         assert writer.add_offsets(writer.producer) == 0
         assert writer.commit([(0, offset, "", -1)]) == [0]
         writer.ends(offset != 3)
-    assert native_of(broker).served == 5 and known(broker)[1] == set()
+    assert native_of(broker).served == 6 and known(broker)[1] == set()
     assert known(broker) == replayed(broker) and known(broker)[0]["t", 0] == 4
 
 
@@ -281,7 +289,7 @@ def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker,
         with groups.lock:
             assert asked()
         writer.ends()
-    assert native_of(broker).served == 2
+    assert native_of(broker).served == 3
 
 
 @pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
@@ -296,7 +304,7 @@ def test_what_waits_for_markers_makes_no_room(broker, writer, ends):
         assert writer.commit([(0, 6, "", -1)]) == [0] and other.commit([(0, 7, "", -1)]) == [0]
         for offset in range(2 * ENTRIES_MAX):
             assert writer.commit([(2, offset, "", -1)]) == [0]
-        assert native.served == 2 * ENTRIES_MAX + 1 and native.waiting < ENTRIES_MAX
+        assert native.served == 2 * ENTRIES_MAX + 4 and native.waiting <= ENTRIES_MAX
         other.ends(ends[0])
         assert known(broker) == replayed(broker)
         writer.ends(ends[1])
@@ -317,7 +325,7 @@ def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts(broker,
                 assert writer.commit([(0, wanted[-1], "", -1)]) == [0]
         writer.ends()
         assert writer.settled() == (0, [(0, wanted[-1])]), rows
-    assert native.served == len(wanted) and known(broker) == replayed(broker)
+    assert native.served == len(wanted) + 1 and known(broker) == replayed(broker)
 
 
 def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
@@ -328,7 +336,7 @@ def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
             assert writer.commit([(0, 4, "m", 2)]) == [0]
             writer.ends()
             assert writer.add_offsets(writer.producer) == 0
-            assert writer.commit([(0, 8, "n", 2)]) == [0] and native_of(broker).served == 2
+            assert writer.commit([(0, 8, "n", 2)]) == [0] and native_of(broker).served == 3
             producer = writer.producer
         broker.restart()
         with Writer(broker, init=False) as writer:
@@ -360,12 +368,12 @@ def test_memory_says_what_the_log_says_after_any_order(broker, seed):
                 ]
                 one = rng.choice([None, *writers])
                 told = commit(wire, rows) if one is None else one.commit(rows)
-                assert set(told) == {0} and native.waiting <= ENTRIES_MAX
+                assert set(told) == {0} and native.waiting <= ENTRIES_MAX + 1
             one = rng.choice(writers)
             one.ends(rng.random() < 0.7)
             assert known(broker) == replayed(broker)
             assert one.add_offsets(one.producer) == 0
-        assert offset - 3 <= native.served <= offset
+        assert native.served == offset + 1
         for one in writers:
             one.ends()
             assert known(broker) == replayed(broker)
@@ -382,7 +390,7 @@ def test_more_keys_than_the_native_handler_keeps_are_taken_over(broker, writer):
         asked.topics[0].name = "u"
         assert writer.wire.call(28, 3, asked).topics[0].partitions[0].errorCode == 0
         assert native.waiting <= ENTRIES_MAX
-    assert native.served == ENTRIES_MAX + 49
+    assert native.served == ENTRIES_MAX + 51
     writer.ends()
     assert known(broker) == replayed(broker) and len(known(broker)[0]) == ENTRIES_MAX + 51
 
@@ -398,7 +406,7 @@ def test_a_commit_is_not_answered_before_it_is_durable(tmp_path):
         system = broker.node.system
         system.fault("fdatasync", "delay", delay_ms=2000, path_contains=CONSUMER_OFFSETS)
         assert writer.commit([(2, 2, "", -1)]) == [15]
-        assert native_of(broker).served == 2
+        assert native_of(broker).served == 3
         producer = writer.producer[0]
         assert known(broker)[1] == {(producer, ("t", 0))}
         system.clear_faults()
@@ -415,7 +423,7 @@ def test_a_log_that_fails_is_told_as_such(tmp_path):
         assert writer.add_offsets(writer.producer) == 0
         broker.node.system.fault("fdatasync", "error", errno=5, path_contains=CONSUMER_OFFSETS)
         assert writer.commit([(0, 2, "", -1)]) == [16]
-        assert native_of(broker).served == 1
+        assert native_of(broker).served == 2
 
 
 def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
@@ -423,7 +431,7 @@ def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
     with started(tmp_path, {"log.durability": "os"}) as broker, Writer(broker) as writer:
         make_group(broker)
         native = native_of(broker)
-        assert native.waiting == 0 and writer.add_offsets(writer.producer) == 0
+        assert known(broker)[0] and native.waiting == 0 and writer.add_offsets(writer.producer) == 0
         before, told = journal_of(broker).end_offset, []
         rule = broker.node.system.fault(
             "pwritev", "delay", delay_ms=1500, path_contains=CONSUMER_OFFSETS
@@ -476,7 +484,7 @@ def test_commits_beside_the_end_of_their_transaction(tmp_path, rounds):
 
 def test_a_group_that_is_deleted_takes_its_pending_offsets_along(broker, writer):
     assert writer.add_offsets(writer.producer) == 0
-    assert writer.commit([(0, 3, "", -1)]) == [0] and native_of(broker).served == 1
+    assert writer.commit([(0, 3, "", -1)]) == [0] and native_of(broker).served == 2
     assert writer.call(42, 1, groupsNames=["g"]).results[0].errorCode == 0
     assert table_of(broker).count == 0 and known(broker) == ({}, set())
     writer.ends()
@@ -488,19 +496,10 @@ def test_forgotten_partitions_leave_nothing(broker, writer):
     assert writer.add_offsets(writer.producer) == 0
     assert writer.commit(ROWS) == [0, 0]
     partition = broker.node.serving.coordinators.groups.journal.partition_of("g")
-    assert (table_of(broker).count, native.waiting) == (1, 2)
+    assert (table_of(broker).count, native.waiting) == (1, 3)
     native.forget(partition)
     assert (table_of(broker).count, native.waiting, native.take()) == (0, 0, [])
-    assert writer.commit(ROWS) == [0, 0] and native.served == 1
-
-
-def test_keys_in_the_hands_of_python_are_not_overtaken(broker, writer):
-    native = native_of(broker)
-    assert writer.add_offsets(writer.producer) == 0
-    native.hold("g", [("t", 2)])
-    assert writer.commit(ROWS) == [0, 0] and native.served == 0
-    native.release("g", [("t", 2)])
-    assert writer.commit(ROWS) == [0, 0] and native.served == 1
+    assert writer.commit(ROWS) == [0, 0] and native.served == 3
 
 
 def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_path):
@@ -515,7 +514,7 @@ def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_pat
         rule = system.fault("fdatasync", "delay", delay_ms=300, path_contains=CONSUMER_OFFSETS)
         assert broker.node.serving.coordinators.group_administration.expire() == 0
         assert writer.commit([(0, 2, "", -1)]) == [0]
-        assert system.fired(rule) == 1 and native.served == 0
+        assert system.fired(rule) == 1 and native.served == 2
         writer.ends()
         assert known(broker) == ({("t", 0): 2}, set())
 

@@ -76,6 +76,10 @@ class ConsumerRig(Rig):
     def dependencies(self):
         return _Around(self)
 
+    def topic_id(self, topic):
+        view = self.views.named(topic)
+        return bytes(16) if view is None else view.topic_id
+
     def set_topics(self, **topics):
         """None deletes."""
         self.topics |= topics

@@ -8,6 +8,8 @@ import heapq
 import itertools
 from collections import Counter
 
+from oracle.commit_twin import CommitTwin, TableTwin
+
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.administration import GroupAdministration
 from barnabas.coordinator.groups.coordinator import GroupCoordinator, GroupSettings
@@ -146,15 +148,23 @@ class Rig:
         self._open()
 
     def _open(self):
+        table = TableTwin(self.timers.now_ms)
+        self.commits = CommitTwin(self, table)
         self.coordinator = GroupCoordinator(
             journal=self.journal,
             timers=self.timers,
             wall_ms=self.timers.wall_ms,
             new_id=lambda: f"{next(self._ids):04}",
             settings=self.settings,
+            table=table,
+            native=self.commits,
             dependencies=self.dependencies,
         )
         self.administration = GroupAdministration(self.coordinator)
+
+    def topic_id(self, topic):
+        """The id of a topic, of zeros for one without."""
+        return bytes(16)
 
     def dependencies(self):
         """What consumer groups need: consumer_rig.py has it."""
@@ -180,7 +190,7 @@ class Rig:
         """Commits for one partition of topic t; the list that gets its outcome."""
         told = []
         row = Committed(offset, -1, more.pop("metadata", ""), self.timers.wall_ms())
-        self.coordinator.commit(
+        self.commits.commit(
             more.pop("group", GROUP),
             member,
             instance,

@@ -121,7 +121,7 @@ class ConsumerGroup:
             (m.member_id, m.instance_id, m.epoch, m.classic is not None, m.held)
             for m in self.members.values()
         ]
-        table.put(self.group_id, partition, rows, is_consumer=True)
+        table.put(self.group_id, partition, rows, kind="consumer")
         self.table = table
 
     @property

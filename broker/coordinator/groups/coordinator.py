@@ -1,14 +1,14 @@
 """The group coordinator: every group whose partition of __consumer_offsets this node leads.
 
-The handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch and of group
-administration call it. One lock covers all groups; code under it is short and never waits. Answers
+The handlers of JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetFetch and of group administration
+call it. One lock covers all groups; code under it is short and never waits. Answers
 go out through callables, at once or later, on any thread.
 
-A change is written to the journal first and counts when it is durable: only then a commit is
-answered and seen by OffsetFetch, and an assignment is answered. Clock, timers, journal and random
-ids are passed in. Groups write each change into the table that commits are checked against
-(cext/coordinator/group_table.pyx). Network threads take plain commits themselves
-(cext/coordinator/offset_commit.pyx).
+A change is written to the journal first and counts when it is durable: only then an assignment is
+answered. Clock, timers, journal and random ids are passed in. Network threads carry out commits
+(cext/coordinator/offset_commit.pyx): groups write each change into the table that commits are
+checked against (cext/coordinator/group_table.pyx), and a group that is made by its first commit is
+added here before anything looks at groups.
 Next: classic_group.py, rebalance.py, offsets.py; administration.py beside this file.
 Groups of the consumer protocol (KIP-848) are in consumer_heartbeats.py and what it names, which are
 imported when the first such group is met.
@@ -27,8 +27,6 @@ from barnabas.cext.coordinator.group_table import GroupTable
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.groups.classic_group import (
     DEAD,
-    PREPARING,
-    STABLE,
     AnswerJoin,
     AnswerSync,
     ClassicGroup,
@@ -42,31 +40,25 @@ from barnabas.coordinator.groups.group_records import (
     OffsetRecord,
     group_entry,
     group_key,
-    offset_key,
-    offset_value,
     read_record,
 )
-from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows, TopicPartition
+from barnabas.coordinator.groups.offsets import COMMIT_MARKER, Fresh, Offsets, Rows
 from barnabas.coordinator.groups.rebalance import Join, Rebalances, Timers
-from barnabas.coordinator.journal import Producer
 from barnabas.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
     IllegalGeneration,
     InconsistentGroupProtocol,
-    InvalidCommitOffsetSize,
     InvalidGroupId,
     InvalidSessionTimeout,
     KafkaError,
     MessageTooLarge,
     NotCoordinator,
-    OffsetMetadataTooLarge,
     RebalanceInProgress,
     StaleMemberEpoch,
     UnknownMemberId,
     UnknownServerError,
     UnsupportedVersion,
-    error_of,
 )
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import CONSUMER_OFFSETS
@@ -107,8 +99,6 @@ class Journal(Protocol):
         partition: int,
         entries: Sequence[Entry],
         done: Done,
-        *,
-        producer: Producer | None = None,
     ) -> None: ...
 
 
@@ -128,11 +118,8 @@ class OtherGroups(Protocol):
 
 
 class NativeCommits(Fresh, Protocol):
-    """The part of cext.coordinator.offset_commit that this module uses; None where every commit
-    comes through Python."""
+    """The part of cext.coordinator.offset_commit that this module uses."""
 
-    def hold(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
-    def release(self, group_id: str, keys: Iterable[TopicPartition]) -> None: ...
     def has_waiting(self, group_id: str) -> bool: ...
     def forget(self, partition: int) -> None: ...
 
@@ -171,26 +158,25 @@ class GroupCoordinator:
         wall_ms: Callable[[], int],
         new_id: Callable[[], str],
         settings: GroupSettings,
-        table: GroupTable | None = None,
-        native: NativeCommits | None = None,
+        table: GroupTable,
+        native: NativeCommits,
         dependencies: Callable[[], GroupDependencies] | None = None,
     ) -> None:
-        """`table`: what commits are checked against, of `native` too; None makes one.
-        `dependencies` creates what consumer groups need, with the first of them."""
+        """`table`: what `native` checks commits against. `dependencies` creates what
+        consumer groups need, with the first of them."""
         self.journal = journal
         self.settings = settings
         self.wall_ms = wall_ms
         self.timers = timers
         self.new_id = new_id
         self.lock = threading.RLock()
-        self.groups: dict[str, Group] = {}
+        self._groups: dict[str, Group] = {}
         self.others: list[OtherGroups] = []
-        self.table = GroupTable() if table is None else table
+        self.table = table
         self._native = native
         self._stopped = False
         self._by_partition: dict[int, set[str]] = {}
-        self._committing: dict[str, int] = {}  # commits of each group that are being written
-        self.offsets = Offsets(native, self.groups, self._by_partition)
+        self.offsets = Offsets(native, lambda: self.groups, self._by_partition)
         self._group_dependencies = dependencies
         self._consumers: ConsumerHeartbeats | None = None
         self._classic_members: ClassicMembers | None = None
@@ -205,6 +191,16 @@ class GroupCoordinator:
         )
 
     # -- finding a group ------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """Every group, with those that network threads have made by a first commit."""
+        if self.table.new_count:
+            with self.lock:
+                for group_id, partition in self.table.take_new():
+                    if group_id not in self._groups:
+                        self._new_entry(group_id, partition).table = self.table
+        return self._groups
 
     def check(self, group_id: str) -> int:
         """The partition of a group whose requests are served here. Raises NotCoordinator,
@@ -237,7 +233,7 @@ class GroupCoordinator:
 
     def _new_entry(self, group_id: str, partition: int) -> ClassicGroup:
         """Adds a group that commits do not know yet."""
-        made = self.groups[group_id] = ClassicGroup(group_id)
+        made = self._groups[group_id] = ClassicGroup(group_id)
         self._by_partition.setdefault(partition, set()).add(group_id)
         return made
 
@@ -261,9 +257,9 @@ class GroupCoordinator:
         """Fails every pending request because the node stops; later requests do not wait."""
         with self.lock:
             self._stopped = True
+            self.table.close()
             for group in self.groups.values():
                 self._forget(group, CoordinatorNotAvailable())
-                self.table.remove(group.group_id)
 
     # -- groups of the consumer protocol ----------------------------------------------------------
 
@@ -326,26 +322,26 @@ class GroupCoordinator:
 
     @contextmanager
     def commits_held(self, group_id: str) -> Iterator[None]:
-        """While it lasts, network threads append no commit of the group: later ones come through
-        the journal, after what is appended here. The caller holds the lock."""
+        """While it lasts, network threads append no commit of the group: commits wait. The caller
+        holds the lock."""
         self.table.hold(group_id)
         try:
             yield
         finally:
-            self.table.release(group_id)
+            self.table.release(group_id, self.journal.partition_of(group_id))
 
     def append_tombstones(
         self, group_id: str, partition: int, entries: Sequence[Entry], done: Done
     ) -> None:
-        """Appends tombstones of a group's offsets. Until `done` has returned, no commit passes
-        them on a network thread: `done` may forget these offsets."""
+        """Appends tombstones of a group's offsets. Until `done` has returned, commits of the group
+        wait: `done` may forget these offsets."""
         self.table.hold(group_id)
 
         def finished(error: KafkaError | None) -> None:
             try:
                 done(error)
             finally:
-                self.table.release(group_id)
+                self.table.release(group_id, partition)
 
         self.append(partition, entries, finished)
 
@@ -480,7 +476,6 @@ class GroupCoordinator:
         partition: int,
         entries: Sequence[Entry],
         done: Done,
-        producer: Producer | None = None,
     ) -> None:
         """Appends entries to the journal; calls `done` under the lock, when they are durable or
         were refused."""
@@ -490,122 +485,21 @@ class GroupCoordinator:
                 done(error)
 
         try:
-            self.journal.append(partition, entries, locked, producer=producer)
+            self.journal.append(partition, entries, locked)
         except KafkaError as error:
             locked(error)
 
-    # -- commits --------------------------------------------------------------------------------
+    # -- offsets --------------------------------------------------------------------------------
 
-    def commit(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        commits: Iterable[Commit],
-        done: Callable[[Sequence[KafkaError | None]], object],
-        *,
-        producer: Producer | None = None,
-        version: int = MEMBER_EPOCHS_FROM,
-    ) -> None:
-        """OffsetCommit and, with a producer, TxnOffsetCommit. `done` gets the outcome of each
-        commit, in order, when all accepted ones are durable. Raises for the whole request."""
-        commits = list(commits)
+    def take_commits(self) -> None:
+        """Takes the durable commits of network threads, which hold a limited number."""
         with self.lock:
-            partition = self.check(group_id)
-            transactional = producer is not None
-            self._check_commit(
-                group_id, member_id, instance_id, generation, commits, version, transactional
-            )
-            self._group_or_new(group_id, partition)
-            metadata_max = self.settings.metadata_bytes_max
-            outcomes: list[KafkaError | None] = []
-            taken: list[Commit] = []
-            for commit in commits:
-                if len(commit[2].metadata.encode()) > metadata_max:
-                    outcomes.append(OffsetMetadataTooLarge())
-                else:
-                    outcomes.append(None)
-                    taken.append(commit)
-
-            keys = [(topic, index) for topic, index, _ in taken]
-
-            def finished(error: KafkaError | None) -> None:
-                self._commits(group_id, -1)
-                if error is None:
-                    self._take(group_id, partition, taken, producer)
-                if self._native is not None:
-                    self._native.release(group_id, keys)
-                if error is None:
-                    done(outcomes)
-                else:
-                    outcome = (
-                        InvalidCommitOffsetSize() if isinstance(error, MessageTooLarge) else error
-                    )
-                    done([before or outcome for before in outcomes])
-
-            if not taken:
-                done(outcomes)
-                return
-            entries = [(offset_key(group_id, t, p), offset_value(row)) for t, p, row in taken]
-            if self._native is not None:
-                self._native.hold(group_id, keys)
-            self._commits(group_id, 1)
-            self.append(partition, entries, finished, producer)
-
-    def _commits(self, group_id: str, more: int) -> None:
-        count = self._committing.pop(group_id, 0) + more
-        if count:
-            self._committing[group_id] = count
+            self.offsets.catch_up()
 
     def is_committing(self, group_id: str) -> bool:
         """Whether commits of the group are being written, or are in the log and not known here.
         Under the lock, and while the group is on hold: else the answer holds for now only."""
-        return group_id in self._committing or (
-            self._native is not None and self._native.has_waiting(group_id)
-        )
-
-    def _take(
-        self, group_id: str, partition: int, taken: list[Commit], producer: Producer | None
-    ) -> None:
-        self._group_or_new(group_id, partition)
-        for topic, index, row in taken:
-            if producer is None:
-                self.offsets.put(group_id, topic, index, row)
-            else:
-                self.offsets.put_pending(producer.producer_id, group_id, topic, index, row)
-
-    def _check_commit(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        epoch: int,
-        commits: Iterable[Commit],
-        version: int,
-        transactional: bool,
-    ) -> None:
-        """Raises the error if the group does not accept a commit from this member, or from a client
-        without a member id. Extends the session of a classic member."""
-        group = self.groups.get(group_id)
-        if group is None and self.is_other(group_id):
-            raise GroupIdNotFound(f"Group {group_id} does not commit offsets.")
-        ids = self._ids_of(commits) if group is not None and group.group_type != "classic" else []
-        code = self.table.check(
-            group_id, member_id, instance_id, epoch, version, transactional, ids
-        )
-        if code:
-            raise error_of(code)()
-        if group is not None and group.group_type == "classic":
-            member = group.members.get(member_id)
-            if member is not None and group.state in (PREPARING, STABLE):
-                self._rebalances.committed(group, member)
-
-    def _ids_of(self, commits: Iterable[Commit]) -> list[tuple[bytes, int]]:
-        """The topic id and the index of each partition; an id of zeros for an unknown topic."""
-        topics = self.consumers.dependencies.topics()
-        views = [(topics.named(topic), partition) for topic, partition, _ in commits]
-        return [(bytes(16) if view is None else view.topic_id, at) for view, at in views]
+        return self._native.has_waiting(group_id)
 
     def check_reader(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Whether a member may read the group's offsets. Raises for the whole group."""
@@ -760,8 +654,7 @@ class GroupCoordinator:
         with self.lock:
             for other in self.others:
                 other.unloaded(partition)
-            if self._native is not None:
-                self._native.forget(partition)
+            self._native.forget(partition)
             for group_id in self._by_partition.pop(partition, set()):
                 self._forget(self.groups.pop(group_id), NotCoordinator())
                 self.table.remove(group_id)

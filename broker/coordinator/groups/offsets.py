@@ -12,7 +12,7 @@ here: every caller sees all commits that were answered. Next: coordinator.py."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,7 +34,7 @@ class Fresh(Protocol):
 
     @property
     def waiting(self) -> int: ...
-    def take(self) -> Iterable[tuple[str, str, int, int, int, str, int, int]]: ...
+    def take(self) -> Iterable[tuple[str, str, int, int, int, str, int, int, int]]: ...
 
 
 class Pending:
@@ -54,12 +54,13 @@ class Offsets:
 
     def __init__(
         self,
-        fresh: Fresh | None = None,
-        known: Container[str] = (),
+        fresh: Fresh,
+        known: Callable[[], Container[str]],
         by_partition: Mapping[int, Container[str]] = MappingProxyType({}),
     ) -> None:
-        """`known`: the existing groups; commits from `fresh` for others are dropped.
-        `by_partition`: the groups of each partition of the log."""
+        """`known` returns the existing groups, with those that a commit has made; commits from
+        `fresh` for others are dropped: their groups were deleted. `by_partition`: the groups of
+        each partition of the log."""
         self._groups: dict[str, Rows] = {}
         self._pending: dict[str, dict[int, dict[TopicPartition, Pending]]] = {}
         self._pending_groups: dict[int, set[str]] = {}  # by producer id
@@ -68,17 +69,20 @@ class Offsets:
         self._known = known
         self._by_partition = by_partition
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
+        """Merges in the durable commits of network threads."""
         fresh = self._fresh
-        if fresh is None or not fresh.waiting:
+        if not fresh.waiting:
             return
-        for group_id, topic, partition, offset, epoch, metadata, ms, producer_id in fresh.take():
-            if not group_id:  # a marker
+        rows = fresh.take()
+        known = self._known()  # after that: a commit that made its group is in `rows` with it
+        for group_id, topic, partition, offset, epoch, metadata, ms, expire_ms, producer_id in rows:
+            if not topic:  # a marker
                 self._end(partition, producer_id, offset == COMMIT_MARKER)
                 continue
-            if group_id not in self._known:
+            if group_id not in known:
                 continue
-            row = Committed(offset, epoch, metadata, ms)
+            row = Committed(offset, epoch, metadata, ms, expire_ms)
             if producer_id < 0:
                 self._put(group_id, topic, partition, row)
             else:
@@ -86,11 +90,11 @@ class Offsets:
 
     def of(self, group_id: str) -> Rows:
         """The committed offsets of a group. The caller must not change them."""
-        self._catch_up()
+        self.catch_up()
         return self._groups.get(group_id, {})
 
     def get(self, group_id: str, topic: str, partition: int) -> Committed | None:
-        self._catch_up()
+        self.catch_up()
         rows = self._groups.get(group_id)
         if rows is None:
             return None
@@ -99,16 +103,16 @@ class Offsets:
 
     def of_partition(self, topic: str, partition: int) -> dict[str, int]:
         """The committed offset of each group for one partition."""
-        self._catch_up()
+        self.catch_up()
         rows = ((group, found.get(topic, {})) for group, found in self._groups.items())
         return {group: row[partition].offset for group, row in rows if partition in row}
 
     def count(self) -> int:
-        self._catch_up()
+        self.catch_up()
         return sum(len(row) for rows in self._groups.values() for row in rows.values())
 
     def put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
-        self._catch_up()
+        self.catch_up()
         self._put(group_id, topic, partition, committed)
 
     def _put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
@@ -117,7 +121,7 @@ class Offsets:
             self._pass(group_id, (topic, partition), self._order)
 
     def forget(self, group_id: str, topic: str, partition: int) -> None:
-        self._catch_up()
+        self.catch_up()
         rows = self._groups.get(group_id, {})
         partitions = rows.get(topic, {})
         if partitions.pop(partition, None) is not None and not partitions:
@@ -131,7 +135,7 @@ class Offsets:
 
     def forget_group(self, group_id: str) -> None:
         """Deletes a group's offsets, pending ones too."""
-        self._catch_up()
+        self.catch_up()
         self._groups.pop(group_id, None)
         for producer_id in self._pending.pop(group_id, ()):
             self._has_ended(producer_id, group_id)
@@ -141,7 +145,7 @@ class Offsets:
     def put_pending(
         self, producer_id: int, group_id: str, topic: str, partition: int, committed: Committed
     ) -> None:
-        self._catch_up()
+        self.catch_up()
         self._put_pending(producer_id, group_id, topic, partition, committed)
 
     def _put_pending(
@@ -155,7 +159,7 @@ class Offsets:
     def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
         """Applies a marker in a partition of the log: the producer's pending offsets in the groups
         of that partition count now, or are dropped."""
-        self._catch_up()
+        self.catch_up()
         self._end(partition, producer_id, committed)
 
     def _end(self, partition: int, producer_id: int, committed: bool) -> None:
@@ -191,7 +195,7 @@ class Offsets:
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction has a pending offset for this partition."""
-        self._catch_up()
+        self.catch_up()
         return self._is_pending(group_id, topic, partition)
 
     def _is_pending(self, group_id: str, topic: str, partition: int) -> bool:
@@ -201,7 +205,7 @@ class Offsets:
         )
 
     def has_pending(self, group_id: str) -> bool:
-        self._catch_up()
+        self.catch_up()
         return group_id in self._pending
 
     # -- expiry ---------------------------------------------------------------------------------

@@ -189,11 +189,13 @@ class ShareGroups:
         found = self.groups.get(group_id)
         if found is not None:
             return found
-        if group_id in self._coordinator.groups:
-            raise GroupIdNotFound(f"Group {group_id} is not a share group.")
-        if not create:
-            raise GroupIdNotFound(f"Share group {group_id} not found.")
-        found = self.groups[group_id] = ShareGroup(group_id)
+        with self._coordinator.commits_held(group_id):  # a commit would make a group of this id
+            if group_id in self._coordinator.groups:
+                raise GroupIdNotFound(f"Group {group_id} is not a share group.")
+            if not create:
+                raise GroupIdNotFound(f"Share group {group_id} not found.")
+            found = self.groups[group_id] = ShareGroup(group_id)
+            self._coordinator.table.put(group_id, partition, kind=GROUP_TYPE)
         self._by_partition.setdefault(partition, set()).add(group_id)
         return found
 
@@ -528,6 +530,7 @@ class ShareGroups:
         self._by_partition.get(partition, set()).discard(group_id)
         if group is None:
             return
+        self._coordinator.table.remove(group_id)
         group.dead = True
         for timer in (group.assigns_later, group.catches_up_later):
             if timer is not None:
@@ -552,6 +555,7 @@ class ShareGroups:
             if group is None:
                 self._by_partition[partition].discard(group_id)
                 continue
+            self._coordinator.table.put(group_id, partition, kind=GROUP_TYPE)
             for member in group.members.values():
                 self._extend_session(group, member)
 
