@@ -26,7 +26,7 @@ def broker_of(name: str, call: Call[ConfigContext]) -> int | None:
     if not name:
         return None
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):
-        raise InvalidRequest(f"{name[:60]!r} is no broker id")
+        raise InvalidRequest(f"{name[:60]!r} is not a broker id")
     if int(name) not in call.context.cluster().brokers:
         raise BrokerIdNotRegistered(f"there is no broker {name}")
     return int(name)

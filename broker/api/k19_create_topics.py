@@ -75,16 +75,16 @@ def _new_topic(topic: Struct, call: Call[TopicContext]) -> NewTopic:
     if not topic.assignments:
         # Kafka's clients send -1 from version 4 on only; its brokers accept it in every version.
         if partitions < 1 and partitions != DEFAULT:
-            raise InvalidPartitions("the number of partitions is 1 or more")
+            raise InvalidPartitions("the number of partitions must be 1 or greater")
         if factor < 1 and factor != DEFAULT:
-            raise InvalidReplicationFactor("the replication factor is 1 or more")
+            raise InvalidReplicationFactor("the replication factor must be 1 or greater")
     assignments = {row.partitionIndex: tuple(row.brokerIds) for row in topic.assignments}
     if len(assignments) != len(topic.assignments):
-        raise InvalidRequest("a partition is assigned twice")
+        raise InvalidRequest("the assignments name a partition more than once")
     configs: dict[str, str | None] = {}
     for row in topic.configs:
         if row.name in configs:
-            raise InvalidConfig(f"{row.name} is given twice")
+            raise InvalidConfig(f"{row.name} is set more than once")
         configs[row.name] = row.value
     return NewTopic(topic.name, partitions, factor, assignments or None, configs)
 

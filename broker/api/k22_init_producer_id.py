@@ -25,7 +25,7 @@ def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
     expected = None
     if call.version >= 3:
         if (request.producerId < 0) != (request.producerEpoch < 0):
-            raise InvalidRequest("a producer id goes with an epoch")
+            raise InvalidRequest("a producer id needs a producer epoch, and an epoch an id")
         if request.producerId >= 0:
             expected = request.producerId, request.producerEpoch
     if request.transactionalId is None:

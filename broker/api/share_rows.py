@@ -69,9 +69,9 @@ def _rows(batches: Iterable[Struct], kinds_max: int) -> list[Acknowledgement]:
         if row.firstOffset < 0 or count < 1 or row.firstOffset <= end:
             raise Nonsense("the acknowledgement batches are not in order")
         if not kinds or len(kinds) not in (1, count):
-            raise Nonsense("one acknowledge type, or one for each offset, is needed")
+            raise Nonsense("give one acknowledge type, or one for each offset")
         if not all(0 <= kind <= kinds_max for kind in kinds):
-            raise Nonsense("an acknowledge type that is not known here")
+            raise Nonsense("unknown acknowledge type")
         end = row.lastOffset
         found.append(Acknowledgement(row.firstOffset, row.lastOffset, kinds))
     return found

@@ -50,7 +50,7 @@ class Brokers:
         # The cluster has it in its cache now: `topic` sends no request.
         topic = self.cluster.topic(name)
         if not topic.partitions:
-            raise UnknownTopicOrPartition(f"topic {name} has no partitions so far")
+            raise UnknownTopicOrPartition(f"topic {name} has no partitions yet")
         if len(self._known) >= TOPICS_MAX:
             del self._known[next(iter(self._known))]
         self._known[name] = (topic, self._now_s() + self._refresh_s)

@@ -57,7 +57,7 @@ class Producer:
         if codec not in CODECS:
             raise UnknownCodec(f"no codec {codec!r}; there are {', '.join(CODECS)}")
         if acks not in ACKS:
-            raise ValueError(f"acks {acks!r} is none of 0, 1 and all")
+            raise ValueError(f"acks {acks!r} is not one of 0, 1 and all")
         if transaction is not None and ACKS[acks] != -1:
             raise ValueError("a transaction needs acks all")
         self.cluster, self.topic = cluster, topic

@@ -119,10 +119,12 @@ class Sasl:
             rounds = int(fields["i"])
         except (KeyError, ValueError):
             raise AuthenticationFailed(
-                f"the broker's answer is no SCRAM: {answer[:80]!r}"
+                f"the broker's response is not SCRAM: {answer[:80]!r}"
             ) from None
         if not their_nonce.startswith(nonce) or not ITERATIONS_MIN <= rounds <= ITERATIONS_MAX:
-            raise AuthenticationFailed("the broker's SCRAM answer is not to be trusted")
+            raise AuthenticationFailed(
+                "the broker's SCRAM response has a wrong nonce or iteration count"
+            )
         salted = hashlib.pbkdf2_hmac(kind, self.password.encode(), salt, rounds)
         final = f"c={base64.b64encode(NO_BINDING).decode()},r={their_nonce}".encode()
         said = b",".join((first, answer, final))
@@ -132,7 +134,7 @@ class Sasl:
         answer = exchange(final + b",p=" + base64.b64encode(proof))
         wanted = hmac.digest(hmac.digest(salted, b"Server Key", kind), said, kind)
         if not hmac.compare_digest(_fields(answer).get("v", ""), base64.b64encode(wanted).decode()):
-            raise AuthenticationFailed("the broker does not know the password: it may be another")
+            raise AuthenticationFailed("the broker's SCRAM signature does not match the password")
 
 
 def _fields(answer: bytes) -> dict[str, str]:

@@ -49,7 +49,7 @@ def parse_overrides(text: str) -> dict[str, int]:
         host, count = host.strip().removeprefix("[").removesuffix("]"), count.strip()
         if not (colon and host and count.isascii() and count.isdigit() and len(count) < 11):
             raise ConfigError(
-                f"{OVERRIDES}={text}: {entry!r} is no entry. Write HOST:COUNT between commas."
+                f"{OVERRIDES}={text}: {entry!r} is not an entry. Write HOST:COUNT between commas."
             )
         found[host] = int(count)
     if len(found) > OVERRIDE_COUNT_MAX:

@@ -63,7 +63,9 @@ def parse_listeners(text: str, key: str) -> list[Listener]:
     found = [_parse_one(entry, key) for entry in entries]
     names = [listener.name for listener in found]
     for name in sorted({n for n in names if names.count(n) > 1}):
-        raise ConfigError(f"{key}={text}: the name {name} is there twice. Give each its own name.")
+        raise ConfigError(
+            f"{key}={text}: the name {name} occurs more than once. Give each its own name."
+        )
     return found
 
 
@@ -88,10 +90,11 @@ def parse_protocol_map(text: str) -> dict[str, str]:
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name or protocol not in PROTOCOLS:
             raise ConfigError(
-                f"{key}: {entry!r} is no entry. Write NAME:PROTOCOL, one of {', '.join(PROTOCOLS)}."
+                f"{key}: {entry!r} is not an entry. Write NAME:PROTOCOL, one of"
+                f" {', '.join(PROTOCOLS)}."
             )
         if name in found:
-            raise ConfigError(f"{key}: the name {name} is there twice. Remove one.")
+            raise ConfigError(f"{key}: the name {name} occurs more than once. Remove one.")
         found[name] = protocol
     return found
 
@@ -159,7 +162,9 @@ class Listeners:
         for port, same in seen.items():
             families = {":" in listener.host for listener in same}
             if port and len(same) > len(families):
-                raise ConfigError(f"listeners: port {port} is there twice. Give each its own port.")
+                raise ConfigError(
+                    f"listeners: more than one listener has port {port}. Give each its own port."
+                )
 
     def _check_reach(self, bound: list[Listener]) -> None:
         for listener in bound:
@@ -172,8 +177,8 @@ class Listeners:
             is_open = listener.protocol == "PLAINTEXT" and not is_loopback(listener.host)
             if is_open and not self._get("allow.unauthenticated.remote"):
                 raise ConfigError(
-                    f"listeners={listener}: other hosts could use this broker without saying who"
-                    f" they are. Bind {LOOPBACK}, or set allow.unauthenticated.remote=true."
+                    f"listeners={listener}: other hosts could use this broker without"
+                    f" authentication. Bind {LOOPBACK}, or set allow.unauthenticated.remote=true."
                 )
 
     def _advertised(self) -> list[Listener]:
@@ -200,7 +205,7 @@ class Listeners:
                 )
             found.append(Listener(listener.name, host, listener.port, protocol_of[listener.name]))
         if not found:
-            raise ConfigError(f"{key}={text}: nothing for clients in it. Add a client listener.")
+            raise ConfigError(f"{key}={text}: no listener for clients. Add one.")
         return found
 
     def _inter_broker_name(self) -> str:

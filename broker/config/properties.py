@@ -27,7 +27,9 @@ def parse_properties(data: bytes | str, name: str = "properties") -> list[Proper
     """Returns all properties in order, with duplicates. Raises ConfigError, which names the line.
     `name`: the file's name for the error."""
     if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{name}: larger than {FILE_BYTES_MAX} bytes; this is no settings file.")
+        raise ConfigError(
+            f"{name}: larger than {FILE_BYTES_MAX} bytes; this is not a settings file."
+        )
     if isinstance(data, bytes):
         try:
             text = data.decode("utf-8-sig")

@@ -130,7 +130,7 @@ def read_table(path: str = TABLE_PATH) -> dict[str, dict[str, Setting]]:
     for number, line in enumerate(lines[1:], 2):
         fields = line.split("\t")
         if len(fields) != len(TITLE) or fields[1] in found[fields[0]]:
-            raise ValueError(f"{path} line {number}: wrong number of columns, or a name twice")
+            raise ValueError(f"{path} line {number}: wrong number of columns, or a duplicate name")
         setting = Setting(fields)
         found[setting.scope][setting.name] = setting
     return found

@@ -45,7 +45,7 @@ def zookeeper_settings(get: Callable[[str], object]) -> ZooKeeperSettings:
     set_acl = bool(get("zookeeper.set.acl"))
     if set_acl and not auth:
         raise ValueError(
-            "zookeeper.set.acl=true needs zookeeper.auth: nodes would belong to nobody."
+            "zookeeper.set.acl=true needs zookeeper.auth: nodes would have no owner."
             " Set zookeeper.auth=digest:USER:PASSWORD, or remove zookeeper.set.acl."
         )
     return ZooKeeperSettings(
@@ -100,7 +100,7 @@ def _connect(text: str) -> tuple[str, str]:
     chroot = (slash + chroot).rstrip("/")
     parts = chroot.split("/")[1:]
     if not _CHROOT.fullmatch(chroot) or "." in parts or ".." in parts:
-        raise ValueError(f"zookeeper.connect={text}: {chroot!r} is no path of a node.")
+        raise ValueError(f"zookeeper.connect={text}: {chroot!r} is not the path of a node.")
     if len(found) > HOSTS_MAX or len(chroot.encode()) > CHROOT_LENGTH_MAX:
         raise ValueError(
             f"zookeeper.connect: at most {HOSTS_MAX} hosts and a chroot of {CHROOT_LENGTH_MAX}"

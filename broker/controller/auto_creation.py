@@ -66,9 +66,15 @@ class AutoTopicCreation:
             try:
                 self._create(name)
             except (KafkaError, MetadataError, OSError) as error:
-                log.warning("topic %s, which a client asked for, is not created: %s", name, error)
+                log.warning(
+                    "auto.create.topics.enable: cannot create topic %s for a client: %s",
+                    name,
+                    error,
+                )
             except Exception:
-                log.exception("topic %s, which a client asked for, is not created", name)
+                log.exception(
+                    "auto.create.topics.enable: cannot create topic %s for a client", name
+                )
             with self._lock:
                 del self._waiting[name]
 

@@ -165,7 +165,7 @@ class ConfigChanges:
         try:
             self._tree.multi([*also, write, *notes_of(self._tree, f"{kind}/{name}")])
         except TooLarge as error:
-            raise InvalidConfig(f"the configuration is too large to be kept: {error}") from error
+            raise InvalidConfig(f"the configuration is too large to store: {error}") from error
         except MultiFailed as failed:
             raise failed.error from failed
         self._reader.refresh_config([f"{kind}/{name}"])
@@ -213,7 +213,7 @@ def load(config: DynamicConfig, state: ClusterState) -> None:
 def _take_over(config: DynamicConfig, path: str, texts: Mapping[str, str]) -> None:
     name = path.partition("/")[2]
     if name != znodes.DEFAULT_ENTITY and not name.isdecimal():
-        log.warning("/config/%s names no broker; it is left out", path)
+        log.warning("/config/%s names no broker; ignoring it", path)
         return
     broker_id = None if name == znodes.DEFAULT_ENTITY else int(name)
     for problem in config.replace(broker_id, texts):

@@ -157,7 +157,7 @@ class Controller:
         if self._may_delete():
             self._deletion.delete(there)
         else:
-            log.info("not deleted, by delete.topic.enable: %s", ", ".join(sorted(marked)))
+            log.info("delete.topic.enable is false; not deleting %s", ", ".join(sorted(marked)))
             done = marked
         for name in done:
             self._remove(znodes.delete_topic_path(name))

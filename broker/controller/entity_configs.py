@@ -64,7 +64,7 @@ class EntityConfigs:
                 try:
                     found.append(znodes.unsanitized(path.removeprefix(prefix)))
                 except ZnodeDataError as error:
-                    log.warning("/config/%s is left out: %s", path, error)
+                    log.warning("ignoring /config/%s: %s", path, error)
         return sorted(found)
 
     def group(self, name: str) -> GroupConfig:
@@ -121,7 +121,7 @@ class EntityConfigs:
         try:
             self._write(kind, name, texts)
         except (TooLarge, InvalidPath) as error:
-            raise InvalidRequest(f"{name[:60]!r} cannot be kept: {error}") from error
+            raise InvalidRequest(f"{name[:60]!r} cannot be stored: {error}") from error
         except MultiFailed as failed:
             raise failed.error from failed
         self._reader.refresh_config([f"{kind}/{_node_name(name)}"])

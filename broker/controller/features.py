@@ -162,7 +162,7 @@ class Features:
         try:
             return znodes.decode_features(data), stat.version
         except ZnodeDataError as error:
-            log.error("%s is left out: %s", znodes.FEATURES_PATH, error)
+            log.error("ignoring %s: %s", znodes.FEATURES_PATH, error)
             return {}, stat.version
 
     def _load(self) -> None:
@@ -171,7 +171,7 @@ class Features:
             feature = self.supported.get(name)
             if feature is not None and level != min(level, feature.version_max):
                 log.warning(
-                    "%s is agreed on at level %d; this build has %d at most",
+                    "feature %s has level %d in the cluster; this build supports up to %d",
                     name, level, feature.version_max,
                 )  # fmt: skip
         self._levels, self.epoch = levels, 0 if version is None else version + 1
@@ -187,4 +187,4 @@ class Features:
         try:
             self._load()  # watches of a lost session are gone
         except StoreUnavailable as error:
-            log.warning("features are not current: %s", error)
+            log.warning("cannot read the features; the known ones may be outdated: %s", error)

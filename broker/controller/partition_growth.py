@@ -65,7 +65,9 @@ class PartitionGrowth:
             if topic is None or topic.deleting:
                 raise UnknownTopicOrPartition()
             if topic.assignment.adding_replicas or topic.assignment.removing_replicas:
-                raise ReassignmentInProgress(f"{name} is being moved; add partitions after that")
+                raise ReassignmentInProgress(
+                    f"{name} is being reassigned; add partitions after that"
+                )
             added = self._added(topic, count, assignments, state)
             if validate_only:
                 return
@@ -134,7 +136,7 @@ def _checked(
         )
     for replicas in assignments:
         if len(set(replicas)) != len(replicas):
-            raise InvalidReplicaAssignment(f"{list(replicas)} names a broker twice")
+            raise InvalidReplicaAssignment(f"{list(replicas)} names a broker more than once")
         unknown = [broker for broker in replicas if broker not in state.brokers]
         if unknown:
             raise InvalidReplicaAssignment(f"brokers {unknown} are not known")

@@ -18,7 +18,7 @@ INTERNAL = frozenset(("__consumer_offsets", "__transaction_state", "__share_grou
 def check_topic_name(name: str) -> None:
     """Raises InvalidTopicException with the reason."""
     if not name:
-        raise InvalidTopicException("a topic name is not empty")
+        raise InvalidTopicException("a topic name must not be empty")
     if name in (".", ".."):
         raise InvalidTopicException("a topic name cannot be '.' or '..'")
     if len(name) > NAME_LETTERS_MAX:
@@ -33,5 +33,5 @@ def check_collision(name: str, others: Iterable[str]) -> None:
     for other in others:
         if other != name and other.replace(".", "_") == plain:
             raise InvalidTopicException(
-                f"topic {name} collides with {other}: '.' and '_' are one in metric names"
+                f"topic {name} collides with {other}: '.' and '_' are the same in metric names"
             )

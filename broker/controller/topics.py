@@ -139,8 +139,8 @@ class TopicController:
             )
         if factor > REPLICAS_MAX:
             raise InvalidReplicationFactor(
-                f"Replication factor {factor} is refused: this broker does not replicate partitions"
-                " yet. Create the topic with replication factor 1."
+                f"Replication factor {factor} is not possible: this broker does not replicate"
+                " partitions yet. Create the topic with replication factor 1."
             )
         given = self._plugins_place(brokers, count, factor, 0)
         return given or place(brokers, count, factor, self._random_below(len(brokers)))
@@ -191,12 +191,12 @@ def checked_assignments(
         raise InvalidReplicaAssignment("every partition has the same number of replicas, 1 or more")
     if max(sizes) > REPLICAS_MAX:
         raise InvalidReplicaAssignment(
-            f"{max(sizes)} replicas of a partition are refused: this broker does not replicate"
+            f"{max(sizes)} replicas of a partition are not possible: this broker does not replicate"
             " partitions yet. Assign one broker to each partition."
         )
     for partition, replicas in assignments.items():
         if len(set(replicas)) != len(replicas):
-            raise InvalidReplicaAssignment(f"partition {partition} names a broker twice")
+            raise InvalidReplicaAssignment(f"partition {partition} names a broker more than once")
         unknown = [broker for broker in replicas if broker not in state.brokers]
         if unknown:
             raise InvalidReplicaAssignment(f"partition {partition} names unknown brokers {unknown}")

@@ -62,7 +62,7 @@ class UserCredentials:
             try:
                 self._tree.multi(self._operations(entity, mechanism, text))
             except (TooLarge, InvalidPath) as error:
-                raise UnacceptableCredential(f"the credential cannot be kept: {error}") from error
+                raise UnacceptableCredential(f"cannot store the credential: {error}") from error
             except MultiFailed as failed:
                 if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                     raise failed.error from failed

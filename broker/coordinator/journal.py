@@ -211,7 +211,7 @@ class CoordinatorLog:
         with self._lock:
             led = self._ready(partition)
             if self._stopping or self._pending_bytes + size_bytes > PENDING_BYTES_MAX:
-                raise CoordinatorNotAvailable("too much waits to be written")
+                raise CoordinatorNotAvailable("too many records wait for the write")
             led.waiting.append(row)
             self._pending_bytes += size_bytes
             self._dirty.setdefault(partition, led)
@@ -286,7 +286,7 @@ class CoordinatorLog:
         try:
             done(error)
         except Exception:  # one client's answer must not cost the others theirs
-            log.exception("%s: an answer to a finished append failed", self.topic)
+            log.exception("%s: the callback of a finished append failed", self.topic)
 
     # -- leadership and loading -----------------------------------------------------------------
 

@@ -185,14 +185,14 @@ class TransactionMarkers:
         try:
             self._on_written(topic, index, work.order.producer_id, work.order.commit)
         except Exception:
-            log.exception("after a marker in %s-%d", topic, index)
+            log.exception("the callback of a marker in %s-%d failed", topic, index)
 
     def _failed(self, work: _Work, row: TopicPartition, code: int) -> None:
         if work.retries and code not in NOT_NEEDED:
             return  # it stays in `left`
         if code in NOT_NEEDED[1:]:
             log.warning(
-                "no marker of producer %d, epoch %d, in %s-%d: error %d",
+                "cannot write the marker of producer %d, epoch %d, to %s-%d: error %d",
                 work.order.producer_id, work.order.producer_epoch, *row, code,
             )  # fmt: skip
         work.left.discard(row)
@@ -202,7 +202,9 @@ class TransactionMarkers:
         try:
             work.done(work.codes)
         except Exception:  # one transaction's trouble must not hold up the others
-            log.exception("after the markers of producer %d", work.order.producer_id)
+            log.exception(
+                "the callback of the markers of producer %d failed", work.order.producer_id
+            )
 
 
 def _why_not(handle: PartitionHandle) -> int:

@@ -266,7 +266,7 @@ class ClusterStateReader:
             try:
                 topic = topic_of(nodes, name in deleting, states)
             except ZnodeDataError as error:
-                log.error("%s is left out: %s", nodes[0].path, error)
+                log.error("ignoring %s: %s", nodes[0].path, error)
                 unreadable[name] = str(error)
                 continue
             topic = _with_known_id(topic, self.state.topics.get(name))
@@ -303,7 +303,7 @@ class ClusterStateReader:
             except NoNode:
                 continue
             except ZnodeDataError as error:
-                log.error("%s is left out: %s", path, error)
+                log.error("ignoring %s: %s", path, error)
                 continue
             brokers[broker_id] = Broker(broker_id, registration, stat.czxid)
         return brokers
@@ -336,7 +336,7 @@ class ClusterStateReader:
         try:
             return decode(data)
         except ZnodeDataError as error:
-            log.error("%s is left out: %s", path, error)
+            log.error("ignoring %s: %s", path, error)
             return None
 
     def _topics_changed(self, _event: WatchEvent) -> None:
@@ -394,4 +394,4 @@ class ClusterStateReader:
         try:
             self.load()  # watches of a lost session are gone
         except StoreUnavailable as error:
-            log.warning("cluster state is not current: %s", error)
+            log.warning("cannot read the cluster state; the known one may be outdated: %s", error)

@@ -206,7 +206,7 @@ class Database:
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         if tables and application != APPLICATION_ID:
-            raise self._corrupt("an SQLite database that barnabas did not make")
+            raise self._corrupt("an SQLite database of another program")
         if version > SCHEMA_VERSION:
             raise SchemaTooNew(
                 f"{self.path} has schema version {version}; this barnabas knows up to"
@@ -224,7 +224,7 @@ class Database:
         else:
             for step in range(version, SCHEMA_VERSION):
                 if step not in self._upgrades:
-                    raise self._corrupt(f"schema version {step}, which never was")
+                    raise self._corrupt(f"schema version {step}, which never existed")
                 self._upgrades[step](connection)
         connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         connection.execute("COMMIT")

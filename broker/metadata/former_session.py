@@ -50,4 +50,4 @@ class FormerSession:
             temporary.write_bytes(b"version=0\nsession=0x%x\n" % (session_id & (2**64 - 1)))
             temporary.replace(self._path)
         except OSError as error:
-            log.warning("%s cannot be written: %s", self._path, error.strerror)
+            log.warning("cannot write %s: %s", self._path, error.strerror)

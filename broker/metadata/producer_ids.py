@@ -40,7 +40,7 @@ def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
             start = ProducerIdBlock.decode(data).block_end + 1 if data else 0
             version = stat.version
         if start > PRODUCER_ID_MAX - BLOCK_SIZE:
-            raise NoProducerIds(f"producer ids are used up: the next block begins at {start}")
+            raise NoProducerIds(f"no producer ids are left: the next block begins at {start}")
         block = ProducerIdBlock(broker_id, start, start + BLOCK_SIZE - 1)
         operation: Operation
         if version is None:
@@ -56,4 +56,6 @@ def allocate_block(tree: MetadataTree, broker_id: int) -> ProducerIdBlock:
             pass  # read again: if it was done, the block after it is taken
         else:
             return block
-    raise NoProducerIds(f"other brokers were quicker {ATTEMPTS_MAX} times")
+    raise NoProducerIds(
+        f"gave up after {ATTEMPTS_MAX} attempts: each met a change of another broker"
+    )

@@ -60,9 +60,9 @@ class Calls:
             try:
                 function(argument)
             except SessionLost:  # the store was closed while a watch was on its way
-                log.debug("a watch came after the session")
+                log.debug("a watch fired after the end of its session")
             except StoreUnavailable as error:  # when it is back, its listeners read everything
-                log.warning("a change of the metadata tree is not followed yet: %s", error)
+                log.warning("cannot handle a change of the metadata tree yet: %s", error)
             except Exception:
                 log.exception("a watch on the metadata tree failed")
 

@@ -560,7 +560,7 @@ class ZooKeeperTree(MetadataTree):
         for path, stat in zip(paths, self._read_all(map(self._ask_exists, paths)), strict=True):
             if stat is not None and stat.czxid == zxid:
                 return path
-        raise OutcomeUnknown(f"{operation.path}: it was made, and is gone already")
+        raise OutcomeUnknown(f"{operation.path}: the node was created and has been deleted since")
 
     # -- the chroot -----------------------------------------------------------------------------
 

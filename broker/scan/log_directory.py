@@ -80,7 +80,9 @@ class LogDirectory:
                 continue
             if before.items() <= self._logs().items():
                 return found
-        raise NoFilesHere(f"{self.path}: segments go faster than they can be read")
+        raise NoFilesHere(
+            f"{self.path}: gave up: segments are deleted faster than this can read them"
+        )
 
     def _logs(self) -> dict[int, int]:
         """The inode of each base offset's segment."""
@@ -90,7 +92,7 @@ class LogDirectory:
                 with os.scandir(self.path) as entries:
                     inodes = {entry.name: entry.inode() for entry in entries}
             except FileNotFoundError:
-                raise NoFilesHere(f"{self.path} is not there") from None
+                raise NoFilesHere(f"{self.path} does not exist") from None
             if inodes == before and not any(name.endswith(".swap") for name in inodes):
                 return {
                     int(name[:NAME_DIGITS]): inode
@@ -100,7 +102,7 @@ class LogDirectory:
             if before:
                 time.sleep(PAUSE_S)
             before = inodes
-        raise DamagedFiles(f"{self.path}: segments are being swapped and it does not end")
+        raise DamagedFiles(f"{self.path}: gave up: the broker kept replacing segments")
 
     def _name(self, base_offset: int, suffix: str) -> Path:
         return self.path / f"{base_offset:0{NAME_DIGITS}d}{suffix}"
@@ -122,7 +124,9 @@ class LogDirectory:
                 return MappedSegment(os.fspath(self._name(base, ".log")), base)
             except FileNotFoundError:  # deleted or swapped since the listing
                 continue
-        raise NoFilesHere(f"{self.path}: segments go faster than they can be opened")
+        raise NoFilesHere(
+            f"{self.path}: gave up: segments are deleted faster than this can open them"
+        )
 
     def byte_table(self) -> Callable[[int], int]:
         """Returns a function: the number of bytes before an offset in the log as it is now, with

@@ -38,7 +38,7 @@ def seal(
     """Makes a snapshot at `into`, which must not exist yet. Raises NoFilesHere, OSError."""
     target = Path(into)
     if target.exists():
-        raise FileExistsError(f"{target} is there already")
+        raise FileExistsError(f"{target} already exists")
     with Cluster(bootstrap_servers) as cluster:
         known = cluster.topic(topic)
         indexes = checked_partitions(topic, known.partitions, partitions)
@@ -126,6 +126,6 @@ def read_manifest(directory: Path) -> tuple[str, bytes, dict[int, Bounds]]:
         }
         return str(found["topic"]), uuid_bytes(found["topicId"]), bounds
     except FileNotFoundError:
-        raise NoFilesHere(f"{directory} is no sealed snapshot: it has no {MANIFEST}") from None
+        raise NoFilesHere(f"{directory} is not a sealed snapshot: it has no {MANIFEST}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedFiles(f"{path}: {error!r}") from error

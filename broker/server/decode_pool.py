@@ -60,7 +60,7 @@ def decode_threads(
         try:
             answer_job(job, intercept)
         except Exception:
-            _log.exception("a batch could not be opened")
+            _log.exception("cannot decode a batch")
             if not job.answered:
                 job.failed(UNKNOWN_SERVER_ERROR)
 

@@ -77,7 +77,9 @@ class Interceptors:
         except FetchRefused:
             job.failed(UnknownServerError.code)
         except (CorruptRecords, OSError) as error:
-            log.error("%s-%d: a fetch through plugins: %s", job.topic, job.partition, error)
+            log.error(
+                "%s-%d: a fetch interceptor refused a fetch: %s", job.topic, job.partition, error
+            )
             job.failed(UnknownServerError.code)
 
     def _seen(self, job: RewriteJob, names: tuple[str, ...], size_max: int) -> bytes:
@@ -115,5 +117,7 @@ class Interceptors:
             try:
                 self.fetch(job)
             except Exception:
-                log.exception("a fetch of %s-%d through plugins", job.topic, job.partition)
+                log.exception(
+                    "a fetch of %s-%d through interceptors failed", job.topic, job.partition
+                )
             del job

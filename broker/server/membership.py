@@ -60,10 +60,10 @@ class Membership:
                 self._announce()
             except (UnusableDirectory, MetadataError) as error:
                 if str(error) != self._said:
-                    log.error("not registered in the new session yet: %s", error)
+                    log.error("cannot register this broker in the new session yet: %s", error)
                 self._said = str(error)
                 return False
-            log.info("registered again, in a new session")
+            log.info("registered this broker again, in a new session")
             self._said = ""
             return True
 

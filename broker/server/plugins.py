@@ -130,7 +130,10 @@ class Plugins:
         layers = self._config.layers
         if _are_ours(frozenset(layers.cluster) | frozenset(layers.broker)):
             for problem in self.registry.load_what_can(names):
-                log.error("%s It does not run; topics that name it take no records.", problem)
+                log.error(
+                    "%s It does not run; the broker rejects records for topics that name it.",
+                    problem,
+                )
             return
         from barnabas.hooks.plugin import CannotLoad
 

@@ -234,7 +234,7 @@ class ReplicaManager:
         try:
             self._logs.save()
         except OSError as error:
-            log.error("%d partitions cannot be written: %s", len(arrived) + len(moved), error)
+            log.error("cannot write %d partitions: %s", len(arrived) + len(moved), error)
             self._failed |= {(topic.name, index): str(error) for topic, index, _ in arrived}
             arrived = [(topic, index, None) for topic, index, _ in arrived]
             if moved:
@@ -298,7 +298,7 @@ class ReplicaManager:
                 if self._open_again(topic, index):
                     back.append((name, index))
         for name, index in back:
-            log.warning("%s-%d is served again", name, index)
+            log.warning("%s-%d is online again", name, index)
             for returned in self.on_returned:
                 returned(name, index)
         return len(back)

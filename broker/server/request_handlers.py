@@ -107,7 +107,9 @@ class RequestHandlers:
                     if self._gate is None or not self._gate(pending):
                         self.answer(pending)
             except Exception:  # the failure of one request must not end the thread
-                log.exception("request of key %d from %s", pending.api_key, pending.peer)
+                log.exception(
+                    "a request with API key %d from %s failed", pending.api_key, pending.peer
+                )
                 pending.close()
             pending.leave()
             del pending  # the connection must not stay referenced until the next request

@@ -163,8 +163,8 @@ def _bind(
     except OSError as error:
         raise CannotStart(
             f"cannot listen on {listener.host}:{listener.port}:"
-            f" {os.strerror(error.errno or 0)}. Stop what uses that port, or take another one:"
-            f" --set listeners={listener.name}://{listener.host}:PORT"
+            f" {os.strerror(error.errno or 0)}. Stop the process that uses the port, or take"
+            f" another one: --set listeners={listener.name}://{listener.host}:PORT"
         ) from error
 
 
@@ -173,7 +173,7 @@ def _begin_limits(settings: NetworkSettings, bound: tuple[Listener, ...]) -> Non
         settings.begin(listener.name for listener in bound)
     except OSError as error:
         raise CannotStart(
-            f"max.connections.per.ip.overrides: a host is not known: {error.strerror}."
+            f"max.connections.per.ip.overrides: unknown host: {error.strerror}."
             " Use its address, or correct the name."
         ) from error
 

@@ -96,6 +96,6 @@ class CheckpointWriter:
                 files.write_offsets(path / name, rows)
                 self._written[path / name] = rows
             except OSError as error:
-                log.error("%s/%s was not written: %s", path, name, error)
+                log.error("cannot write %s/%s: %s", path, name, error)
                 complete = False
         return complete

@@ -61,7 +61,7 @@ class Cleanup:
             try:
                 count += self._clean(row, configs[row.topic])
             except (LogError, OSError) as error:
-                log.error("retention of %s-%d: %s", row.topic, row.partition, error)
+                log.error("retention of %s-%d failed: %s", row.topic, row.partition, error)
         self.unlink()
         return count
 

@@ -55,7 +55,7 @@ class Flusher:
                     clean_ms = now_ms
                     count += 1
             except LogError as error:
-                log.error("flush of %s-%d: %s", row.topic, row.partition, error)
+                log.error("flush of %s-%d failed: %s", row.topic, row.partition, error)
             self._clean_ms[row.directory] = clean_ms
         return count
 

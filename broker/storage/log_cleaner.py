@@ -92,7 +92,7 @@ class LogCleaner:
         try:
             found = files.read_offsets(directory / files.CLEANER)
         except DamagedFile as error:
-            log.warning("%s; its logs are cleaned from their start", error)
+            log.warning("%s; the cleaner starts at the beginning of its logs", error)
             return
         for name, offset in found.items():
             row = self._logs.get(*name)
@@ -249,7 +249,7 @@ class LogCleaner:
                 io_bytes=max(self._config.integer("log.cleaner.io.buffer.size") // threads // 2, 1),
             )
         except Stopped as reason:
-            log.info("compaction of %s-%d ends early: %s", row.topic, row.partition, reason)
+            log.info("compaction of %s-%d ended early: %s", row.topic, row.partition, reason)
             return False
         except (Uncleanable, LogError, OSError) as error:
             self._give_up(row, error)
@@ -293,9 +293,7 @@ class LogCleaner:
     def _give_up(self, row: PartitionLog, error: Exception) -> None:
         if self._logs.get(row.topic, row.partition) is not row:
             return  # deleted meanwhile
-        log.error(
-            "%s-%d cannot be compacted and is left as it is: %s", row.topic, row.partition, error
-        )
+        log.error("cannot compact %s-%d; the cleaner skips it: %s", row.topic, row.partition, error)
         with self._lock:
             self._uncleanable[row.topic, row.partition] = row.topic_id
 
@@ -312,7 +310,11 @@ class LogCleaner:
             try:
                 files.write_offsets(row.directory.parent / files.CLEANER, offsets)
             except OSError as error:
-                log.error("%s: the next start cleans more than it must: %s", row.directory, error)
+                log.error(
+                    "cannot write the cleaner checkpoint of %s; the next start repeats work: %s",
+                    row.directory,
+                    error,
+                )
             self.passes += 1
 
 

@@ -164,7 +164,7 @@ class LogDir:
             raise UnusableDirectory(f"cannot read {path}: {error}") from error
         if found.get("version", "0") not in ("0", "1"):
             raise UnusableDirectory(
-                f"{path} has version {found['version']!r}; versions 0 and 1 are understood."
+                f"{path} has version {found['version']!r}; this broker supports versions 0 and 1."
             )
         return found
 

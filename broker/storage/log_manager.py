@@ -139,7 +139,7 @@ def _offsets(path: Path) -> dict[TopicPartition, int]:
     try:
         return files.read_offsets(path)
     except DamagedFile as error:
-        log.warning("%s; going on without it", error)
+        log.warning("%s; continuing without it", error)
         return {}
 
 
@@ -291,7 +291,7 @@ class LogManager:
                 if path.is_symlink() or files.read_topic_id(path) != topic_id:
                     continue
             except DamagedFile as error:
-                log.warning("%s; it is kept", error)
+                log.warning("%s; keeping it", error)
                 continue
             _rename_deleted(path, topic, partition)
             sync_directory(state.directory.path)
@@ -312,7 +312,7 @@ class LogManager:
                 try:
                     _remove_tree(path)
                 except OSError as error:
-                    log.error("%s is deleted and cannot be removed: %s", path, error)
+                    log.error("cannot remove the deleted log %s: %s", path, error)
             elif named.mark == "stray":
                 strays.append(path)
             elif named.mark is None:
@@ -333,7 +333,7 @@ class LogManager:
         try:
             return files.read_topic_id(path)
         except (DamagedFile, OSError) as error:
-            log.warning("%s; taken as the topic of its name", error)
+            log.warning("%s; using it for the topic of its name", error)
             return None
 
     def _report_strays(
@@ -361,7 +361,7 @@ class LogManager:
         except OSError as error:
             log.error("%s is not in the metadata and cannot be put aside: %s", path, error)
             return
-        log.warning("%s is not in the metadata; it is kept as %s", path, aside.name)
+        log.warning("%s is not in the metadata; renamed it to %s", path, aside.name)
 
     def _open_found(self, row: _FoundLog, want: WantedLog) -> PartitionLog:
         state, path, name, is_marked = row
@@ -369,7 +369,7 @@ class LogManager:
             epochs = files.read_leader_epochs(path)
             self._saved_epochs[path] = epochs
         except DamagedFile as error:
-            log.warning("%s; epochs are taken from the log", error)
+            log.warning("%s; reading the epochs from the log", error)
             epochs = []
         handle = LogHandle.open(
             str(path),
@@ -636,4 +636,4 @@ def _rename_deleted(path: Path, topic: str, partition: int) -> None:
     try:
         path.rename(path.with_name(partition_dirs.marked_name(topic, partition, "delete")))
     except OSError as error:
-        log.error("%s is deleted and cannot be renamed: %s", path, error)
+        log.error("cannot rename the deleted log %s: %s", path, error)

@@ -48,7 +48,7 @@ ZOOKEEPER = {"metadata.store": "zookeeper", "zookeeper.connect": "h:2181"}
         ({"metadata.store": "zookeeper"}, "needs zookeeper.connect"),
         (ZOOKEEPER | {"zookeeper.connect": "h:2181,"}, "'' is no host:port"),
         (ZOOKEEPER | {"zookeeper.connect": "h:99999"}, "no host:port"),
-        (ZOOKEEPER | {"zookeeper.connect": "h:1/a/../b"}, "no path of a node"),
+        (ZOOKEEPER | {"zookeeper.connect": "h:1/a/../b"}, "not the path of a node"),
         (ZOOKEEPER | {"zookeeper.set.acl": "true"}, "needs zookeeper.auth"),
         (ZOOKEEPER | {"zookeeper.auth": "sasl:me:secret"}, "not of the form digest:USER:PASSWORD"),
         (ZOOKEEPER | {"zookeeper.auth": "digest:me"}, "not of the form digest:USER:PASSWORD"),

@@ -37,8 +37,8 @@ def test_one_port_for_both_families():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "PLAINTEXT is there twice"),
-        ({"listeners": "PLAINTEXT://:9092,SSL://:9092"}, "port 9092 is there twice"),
+        ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "PLAINTEXT occurs more than once"),
+        ({"listeners": "PLAINTEXT://:9092,SSL://:9092"}, "more than one listener has port 9092"),
         ({"listeners": "PLAINTEXT://:70000"}, "not an address"),
         ({"listeners": "PLAINTEXT:9092"}, "not an address"),
         ({"listeners": "://:9092"}, "not an address"),
@@ -53,8 +53,8 @@ def test_one_port_for_both_families():
         ({"listeners": "PLAINTEXT://myhost:9092"}, "allow.unauthenticated.remote=true"),
         ({"listeners": "PLAINTEXT://[::]:9092"}, "allow.unauthenticated.remote=true"),
         ({"host_name": "10.1.2.3"}, "allow.unauthenticated.remote=true"),
-        ({"listener_security_protocol_map": "A:B"}, "is no entry"),
-        ({"listener_security_protocol_map": "A:SSL,a:SSL"}, "twice"),
+        ({"listener_security_protocol_map": "A:B"}, "is not an entry"),
+        ({"listener_security_protocol_map": "A:SSL,a:SSL"}, "more than once"),
         ({"advertised_listeners": "OTHER://x:1"}, "not among the listeners"),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect"),
         ({"inter_broker_listener_name": "X"}, "not among the listeners"),

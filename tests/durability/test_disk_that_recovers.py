@@ -43,7 +43,7 @@ def test_a_partition_returns_whose_failed_write_could_not_be_cut_off(tmp_path, c
         system.clear_faults()
         assert returns(a)
         assert a.offset("t", -1) == 4
-        assert "t-0 is served again" in caplog.text
+        assert "t-0 is online again" in caplog.text
     with admin_on(tmp_path) as a:
         assert a.offset("t", -1) == 4
 

@@ -161,7 +161,7 @@ def test_damaged_nodes_are_left_out_and_nothing_else(tree, caplog):
     assert set(reader.state.topics) == {"good"}
     assert set(reader.state.unreadable) == {"bad", "illegal name"}
     assert not reader.state.brokers
-    assert "/brokers/topics/bad is left out" in caplog.text
+    assert "ignoring /brokers/topics/bad" in caplog.text
     tree.set(znodes.partition_state_path("bad", 0), PartitionState(1, 0, (1,), 1).encode())
     assert set(reader.refresh_topics(["bad"]).topics) == {"good", "bad"}
 
@@ -204,5 +204,5 @@ def test_an_unknown_outcome_gives_no_block_twice(tree, monkeypatch, done):
 
 def test_producer_ids_end(tree):
     tree.set("/latest_producer_id_block", ProducerIdBlock(1, 0, 2**63 - 500).encode())
-    with pytest.raises(NoProducerIds, match="used up"):
+    with pytest.raises(NoProducerIds, match="no producer ids are left"):
         allocate_block(tree, 1)

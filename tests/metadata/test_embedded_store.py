@@ -156,7 +156,7 @@ def test_an_earlier_schema_is_upgraded_or_left_as_it_was(tmp_path):
 
     with pytest.raises(StoreUnavailable):
         Database(tmp_path, wal_pages_max=1000, upgrades={0: fails})
-    with pytest.raises(StoreCorrupt, match="which never was"):
+    with pytest.raises(StoreCorrupt, match="which never existed"):
         Database(tmp_path, wal_pages_max=1000, upgrades={})
     upgrade = {0: lambda c: c.execute("ALTER TABLE old_nodes RENAME TO nodes")}
     Database(tmp_path, wal_pages_max=1000, upgrades=upgrade).close()

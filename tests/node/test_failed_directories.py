@@ -142,7 +142,7 @@ def test_one_immutable_partition_directory_is_offline_and_comes_back(
         while a.produce("t", partition=1) != 0:
             assert time.monotonic() < give_up, "the partition did not come back"
             time.sleep(0.2)
-        assert "t-1 is served again" in caplog.text
+        assert "t-1 is online again" in caplog.text
         assert len([line for line in errors(caplog) if "t-1" in line]) == 1
     with broker_on(tmp_path, dirs) as a:
         assert [a.offset("t", -1, index) for index in range(3)] == [2, 2, 2]
@@ -190,7 +190,7 @@ def test_a_coordinators_partition_is_loaded_when_it_comes_back(tmp_path, caplog,
         immutable.clear()
         assert [row.offset for row in consumer.committed([place], timeout=20)] == [5]
         consumer.close()
-    assert "__consumer_offsets-0 is served again" in caplog.text
+    assert "__consumer_offsets-0 is online again" in caplog.text
 
 
 def test_a_disk_that_became_read_only_is_left_out(tmp_path, caplog):

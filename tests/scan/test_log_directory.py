@@ -145,5 +145,5 @@ def test_a_state_that_never_stays(place):
     def look(bases):
         put(place, 450, 450)
 
-    with pytest.raises(NoFilesHere, match="segments go faster"):
+    with pytest.raises(NoFilesHere, match="segments are deleted faster"):
         place.of_one_state(look)

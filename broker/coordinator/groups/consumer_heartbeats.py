@@ -223,11 +223,15 @@ class ConsumerHeartbeats:
             raise InvalidRequest("An empty member id.")
         if epoch == JOIN:
             if asked.rebalance_timeout_ms == -1:
-                raise InvalidRequest("A first heartbeat names the rebalance timeout.")
+                raise InvalidRequest(
+                    "The first heartbeat of a member must have a rebalance timeout."
+                )
             if asked.owned is None or asked.owned:
-                raise InvalidRequest("Who joins owns no partitions.")
+                raise InvalidRequest("A member that joins must not own partitions.")
             if asked.topics is None and asked.regex is None:
-                raise InvalidRequest("A first heartbeat names topics or a regular expression.")
+                raise InvalidRequest(
+                    "The first heartbeat of a member must have topics or a regular expression."
+                )
         elif epoch == LEAVE_STATIC:
             if asked.instance_id is None:
                 raise InvalidRequest("A member without an instance id cannot leave for a while.")
@@ -616,7 +620,11 @@ class ConsumerHeartbeats:
         member = group.members.get(member_id)
         if group.dead or member is None or (member.epoch, member.state) != (epoch, UNREVOKED):
             return
-        log.info("group %s: member %s did not give up its partitions", group.group_id, member_id)
+        log.info(
+            "group %s: member %s did not revoke its partitions within its rebalance timeout",
+            group.group_id,
+            member_id,
+        )
         self.fence(group, [member])
 
     def _forget_watch(self, group: ConsumerGroup, member_id: str) -> None:

@@ -122,7 +122,7 @@ def reconciled(
     if member.state == UNKNOWN_STATE:
         # Kept by a later broker in a state that means nothing here: it begins from the start.
         if owned is None or any(owned.values()):
-            raise FencedMemberEpoch("the member is in a state that is not known; join anew")
+            raise FencedMemberEpoch("the member has an unknown state; join again")
         return _towards(member, target_epoch, target, owner_of, owned, subscribed)
     if member.state == STABLE and member.epoch == target_epoch:
         return _without_left_topics(member, owned, subscribed) if resubscribed else member

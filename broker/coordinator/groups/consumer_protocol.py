@@ -62,7 +62,7 @@ def _fields(name: str, data: bytes) -> tuple[int, Struct]:
     message = by_name(name)
     version = int.from_bytes(data[:2], "big", signed=True)
     if len(data) < 2 or version < 0:
-        raise MalformedSubscription(f"{len(data)} bytes are no {name}")
+        raise MalformedSubscription(f"{len(data)} bytes are not a {name}")
     version = min(version, message.version_max)
     try:
         return version, message.program(version).decode(data, 2)[0]

@@ -124,7 +124,7 @@ def topics_of(regexes: Iterable[str], names: Iterable[str]) -> dict[str, frozens
         try:
             regex = Regex(text)
         except InvalidPattern as error:  # another broker took it
-            log.error("regular expression %.200s fits no topic here: %s", text, error)
+            log.error("regular expression %.200s matches no topic: %s", text, error)
             found[text] = frozenset[str]()
             continue
         found[text] = frozenset(name for name in names if regex.matches(name))

@@ -575,7 +575,7 @@ class GroupCoordinator:
                         continue
                     found = read_record(record) or self._read_consumer_record(record)
                 except (MalformedMessage, UnsupportedVersion, ValueError) as error:
-                    log.warning("record %d is passed over: %s", record.offset, error)
+                    log.warning("skipped the record at offset %d: %s", record.offset, error)
                     continue
                 if isinstance(found, OffsetRecord):
                     self._replay_offset(partition, found, producer_id)

@@ -88,7 +88,7 @@ def _checked(
 ) -> dict[str, Assignment]:
     """The answer with an entry for every member; unchanged entries are the objects of `before`."""
     if not answer.keys() <= subscribers.keys():
-        raise ValueError("it assigned to somebody who is no member")
+        raise ValueError("it assigned partitions to an unknown member")
     found: dict[str, Assignment] = {}
     taken: dict[bytes, set[int]] = {}
     for member_id, subscriber in subscribers.items():
@@ -99,13 +99,17 @@ def _checked(
             if not partitions:
                 continue
             if topic_id not in subscriber.topics or topic_id not in known:
-                raise ValueError(f"{member_id} does not subscribe to a topic that it was given")
+                raise ValueError(
+                    f"{member_id} got partitions of a topic that it does not subscribe to"
+                )
             if min(partitions) < 0 or max(partitions) >= known[topic_id].partition_count:
-                raise ValueError(f"a partition of {known[topic_id].name} that is not there")
+                raise ValueError(f"a partition of {known[topic_id].name} that does not exist")
             if exclusive:
                 others = taken.setdefault(topic_id, set())
                 if not others.isdisjoint(partitions):
-                    raise ValueError(f"a partition of {known[topic_id].name} was given twice")
+                    raise ValueError(
+                        f"a partition of {known[topic_id].name} was assigned more than once"
+                    )
                 others |= partitions
             assignment[topic_id] = partitions
         last = before.get(member_id)

@@ -58,4 +58,4 @@ class Closings:
                 try:
                     on_close(connection_id)
                 except Exception:
-                    log.exception("after the end of connection %d", connection_id)
+                    log.exception("a callback for the close of connection %d failed", connection_id)

@@ -105,7 +105,7 @@ class DeadLetters:
                     self._thread.start()
                 self._changed.notify()
         if full:
-            log.error("%d ranges of dead letters wait; more are let fall", LETTERS_MAX)
+            log.error("%d ranges of dead letters wait; dropping further ones", LETTERS_MAX)
             letters.done(KafkaStorageError())
 
     def stop(self) -> None:
@@ -133,14 +133,14 @@ class DeadLetters:
                 error = error_of(failed.code)(str(failed))
             if error is not None:
                 log.error(
-                    "offsets %d-%d of %s-%d, which group %s gave up, are not written to %s: %s",
+                    "cannot copy dead letters, offsets %d-%d of %s-%d, of group %s to %s: %s",
                     letters.rows.first, letters.rows.last, letters.topic, letters.partition,
                     letters.group_id, letters.to_topic, error,
                 )  # fmt: skip
             try:
                 letters.done(error)
             except Exception:
-                log.exception("after dead letters of group %s", letters.group_id)
+                log.exception("copying dead letters of group %s failed", letters.group_id)
 
     def _write(self, letters: Letters) -> None:
         count = self._partition_count(letters.to_topic)
@@ -177,13 +177,13 @@ class DeadLetters:
         a topic that must not be used."""
         if self._cluster().topic(name) is None:
             if not self._makes_topics():
-                raise InvalidConfig("there is no such topic, and it is not made by itself")
+                raise InvalidConfig("the topic does not exist, and auto-creation is off")
             if not name.startswith(self._prefix()):
                 raise InvalidConfig(f"the topic's name does not begin with {self._prefix()}")
             self._make_topic(name)
         topic = self._cluster().topic(name)
         if topic is None or topic.deleting:
-            raise InvalidConfig("there is no such topic")
+            raise InvalidConfig("the topic does not exist")
         if not self._replicas.topic_config(name).boolean("errors.deadletterqueue.group.enable"):
             raise InvalidConfig("errors.deadletterqueue.group.enable of the topic is false")
         return len(topic.partitions)
@@ -241,7 +241,9 @@ class DeadLetters:
                         )
                     at = max(at, batch.last_offset + 1)
         except (KafkaError, LogError, CorruptRecords) as error:
-            log.warning("%s-%d cannot be copied: %s", letters.topic, letters.partition, error)
+            log.warning(
+                "cannot copy dead letters of %s-%d: %s", letters.topic, letters.partition, error
+            )
         return found
 
 

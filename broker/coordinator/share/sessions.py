@@ -84,7 +84,9 @@ class ShareSessions:
                 return Asked(self._session(key), (), is_last=True)
             if epoch == FIRST_EPOCH:
                 if acknowledges:
-                    raise InvalidRequest("the first fetch of a session acknowledges nothing")
+                    raise InvalidRequest(
+                        "the first fetch of a session must not acknowledge records"
+                    )
                 session = self._begin(key, wanted, connection_id)
                 return Asked(session, list(session.places), is_first=True)
             session = self._next(key, epoch)

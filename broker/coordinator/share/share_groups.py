@@ -349,7 +349,7 @@ class ShareGroups:
             with self._coordinator.lock:
                 group.initializing = False
                 if error is not None:
-                    log.warning("states of group %s are not made: %s", group_id, error)
+                    log.warning("cannot initialize states of share group %s: %s", group_id, error)
                 elif self.groups.get(group_id) is group:
                     self._add_states(group, missing)
                     entry = records.states_entry(group, {})
@@ -434,7 +434,11 @@ class ShareGroups:
             if left_ms > 0:
                 self._set_timer(group, member, left_ms)
                 return
-            log.info("member %s of share group %s is silent", member.member_id, group.group_id)
+            log.info(
+                "removed member %s of share group %s: no heartbeat within its session timeout",
+                member.member_id,
+                group.group_id,
+            )
             self._remove(group, member, _logged(group.group_id))
 
     # -- administration -------------------------------------------------------------------------
@@ -515,7 +519,7 @@ class ShareGroups:
                     self.states_changed(group, _logged(group.group_id))
                     self._state.delete(keys, _logged(group.group_id))
                 except KafkaError as error:
-                    log.warning("states of group %s stay: %s", group.group_id, error)
+                    log.warning("cannot delete states of share group %s: %s", group.group_id, error)
 
     def states_changed(self, group: ShareGroup, done: Done) -> None:
         """Writes the list of partitions with a state, with the next epoch. The caller holds the
@@ -567,6 +571,6 @@ class ShareGroups:
 def _logged(group_id: str) -> Done:
     def done(error: KafkaError | None) -> None:
         if error is not None:
-            log.warning("a change of share group %s is not kept: %s", group_id, error)
+            log.warning("cannot store a change of share group %s: %s", group_id, error)
 
     return done

@@ -400,7 +400,7 @@ class SharePartitions:
         with self._lock:
             held = self._held.get(key)
         if held is None:
-            raise InvalidRequest("nothing of this partition was handed out to the group")
+            raise InvalidRequest("the group has acquired no records of this partition")
         if not settings.renews and any(RENEW in part.kinds for part in parts):
             raise InvalidRecordState("Renewing acquisition locks is not enabled for the group.")
         now_ms = self._timers.now_ms()

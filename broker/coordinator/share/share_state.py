@@ -284,7 +284,7 @@ class ShareState:
                 for part in parts:
                     self.journal.append(partition, part, all_done)
             except KafkaError as error:  # what is there stays
-                log.warning("%s-%d is not pruned: %s", SHARE_GROUP_STATE, partition, error)
+                log.warning("cannot prune %s-%d: %s", SHARE_GROUP_STATE, partition, error)
                 return False
             rows.record_count = 0
             return True
@@ -301,7 +301,7 @@ class ShareState:
                 try:
                     _replay(rows.kept, record)
                 except (MalformedMessage, UnknownRecord, ValueError) as error:
-                    log.warning("record %d is passed over: %s", record.offset, error)
+                    log.warning("skipped the record at offset %d: %s", record.offset, error)
 
     def loaded(self, partition: int) -> None:
         """Does nothing: a loaded partition needs no further step."""
@@ -345,7 +345,7 @@ def together(count: int, done: Done) -> Done:
 def _logged(key: ShareKey) -> Done:
     def done(error: KafkaError | None) -> None:
         if error is not None:
-            log.warning("the leader epoch of %s is not kept: %s", key.text(), error)
+            log.warning("cannot store the leader epoch of %s: %s", key.text(), error)
 
     return done
 

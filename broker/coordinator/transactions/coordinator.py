@@ -153,7 +153,7 @@ class TransactionCoordinator:
         """The partition of an id whose requests are served here. Raises NotCoordinator,
         CoordinatorLoadInProgress, InvalidRequest."""
         if not name:
-            raise InvalidRequest("a transactional id is not empty")
+            raise InvalidRequest("a transactional id must not be empty")
         partition = self.journal.partition_of(name)
         if partition < 0:
             raise NotCoordinator()
@@ -438,8 +438,8 @@ class TransactionCoordinator:
         begins_end = _ends(found.now, commit)
         if begins_end and self.ids.was_left_on(found.name, connection_id):
             log.warning(
-                "an EndTxn of %s came late, from a connection that its producer has left:"
-                " it is put off",
+                "a late EndTxn of %s arrived on a connection that its producer no longer uses:"
+                " delaying it",
                 found.name,
             )
             raise ConcurrentTransactions()
@@ -497,7 +497,7 @@ class TransactionCoordinator:
                 # Where this record is being written already, `_step` does nothing.
                 self._step(found, found.now.completed(self.wall_ms()), done)
             except KafkaError as error:
-                log.info("%s is not complete yet: %s", name, error)
+                log.info("cannot complete the transaction of %s yet: %s", name, error)
                 done(error)
 
     # -- what comes again -----------------------------------------------------------------------
@@ -516,7 +516,7 @@ class TransactionCoordinator:
                 try:
                     aborted += self._fence(found, _log_failure(name))
                 except KafkaError as error:
-                    log.info("the transaction of %s cannot be aborted yet: %s", name, error)
+                    log.info("cannot abort the transaction of %s yet: %s", name, error)
         return aborted
 
     def expire_ids(self) -> int:
@@ -548,7 +548,7 @@ class TransactionCoordinator:
             self.journal.append(found.partition, [self.ids.record(name, None)], stored)
         except KafkaError as error:
             self.ids.finish(name, token)
-            log.info("%s is kept for now: %s", name, error)
+            log.info("cannot remove the expired transactional id %s yet: %s", name, error)
             return False
         return True
 
@@ -563,7 +563,7 @@ class TransactionCoordinator:
                 try:
                     name, transaction = read_transaction(record)
                 except (MalformedMessage, UnknownRecord, UnsupportedVersion, ValueError) as error:
-                    log.warning("record %d is passed over: %s", record.offset, error)
+                    log.warning("skipped the record at offset %d: %s", record.offset, error)
                     continue
                 if transaction is None:
                     self.ids.remove(name)
@@ -643,8 +643,8 @@ def _as_kafka_says(error: KafkaError | None) -> KafkaError | None:
 def _log_failure(name: str) -> Done:
     def done(error: KafkaError | None) -> None:
         if error is None:
-            log.info("the transaction of %s took too long: aborted", name)
+            log.info("aborted the transaction of %s: it exceeded its transaction timeout", name)
         else:
-            log.info("the transaction of %s cannot be aborted yet: %s", name, error)
+            log.info("cannot abort the transaction of %s yet: %s", name, error)
 
     return done

@@ -70,7 +70,7 @@ class Verifier:
             with lending():
                 self._answer(job)
         except Exception:
-            log.exception("a question for %r failed", job.transactional_id)
+            log.exception("the verification of the transaction of %r failed", job.transactional_id)
             _finish(job, UnknownServerError.code)
 
     def _answer(self, job: VerifyJob) -> None:
