@@ -13,6 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PRODUCT = ("broker", "cext", "clients", "plugins")
 SUFFIXES = (".py", ".pyx", ".pxd")
+PACKAGES = frozenset(path.stem for path in HERE.glob("*.toml"))
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@
     python tests/mutants/run.py --list
 
 A bug is caught when a test of its package fails, or one of tests/compat, which come after them;
-each bug has LIMIT_S seconds. The copy is in build/mutants; what was compiled is copied too, and a
-planted bug compiles only what depends on its file. The table goes to build/mutants/table.md. The
-tests must pass without a bug (`--no-baseline` leaves that run out). `--resume` goes on after a run
-that was interrupted.
+those with the name of the damaged module, and those that import it, are run first. Each bug has
+LIMIT_S seconds (`--limit-s` on a busy machine); one whose time is up has no result. The copy is in
+build/mutants; what was compiled is copied too, and a planted bug compiles only what depends on its
+file. The table goes to build/mutants/table.md. The tests must pass without a bug (`--no-baseline`
+leaves that run out). `--resume` goes on after a run that was interrupted.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from mutants.planted import Mutant, mutants, place, sources  # noqa: E402
+from mutants.planted import PACKAGES, Mutant, mutants, place, sources  # noqa: E402
 
 COPY = ROOT / "build" / "mutants" / "tree"
 TABLE = COPY.parent / "table.md"
@@ -33,8 +34,11 @@ LIMIT_S = 240
 COMPILED = (".so", ".c")
 HEAD = ("| package | damage | file | caught by | s |", "|---|---|---|---|---|")
 NOT_CAUGHT = "**not caught**"
+TIME_IS_UP = "time is up"
+KINDS = ("caught", "not caught", "without a result", "missing")
 QUICK = "not slow and not java and not spark_session and not alone"
-PYTEST = ("-q", "-x", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-m", QUICK)
+PYTEST = ("-q", "-x", "-m", QUICK)
+PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def copy_tree() -> None:
@@ -69,10 +73,10 @@ def build() -> str:
     return "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-500:]
 
 
-def outcome(tests: list[str], limit_s: float) -> str:
+def outcome(tests: list[str], limit_s: float, how: tuple[str, ...] = PARALLEL) -> str:
     """ "passed", "none", "time is up", or the name of the first test that failed."""
     environ = {**os.environ, "PYTHONPATH": str(COPY / "build" / "links")}
-    command = [sys.executable, "-m", "pytest", *PYTEST, *tests]
+    command = [sys.executable, "-m", "pytest", *PYTEST, *how, *tests]
     with subprocess.Popen(
         command, cwd=COPY, env=environ, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -81,23 +85,44 @@ def outcome(tests: list[str], limit_s: float) -> str:
             said, _ = process.communicate(timeout=max(limit_s, 1))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            return "time is up"
+            return TIME_IS_UP
     if process.returncode in (0, 5):
         return "passed"
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
     return failed[1] if failed else said.strip().splitlines()[-1][:120]
 
 
-def verdict(tests: tuple[str, ...]) -> tuple[str, float]:
-    """The outcome of the tests of a package and then of tests/compat, and the seconds it took."""
+def nearest(path: Path, tests: tuple[str, ...]) -> list[str]:
+    """The test files with the name of the module in `path`, then those that import it; of each
+    those with fewest imports first."""
+    top, *parts = path.relative_to(COPY).with_suffix("").parts
+    *above, stem = ["barnabas", *([top] if top == "cext" else []), *parts]
+    package = re.escape(".".join(above))
+    imports = rf"^(?:from|import) {package}(?:\.| import .*\b){stem}\b"
+    found = []
+    for test in tests:
+        given = COPY / test
+        for file in [given] if given.is_file() else sorted(given.rglob("test_*.py")):
+            text = file.read_text()
+            named = stem in file.stem
+            if named or re.search(imports, text, re.MULTILINE):
+                found.append((not named, text.count("import "), str(file.relative_to(COPY))))
+    return [file for *_, file in sorted(found)]
+
+
+def verdict(tests: tuple[str, ...], limit_s: float, path: Path | None = None) -> tuple[str, float]:
+    """The outcome of the tests nearest to `path`, then of those of its package, then
+    of tests/compat; and the seconds it took."""
     began = time.monotonic()
-    said = outcome(list(tests), LIMIT_S)
-    if said == "passed":
-        said = outcome(["tests/compat"], LIMIT_S - (time.monotonic() - began))
+    near = nearest(path, tests) if path else []
+    said = outcome(near, limit_s, ()) if near else "passed"
+    for rest in (list(tests), ["tests/compat"]):
+        if said == "passed":
+            said = outcome(rest, limit_s - (time.monotonic() - began))
     return said, time.monotonic() - began
 
 
-def planted(mutant: Mutant, path: Path) -> tuple[str, float]:
+def planted(mutant: Mutant, path: Path, limit_s: float) -> tuple[str, float]:
     """The verdict with the bug in `path`, which is as before afterwards, compiled parts too."""
     folder = COPY.parent / "before"
     shutil.rmtree(folder, ignore_errors=True)
@@ -113,10 +138,16 @@ def planted(mutant: Mutant, path: Path) -> tuple[str, float]:
         path.write_text(path.read_text().replace(mutant.old, mutant.new))
         if path.suffix != ".py" and (failure := build()):
             return f"does not compile: {failure.splitlines()[-1]}", 0
-        return verdict(mutant.tests)
+        return verdict(mutant.tests, limit_s, path)
     finally:
         for one in before:
             shutil.copy2(folder / one.relative_to(COPY), one)
+
+
+def is_wanted(mutant: Mutant, wanted: list[str]) -> bool:
+    names = PACKAGES.intersection(wanted)
+    pieces = [word for word in wanted if word not in names]
+    return not wanted or mutant.package in names or any(w in mutant.damage for w in pieces)
 
 
 def main(words: list[str]) -> int:
@@ -127,13 +158,9 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--resume", action="store_true", help="leave out the rows of the last table"
     )
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S)
     given = parser.parse_args(words)
-    chosen = [
-        mutant
-        for mutant in mutants()
-        if not given.wanted
-        or any(word == mutant.package or word in mutant.damage for word in given.wanted)
-    ]
+    chosen = [mutant for mutant in mutants() if is_wanted(mutant, given.wanted)]
     rows = resumed() if given.resume else []
     done = {row.damage for row in rows}
     chosen = [mutant for mutant in chosen if mutant.damage not in done]
@@ -151,11 +178,11 @@ def main(words: list[str]) -> int:
         sys.exit(f"the copy does not compile: {failure}")
     if not given.no_baseline:
         for tests in sorted({mutant.tests for mutant in chosen}):
-            said, seconds = verdict(tests)
+            said, seconds = verdict(tests, given.limit_s)
             print(f"without a bug, {' '.join(tests)}: {said} in {seconds:.0f} s", flush=True)
             if said != "passed":
                 sys.exit("these tests must pass without a bug, in less time than the limit")
-    return report(chosen, rows)
+    return report(chosen, rows, given.limit_s)
 
 
 class Row(NamedTuple):
@@ -171,6 +198,8 @@ class Row(NamedTuple):
     def kind(self) -> str:
         if self.caught_by == NOT_CAUGHT:
             return "not caught"
+        if self.caught_by == TIME_IS_UP:
+            return "without a result"
         lost = self.caught_by.startswith(("its text is missing", "does not compile"))
         return "missing" if lost else "caught"
 
@@ -184,12 +213,12 @@ def resumed() -> list[Row]:
     return [Row(*line.strip("| ").split(" | ")) for line in lines if line.startswith("| ")]
 
 
-def report(chosen: list[Mutant], rows: list[Row]) -> int:
+def report(chosen: list[Mutant], rows: list[Row], limit_s: float) -> int:
     """Plants each bug, prints a row for each, and writes the table. 1 when a bug was not caught."""
     texts = sources(COPY)
     for mutant in chosen:
         path = place(mutant, COPY, texts)
-        said, seconds = planted(mutant, path) if path else ("its text is missing", 0.0)
+        said, seconds = planted(mutant, path, limit_s) if path else ("its text is missing", 0.0)
         name = str(path.relative_to(COPY)) if path else mutant.file
         caught_by = NOT_CAUGHT if said == "passed" else said
         rows.append(Row(mutant.package, mutant.damage, name, caught_by, f"{seconds:.0f}"))
@@ -201,7 +230,7 @@ def report(chosen: list[Mutant], rows: list[Row]) -> int:
 
 def total(rows: list[Row]) -> str:
     counts = Counter(row.kind for row in rows)
-    return ", ".join(f"{counts[kind]} {kind}" for kind in ("caught", "not caught", "missing"))
+    return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS)
 
 
 if __name__ == "__main__":
