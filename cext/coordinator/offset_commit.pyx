@@ -106,6 +106,7 @@ cdef enum:
     VERSION_FIRST = 1               # 0 goes to the metadata tree
     VERSION_LAST = 10
     VERSION_THROTTLE = 3
+    TXN_VERSION_STALE = 6           # the first one with STALE_MEMBER_EPOCH
     TXN_VERSION_LAST = 6
     UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
     NEVER = -1                      # no expiry of its own
@@ -224,8 +225,8 @@ cdef int16_t _check_group(Core* core, const Commit* c, const Group* group, Group
     if code == EARLIER_EPOCH:
         code = ERROR_NONE if _has_had_all(core, c.request, member[0]) else (
             member_refuses_epoch(member[0]))
-    if w.transactional and code == ERROR_STALE_MEMBER_EPOCH:
-        return ERROR_ILLEGAL_GENERATION         # what producers know
+    if w.transactional and w.version < TXN_VERSION_STALE and code == ERROR_STALE_MEMBER_EPOCH:
+        return ERROR_ILLEGAL_GENERATION         # what these producers know
     return code
 
 
@@ -485,7 +486,8 @@ cdef int _answer(Core* core, Request* r, Response* out, int16_t code, const uint
     cdef Buffer* b = &out.bytes
     cdef int64_t topics, partitions, i, k, at = 0
     cdef int16_t own
-    cdef int slot = epoch_enter(table_epochs(core.table))
+    cdef bint looks_at_topics = code != ERROR_NONE and codes == NULL
+    cdef int slot = epoch_enter(table_epochs(core.table)) if looks_at_topics else 0
     topics = commit_begin(&w, r)
     response_begin(out, r.correlation_id, w.flexible)
     if w.transactional or w.version >= VERSION_THROTTLE:
@@ -509,7 +511,8 @@ cdef int _answer(Core* core, Request* r, Response* out, int16_t code, const uint
         commit_tags(&w)
         write_no_tags(b, w.flexible)
     write_no_tags(b, w.flexible)
-    epoch_leave(table_epochs(core.table), slot)
+    if looks_at_topics:
+        epoch_leave(table_epochs(core.table), slot)
     if b.failed:
         return HANDLER_CLOSE
     response_end(out)

@@ -299,6 +299,11 @@ def offset_commit(asker: Asker) -> None:
     ask("an older generation", group.name, **mine | {"generationIdOrMemberEpoch": 0})
     if asker.version >= 7:
         ask("a static member that is not there", group.name, groupInstanceId="nobody", **mine)
+    row = {"partitionIndex": 0, "committedOffset": 7, "committedLeaderEpoch": 0}
+    names = ((asker.topic, topic_id), (NO_TOPIC, NO_TOPIC_ID))
+    topics = [{"name": name, "topicId": ident, "partitions": [row]} for name, ident in names]
+    stranger = mine | {"memberId": "nobody"}
+    ask("unknown member, and an unknown topic", group.name, topics=topics, **stranger)
     group.leave()
     ask("after leaving", group.name, **mine)
     if asker.version >= CONSUMERS_COMMIT_FROM:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from compat.answers.asking import Asker, is_moving
+from compat.answers.consumer_scenarios import Consumers
 from compat.support import CALL_TIMEOUT_S, create_topic
 
 from barnabas.wire import Struct
@@ -139,18 +140,34 @@ def txn_offset_commit(asker: Asker) -> None:
     made = Transaction(asker, "a").add_offsets()
     known_id = asker.topic_id(asker.topic)
 
-    def ask(case: str, known: bool = True, epoch: int | None = None, **more: Any) -> None:
+    def topic(known: bool) -> dict[str, Any]:
         row = {"partitionIndex": 0, "committedOffset": 7, "committedMetadata": "note"}
-        topic = {"name": asker.topic if known else NO_TOPIC, "partitions": [row]}
+        found = {"name": asker.topic if known else NO_TOPIC, "partitions": [row]}
         if asker.version >= IDS_FROM:
-            topic["topicId"] = known_id if known else NO_TOPIC_ID
-        asker.ask(case, groupId=made.group, topics=[topic], **made.producer(epoch), **more)
+            found["topicId"] = known_id if known else NO_TOPIC_ID
+        return found
+
+    def ask(case: str, known: bool = True, epoch: int | None = None, **more: Any) -> None:
+        fields = {"groupId": made.group, "topics": [topic(known)], **more}
+        asker.ask(case, **fields, **made.producer(epoch))
 
     ask("an offset")
     ask("an unknown topic", known=False)
     ask("an epoch of the future", epoch=9)
     if asker.version >= 3:
-        ask("a generation of nobody", generationIdOrMemberEpoch=3, memberId="nobody")
+        nobody = {"generationIdOrMemberEpoch": 3, "memberId": "nobody"}
+        ask("a generation of nobody", **nobody)
+        ask("it, and an unknown topic", topics=[topic(True), topic(False)], **nobody)
+    ask("a group without a name", groupId="")
+    consumers = Consumers(asker, "consumers").join("one")
+    made = Transaction(asker, "b")
+    made.group = consumers.name
+    made.add_offsets()
+    ask("no member, beside consumers")
+    if asker.version >= 3:
+        mine = {"memberId": "one", "generationIdOrMemberEpoch": consumers.epochs["one"]}
+        ask("a consumer", **mine)
+        ask("a consumer with a newer epoch", **mine | {"generationIdOrMemberEpoch": 9})
 
 
 def describe_transactions(asker: Asker) -> None:
