@@ -1,4 +1,5 @@
-"""Committed offsets on their way to Python: a list in each shard of the OffsetCommit handler.
+"""Committed offsets that Python has not taken yet: a list in each shard of the OffsetCommit
+handler.
 
 An entry is a copy of a record of the log. Python takes the durable entries when it needs them. Only
 a key's newest durable entry matters, so the handler drops the older ones when the list is full. The
@@ -111,7 +112,7 @@ cdef inline bint _same_key(const Entry* a, const Entry* b) noexcept nogil:
 
 cdef int64_t entries_thin(Entries* entries, Table* table, const uint8_t* topic, int32_t topic_bytes) noexcept nogil:
     cdef Entry* all[ENTRIES_MAX]
-    cdef Entry* newest[ENTRIES_MAX]     # durable, of each key
+    cdef Entry* newest[ENTRIES_MAX]     # newest durable entry of each key
     cdef Entry* at
     cdef int64_t count = 0, keys = 0, dropped = 0, end = 0
     cdef int64_t i, k

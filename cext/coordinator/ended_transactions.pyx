@@ -1,4 +1,4 @@
-"""Markers that network threads wrote for groups, on their way to Python: see the .pxd.
+"""Markers that network threads wrote for groups and Python has not taken yet: see the .pxd.
 
 A thread that takes commits holds this lock together with the locks of all shards: it takes no
 marker without the commits before it in its log, and no commit behind a marker without the marker.

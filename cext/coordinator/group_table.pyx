@@ -80,7 +80,7 @@ cdef Named* _named(const Int64Map* records, int64_t hashed, const uint8_t* name,
 
 
 cdef Named* _take_named(Int64Map* records, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    """Takes a record out; NULL: there is none of this name."""
+    """Removes a record and returns it; NULL: the map has no such name."""
     cdef Named* first = <Named*><intptr_t>int64_map_get(records, hashed, 0)
     cdef Named* before = NULL
     cdef Named* at = first
@@ -93,7 +93,7 @@ cdef Named* _take_named(Int64Map* records, int64_t hashed, const uint8_t* name, 
         before.next = at.next
     elif at.next == NULL:
         int64_map_remove(records, hashed)
-    else:                               # a key that exists: no memory is needed
+    else:                               # an existing key: this allocates no memory
         int64_map_put(records, hashed, <int64_t><intptr_t>at.next)
     return at
 
@@ -132,7 +132,8 @@ cdef inline bint _is_instance(const GroupMember* member, const Committer* asks) 
 
 
 cdef bint _has_instance(const Group* group, const Committer* asks) noexcept nogil:
-    """Returns whether any member has the instance id: looked for only before a refusal."""
+    """Returns whether any member has the instance id. Only called before a refusal, because it
+    searches all members."""
     cdef const Named* at
     cdef int64_t i
     for i in range(group.members.capacity):
@@ -156,9 +157,9 @@ cdef int16_t _classic_accepts(const Group* group, const Committer* asks, const G
         if asks.epoch != group.generation:
             return ERROR_ILLEGAL_GENERATION
     elif not asks.transactional:
-        return ERROR_UNKNOWN_MEMBER_ID      # a group with members takes commits from them alone
+        return ERROR_UNKNOWN_MEMBER_ID      # a group with members accepts only their commits
     if not asks.transactional and group.state == GROUP_COMPLETING:
-        return ERROR_REBALANCE_IN_PROGRESS  # the member does not know yet what it owns
+        return ERROR_REBALANCE_IN_PROGRESS  # the member does not know its assignment yet
     return ERROR_NONE
 
 
@@ -166,7 +167,7 @@ cdef int16_t _consumer_accepts(const Group* group, const Committer* asks, const 
     if asks.epoch < 0 and group.members.count == 0:
         return ERROR_NONE
     if asks.transactional and asks.epoch == -1 and asks.member_bytes == 0 and asks.instance_bytes < 0:
-        return ERROR_NONE               # a producer that names no member
+        return ERROR_NONE               # a producer without a member id
     if member == NULL:
         return ERROR_UNKNOWN_MEMBER_ID
     if not member.speaks_classic and not asks.transactional and asks.version < MEMBER_EPOCHS_FROM:
@@ -229,7 +230,7 @@ cdef Group* group_find(Groups* groups, int64_t hashed, const uint8_t* name, int3
 
 
 cdef Named* _record_of(const Secret* secret, size_t size_bytes, const uint8_t* name, int32_t name_bytes, int64_t more_bytes) noexcept nogil:
-    """Makes a record of a name, with space behind it; NULL: no memory."""
+    """Makes a record of a name, with space after it; NULL: no memory."""
     cdef Named* made = <Named*>calloc(1, size_bytes + name_bytes + more_bytes)
     cdef uint8_t* at = <uint8_t*>made + size_bytes
     if made == NULL:
@@ -263,7 +264,7 @@ cdef bint group_add(Groups* groups, Group* group) noexcept nogil:
 
 
 cdef Group* _take_group(Groups* groups, int64_t hashed, const uint8_t* name, int32_t name_bytes) noexcept nogil:
-    """Takes a group out, under the shard's lock; NULL: there is none."""
+    """Removes a group and returns it, under the shard's lock; NULL: there is no such group."""
     cdef GroupShard* shard = &groups.shards[group_shard_index(hashed)]
     cdef Group* taken = <Group*>_take_named(&shard.groups, hashed, name, name_bytes)
     if taken != NULL:
@@ -285,7 +286,7 @@ cdef void groups_forget(Groups* groups, GroupShard* shard, int32_t partition) no
             continue
         _take_group(groups, at.hashed, at.name, at.name_bytes)
         group_free(<Group*>at)
-        i = 0                               # what follows in its run has moved up
+        i = 0                               # the records after it in its run have moved up
 
 
 # -------------------------------------------------------------------------------- Python's side

@@ -18,8 +18,8 @@ errors too. Python has version 0, whose offsets go to the metadata tree (api/k08
                           of a commit with a retention time: int16 1, int64 offset, string metadata,
                           int64 ms of the commit, int64 ms of the expiry
 
-Kafka's order of checks: a row whose topic or partition the cluster lacks has its own error, whatever
-the coordinator says; then the state of the group's partition, the transaction, the group
+Kafka's order of checks: a row whose topic or partition the cluster lacks has its own error,
+whatever the coordinator says; then the state of the group's partition, the transaction, the group
 (group_table.pyx), and the size of the metadata. If no row is left, nothing is appended.
 
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
@@ -108,17 +108,17 @@ cdef enum:
     VERSION_THROTTLE = 3
     TXN_VERSION_STALE = 6           # the first one with STALE_MEMBER_EPOCH
     TXN_VERSION_LAST = 6
-    UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
-    NEVER = -1                      # no expiry of its own
+    UNVERIFIED = 0                  # no verification: the log knows the transaction, or refuses the batch
+    NEVER = -1                      # the commit has no expiry of its own
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
     OFFSET_VALUE_VERSION = 3
     OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 
 cdef enum Outcome:                  # of a commit
-    REFUSED = 0                     # `code` says why; ERROR_NONE: no row was left
+    REFUSED = 0                     # `code` says why; ERROR_NONE: no row remained
     APPENDED = 1
-    HELD = 2                        # it waits for the end of a hold
+    HELD = 2                        # the commit waits for the end of a hold
     ASKS_PYTHON = 3
     FAILED = 4                      # no memory
 
@@ -134,9 +134,9 @@ cdef struct Core:
     const uint8_t* topic
     int32_t topic_bytes
 
-cdef struct Wait:                   # the state of a request that is parked
+cdef struct Wait:                   # the state of a waiting request
     DurableWait durable             # first
-    bint is_held                    # nothing is appended: the commit is carried out later
+    bint is_held                    # nothing is appended yet: the commit waits
     uint8_t* codes                  # of each row, none of them negative or above 127; NULL: all 0
 
 cdef struct Commit:                 # one attempt to carry out a request
@@ -147,7 +147,7 @@ cdef struct Commit:                 # one attempt to carry out a request
     int64_t now_ms
     Partition* p                    # of __consumer_offsets; inside the epoch
     Appended appended
-    int16_t code                    # of the rows that have none of their own
+    int16_t code                    # the error of rows without their own error
     uint8_t* codes                  # as in Wait
     Entry* first                    # copies of the records
     Entry* last
@@ -226,7 +226,7 @@ cdef int16_t _check_group(Core* core, const Commit* c, const Group* group, Group
         code = ERROR_NONE if _has_had_all(core, c.request, member[0]) else (
             member_refuses_epoch(member[0]))
     if w.transactional and w.version < TXN_VERSION_STALE and code == ERROR_STALE_MEMBER_EPOCH:
-        return ERROR_ILLEGAL_GENERATION         # what these producers know
+        return ERROR_ILLEGAL_GENERATION         # the error that these producers know
     return code
 
 
@@ -345,7 +345,7 @@ cdef int16_t _append_batch(Core* core, GroupShard* shard, Commit* c) noexcept no
 
 cdef int _refused_by_log(Commit* c, int16_t code) noexcept nogil:
     if c.w.transactional and code == ERROR_INVALID_TXN_STATE:
-        return ASKS_PYTHON              # a marker came: the coordinator says what the client gets
+        return ASKS_PYTHON              # a marker came first: the coordinator decides what the client gets
     if not c.w.transactional or code != ERROR_INVALID_PRODUCER_EPOCH:
         code = ERROR_NOT_COORDINATOR
     c.code = code
@@ -422,7 +422,7 @@ cdef int _carry_out(Core* core, GroupShard* shard, Commit* c) noexcept nogil:
     if not _makes_way(core, shard):
         return ASKS_PYTHON
     outcome = _append(core, shard, c, group)
-    entry_free(c.first)                     # what is not in the log
+    entry_free(c.first)                     # entries that are not in the log
     if outcome == APPENDED and member != NULL and not c.w.transactional:
         member.heard_ns = c.request.received_ns
     if shard.batch.failed or shard.batch.capacity > SCRATCH_KEEP_BYTES:
@@ -445,7 +445,7 @@ cdef bint _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
         return True
     partition = states_partition_of(core.states, c.w.group, c.w.group_bytes)
     if states_error(core.states, partition) != ERROR_NONE or c.w.group_bytes == 0:
-        return True                         # it is refused for that
+        return True                         # the request fails for that reason
     p = partition_find(core.table, core.topic, core.topic_bytes, partition)
     if p == NULL or partition_error(core.table, p) != ERROR_NONE or not _has_topic(core, c.request):
         return True
@@ -468,8 +468,8 @@ cdef bint _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
 # -------------------------------------------------------------------------------- the answer
 
 cdef inline int16_t _code_of(Core* core, Walk* w, int16_t code, const uint8_t* codes, int64_t at) noexcept nogil:
-    """The error of a row: its own, or `code`. Where nothing was looked at row by row (`codes` is
-    NULL), the topics are looked at here."""
+    """Returns the error of a row: its own, or `code`. Without errors of rows (`codes` is NULL) this
+    checks the topics itself."""
     cdef Topic* topic
     cdef Walk row
     cdef int16_t own
@@ -477,7 +477,7 @@ cdef inline int16_t _code_of(Core* core, Walk* w, int16_t code, const uint8_t* c
         return codes[at] if codes[at] else code
     if code == ERROR_NONE:
         return ERROR_NONE
-    row = w[0]                              # the answer repeats the request's topic, not our name
+    row = w[0]                              # the response repeats the topic of the request and not our name
     own = _topic_error(core.table, &row, &topic)
     return own if own != ERROR_NONE else code
 
@@ -525,7 +525,7 @@ cdef void _drop(Core* core, Wait* wait) noexcept nogil:
         free(wait)
 
 cdef int _settle(Core* core, Request* r, Response* out, Parked* parked, Wait* wait, bint expired) noexcept nogil:
-    """Answers if the commit is durable or has failed, else it waits. Takes over `wait`."""
+    """Answers a commit that is durable or has failed; otherwise lets it wait. Takes over `wait`."""
     cdef int16_t code
     cdef int outcome
     if durable_wait_lasts(core.table, &wait.durable, expired, &code):
@@ -554,7 +554,7 @@ cdef int _attempt(Core* core, Commit* c) noexcept nogil:
         if partition_high_watermark(c.p) <= c.appended.last_offset:
             c.wait = _wait_for(core, c, c.appended.last_offset + 1)
             if c.wait == NULL:
-                return FAILED           # whether the commit is durable is unknown
+                return FAILED           # it is unknown whether the commit is durable
     return outcome
 
 cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexcept nogil:
@@ -656,9 +656,9 @@ cdef str _text(const uint8_t* p, int32_t n):
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class OffsetCommitHandler(NativeHandler):
     """The native handler of OffsetCommit and TxnOffsetCommit of one broker. `topic` is the internal
-    topic of commits, `states` the states of its partitions; `groups` is the table of groups; `ended`
-    has the transactions that network threads have ended in the topic; `transactions` is the table of
-    transactional ids to which they add partitions."""
+    topic of commits, `states` the states of its partitions; `groups` is the table of groups;
+    `ended` has the transactions that network threads have ended in the topic; `transactions` is the
+    table of transactional ids to which they add partitions."""
     cdef Core* core
     cdef bytes topic
     cdef EndedTransactions ended

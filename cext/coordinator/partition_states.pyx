@@ -22,7 +22,7 @@ cdef enum:
 
 
 cdef int32_t _code_point(const uint8_t* p, int32_t left, int32_t* size_bytes) noexcept nogil:
-    """Decodes one character of UTF-8; -1: it is none."""
+    """Decodes one character of UTF-8; -1: the bytes are not UTF-8."""
     cdef int32_t point, i
     cdef uint8_t first = p[0]
     size_bytes[0] = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

@@ -1,4 +1,4 @@
-"""Transactional ids whose native step is over, on their way to Python: see settled_ids.pxd.
+"""Queue to Python of transactional ids whose native step is over: see settled_ids.pxd.
 
 Next on the data path: broker/coordinator/transactions/coordinator.py, `step_is_over`.
 """

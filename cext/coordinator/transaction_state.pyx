@@ -1,6 +1,6 @@
 """Rows and record of a transactional id: see transaction_state.pxd.
 
-broker/coordinator/transactions/transaction_records.py reads what is written here.
+broker/coordinator/transactions/transaction_records.py reads these records.
 Next on the data path: cext/coordinator/transactions.pyx, whose locks these are under.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -53,7 +53,7 @@ cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil:
 # -------------------------------------------------------------------------------- partitions
 
 cdef inline int _order(const TxnRows* rows, const TxnRow* row, const uint8_t* topic, int32_t topic_bytes, int32_t index) noexcept nogil:
-    """Returns a number below, equal to or above zero: the row is before, equal to, or behind."""
+    """Returns a number below, equal to or above zero: the row is before, equal to, or after."""
     cdef int found = memcmp(rows.names.data + row.name_at, topic, min(row.name_bytes, topic_bytes))
     if found == 0:
         found = row.name_bytes - topic_bytes

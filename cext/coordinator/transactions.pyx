@@ -103,17 +103,17 @@ cdef enum:
     END_LAST = 5
     END_BUMPS_FROM = 5
     BUMPS_EPOCH = 2                 # of transaction.version
-    EPOCH_MAX = 32767               # Python takes a producer to its next id below it
+    EPOCH_MAX = 32767               # Python gives a producer a new id before it
     VERSION_FLEXIBLE = 3
     KEY_HEAD_BYTES = 4              # of a record's key: version, length of the id
-    RENEWED_MAX = 3                 # times that a marker may come in between, before Python is asked
+    RENEWED_MAX = 3                 # attempts that a marker may overtake before Python takes the step
     MARKER_ABORT = 0
     MARKER_COMMIT = 1
-    # What became of a step.
+    # The outcome of a step.
     STEP_PYTHON = 0                 # not taken: Python answers the request
     STEP_DONE = 1
-    STEP_WAITS = 2                  # for its record to be durable
-    # Which ids Python asks for; see _matches.
+    STEP_WAITS = 2                  # the step waits until its record is durable
+    # Selections of ids for Python; see _matches.
     EVERY = 0
     PREPARED_IN = 1
     LATE = 2
@@ -123,7 +123,7 @@ cdef struct AskedRow:
     const uint8_t* topic
     int32_t topic_bytes
     int32_t index
-    Partition* p                    # good inside the epoch
+    Partition* p                    # valid inside the epoch
 
 cdef struct Asked:                  # a request
     const uint8_t* name
@@ -136,7 +136,7 @@ cdef struct Asked:                  # a request
     int32_t count
     bint committed                  # of an end
 
-cdef struct WaitingStep:            # a parked request; the transactional id follows
+cdef struct WaitingStep:            # a waiting request; the transactional id follows
     DurableWait wait
     int64_t producer_id             # of the answer, as the epoch
     int16_t producer_epoch
@@ -144,7 +144,7 @@ cdef struct WaitingStep:            # a parked request; the transactional id fol
 
 cdef struct Ending:                 # a partition of a transaction that ends
     Partition* p
-    Entry* note                     # for the groups' coordinator; NULL: of another topic
+    Entry* note                     # for the group coordinator; NULL: a partition of another topic
 
 
 # -------------------------------------------------------------------------------- ids
@@ -255,7 +255,7 @@ cdef bint _is_led_here(TransactionCore* core, Asked* asked) noexcept nogil:
     return True
 
 
-# -------------------------------------------------------------------------------- what grows
+# -------------------------------------------------------------------------------- adding partitions
 
 cdef inline bint _is_prepared(const Txn* txn) noexcept nogil:
     """Returns whether the end of the id is decided but not complete."""
@@ -283,7 +283,7 @@ cdef bint _has_all(const Txn* txn, const Asked* asked) noexcept nogil:
     return True
 
 cdef bint _merge(Shard* shard, const Txn* txn, const Asked* asked) noexcept nogil:
-    """The rows as they will be."""
+    """Makes the rows with the new partitions."""
     cdef const AskedRow* row
     cdef int32_t i
     shard.rows.count = 0
@@ -335,8 +335,8 @@ cdef int _append(TransactionCore* core, Shard* shard, const Txn* txn, int8_t sta
     return STEP_DONE if partition_high_watermark(p) > offset else STEP_WAITS
 
 cdef int _append_and_wait(TransactionCore* core, Shard* shard, Txn* txn, Txn* after) noexcept nogil:
-    """Appends the record of the step to `after`, which it takes over. The state becomes visible when
-    the record is durable (_catch_up); no other step begins before that."""
+    """Appends the record of the step to `after`, which it takes over. The state becomes visible
+    when the record is durable (_catch_up); no other step begins before that."""
     cdef int outcome
     if after == NULL:
         return STEP_PYTHON
@@ -351,7 +351,7 @@ cdef int _append_and_wait(TransactionCore* core, Shard* shard, Txn* txn, Txn* af
     return STEP_DONE if txn.after == NULL else STEP_WAITS
 
 cdef int _grow_and_wait(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked, int64_t now_ms) noexcept nogil:
-    """As _grow, where an append becomes durable with a flush."""
+    """Does what _grow does with log.durability=fsync, where an append counts after a flush."""
     cdef Txn* after
     if not _merge(shard, txn, asked):
         return STEP_PYTHON
@@ -360,12 +360,12 @@ cdef int _grow_and_wait(TransactionCore* core, Shard* shard, Txn* txn, const Ask
         after.client_version = asked.client_version
         after.start_ms = txn.start_ms if txn.state == STATE_ONGOING else now_ms
         after.state, after.update_ms = STATE_ONGOING, now_ms
-        txn_takes_part(txn, asked.connection_id)    # while the state is the one before
+        txn_takes_part(txn, asked.connection_id)    # while the state is still the previous one
     return _append_and_wait(core, shard, txn, after)
 
 cdef int _grow(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch. A caller that leaves the adding to the broker has
-    begun a verification, and needs no other."""
+    """Adds partitions, under the shard's lock and inside an epoch. A caller that lets the broker
+    add them has begun a verification, and needs no other."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
     cdef int64_t start_ms = txn.start_ms if txn.state == STATE_ONGOING else now_ms
@@ -399,8 +399,8 @@ cdef int _add(TransactionCore* core, Shard* shard, Txn* txn, const Asked* asked)
 # -------------------------------------------------------------------------------- the end
 
 cdef bint _find_endings(TransactionCore* core, const Txn* txn, bint committed, Ending* endings, int32_t* found) noexcept nogil:
-    """Finds every partition, and makes a note for each with groups' offsets. It sets `found` to
-    their number also when it returns False."""
+    """Finds every partition, and makes a note for each partition of __consumer_offsets. It sets
+    `found` to their number also when it returns False."""
     cdef const TxnRow* row
     cdef const uint8_t* topic
     cdef Ending* at
@@ -503,8 +503,8 @@ cdef int _decide_and_wait(TransactionCore* core, Shard* shard, Txn* txn, Asked* 
     return outcome
 
 cdef int _end(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noexcept nogil:
-    """Under the shard's lock and inside an epoch. Sets the producer's next epoch in `asked`.
-    STEP_PYTHON: Python is to do it, or to carry it out when the id is prepared."""
+    """Ends the transaction, under the shard's lock and inside an epoch. Sets the producer's next
+    epoch in `asked`. STEP_PYTHON: Python must end it, or complete it when the id is prepared."""
     cdef System* system = table_system(core.table)
     cdef int64_t now_ms = system.wall_ms(system)
     cdef int64_t required
@@ -537,8 +537,8 @@ cdef int _end(TransactionCore* core, Shard* shard, Txn* txn, Asked* asked) noexc
     return STEP_DONE
 
 cdef int _carry_out(TransactionCore* core, Asked* asked, bint ends, WaitingStep* waiting) noexcept nogil:
-    """Takes the step that the request asks for, inside an epoch. STEP_WAITS: `waiting` says for
-    what."""
+    """Takes the step of the request, inside an epoch. STEP_WAITS: `waiting` names the record that
+    the step waits for."""
     cdef int64_t hashed = _hash(core, asked.name, asked.name_bytes)
     cdef Shard* shard = _shard(core, hashed)
     cdef Txn* txn
@@ -560,7 +560,7 @@ cdef int _carry_out(TransactionCore* core, Asked* asked, bint ends, WaitingStep*
 
 
 cdef bint _are_overtaken(Partition** partitions, const int64_t* verifications, int32_t count) noexcept nogil:
-    """Whether a marker came meanwhile; they are as if they were begun now."""
+    """Returns whether a marker came meanwhile; the verifications then begin again from now."""
     cdef bint overtaken = False
     cdef int32_t i
     for i in range(count):
@@ -600,7 +600,8 @@ cdef Partition* transaction_offsets_of(TransactionCore* core, const uint8_t* gro
     return _led(core, core.offsets_topic, core.offsets_topic_bytes, index)
 
 
-# -------------------------------------------------------------------------------- waiting for a flush
+# -------------------------------------------------------------------------------- waiting for a
+# flush
 
 cdef void _expect_added(TransactionCore* core, const Txn* txn) noexcept nogil:
     """Tells the logs of the partitions that `after` adds to expect the transaction."""
@@ -620,9 +621,9 @@ cdef void _expect_added(TransactionCore* core, const Txn* txn) noexcept nogil:
             log_expect_transaction(p.log, after.producer_id, after.producer_epoch)
 
 cdef void _catch_up(TransactionCore* core, Txn* txn) noexcept nogil:
-    """Under the shard's lock and inside an epoch: makes the step of a native handler visible when
-    its record is durable, and drops it when this node does not lead the partition any more (the id
-    is loaded again then). Every look at an id begins with this."""
+    """Makes the step of a native handler visible when its record is durable, under the shard's lock
+    and inside an epoch. Drops the step when this node no longer leads the partition (the id is
+    loaded again then). Every function that reads an id calls this first."""
     cdef Partition* p
     cdef Txn* after = txn.after
     if after == NULL:
@@ -642,7 +643,7 @@ cdef void _catch_up(TransactionCore* core, Txn* txn) noexcept nogil:
         _hand_over(core, txn)
 
 cdef inline void _hand_over(TransactionCore* core, const Txn* txn) noexcept nogil:
-    """Python looks at the id (TransactionCoordinator.step_is_over)."""
+    """Queues the id for Python (TransactionCoordinator.step_is_over)."""
     if core.settled != NULL:
         settled_put(core.settled, txn_key(txn) + KEY_HEAD_BYTES, txn.key_bytes - KEY_HEAD_BYTES)
 
@@ -660,7 +661,7 @@ cdef void _waits_for(WaitingStep* waiting, const Txn* txn, const Partition* p) n
         durable_wait_on(&waiting.wait, p, txn.required, txn.leader_epoch)
 
 cdef void _look(TransactionCore* core, const WaitingStep* waiting) noexcept nogil:
-    """Makes the step visible. Python looks again later if its record is not durable yet."""
+    """Makes the step visible. Python checks again later if its record is not durable yet."""
     cdef const uint8_t* name = <const uint8_t*>(waiting + 1)
     cdef int64_t hashed = _hash(core, name, waiting.name_bytes)
     cdef Shard* shard = _shard(core, hashed)
@@ -832,13 +833,14 @@ cdef void _forget(TransactionCore* core, Buffer* b, int32_t partition) noexcept 
                 k += 1
                 continue
             _add_name(b, txn)
-            int64_map_remove(&shard.ids, txn.hashed)    # another one may move to this place
+            int64_map_remove(&shard.ids, txn.hashed)    # another id may move to this place
             atomic_add_i64(&core.id_count, -1)
             txn_free(txn)
         pthread_mutex_unlock(&shard.lock)
 
 cdef void _replace(TransactionCore* core, Txn* txn, Txn* after) noexcept nogil:
-    """Under the shard's lock: what `after` says of the transaction; it keeps the old partitions."""
+    """Moves the transaction out of `after`, which gets the old partitions; under the shard's
+    lock."""
     cdef TxnRows before = txn.rows
     txn.rows, after.rows = after.rows, before
     txn.producer_id, txn.producer_epoch = after.producer_id, after.producer_epoch
@@ -872,7 +874,7 @@ cdef frozenset _partitions(const TxnRows* rows):
     return frozenset(found)
 
 
-cdef struct Named:                  # the id of a name
+cdef struct Named:                  # the arguments that find an id by its name
     Shard* shard
     int64_t hashed
     const uint8_t* at
@@ -904,10 +906,11 @@ cdef inline void _unlock(const Named* named) noexcept nogil:
 
 @cython.no_gc_clear         # __dealloc__ needs what it refers to
 cdef class TransactionHandler(NativeHandler):
-    """The ids of one broker. `topic`: of the coordinator's log; `offsets_topic`: of groups', whose
-    coordinator hears of transactions by `ended`; None: Python takes every end with
-    log.durability=os. `settled`: the queue by which Python hears of steps that waited for a flush;
-    None: Python takes every step with fsync. `timeout_ms`: of such a wait, from the request on.
+    """The ids of one broker. `topic`: the topic of the coordinator's log. `offsets_topic`: the
+    topic of the group coordinator, which gets ended transactions by `ended`; None: Python takes
+    every end with log.durability=os. `settled`: the queue to Python of steps that waited for a
+    flush; None: Python takes every step with fsync. `timeout_ms`: the limit of such a wait, from
+    the request on.
 
     A transaction is a sequence of the fields of barnabas.coordinator.transactions.transaction.
     Transaction, in their order. Every call locks one shard at a time and never waits for a disk."""
@@ -1015,8 +1018,9 @@ cdef class TransactionHandler(NativeHandler):
 
     def get(self, str name not None):
         """Returns (partition of __transaction_state, step, whether the coordinator writes a step,
-        transaction); None if there is no such id. "Writes a step" includes a native handler that waits
-        for a flush: the transaction is as it was before, and SettledIds reports the end of the wait."""
+        transaction); None if there is no such id. "Writes a step" includes a native handler that
+        waits for a flush: the transaction is as it was before, and SettledIds reports the end of
+        the wait."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef Txn copy
@@ -1067,9 +1071,9 @@ cdef class TransactionHandler(NativeHandler):
             txn_free(txn)
 
     def begin(self, str name not None, int64_t step, connection_id=None) -> int:
-        """A token for `finish`: Python writes the next step of the id, which is as it was at `step`.
-        `connection_id`: takes part in the transaction. 0: it has changed since, or is being
-        written; then nothing was done."""
+        """Returns a token for `finish`, if the id has not changed since `step`: Python may write
+        its next step. `connection_id`: a connection that takes part in the transaction. Returns 0,
+        and does nothing, when the id has changed or another step is being written."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef bint takes_part = connection_id is not None
@@ -1086,8 +1090,8 @@ cdef class TransactionHandler(NativeHandler):
         return token
 
     def finish(self, str name not None, int64_t token, transaction=None) -> None:
-        """The step of `begin` is durable. None: it was not taken. Without effect when the id has
-        left the table meanwhile."""
+        """Ends the step of `begin`, whose record is durable. None: the step failed. Has no effect
+        when the id has left the table meanwhile."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef Txn* after = NULL
@@ -1104,7 +1108,7 @@ cdef class TransactionHandler(NativeHandler):
             txn_free(after)
 
     def remove(self, str name not None, token=None) -> None:
-        """`token`: only if this step is being written."""
+        """Removes an id. `token`: only if this step is being written."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef bint any_step = token is None
@@ -1160,7 +1164,7 @@ cdef class TransactionHandler(NativeHandler):
         return was_left
 
     def forget_connections(self, str name not None) -> None:
-        """Another producer has the id."""
+        """Forgets the connections of the id, because another producer has it."""
         cdef bytes raw = name.encode()
         cdef Named named = _named(self.core, raw)
         cdef Txn* txn
@@ -1187,8 +1191,8 @@ cdef class TransactionHandler(NativeHandler):
         return self.names_of(EVERY, 0, 0)
 
     def late(self, int64_t now_ms) -> list:
-        """Ids whose transaction runs for longer than its timeout, and those whose end was decided by
-        a native handler that could not carry it out."""
+        """Returns the ids whose transaction exceeds its timeout, and those whose decided end a
+        native handler could not carry out."""
         return self.names_of(LATE, now_ms, 0)
 
     def unused(self, int64_t oldest_ms) -> list:
@@ -1212,7 +1216,7 @@ cdef class TransactionHandler(NativeHandler):
 
     @property
     def value_version(self) -> int:
-        """Of the records' values: 0 while transaction.version is 0, else 1."""
+        """Sets the version of the records' values: 0 while transaction.version is 0, else 1."""
         return atomic_load_i32(&self.core.value_version)
 
     @value_version.setter
@@ -1221,7 +1225,7 @@ cdef class TransactionHandler(NativeHandler):
 
     @property
     def offsets_partitions(self) -> int:
-        """Of the groups' topic; 0: it is not there."""
+        """Sets the number of partitions of the groups' topic; 0: there is no such topic."""
         return atomic_load_i32(&self.core.offsets_partitions)
 
     @offsets_partitions.setter

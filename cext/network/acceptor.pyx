@@ -22,7 +22,7 @@ from barnabas.cext.network.sockets cimport (
 
 cdef enum:
     ACCEPT_TURN = 64
-    ACCEPT_REST_MS = 100            # when descriptors or memory ran out
+    ACCEPT_REST_MS = 100            # pause after descriptors or memory ran out
 
 cdef int64_t CONNECTION_BURST_NS = 10000000000  # as Kafka: the rate is a mean over ten seconds
 
@@ -67,7 +67,7 @@ cdef int64_t _open_gates(Network* n, int64_t now_ns) noexcept nogil:
         state = atomic_load_i64(&listener.removed)
         if state == LISTENER_REMOVED:
             _close_listener(n, listener)
-        if state != LISTENER_OPEN:  # after its close another listener may take its place
+        if state != LISTENER_OPEN:  # after its close another listener may use its place
             continue
         due_ns = _due_ns(n, listener, now_ns)
         if due_ns > now_ns:
@@ -168,7 +168,7 @@ cdef void _welcome(Network* n, int index, int fd, const net_peer* peer, int64_t 
     listener.connections_total += 1
     atomic_add_i64(&n.connection_count, 1)
     atomic_add_i64(&listener.connection_count, 1)
-    pthread_mutex_lock(&n.accept_lock)      # or the thread could end before the mail is there
+    pthread_mutex_lock(&n.accept_lock)      # otherwise the thread could end before the mail arrives
     fewest = n.threads[0]
     for i in range(1, n.thread_count):
         if atomic_load_i64(&n.threads[i].connection_count) < atomic_load_i64(&fewest.connection_count):

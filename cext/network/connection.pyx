@@ -218,8 +218,8 @@ cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogi
 
 
 cdef bint _has_no_request(Connection* c) noexcept nogil:
-    """Whether a peer that sends no more has left no whole frame behind, neither read nor unread. A
-    partial one would keep its memory while the connection waits for more memory."""
+    """Returns whether a peer that sends no more has left no whole frame, neither read nor unread. A
+    partial frame would keep its memory while the connection waits for more memory."""
     cdef int64_t present = c.input_end - c.input_at
     cdef int64_t unread = net_unread(c.fd)
     if present == 0:
@@ -244,7 +244,7 @@ cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:
         want |= EPOLLIN
         c.in_fired = False
     elif not c.in_fired and not c.paused:
-        # Disarmed only when it fires: most answers are there before the peer sends again.
+        # Disarmed only when it fires: most answers are ready before the peer sends again.
         want |= c.armed & EPOLLIN
     if _out_pending(c):
         want |= EPOLLOUT
@@ -295,8 +295,9 @@ cdef void _begin_second(NetThread* t, Connection* c) noexcept nogil:
 
 
 cdef void _end_second(NetThread* t, Connection* c) noexcept nogil:
-    """A second of a partial request is over: closes its connection if it was too slow and if others
-    wait for memory. Slow requests in small buffers go only if those in large ones did not suffice."""
+    """Called after each second of a partial request: closes its connection if it was too slow and
+    if others wait for memory. Slow requests in small buffers close only if closing those in large
+    buffers did not free enough."""
     cdef bint large = c.input_capacity > LARGE_BUFFER_BYTES
     if c.pace_bytes >= PACE_BYTES_MIN:
         c.pace_slow_count = 0
@@ -356,8 +357,9 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
 # ------------------------------------------------------------------ bytes in
 
 cdef int _foreign_client(const uint8_t* p) noexcept nogil:
-    """Why a frame is too large, by its first four bytes: RFC 8446 section 5.1 (a handshake record of
-    SSL 3.0 to TLS 1.3), RFC 9110 section 9 (a method), RFC 9113 section 3.4 (the preface)."""
+    """Returns why a frame is too large, by its first four bytes: RFC 8446 section 5.1 (a handshake
+    record of SSL 3.0 to TLS 1.3), RFC 9110 section 9 (a method), RFC 9113 section 3.4 (the
+    preface)."""
     cdef const char** method = HTTP_METHODS
     if p[0] == 0x16 and p[1] == 3 and p[2] <= 4:
         return WHY_TLS_CLIENT
@@ -370,7 +372,7 @@ cdef int _foreign_client(const uint8_t* p) noexcept nogil:
 
 cdef int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
                 int64_t* size) noexcept nogil:
-    """FRAME_WHOLE, FRAME_PARTIAL (size -1 when not known yet) or why the connection must go."""
+    """Returns FRAME_WHOLE, FRAME_PARTIAL (size -1: not known yet) or why the connection closes."""
     size[0] = -1
     if present_bytes < 4:
         return FRAME_PARTIAL
@@ -388,7 +390,8 @@ cdef int _frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_b
 
 cdef int _login_frame(NetThread* t, Connection* c, const uint8_t* p, int64_t present_bytes,
                       int64_t size_bytes) noexcept nogil:
-    """As _frame, before a login: smaller frames only; a token without a header may be empty."""
+    """Does what _frame does before a login: smaller frames only; a token without a header may be
+    empty."""
     if size_bytes < HEADER_BYTES_MIN and c.login != LOGIN_RAW_TOKENS:
         return WHY_SHORT_FRAME
     if (size_bytes > atomic_load_i64(&t.network.limits[LIMIT_LOGIN_BYTES])
@@ -453,7 +456,7 @@ cdef int64_t _room(NetThread* t, Connection* c) noexcept nogil:
         if not budget_grow(t.network, c, capacity):
             paused_add(t, c, capacity - c.input_capacity, True)
             return 0
-        c.input_capacity = capacity         # also when realloc fails: conn_close gives it back
+        c.input_capacity = capacity         # also when realloc fails: conn_close returns it
         grown = <uint8_t*>realloc(c.input, capacity)
         if grown == NULL:
             conn_close(t, c, WHY_MEMORY, capacity)
@@ -544,7 +547,7 @@ cdef void _keep_scratch(NetThread* t, Connection* c, int64_t at, int64_t end) no
         return
     t.scratch = <uint8_t*>malloc(SCRATCH_BYTES)
     if t.scratch == NULL:
-        # Without memory for another, the connection goes and the buffer stays with the thread.
+        # Without memory for another, the connection closes and the buffer stays with the thread.
         t.scratch = c.input
         budget_give_input(t.network, c)
         c.input = NULL
@@ -702,7 +705,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     cdef Handler* handler
     cdef int outcome
     if c.work == WORK_PYTHON and c.login == LOGIN_RAW_TOKENS:
-        # The bytes of a token could spell a request, which nobody has checked.
+        # The bytes of a token could look like a request that no check has seen.
         buffer_free(frame)
         conn_close(t, c, WHY_HANDLER, 0)
         return
@@ -716,7 +719,7 @@ cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled)
     if handler == NULL:
         conn_close(t, c, WHY_HANDLER, 0)
     else:
-        c.began_ns = t.metrics.clock_ns     # what Python did before counts as waiting for it
+        c.began_ns = t.metrics.clock_ns     # the earlier work of Python counts as waiting
         outcome = handler.handle(handler.context, q, &t.response, &c.parked)
         read_clock(t)
         _outcome(t, c, handler, outcome)
@@ -799,7 +802,7 @@ cdef void _flush(NetThread* t, Connection* c) noexcept nogil:
         if c.out_slice == c.out.slice_count and c.out_sent == c.out.bytes.size:
             _response_reset(&c.out)
             if t.gathered.bytes.data == NULL:
-                t.gathered = c.out          # its memory serves again
+                t.gathered = c.out          # its memory is used again
                 response_init(&c.out)
             else:
                 response_free(&c.out)

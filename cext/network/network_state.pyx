@@ -25,7 +25,7 @@ from barnabas.cext.network.sockets cimport (
 )
 
 cdef enum:
-    EVENT_QUIET_NS = 1000000000     # one line a peer and second
+    EVENT_QUIET_NS = 1000000000     # one line for each peer and second
     WATCH_NS = 1000000              # a handler that got no further in this time is taken to wait
 
 

@@ -40,7 +40,7 @@ from barnabas.cext.network.sockets cimport (
 
 cdef enum:
     PAUSED_TURN = 64
-    RETIRE_GRACE_MS = 5000          # for the requests of a thread that is one too many
+    RETIRE_GRACE_MS = 5000          # for the requests of a thread that must end
 
 # name -> (place in Network.limits, default); -1 or 0: see each
 LIMITS = {
@@ -127,7 +127,7 @@ cdef bint _finished(NetThread* t) noexcept nogil:
 
 cdef bint _retired(NetThread* t) noexcept nogil:
     if atomic_load_i64(&t.state) == THREAD_RUNNING:
-        if t.draining:              # it is needed again
+        if t.draining:              # the thread is needed again
             t.draining = False
             _visit_all(t, False)
         return False
@@ -268,7 +268,7 @@ cdef void _close_both(int* one, int* other) noexcept nogil:
 # ------------------------------------------------------------------ Python's handle
 
 cdef int64_t _idle_ns(Network* n):
-    """Time that takers of the queue have waited, those that still wait included."""
+    """Returns the time that takers of the queue have waited, including those that still wait."""
     cdef int64_t idle_ns
     with nogil:
         pthread_mutex_lock(&n.queue.lock)
@@ -278,7 +278,7 @@ cdef int64_t _idle_ns(Network* n):
 
 
 cdef int64_t _inboxes(Network* n):
-    """What waits for the network threads: answers of Python, mostly."""
+    """Returns the number of mails that wait for the network threads, mostly answers of Python."""
     cdef int64_t mails = 0
     cdef int i
     with nogil:
@@ -369,7 +369,8 @@ cdef class Reactor:
         return 0
 
     def set_limit(self, str name not None, int64_t value) -> None:
-        """Takes effect at once; buffer sizes for connections and listeners to come."""
+        """Sets a limit. It takes effect at once; buffer sizes apply to new connections and
+        listeners."""
         self._set(name, value)
         self.look_at_timers()
 
@@ -397,7 +398,8 @@ cdef class Reactor:
         net_ring(self._network.acceptor_event_fd)
 
     def set_listener_limit(self, str listener not None, str name not None, int64_t value) -> None:
-        """A listener's own max.connections or max.connection.creation.rate, beside the broker's."""
+        """Sets a listener's own max.connections or max.connection.creation.rate, beside the
+        broker's."""
         cdef int index = self._place_of(listener)
         if index < 0:
             raise ValueError(f"there is no listener {listener!r}")
@@ -410,7 +412,8 @@ cdef class Reactor:
         self.look_at_timers()
 
     def set_address_limits(self, limits not None) -> None:
-        """max.connections.per.ip.overrides: 16 bytes of an address -> connections it may have."""
+        """Sets max.connections.per.ip.overrides: 16 bytes of an address -> its limit of
+        connections."""
         cdef AddressLimit* made = <AddressLimit*>calloc(len(limits) + 1, sizeof(AddressLimit))
         cdef AddressLimit* old
         cdef int64_t i = 0
@@ -456,7 +459,7 @@ cdef class Reactor:
                 net_ring(t.event_fd)
 
     cdef int _start_thread(self, int index) except -1:
-        """The thread of that index runs after this: made, started again, or kept."""
+        """Ensures that the thread of that index runs: makes it, starts it again, or keeps it."""
         cdef Network* n = self._network
         cdef NetThread* t
         if index == n.made_count and network_add_thread(n) < 0:
@@ -517,7 +520,7 @@ cdef class Reactor:
             net_ring(self._network.acceptor_event_fd)
 
     cdef int _place_of(self, str name):
-        """-1 when no open listener has the name."""
+        """Returns the index of an open listener; -1 when no open listener has the name."""
         cdef int i
         for i in range(<int>self._network.listener_count):
             if self._names[i] == name and not atomic_load_i64(&self._network.listeners[i].removed):
@@ -525,7 +528,7 @@ cdef class Reactor:
         return -1
 
     cdef int _free_place(self):
-        """That of a closed listener without connections, or the next."""
+        """Returns the index of a closed listener without connections, or the next index."""
         cdef Listener* listener
         cdef int i
         for i in range(<int>self._network.listener_count):
@@ -536,7 +539,7 @@ cdef class Reactor:
         return <int>self._network.listener_count
 
     def start(self) -> None:
-        """Starts the threads; connections that wait in the listeners' backlogs are served."""
+        """Starts the threads, which also serve the connections in the listeners' backlogs."""
         cdef int i
         with self._lock:
             if self._threads or atomic_load_i64(&self._network.state) != STATE_RUNNING:
@@ -593,11 +596,11 @@ cdef class Reactor:
             for i in range(n.made_count):
                 t = n.threads[i]
                 pthread_mutex_lock(&t.inbox.lock)
-                t.inbox.wake_all = True     # as if it had been rung for: nobody rings again
+                t.inbox.wake_all = True     # as if it had been woken: no thread wakes it again
                 pthread_mutex_unlock(&t.inbox.lock)
                 _close_both(&t.epoll_fd, &t.event_fd)
             _close_both(&n.acceptor_epoll_fd, &n.acceptor_event_fd)
-            for i in range(<int>n.listener_count):  # of a reactor that never ran
+            for i in range(<int>n.listener_count):  # of a reactor that was never started
                 if n.listeners[i].fd >= 0:
                     close(n.listeners[i].fd)
                     n.listeners[i].fd = -1
@@ -630,7 +633,7 @@ cdef class Reactor:
         return atomic_load_i64(&self._network.state) == STATE_STOPPED
 
     def events(self) -> list:
-        """Takes what peers did wrong since the last call; one a peer and second."""
+        """Returns the errors of peers since the last call; one for each peer and second."""
         cdef NetEvent e
         found = []
         while ring_take(self._network, &e):
@@ -642,7 +645,7 @@ cdef class Reactor:
         return found
 
     def counters(self) -> dict:
-        """Counts since the start, and what is held at this moment. See reactor.pyi."""
+        """Returns counts since the start and the present state. See reactor.pyi."""
         cdef Network* n = self._network
         cdef ThreadCounters* c
         cdef int i
@@ -686,7 +689,7 @@ cdef class Reactor:
         return total
 
     def request_metrics(self) -> dict:
-        """What was answered of each API key since the start. See reactor.pyi."""
+        """Returns the metrics of each API key since the start. See reactor.pyi."""
         cdef RequestMetricsTable* tables[THREADS_MAX]
         cdef int i
         for i in range(self._network.made_count):
@@ -719,7 +722,8 @@ cdef class Reactor:
 
 
 def _listening_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int):
-    """Bound and listening, not blocking. The wildcard of IPv6 takes IPv4 too, as Kafka's does."""
+    """Returns a socket that listens and does not block. The wildcard of IPv6 accepts IPv4 too, as
+    in Kafka."""
     # As bytes: text goes through the codec `idna`, whose tables take 2 ms of a start to import.
     name = host.encode() if host.isascii() else host
     found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,6 +1,6 @@
-"""The request queue: requests that Python answers, and the way of the answers to the connection.
+"""The request queue: requests that Python answers, and the return of the answers.
 
-A PendingRequest is answered once, from any thread. The answer is copied into C memory and laid
+Any thread may answer a PendingRequest, once. `reply` copies the answer into C memory and puts it
 into the inbox of the connection's network thread, which sends it. Next: barnabas.api.
 """
 import socket
@@ -33,12 +33,12 @@ cdef enum:
     SESSION_BYTES_MAX = 65536       # of the session of a connection, and of its principal
 
 cdef bytes V4_MAPPED = b"\0" * 10 + b"\xff\xff"
-# The address last told and its text: clients of one machine come one after the other.
+# The last address and its text: requests of one machine often follow each other.
 cdef tuple _last_peer = (b"", "")
 
 
 cdef tuple peer_of(const void* peer):
-    """(address as text, port)."""
+    """Returns (address as text, port)."""
     global _last_peer
     cdef uint8_t address[16]
     net_address(<const net_peer*>peer, address)
@@ -64,7 +64,7 @@ cdef class PendingRequest:
     cdef int64_t _dequeued_ns
     cdef int64_t _parked_ns
     cdef bint _answered
-    cdef bint _ran                  # not in a handler's hands any more
+    cdef bint _ran                  # the handler has finished its part
     cdef bint _muffled
     cdef readonly int16_t api_key
     cdef readonly int16_t api_version
@@ -218,8 +218,8 @@ cdef class PendingRequest:
         mail.parked_ns = self._parked_ns
         mail.answered_ns = self._network.system.monotonic_ns(self._network.system)
         budget_give(self._network, self._held_bytes)
-        # With the GIL: the inbox is never held for long, and giving the GIL up for each of many
-        # answers hands it back and forth between threads that have as little to do.
+        # Keeps the GIL: the inbox is never locked for long, and releasing the GIL for each of many
+        # answers would pass it back and forth between threads with as little work.
         posted = inbox_post(self._network.threads[self._thread_index], mail)
         if not posted:
             raise MemoryError("no memory for the answer")

@@ -11,7 +11,8 @@ answer that a change has overtaken.
     limits      QUESTION_BYTES_MAX, ANSWER_BYTES_MAX; BYTES_MAX in all, beyond which all are dropped
 
 The cache decodes no request: a new question goes to Python unread.
-Next: `lasting` of an API's module decides which answers to cache, broker/api/response_cache.py stores them.
+Next: `lasting` of an API's module decides which answers to cache; broker/api/response_cache.py
+stores them.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -115,7 +116,7 @@ cdef class ResponseCache(NativeHandler):
     def __cinit__(self, tuple apis not None):
         memset(&self.core, 0, sizeof(Cache))
         pthread_mutex_init(&self.core.lock, NULL)
-        secret_init(&self.core.secret)      # else clients could push each other's answers out
+        secret_init(&self.core.secret)      # otherwise clients could evict each other's answers
         self.declare(
             apis, &self.core, _handle, handler_resumes_nothing, handler_abandons_nothing)
 
