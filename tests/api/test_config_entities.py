@@ -241,7 +241,7 @@ def test_what_a_group_may_not_ask_for(a, setting, value, said):
     assert listed(a, GROUP) == []
 
 
-def test_kinds_that_nobody_knows(a):
+def test_unknown_kinds(a):
     assert refused(a, 99, "x")[0] == INVALID_REQUEST
     told = (INVALID_REQUEST, "Unknown resource type 99")
     assert a.alter(99, "x", ("a", SET, "1")) == told

@@ -22,7 +22,7 @@ def update(admin, version, name, level, kind=1, **more):
     return admin.call(57, version, timeoutMs=1000, featureUpdates=[row], **more)
 
 
-def test_features_are_told_from_version_3_on(tmp_path):
+def test_features_are_listed_from_version_3_on(tmp_path):
     with admin_on(tmp_path) as a:
         for version in (0, 1, 2):
             assert told(a, version) == ({}, {}, -1)
@@ -32,7 +32,7 @@ def test_features_are_told_from_version_3_on(tmp_path):
             assert levels["metadata.version"] == 30 and epoch == 0
 
 
-def test_a_feature_that_can_be_switched_off_is_told_from_version_4_on(tmp_path):
+def test_a_feature_that_can_be_switched_off_is_listed_from_version_4_on(tmp_path):
     with admin_on(tmp_path) as a:
         features = a.broker.node.serving.administration.features
         features.supported["test.version"] = Feature("test.version", 0, 2)

@@ -124,7 +124,7 @@ def test_a_compacted_topic_keeps_its_records(tmp_path):
         assert delete_records(a, 0, topic="both") == (0, 0)
 
 
-def test_log_dirs_tell_sizes_and_room(tmp_path):
+def test_log_dirs_show_sizes_and_free_space(tmp_path):
     more = f"{tmp_path}/data,{tmp_path}/more"
     with admin_on(tmp_path, **{"log.dirs": more}) as a:
         a.create("t", 2)

@@ -192,7 +192,7 @@ def test_an_answer_that_a_change_overtakes_is_not_kept(admin):
         held.store(generation=held.generation, frame=b"1234567", **given)
 
 
-def test_memory_of_kept_answers_is_bounded(admin):
+def test_memory_of_the_response_cache_is_bounded(admin):
     held = kept(admin)
     frame = bytes(8 + 200_000)
     for number in range(300):

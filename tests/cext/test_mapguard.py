@@ -34,7 +34,7 @@ def filled(tmp_path):
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["active", "sealed"])
-def test_an_index_cut_short_misleads_nobody(tmp_path, sealed):
+def test_an_index_cut_short_misleads_no_reader(tmp_path, sealed):
     disk, log = filled(tmp_path)
     if sealed:
         log.roll()
@@ -63,13 +63,13 @@ SENT = "os.kill(os.getpid(), signal.SIGBUS)"
 
 
 @pytest.mark.parametrize("fault", ["view[0]", SENT], ids=["touched", "sent"])
-def test_a_bus_error_of_somebody_else_still_ends_the_process(fault):
+def test_a_bus_error_elsewhere_still_ends_the_process(fault):
     done = run("", fault)
     assert done.returncode == -signal.SIGBUS
     assert "went on" not in done.stdout
 
 
-def test_a_bus_error_of_somebody_else_goes_to_their_handler():
+def test_a_bus_error_elsewhere_goes_to_the_former_handler():
     done = run("faulthandler.enable()", "view[0]")
     assert done.returncode == -signal.SIGBUS
     assert "Fatal Python error: Bus error" in done.stderr

@@ -96,7 +96,7 @@ def test_settings_of_a_broker(barnabas: Run):
     assert barnabas("configs", "alter", "default", "--delete", "log.cleaner.threads").status == 0
 
 
-def test_what_is_said_wrongly_is_told():
+def test_wrong_options_are_reported():
     for words, part in (
         (("configs", "describe"), "give a KIND"),
         (("configs", "describe", "broker", "one"), "not a broker's id"),

@@ -18,7 +18,7 @@ def test_a_load_ends_with_a_table_and_a_histogram(barnabas: Run, topic: str, ver
     assert abs(sum(shares) - 100) < 1
 
 
-def test_json_holds_all_figures(barnabas: Run, topic: str):
+def test_json_holds_all_metrics(barnabas: Run, topic: str):
     made = barnabas("bench", "produce", topic, "--records", "1200", "--json", "--codec", "lz4")
     found = json.loads(made.text)
     assert (found["records"], found["requests"]) == (1200, 2)

@@ -121,7 +121,7 @@ def test_a_file_of_any_bytes_gives_no_traceback(tmp_path: Path):
             assert "unexpected" not in ran.err, name
 
 
-def test_indexes_without_their_room(tmp_path: Path):
+def test_indexes_without_preallocated_space(tmp_path: Path):
     offsets = struct.pack(">iiii", 5, 1000, 9, 2000) + b"\0" * 80
     times = struct.pack(">qiqi", AT_MS, 5, AT_MS + 1, 9) + b"\0" * 120
     index = dump(written(tmp_path, SEGMENT + ".index", offsets), "--json")

@@ -71,7 +71,7 @@ def test_a_command_into_a_pipe_needs_no_rich():
     assert not {name for name in imported_by(code) if name.startswith("rich")}
 
 
-def test_nobody_listens():
+def test_no_broker_listens():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"

@@ -30,7 +30,7 @@ def test_a_transaction_is_listed_and_described(barnabas: Run, talk: Talk):
     assert talk.end(producer, False) == 0
 
 
-def test_what_is_not_there_is_told_in_one_line(barnabas: Run, talk: Talk):
+def test_what_is_not_there_is_reported_in_one_line(barnabas: Run, talk: Talk):
     got = barnabas("transactions", "describe", "nobody")
     assert got.status == 1 and "TRANSACTIONAL_ID_NOT_FOUND" in got.err
     assert len(got.err.splitlines()) == 1

@@ -64,7 +64,7 @@ def test_values_are_what_was_asked_for(cluster):
     assert values == payloads(64)[:30]
 
 
-def test_consume_begins_where_it_is_told(cluster):
+def test_consume_begins_at_the_given_offset(cluster):
     produce(cluster, "middle", Shape(batch_records=10), Until(records=100), nothing)
     assert consume(cluster, "middle", {0: 50}, Until(), nothing).records == 50
     assert consume(cluster, "middle", {0: 100}, Until(), nothing).records == 0

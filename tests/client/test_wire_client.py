@@ -90,7 +90,7 @@ def test_records_come_back_with_all_they_had(cluster: Cluster, topic: str):
     assert (second.key, second.value, second.offset) == (b"gone", None, 1)
 
 
-def test_another_thread_interrupts_who_waits_for_an_answer(broker: Broker, topic: str):
+def test_another_thread_interrupts_a_wait_for_an_answer(broker: Broker, topic: str):
     host, _, port = broker.bootstrap_servers.rpartition(":")
     connection = Connection(host, int(port), answer_timeout_s=60, receive_buffer_bytes=65536)
     fault = broker.delay("ListOffsets", ms=30_000, topic=topic)

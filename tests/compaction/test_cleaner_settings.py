@@ -181,7 +181,7 @@ def test_log_cleaner_io_buffer_size(tmp_path):
     assert writes[1] >= 1 and writes[0] > 5 * writes[1]
 
 
-def test_figures_of_the_cleaner(tmp_path):
+def test_metrics_of_the_cleaner(tmp_path):
     filled(tmp_path, distinct=10, topics=("t", "bad"))
     path = tmp_path / "bad-0" / f"{0:020d}.log"
     with open(path, "r+b") as file:

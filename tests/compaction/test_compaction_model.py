@@ -185,7 +185,7 @@ def test_the_last_value_of_each_key_survives_and_indexes_lead_to_it(tmp_path):
         assert log.offset_for_time(NOW + gone)[:2] == (following, NOW + following)
 
 
-def test_who_reads_while_segments_are_replaced_reads_true_batches(tmp_path):
+def test_readers_get_valid_batches_while_segments_are_replaced(tmp_path):
     disk = Disk(tmp_path, segment_bytes=3000)
     with closing(disk.open()) as log:
         author = Author(log, random.Random(2))

@@ -227,7 +227,7 @@ def named(names: tuple[str, ...]) -> list[Any]:
 
 @pytest.mark.parametrize("reader", named(READERS))
 @pytest.mark.parametrize("writer", named(WRITERS))
-def test_aborted_records_are_seen_by_nobody(
+def test_aborted_records_are_seen_by_no_consumer(
     broker: Broker, written: Callable[[str], str], client: Callable[[str], Any],
     writer: str, reader: str,
 ) -> None:  # fmt: skip

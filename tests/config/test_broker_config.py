@@ -77,7 +77,7 @@ def test_a_problem_names_where_the_value_stands(tmp_path):
         BrokerConfig.load(path, environ={})
 
 
-def test_unknown_settings_are_kept_and_told_of_once(tmp_path):
+def test_unknown_settings_are_kept_and_logged_once(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text("log.retention.houres=3\n")
     config = BrokerConfig.load(path, environ={})
@@ -130,7 +130,7 @@ def test_settings_without_effect_are_named_at_the_start_with_the_reason(tmp_path
     assert BrokerConfig({"log.dirs": "/a", "num.io.threads": "4"}).notices == []
 
 
-def test_a_doubled_key_is_told(tmp_path):
+def test_a_duplicate_key_is_reported(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text("log.dirs=/a\nlog.dirs=/b\n")
     config = BrokerConfig.load(path, environ={})
@@ -180,13 +180,13 @@ def test_typed_access():
         config.integer("log.preallocate")
 
 
-def test_limits_of_a_listener_that_is_not_there_are_told():
+def test_limits_of_an_unknown_listener_are_reported():
     config = BrokerConfig({"listener.name.internal.max.connections": "5"})
     (line,) = config.warnings
     assert "listener.name.internal.max.connections: no listener" in line
     assert BrokerConfig({"listener.name.plaintext.max.connections": "5"}).warnings == []
 
 
-def test_settings_of_one_listener_are_told_to_have_no_effect():
+def test_settings_of_one_listener_are_reported_to_have_no_effect():
     config = BrokerConfig({"listener.name.internal.num.network.threads": "5"})
     assert len(config.warnings) == 1

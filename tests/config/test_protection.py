@@ -54,7 +54,7 @@ def test_cannot_be_slipped_in_while_running(name):
     assert config.texts(1) == {}
 
 
-def test_every_problem_is_told_at_once():
+def test_every_problem_is_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         BrokerConfig({"super.users": "a", "ssl.keystore.location": "/k", "num.partitions": "no"})
     assert len(caught.value.problems) == 3

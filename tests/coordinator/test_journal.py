@@ -132,7 +132,7 @@ def test_the_topic_is_made_on_first_use_and_compacted(broker, journal):
     assert config.integer("min.insync.replicas") == 1
 
 
-def test_an_append_is_told_when_it_is_durable(broker, journal):
+def test_an_append_is_reported_when_it_is_durable(broker, journal):
     journal.ensure()
     handle = broker.node.loaded.replicas.log("__test_state", 3)
     told = []
@@ -285,7 +285,7 @@ def test_a_partition_that_goes_is_forgotten_and_its_appends_refused(broker):
     log.stop()
 
 
-def test_a_failing_disk_is_told_and_nothing_is_called_durable(broker, journal):
+def test_a_failing_disk_is_reported_and_nothing_is_called_durable(broker, journal):
     journal.ensure()
     system = broker.node.system
     rule = system.fault("fdatasync", "error", errno=5, count=1000, path_contains="__test_state-2")

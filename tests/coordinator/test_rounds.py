@@ -45,7 +45,7 @@ class Work:
             assert self.changed.wait_for(lambda: len(self.done) >= count, PATIENCE_S)
 
 
-def test_without_a_lent_thread_rounds_have_one_of_their_own():
+def test_without_a_granted_thread_rounds_have_one_of_their_own():
     work = Work()
     work.leave(1)
     work.wait_for(1)
@@ -53,7 +53,7 @@ def test_without_a_lent_thread_rounds_have_one_of_their_own():
     work.rounds.stop()
 
 
-def test_a_lent_thread_carries_out_what_it_asked_for_at_the_end():
+def test_a_granted_thread_runs_its_rounds_at_the_end():
     work = Work()
     with lending():
         work.leave(1)
@@ -74,7 +74,7 @@ def test_what_a_round_asks_for_follows_it():
     second.rounds.stop()
 
 
-def test_who_asks_without_end_is_left_to_the_other_thread():
+def test_endless_requests_are_left_to_the_other_thread():
     work = Work()
     count = iter(range(4 * HERE_MAX))
 
@@ -92,7 +92,7 @@ def test_who_asks_without_end_is_left_to_the_other_thread():
     work.rounds.stop()
 
 
-def test_rounds_that_may_wait_do_not_hold_up_a_lent_thread():
+def test_rounds_that_may_wait_do_not_hold_up_a_granted_thread():
     work = Work(may_wait=True)
     go = threading.Event()
     with lending():
@@ -139,7 +139,7 @@ def test_a_round_that_is_due_again_comes_by_itself():
     assert len(work.threads) == seen
 
 
-def test_a_failure_is_told_and_does_not_end_the_rounds(caplog):
+def test_a_failure_is_logged_and_does_not_end_the_rounds(caplog):
     work = Work()
     with lending():
         work.leave(lambda: 1 / 0)
@@ -162,7 +162,7 @@ def test_after_stop_nothing_runs():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_none_is_lost_whoever_asks(seed):
+def test_no_commit_is_lost_for_any_reader(seed):
     """Lent and other threads by chance, rounds that ask for more, short rounds and longer ones."""
     work, rng = Work(), random.Random(seed)
     each, threads = 300, 4

@@ -270,7 +270,9 @@ def test_a_flipped_bit_never_gives_a_wrong_record(written, tmp_path, seed, clean
             assert any("are not a batch" in line for line in broker.lines)
 
 
-def test_corrupt_batch_in_an_old_segment_is_told_and_its_neighbours_are_served(written, tmp_path):
+def test_corrupt_batch_in_an_old_segment_is_reported_and_its_neighbours_are_served(
+    written, tmp_path
+):
     data = copy(written[0], tmp_path)
     path = segments(data)[1]
     base = int(path.stem)

@@ -55,7 +55,7 @@ def test_log_scrub_bytes_per_second(tmp_path):
         assert b.node.running.scrub.run() == 0
 
 
-def test_damage_in_bytes_of_our_own_is_told_counted_and_not_served(tmp_path, caplog):
+def test_damage_in_bytes_of_our_own_is_reported_counted_and_not_served(tmp_path, caplog):
     with broker_with(tmp_path) as b, wire_to(b) as wire:
         filled(wire)
         path = files(b, "t")[3]

@@ -88,7 +88,7 @@ def test_three_static_members_that_join_at_once_are_known_to_the_end(order):
     assert set(rig.group.instances) == {"i0", "i1", "i2"}
 
 
-def test_a_join_asked_twice_is_not_told_that_its_member_is_unknown():
+def test_a_repeated_join_does_not_get_unknown_member_id():
     rig = Rig()
     first, second = together(rig, 2)
     first.wants_join = True
@@ -125,7 +125,7 @@ def test_a_member_that_exceeded_max_poll_costs_one_rebalance_each_way():
     assert (rig.group.state, rig.group.generation) == ("Stable", before + 2)
 
 
-def test_a_commit_during_a_rebalance_is_told_so_and_one_of_an_old_generation_is_refused():
+def test_a_commit_during_a_rebalance_or_of_an_old_generation_gets_an_error():
     """PREPARING takes commits of its generation; COMPLETING says REBALANCE_IN_PROGRESS."""
     rig = Rig()
     first, second = together(rig, 2)
@@ -195,7 +195,7 @@ def test_each_member_has_its_own_session():
     assert late == {"c1": 3_000, "c3": 3_000, "c2": 6_000}
 
 
-def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out():
+def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed():
     rig = Rig()
     first, second = together(rig, 2)
     third = Client(rig, "c2")
@@ -224,7 +224,7 @@ def test_a_rebalance_waits_for_the_longest_timeout_of_its_members():
     assert second.member not in rig.group.members
 
 
-def test_who_joins_and_does_not_sync_is_out():
+def test_a_member_that_does_not_sync_is_removed():
     rig = Rig()
     first, second = clients(rig, 2)
     for client in (first, second):
@@ -341,7 +341,7 @@ def test_the_protocol_is_the_one_that_most_members_want():
     assert stranger.errors == {"INCONSISTENT_GROUP_PROTOCOL": 1}
 
 
-def test_a_full_group_takes_nobody_more():
+def test_a_full_group_accepts_no_more_members():
     rig = Rig(members_max=2)
     together(rig, 2)
     third = Client(rig, "c2")
@@ -349,7 +349,7 @@ def test_a_full_group_takes_nobody_more():
     assert third.errors == {"GROUP_MAX_SIZE_REACHED": 1}
 
 
-def test_the_initial_delay_is_drawn_out_by_who_comes():
+def test_joins_extend_the_initial_delay():
     rig = Rig(initial_delay_ms=3000)
     made = clients(rig, 3)
     for client in made:

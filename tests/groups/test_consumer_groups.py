@@ -145,7 +145,7 @@ def test_a_session_that_is_over_frees_the_partitions():
     assert second.errors == {"UNKNOWN_MEMBER_ID": 1} and second.epoch == 0
 
 
-def test_who_does_not_give_up_in_its_rebalance_timeout_is_fenced():
+def test_a_member_that_does_not_revoke_in_its_rebalance_timeout_is_fenced():
     rig = ConsumerRig()
     first = Consumer(rig, "a", revokes_at_once=False)
     first.heartbeat()
@@ -170,7 +170,7 @@ def test_group_timeouts_of_a_group_of_its_own():
     assert not rig.group.members and rig.group.state == "Empty"
 
 
-def test_who_is_known_and_joins_anew_is_told_what_it_has():
+def test_a_known_member_that_joins_again_gets_its_assignment():
     rig = ConsumerRig()
     first, second = together(rig, 2)
     before, epoch = first.owned, rig.group.epoch
@@ -181,7 +181,7 @@ def test_who_is_known_and_joins_anew_is_told_what_it_has():
     assert not first.errors
 
 
-def test_who_joins_a_moment_after_another_waits_for_the_next_assignment():
+def test_a_later_join_waits_for_the_next_assignment():
     rig = ConsumerRig(assignment_ms=1000)
     made = [Consumer(rig, f"c{at}") for at in range(4)]
     for consumer in made:
@@ -415,7 +415,7 @@ class TestAssignors:
 
 
 class TestWrites:
-    def test_nobody_is_told_before_the_log_has_it(self):
+    def test_no_answer_comes_before_the_log_has_the_records(self):
         rig = ConsumerRig(immediately=False)
         first = Consumer(rig, "a")
         assert first.heartbeat() is None and first.waits
@@ -426,7 +426,7 @@ class TestWrites:
         rig.journal.flush()
         assert not first.waits and not second.waits and len(first.owned) == 6
 
-    def test_after_a_failed_write_the_whole_group_is_written_before_anybody_is_told(self):
+    def test_after_a_failed_write_the_whole_group_is_written_before_any_answer(self):
         rig = ConsumerRig(immediately=False)
         first, second = Consumer(rig, "a"), Consumer(rig, "b")
         first.heartbeat()
@@ -570,7 +570,7 @@ def test_a_restart_brings_everything_back_also_from_a_compacted_log():
     assert all(not consumer.errors for consumer in rest)
 
 
-def test_a_group_is_deleted_with_everything_when_nobody_is_in_it():
+def test_an_empty_group_is_deleted_with_everything():
     rig = ConsumerRig({"t": 2, "orders": 1})
     first = Consumer(rig, "a", topics=("t",), regex="ord.*")
     settle(first)
@@ -632,7 +632,7 @@ class TestOffsets:
             check(GROUP, "nobody", 1)
         assert caught.value.name == "UNKNOWN_MEMBER_ID"
 
-    def test_offsets_of_topics_that_nobody_subscribes_to_may_be_deleted_and_expire(self):
+    def test_offsets_of_unsubscribed_topics_may_be_deleted_and_expire(self):
         rig = ConsumerRig({"t": 2, "u": 1})
         (first,) = together(rig, 1)
         assert self.commit(rig, 5, "c0", first.epoch) is None

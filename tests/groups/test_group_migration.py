@@ -170,7 +170,7 @@ def test_a_group_whose_members_are_no_consumers_stays_classic(metadata):
     assert list(rig.group.members) == [told[0].member_id]
 
 
-def test_who_joins_a_consumer_group_must_be_a_consumer_with_a_protocol_in_common():
+def test_a_classic_member_of_a_consumer_group_needs_a_common_protocol():
     rig = ConsumerRig()
     together(rig, 1)
     told = []
@@ -190,7 +190,7 @@ def test_who_joins_a_consumer_group_must_be_a_consumer_with_a_protocol_in_common
     assert told[-1].error.name == "INCONSISTENT_GROUP_PROTOCOL"
 
 
-def test_classic_members_are_told_to_join_again_and_fenced_when_they_do_not():
+def test_classic_members_must_join_again_and_are_fenced_when_they_do_not():
     rig = ConsumerRig()
     (new,) = together(rig, 1)
     old = Classic(rig, "k")

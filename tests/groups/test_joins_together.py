@@ -128,7 +128,7 @@ def test_one_that_an_assignor_fails_on_leaves_the_others_be(rig):
     assert rig.kept() == before
 
 
-def test_what_nobody_foresaw_is_answered_to_each(rig, monkeypatch):
+def test_unexpected_errors_are_answered_to_each(rig, monkeypatch):
     def broken(*_):
         raise RuntimeError("planted")
 
@@ -154,7 +154,7 @@ def test_trouble_after_an_answer_keeps_no_other_group_waiting(rig, monkeypatch):
     assert [partitions(result) for result in results] == [list(range(8))] * 2
 
 
-def test_each_that_waits_is_told_of_a_journal_that_fails():
+def test_each_waiting_caller_gets_the_error_of_a_failed_journal():
     rig = ConsumerRig({"t": 8}, immediately=False)
     told = []
     rig.gathers = True

@@ -245,7 +245,7 @@ def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
         assert native_of(broker).served == served + 1
 
 
-def test_what_was_committed_again_makes_room(broker):
+def test_repeated_commits_free_entries(broker):
     """However many commits of the same keys: Python is not asked to take them over."""
     native = native_of(broker)
     with closing(Wire(broker.bootstrap_servers)) as wire:
@@ -390,7 +390,7 @@ def test_offsets_do_not_expire_while_a_commit_is_being_written(tmp_path):
         assert fetched(broker)[0][0] == 2
 
 
-def test_a_log_that_fails_is_told_as_such(tmp_path):
+def test_a_log_that_fails_is_reported_as_such(tmp_path):
     with started(tmp_path) as broker:
         with closing(Wire(broker.bootstrap_servers)) as wire:
             assert commit(wire, [(0, 1, "", -1)]) == [0]

@@ -276,7 +276,7 @@ def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
     assert known(broker) == replayed(broker) and known(broker)[0]["t", 0] == 4
 
 
-def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker, writer):
+def test_a_reader_of_pending_offsets_finds_the_acknowledged_ones(broker, writer):
     groups = broker.node.serving.coordinators.groups
     for asked in (
         lambda: groups.offsets.is_pending("g", "t", 0),
@@ -293,7 +293,7 @@ def test_whoever_asks_for_pending_offsets_finds_those_that_were_answered(broker,
 
 
 @pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
-def test_what_waits_for_markers_makes_no_room(broker, writer, ends):
+def test_waiting_for_markers_frees_no_entries(broker, writer, ends):
     """Of one partition a plain commit and those of two producers, which end in either way. Python
     takes them over when there are too many."""
     native = native_of(broker)
@@ -417,7 +417,7 @@ def test_a_commit_is_not_answered_before_it_is_durable(tmp_path):
         assert known(broker) == replayed(broker) and known(broker)[0]["t", 2] == 2
 
 
-def test_a_log_that_fails_is_told_as_such(tmp_path):
+def test_a_log_that_fails_is_reported_as_such(tmp_path):
     with started(tmp_path) as broker, Writer(broker) as writer:
         make_group(broker)
         assert writer.add_offsets(writer.producer) == 0
@@ -426,7 +426,7 @@ def test_a_log_that_fails_is_told_as_such(tmp_path):
         assert native_of(broker).served == 2
 
 
-def test_who_comes_for_what_is_being_appended_waits_for_it(tmp_path):
+def test_a_fetch_of_records_that_are_being_appended_waits(tmp_path):
     """A marker may follow in the log before the network thread has noted what it appended."""
     with started(tmp_path, {"log.durability": "os"}) as broker, Writer(broker) as writer:
         make_group(broker)

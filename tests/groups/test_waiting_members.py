@@ -88,7 +88,7 @@ def test_a_sync_waits_for_its_leader(broker):
     assert late.synced() == (NONE, late.id.encode())
 
 
-def test_who_is_given_nothing_has_an_empty_assignment(broker):
+def test_a_member_without_partitions_has_an_empty_assignment(broker):
     leader, follower = joined(broker, 2)
     follower.sync()
     leader.sync([(leader.id, b"all")])
@@ -152,7 +152,7 @@ def leave(broker, *members):
         assert talker.ask(LEAVE, 4, ask.cls(groupId="g", members=rows)).errorCode == 0
 
 
-def test_who_waits_and_is_removed_is_unknown(broker):
+def test_a_removed_waiting_member_is_unknown(broker):
     _, follower, _ = joined(broker, 3)
     follower.sync()
     assert follower.waits()
@@ -211,7 +211,7 @@ def eventually(true):
     return true()
 
 
-def test_who_waits_is_not_silent(broker):
+def test_a_waiting_member_is_not_silent(broker):
     """Its connection is not read from, so that it cannot send a heartbeat."""
     leader, follower = joined(broker, 2)
     follower.sync()
@@ -226,7 +226,7 @@ def test_who_waits_is_not_silent(broker):
     }
 
 
-def test_who_has_synced_is_not_late(broker):
+def test_a_synced_member_is_not_late(broker):
     """The rebalance timeout runs until all have synced, whoever answered them."""
     members = leader, synced, late = joined(broker, 3)
     synced.sync()
@@ -252,7 +252,7 @@ def test_a_client_that_goes_while_its_join_waits_is_not_waited_for(broker):
         assert first.joined().generationId == 2 and len(first.told) == 2
 
 
-def test_a_broker_that_stops_answers_those_who_wait(tmp_path):
+def test_a_stopping_broker_answers_waiting_requests(tmp_path):
     with started(tmp_path) as broker:
         members = [Member(broker) for _ in range(2)]
         joined_together(*members)

@@ -59,7 +59,7 @@ def groups(draw, same_subscription):
 
 @pytest.mark.parametrize("name", ["range", "uniform"])
 @pytest.mark.parametrize("same", [True, False])
-def test_every_partition_that_somebody_wants_has_one_reader(name, same):
+def test_every_wanted_partition_has_one_reader(name, same):
     @settings(max_examples=60, deadline=None)
     @given(groups(same))
     def holds(group):
@@ -122,6 +122,6 @@ def test_range_puts_static_members_first_by_their_instance():
     assert told == {"z": {b"a": {0}}, "y": {b"a": {1}}, "a": {b"a": {2}}}
 
 
-def test_a_name_that_nobody_knows():
+def test_an_unknown_name():
     with pytest.raises(ValueError, match="no plugin implements the assignor other"):
         assign("other", view({b"a": 1}, {"m": ([b"a"], {}, None)}))

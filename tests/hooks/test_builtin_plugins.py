@@ -245,7 +245,7 @@ def test_more_than_may_wait_is_refused():
 
 
 @pytest.mark.parametrize("plugins", ["delay", ""])
-def test_what_is_parked_survives_a_restart_and_is_delivered_once(tmp_path, plugins):
+def test_delayed_records_survive_a_restart_and_are_delivered_once(tmp_path, plugins):
     settings = {"plugins": plugins, "plugin.delay.after.ms": "600000"}
     settings["log.dirs"] = str(tmp_path / "data")
     with Broker(settings) as broker:
@@ -263,7 +263,7 @@ def test_what_is_parked_survives_a_restart_and_is_delivered_once(tmp_path, plugi
         assert sorted(values(broker, topic)) == sorted(b"%d" % i for i in range(50))
 
 
-def test_what_is_parked_survives_kill_9(tmp_path):
+def test_delayed_records_survive_kill_9(tmp_path):
     settings = {"plugins": "delay"}
     first = BrokerProcess(tmp_path / "data", free_port(), settings)
     sent = set()

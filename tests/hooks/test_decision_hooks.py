@@ -278,7 +278,7 @@ def test_the_life_of_a_broker_and_of_its_partitions(tmp_path, recorder):
     assert recorder[6:] == [("stopping",)]
 
 
-def test_figures_are_reported(recorder):
+def test_metrics_are_reported(recorder):
     brokers = "kafka_controller_kafkacontroller_activebrokercount"
     reports = []
 
@@ -355,7 +355,7 @@ def test_an_option_that_is_none_stops_the_start_with_one_line():
         Broker({"plugins": "none", "plugin.none.days": "3"}).start()
 
 
-def test_failures_are_on_the_page_of_figures(broker, topic):
+def test_failures_are_on_the_metrics_page(broker, topic):
     registered(broker, "check_config_change", RuntimeError("no"))
     with pytest.raises(PolicyViolation):
         alter(broker, topic, retention_ms="5")

@@ -177,7 +177,7 @@ def test_values_come_back_from_another_process_as_they_went(records):
 
 
 @given(st.binary(max_size=200))
-def test_rubbish_from_another_process_is_a_value_error(frame):
+def test_invalid_bytes_from_another_process_are_a_value_error(frame):
     try:
         decode(frame)
     except ValueError:

@@ -96,7 +96,7 @@ def test_one_plugin_runs_twice_under_two_names(longest):
     registry.close()
 
 
-def test_all_problems_of_a_set_are_told_and_nothing_runs(longest):
+def test_all_problems_of_a_set_are_reported_and_nothing_runs(longest):
     registry = Registry(lambda: {"plugin.longest.bytes": "1"})
     with pytest.raises(CannotLoad) as caught:
         registry.load(["nobody", "longest", "wrong"])

@@ -38,13 +38,13 @@ def test_a_wrong_text_is_one_plain_line(texts, words):
     assert words in caught.value.problems[0]
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(BadOptions) as caught:
         parse("p", SCHEMA, {"count": "x", "on": "y"})
     assert len(caught.value.problems) == 3
 
 
-def test_settings_of_one_plugin_are_told_from_those_of_another():
+def test_settings_of_one_plugin_are_kept_apart_from_those_of_another():
     settings = {"plugin.a.x": "1", "plugin.ab.x": "2", "plugin.a.y.z": "3", "plugins": "a"}
     assert options_of("a", settings) == {"x": "1", "y.z": "3"}
 

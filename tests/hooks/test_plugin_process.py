@@ -128,7 +128,7 @@ def test_a_child_that_keeps_dying_is_not_started_again_at_once(registry, monkeyp
 @pytest.mark.parametrize(
     ("file", "words"), [("exit", "its process ended"), ("hidden", "ValueError: not this one")]
 )
-def test_a_plugin_that_cannot_be_made_in_its_process_is_told(registry, file, words):
+def test_a_plugin_that_cannot_be_made_in_its_process_is_reported(registry, file, words):
     with pytest.raises(CannotLoad, match=words):
         load("broken", OPTIONS | {"file": file})
 

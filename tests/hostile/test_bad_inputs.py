@@ -62,7 +62,7 @@ def test_announced_frame_that_never_comes_costs_nothing_and_ends(broker):
         assert is_closed(connection, within_s=RECEIVE_S * 4)
 
 
-def test_apiversions_of_the_future_is_told_what_there_is(broker):
+def test_apiversions_of_the_future_gets_the_known_versions(broker):
     with connect(broker) as connection:
         connection.sendall(framed(head(18, 999, True) + b"\2x\2y\0"))
         (size,) = struct.unpack(">i", connection.recv(4))

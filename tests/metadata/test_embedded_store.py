@@ -134,7 +134,7 @@ def test_flipped_bits_never_give_wrong_data(tmp_path):
         "PRAGMA application_id=1",
     ],
 )
-def test_rows_that_somebody_changed_are_refused(tmp_path, statement):
+def test_rows_changed_by_another_program_are_refused(tmp_path, statement):
     change(filled(tmp_path), statement)
     with pytest.raises(StoreCorrupt, match="damaged"):
         open_tree(tmp_path)

@@ -120,7 +120,7 @@ def frame_of(topic):
     return produce_frame([(topic, 0, batch())])
 
 
-def test_removed_partition_wakes_who_waits(broker):
+def test_a_removed_partition_wakes_waiting_requests(broker):
     handle = broker.topic("orders")
     broker.system.fault("fdatasync", "delay", delay_ms=250)
     parked = broker.send([("orders", 0, batch())], wait=False)
@@ -134,7 +134,7 @@ def test_removed_partition_wakes_who_waits(broker):
     assert not handle.commit(50)
 
 
-def test_new_leader_wakes_who_waits(broker):
+def test_a_new_leader_wakes_waiting_requests(broker):
     broker.topic("orders")
     broker.system.fault("fdatasync", "delay", delay_ms=400)
     parked = broker.send([("orders", 0, batch())], wait=False)

@@ -43,7 +43,9 @@ def test_cold_records_are_read_first_and_then_answered(broker: FetchBroker) -> N
     assert broker.native.counters["cold_bytes_read"] == 2 * len(BATCH)
 
 
-def test_cold_records_are_sent_as_they_are_when_nobody_can_read_them(broker: FetchBroker) -> None:
+def test_cold_records_are_sent_as_they_are_when_no_thread_can_read_them(
+    broker: FetchBroker,
+) -> None:
     broker.system.fault("is_cached", "error", errno=11, count=2)
     frame = broker.start(WANTED)[1]
     assert isinstance(frame, bytes) and sizes(frame) == [len(BATCH)] * 2
@@ -59,7 +61,7 @@ def test_cold_wait_at_its_deadline_is_answered_all_the_same(broker: FetchBroker)
     assert sizes(waiting.resume(expired=True)) == [len(BATCH)] * 2
 
 
-def test_cold_wait_that_is_abandoned_is_read_to_nobody(broker: FetchBroker) -> None:
+def test_an_abandoned_cold_wait_is_not_read(broker: FetchBroker) -> None:
     broker.native.start(1)
     broker.system.fault("is_cached", "error", errno=11, count=2)
     broker.system.fault("pread", "delay", delay_ms=50, count=20)

@@ -108,7 +108,7 @@ def test_abandoned_wait_lets_go_of_everything(broker: FetchBroker) -> None:
     assert broker.sessions.counters["sessions"] == 0
 
 
-def test_two_requests_of_one_session_the_older_is_told_71(broker: FetchBroker) -> None:
+def test_two_requests_of_one_session_the_older_gets_71(broker: FetchBroker) -> None:
     new = broker.start(step("s", session="new", epoch=0, topics=[("t", [part(0, 0)])]))[1]
     assert isinstance(new, bytes)
     broker.runner.form(decoded(new, 16), 0)

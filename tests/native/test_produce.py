@@ -68,7 +68,7 @@ def test_stored_bytes_are_the_producers_but_for_offset_and_epoch(broker, now):
     assert (second.base_offset, second.leader_epoch) == (3, 7)
 
 
-def test_append_time_is_stamped_and_told(broker, now):
+def test_append_time_is_stamped_and_returned(broker, now):
     broker.topic("orders", append_time=True)
     got = broker.one("orders", 0, encode_batch([record(timestamp=5)]))
     assert got.errorCode == 0

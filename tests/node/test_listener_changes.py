@@ -116,7 +116,7 @@ def test_a_port_that_is_taken_changes_nothing(tmp_path):
         assert a.configs(BROKER, "1", "listeners")["listeners"].configSource == 4
 
 
-def test_who_listens_in_a_place_that_is_just_free_is_not_closed():
+def test_a_listener_in_a_freed_place_is_not_closed():
     """The acceptor, awake for other connections, took the new socket for the one it had closed."""
 
     def knock():

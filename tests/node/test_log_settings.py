@@ -142,7 +142,7 @@ def test_roll_ms_live(shared):
         ({"log.roll.hours": "1", "log.roll.ms": str(3 * HOUR_MS)}, 1),
     ],
 )
-def test_roll_hours_and_who_goes_before(tmp_path, settings, segments):
+def test_roll_hours_and_their_precedence(tmp_path, settings, segments):
     with admin_on(tmp_path, **settings) as a:
         a.create("t")
         for late_ms in (2 * HOUR_MS, 0):

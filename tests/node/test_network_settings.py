@@ -339,7 +339,7 @@ def test_a_wire_closed_by_a_retired_thread_connects_again(shared):
         assert metadata(again).brokers
 
 
-def test_threads_nobody_asked_for_are_no_more_than_cores(tmp_path, monkeypatch):
+def test_default_threads_are_no_more_than_cores(tmp_path, monkeypatch):
     for cores, given, wanted in (
         (1, {}, 1),
         (2, {}, 2),

@@ -54,7 +54,7 @@ def test_works_from_another_directory(tmp_path):
     assert (done.stdout.strip(), done.returncode) == ("01", 0), done.stderr
 
 
-def test_another_system_is_told_in_one_line(tmp_path):
+def test_another_system_is_reported_in_one_line(tmp_path):
     script = (
         "import sys, runpy; sys.platform = 'darwin'; sys.argv = ['setup.py', '--version'];"
         f"runpy.run_path({str(ROOT / 'setup.py')!r}, run_name='__main__')"

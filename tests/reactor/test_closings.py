@@ -18,7 +18,7 @@ def asked(connection, body=b""):
     assert connection.recv(100)
 
 
-def test_a_marked_connection_is_told_of_once():
+def test_a_marked_connection_is_reported_once():
     ids = []
 
     def handle(pending):
@@ -68,7 +68,7 @@ def test_one_that_the_broker_closes_is_told_of_too():
         idle.close()
 
 
-def test_whoever_waits_is_let_go_at_the_stop():
+def test_waiting_takers_return_at_the_stop():
     told = []
     with Served(marking) as served:
         left = served.connect()

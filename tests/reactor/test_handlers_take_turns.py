@@ -9,7 +9,7 @@ from reactor.network import Served, echo, request, response
 HANDLERS = 4
 
 
-def test_handlers_that_wait_hold_nobody_up():
+def test_waiting_handlers_hold_up_no_request():
     """All but one wait for something; the last answers everybody else."""
     release, waiting = threading.Event(), threading.Semaphore(0)
 
@@ -73,7 +73,7 @@ def test_a_request_that_comes_while_all_sleep_is_taken_at_once():
     assert sorted(took_s)[100] < 0.001, "a handler watched where nobody ran"
 
 
-def test_who_takes_and_never_goes_on_is_not_waited_for():
+def test_a_taker_that_stays_busy_is_not_waited_for():
     """Its thread may be gone: each request after it comes to the next that asks."""
     with Served(start=False) as served, ExitStack() as stack:
         served.reactor.start()

@@ -356,7 +356,7 @@ def wakeups(served):
     return sum(row["wakeups"] for row in served.reactor.counters()["threads"])
 
 
-def test_whoever_waits_for_room_sleeps_until_there_is_room():
+def test_callers_sleep_until_the_queue_has_capacity():
     kept = []
     with Served(kept.append, queued_max_request_bytes=1000) as served:
         first, second = served.connect(), served.connect()
@@ -495,7 +495,7 @@ def cpu_s(name):
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_closed_connection_that_somebody_else_holds_too_is_forgotten():
+def test_a_closed_connection_with_another_holder_is_forgotten():
     """A forked child has copies of all descriptors; a copy kept the connection in epoll, which
     then reported it for ever, to memory that was another's by then."""
     with Served() as served:

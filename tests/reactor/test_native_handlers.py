@@ -41,7 +41,7 @@ def test_a_native_handler_closes(trial_handler):
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1000, 20_000, 200_000, 500_000])
-def test_a_parked_request_stays_put(trial_handler, size_bytes):
+def test_a_delayed_request_stays_put(trial_handler, size_bytes):
     native = trial_handler()
     filler = random.Random(1).randbytes(size_bytes)
     with Served(native=[native]) as served, served.connect() as c, served.connect() as other:
@@ -57,7 +57,7 @@ def test_a_parked_request_stays_put(trial_handler, size_bytes):
         served.eventually(lambda k: k["held_bytes"] == 0 and k["parked"] == 0)
 
 
-def test_a_parked_request_expires(trial_handler):
+def test_a_delayed_request_expires(trial_handler):
     with Served(native=[trial_handler()]) as served, served.connect() as c:
         for ms in (0, 50, 200):
             began = time.monotonic()
@@ -77,7 +77,7 @@ def test_a_woken_request_goes_on_to_python(trial_handler):
             assert response(c) == (1, struct.pack(">i", 60_000) + filler)
 
 
-def test_wakes_for_nobody_and_many_at_once(trial_handler):
+def test_wakes_for_no_connection_and_many_at_once(trial_handler):
     native = trial_handler()
     with Served(native=[native], threads=2) as served, served.connect() as c:
         for thread in (-1, 0, 1, 2, 99):
@@ -93,7 +93,9 @@ def test_wakes_for_nobody_and_many_at_once(trial_handler):
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("size_bytes", [10, 100_000])
-def test_a_peer_that_goes_while_parked_is_noticed(trial_handler, reset, size_bytes):
+def test_a_peer_that_closes_while_its_request_is_delayed_is_noticed(
+    trial_handler, reset, size_bytes
+):
     native = trial_handler()
     with Served(native=[native]) as served:
         for _ in range(20):

@@ -47,7 +47,7 @@ def records(seed):
     ]
 
 
-def test_room_is_taken_again():
+def test_space_is_used_again():
     first = roomy(encode_batch([b"x" * 100] * 1000))
     assert room_kept_bytes() == 0
     del first
@@ -61,7 +61,7 @@ def test_room_is_taken_again():
         assert room_kept_bytes() == kept
 
 
-def test_a_table_is_the_same_in_room_that_another_one_left():
+def test_a_table_is_the_same_in_memory_that_another_one_left():
     for seed in range(40):
         data = encode_batch(records(seed))
         plain = ColumnsBuilder()
@@ -75,7 +75,7 @@ def test_a_table_is_the_same_in_room_that_another_one_left():
         assert room_kept_bytes() > 0
 
 
-def test_small_tables_neither_leave_room_nor_take_it():
+def test_small_tables_neither_leave_memory_nor_take_it():
     small = ColumnsBuilder()
     small.add_batches(encode_batch([b"x"] * 10))
     del small
@@ -88,7 +88,7 @@ def test_small_tables_neither_leave_room_nor_take_it():
     assert room_kept_bytes() == kept
 
 
-def test_room_that_nobody_asked_for_is_not_kept():
+def test_unused_capacity_is_not_kept():
     for _ in range(3):
         grown = ColumnsBuilder()
         grown.add_batches(encode_batch([b"x" * 1000] * 1000))
@@ -113,7 +113,7 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first():
     del again
 
 
-def test_threads_get_room_of_their_own():
+def test_threads_get_budgets_of_their_own():
     wrong = []
 
     def work(seed):

@@ -60,7 +60,7 @@ def test_a_time_is_sought_by_the_index(filled):
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["gone", "empty", "short", "noise", "false"])
-def test_an_index_that_lies_misleads_nobody(filled, suffix, damage):
+def test_a_wrong_index_misleads_no_reader(filled, suffix, damage):
     path = filled.file(0, suffix)
     data = path.read_bytes()
     if damage == "gone":

@@ -76,7 +76,7 @@ def test_requests_sent_ahead_of_the_handshake_are_not_answered(login):
         assert c.answer() is None
 
 
-def test_api_versions_is_answered_before_a_login_and_logs_nobody_in(login):
+def test_api_versions_is_answered_before_a_login_and_logs_no_client_in(login):
     for version in range(0, 3):
         with login.connect() as c:
             assert c.ask(header(18, version)) is not None
@@ -91,7 +91,7 @@ def test_a_login_is_of_its_own_connection(login):
         assert not other.is_served()
 
 
-def test_a_token_cut_at_each_byte_or_with_one_byte_changed_logs_nobody_in(login):
+def test_a_token_cut_at_each_byte_or_with_one_byte_changed_logs_no_client_in(login):
     tokens = [GOOD[:at] for at in range(len(GOOD))]
     tokens += [GOOD[:at] + bytes([GOOD[at] ^ 1]) + GOOD[at + 1 :] for at in range(len(GOOD))]
     for token in tokens:
@@ -102,7 +102,7 @@ def test_a_token_cut_at_each_byte_or_with_one_byte_changed_logs_nobody_in(login)
             assert not c.is_served()
 
 
-def test_a_scram_proof_cut_or_changed_at_each_byte_logs_nobody_in(login):
+def test_a_scram_proof_cut_or_changed_at_each_byte_logs_no_client_in(login):
     bare = b"n=bob,r=abc"
     with login.connect() as c:
         c.handshake("SCRAM-SHA-256")

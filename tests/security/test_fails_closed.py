@@ -61,14 +61,14 @@ def test_with_a_wrong_jaas_line_the_broker_does_not_start(tmp_path, line):
     assert JAAS in refusal(tmp_path, **{JAAS: line})
 
 
-def test_a_jaas_line_without_users_lets_nobody_in(tmp_path):
+def test_a_jaas_line_without_users_logs_no_client_in(tmp_path):
     with login_broker(tmp_path, **{JAAS: f"{PLAIN_MODULE} required;"}) as login:
         with login.connect() as c:
             c.handshake("PLAIN")
             assert c.token(GOOD)[0] == 58
 
 
-def test_the_user_name_and_password_of_the_broker_itself_log_nobody_in(tmp_path):
+def test_the_user_name_and_password_of_the_broker_itself_log_no_client_in(tmp_path):
     line = f'{PLAIN_MODULE} required username="alice" password="{PASSWORD}";'
     with login_broker(tmp_path, **{JAAS: line}) as login, login.connect() as c:
         c.handshake("PLAIN")

@@ -211,7 +211,7 @@ def test_a_failed_login_is_answered_late(tmp_path):
                 assert (time.monotonic() - began >= 0.39) is not good
 
 
-def test_a_fault_of_the_broker_logs_nobody_in(tmp_path, monkeypatch):
+def test_a_fault_of_the_broker_logs_no_client_in(tmp_path, monkeypatch):
     def fails(*_):
         raise RuntimeError("planted")
 

@@ -108,7 +108,7 @@ def test_credentials_survive_a_restart_in_kafkas_form_without_the_password(tmp_p
         "salt=c2FsdA==,stored_key=c2FsdA==,iterations=4096",
     ],
 )
-def test_a_stored_credential_that_is_damaged_or_weak_logs_nobody_in(login, text):
+def test_a_stored_credential_that_is_damaged_or_weak_logs_no_client_in(login, text):
     opened = login.broker.node.bound.before.before
     opened.tree.ensure_path("/config/users/frank")
     data = json.dumps({"version": 1, "config": {"SCRAM-SHA-256": text}}).encode()

@@ -50,7 +50,7 @@ def test_an_alarm_ends_by_time_by_ringing_and_by_a_moved_clock():
     assert ended == [False]
 
 
-def test_who_wants_to_know_of_a_move_is_told():
+def test_callbacks_run_when_the_clock_moves():
     clock, told = Clock(SystemCalls()), []
     clock.on_move.append(lambda: told.append(clock.wall_ms()))
     clock.move(5)

@@ -315,7 +315,7 @@ def test_damage_of_what_a_load_wrote_is_named(session_broker, topic, store):
 
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
-def test_hours_are_complete_once_and_late_records_are_told(session_broker, topic, store):
+def test_hours_are_complete_once_and_late_records_are_reported(session_broker, topic, store):
     lake, now = f"{store}/lake", [HOURS + 3 * HOUR_MS + 599_000]
 
     def go():
@@ -393,7 +393,7 @@ def test_a_new_partition_and_a_new_topic_are_read_from_their_start(session_broke
     assert {a.topic: a.ends for a in report.audits} == {"other": {0: (3, 5)}}
 
 
-def test_records_that_are_gone_are_told(session_broker, tmp_path):
+def test_missing_records_are_reported(session_broker, tmp_path):
     with Cluster(session_broker.bootstrap_servers) as cluster:
         create_topics(cluster, [NewTopic("gone", partition_count=1, configs=KEPT_TEXT)])
         send(session_broker, "gone", 10)

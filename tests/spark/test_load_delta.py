@@ -196,7 +196,9 @@ def test_what_is_there_is_not_mixed_with(delta, session_broker, topic, tmp_path)
 
 
 @pytest.mark.topic(partitions=1, configs=KEPT)
-def test_a_mark_without_a_batch_and_a_failed_task_are_told(delta, session_broker, topic, tmp_path):
+def test_a_mark_without_a_batch_and_a_failed_task_are_reported(
+    delta, session_broker, topic, tmp_path
+):
     send(session_broker, topic, 4)
     tasks = DeltaTasks(delta)
 

@@ -115,7 +115,7 @@ def test_tasks_cover_their_partitions_once(sizes, tasks_min, records_max):
             assert all(r.size <= records_max for r in parts)
 
 
-def test_what_is_gone_is_named_in_one_message():
+def test_missing_records_are_named_in_one_message():
     asked = {A: 5, B: 50, C: 7, ("gone", 3): 9}
     earliest = {A: 8, B: 0, C: 0, ("t", 2): 0}
     latest = {A: 20, B: 40, C: 10, ("t", 2): 4}

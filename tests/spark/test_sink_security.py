@@ -121,7 +121,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_who_may_not_gets_one_clear_error_at_once_and_writes_nothing(secure, wrong):
+def test_an_unauthorized_user_gets_one_clear_error_at_once_and_writes_nothing(secure, wrong):
     change, kind, words = WRONG[wrong]
     change = {name: secure.other if value == "other" else value for name, value in change.items()}
     options = secure.options("SCRAM-SHA-512", **change)

@@ -267,7 +267,7 @@ def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdf
 
 
 @pytest.mark.topic(configs=KEPT)
-def test_a_failed_task_is_told_in_one_line(spark, session_broker, topic):
+def test_a_failed_task_is_reported_in_one_line(spark, session_broker, topic):
     """PySpark has an exception of its own for what Python raised in a worker."""
     from barnabas.spark.load.session import LoadFailed, SparkTasks
     from barnabas.spark.load.task import LoadTask

@@ -155,7 +155,7 @@ def test_damage_is_named_and_nothing_is_written(store):
         assert content(store) == before
 
 
-def test_a_second_writer_is_told_and_nothing_is_overwritten(store):
+def test_a_second_writer_is_reported_and_nothing_is_overwritten(store):
     first, second = filled(store), Checkpoint(files_at(store))
     before = content(store)
     with pytest.raises(ConcurrentWriter) as raised:

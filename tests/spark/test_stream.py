@@ -226,7 +226,7 @@ def test_ends_without_ids_get_them(session_broker, stream_of, topic):
 
 
 @pytest.mark.topic(partitions=2)
-def test_the_group_is_told_what_is_done_and_not_more(session_broker, topic, stream_of):
+def test_the_group_gets_only_offsets_that_are_done(session_broker, topic, stream_of):
     fill(session_broker, topic, 20)
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     query = stream_of(**options, commitOffsetsToGroup="told", maxOffsetsPerTrigger=8)

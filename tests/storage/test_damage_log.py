@@ -46,7 +46,7 @@ def test_lines_have_a_limit_and_the_rest_is_counted(tmp_path, caplog):
     assert corrupt_ranges(disk.cache) == LINES_MAX + 7
 
 
-def test_finds_that_nobody_took_are_counted_and_not_kept(tmp_path):
+def test_untaken_finds_are_counted_and_not_kept(tmp_path):
     disk, log = damaged(tmp_path, 100)
     scrub_segment(log, 0, 0, 1 << 20)
     assert corrupt_ranges(disk.cache) == 100

@@ -99,7 +99,7 @@ def test_a_slow_request_is_given_up(served, monkeypatch):
     assert time.monotonic() - began < 5
 
 
-def test_too_many_at_once_are_told(served, monkeypatch):
+def test_too_many_at_once_are_reported(served, monkeypatch):
     waiting = [connect(served) for _ in range(door.CLIENTS_MAX)]
     try:
         answers = [say(served, b"GET /metrics HTTP/1.0\r\n\r\n").split()[1] for _ in range(3)]
@@ -135,7 +135,7 @@ def test_stop_waits_for_no_client(served):
     greedy.close()
 
 
-def test_a_page_that_nobody_takes_is_given_up(served, monkeypatch):
+def test_an_unread_page_is_given_up(served, monkeypatch):
     monkeypatch.setattr(door, "ANSWER_S_MAX", 0.5)
     served.state["pieces"] = (b"x" * 65536 for _ in range(100_000))
     with connect(served) as client:

@@ -104,7 +104,7 @@ def test_labels_of_confluent_are_lower_case():
     )
 
 
-def test_a_room_adds_a_collector():
+def test_a_package_adds_a_collector():
     registry = Registry()
     registry.add(lambda page: [(THINGS, [(page.labels(name="lag"), 5)])])
     page = Page("jmx", 0)

@@ -162,7 +162,7 @@ def test_a_panel_is_here_or_has_a_reason():
     assert len(KAFKA_DASHBOARD) + len(NOT_HERE) == 30
 
 
-def test_the_reference_lists_what_the_page_tells(page, confluent_page):
+def test_the_reference_lists_what_the_page_shows(page, confluent_page):
     listed = metrics_reference.metrics()
     assert {metric.name for metric in listed} == page.keys()
     names = {name for metric in listed for name in metric.names("confluent")}

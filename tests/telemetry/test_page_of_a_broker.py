@@ -109,7 +109,7 @@ def test_a_probe_sees_why_a_broker_is_not_ready(tmp_path):
             assert value_of(broker.page(), "kafka_server_kafkaserver_brokerstate") == state
 
 
-def test_recovery_is_told_while_it_runs(tmp_path, monkeypatch):
+def test_recovery_is_reported_while_it_runs(tmp_path, monkeypatch):
     """After an unclean stop, on the way through the logs, the page is there and says so."""
     with Broker(settings(tmp_path)) as broker:
         broker.node.serving.administration.topics.create(NewLocalTopic("t"))

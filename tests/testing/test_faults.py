@@ -74,7 +74,7 @@ def consumed(broker, topic, count):
     return values
 
 
-def test_produce_is_told_an_error_as_often_as_asked_and_then_succeeds(broker, topic):
+def test_produce_gets_the_error_as_often_as_asked_and_then_succeeds(broker, topic):
     fault = broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
     assert produce(broker, topic, b"v", retry_backoff_ms=10) is None
     assert fault.fired == 2
@@ -110,7 +110,7 @@ def test_an_error_meets_each_client_library(broker, topic):
     broker.assert_records(topic, ["aiokafka"])
 
 
-def test_fetch_is_told_an_error_with_and_without_a_session(broker, topic):
+def test_fetch_gets_an_error_with_and_without_a_session(broker, topic):
     assert produce(broker, topic, b"v") is None
     with broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2) as fault:
         assert consumed(broker, topic, 1) == [b"v"]  # librdkafka: no session
@@ -158,7 +158,7 @@ def test_metadata_keeps_its_brokers_and_fails_its_topics(broker, topic):
     assert admin.list_topics(topic, timeout=10).topics[topic].error is None
 
 
-def test_an_administrator_is_told_an_error(broker):
+def test_an_administrator_gets_an_error(broker):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     with broker.fail("CreateTopics", "POLICY_VIOLATION") as fault:
         with pytest.raises(KafkaException) as raised:
@@ -178,7 +178,7 @@ def test_a_delayed_request_is_carried_out_later(broker, topic):
     assert len(broker.records(topic)) == 2
 
 
-def test_a_delay_holds_up_nobody_else(broker, topic):
+def test_a_delay_holds_up_no_other_request(broker, topic):
     broker.delay("Produce", ms=60_000, client_id="slow")
     slow = producer_to(broker, client_id="slow")
     slow.produce(topic, b"slow")
@@ -293,7 +293,7 @@ def test_without_rules_produce_and_fetch_never_come_to_python(broker, topic):
         assert counted() - before >= 50
 
 
-def test_a_full_disk_fails_what_is_produced_until_there_is_room():
+def test_a_full_disk_fails_produces_until_space_is_free():
     with Broker() as broker:
         broker.create_topic("t")
         assert produce(broker, "t", b"before") is None

@@ -54,7 +54,7 @@ def exhaust(world):
     world.coordinator.ids.put("x", 0, 0, now(world)._replace(producer_epoch=EPOCH_MAX - 1))
 
 
-def test_logs_are_told_of_partitions_that_clients_add_themselves():
+def test_logs_expect_partitions_that_clients_add_themselves():
     """While the transaction is open (the simulation looks), once, and not of the second version's,
     whose logs ask."""
     world = World()
@@ -238,7 +238,7 @@ def test_a_request_does_not_wait_for_ever():
     assert isinstance(answer.error, ConcurrentTransactions)
 
 
-def test_ids_that_nobody_uses_are_forgotten_but_not_open_transactions():
+def test_unused_ids_are_forgotten_but_not_open_transactions():
     world = World()
     ready(world, "idle")
     producer = ready(world, "busy")

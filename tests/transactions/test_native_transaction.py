@@ -65,7 +65,7 @@ def test_answers_and_records_are_those_of_python(twins, version):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_conversations_are_told_the_same(twins, seed):
+def test_random_conversations_get_the_same_answers(twins, seed):
     """Whatever comes between: looks at the id, other connections, wrong producers, a new epoch."""
     told = []
     for broker in twins:
@@ -239,7 +239,7 @@ def test_an_end_from_a_connection_that_was_left_is_put_off(broker):
         one.wire.close()
 
 
-def test_nobody_needs_to_look_at_offsets_meanwhile(broker):
+def test_offsets_need_no_check_meanwhile(broker):
     """Ends that Python has not heard of are limited: then it ends a transaction itself."""
     writer = Writer(broker, "unseen")
     writer.topic = "a"

@@ -91,7 +91,7 @@ def test_answers_and_records_are_those_of_python(twins, produce_version, commit_
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_conversations_are_told_the_same(twins, seed):
+def test_random_conversations_get_the_same_answers(twins, seed):
     """Whatever comes between: looks, steps of the first version, wrong producers, ends asked for
     once more, producers that come back."""
     told = []

@@ -94,7 +94,7 @@ def test_torn_at_every_byte(codec, size):
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_mutations_raise_only_the_errors_of_the_room(codec):
+def test_mutations_raise_only_the_errors_of_the_package(codec):
     rng = random.Random(codec)
     data = text(3000)
     packed = compress(codec, data)

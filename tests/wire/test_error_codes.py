@@ -41,7 +41,7 @@ def test_message_of_an_error():
         raise error
 
 
-def test_codes_nobody_knows():
+def test_unknown_codes():
     assert errors.error_of(9999) is errors.UnknownServerError
     assert errors.name_of(9999) == "UNKNOWN_CODE_9999"
     with pytest.raises(ValueError, match="success"):

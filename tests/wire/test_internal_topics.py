@@ -96,7 +96,7 @@ def test_the_topics_number_their_types_apart():
 
 
 @pytest.mark.parametrize("number", [-1, 9, 18, 24, 32767])
-def test_a_type_that_nobody_knows(number):
+def test_an_unknown_type(number):
     with pytest.raises(UnknownRecord, match=f"type {number}$"):
         read_key(CONSUMER_OFFSETS, number.to_bytes(2, "big", signed=True) + COMMIT_KEY[2:])
 

@@ -168,7 +168,7 @@ def test_records_are_views_and_bytes_are_copies():
     assert type(decoded.protocols[0].metadata) is bytes
 
 
-def test_versions_nobody_speaks():
+def test_unknown_versions():
     for asked in (lambda: PRODUCE.program(14), lambda: request(0, 14), lambda: response(0, -1)):
         with pytest.raises(UnsupportedVersion, match="has versions 0-13"):
             asked()

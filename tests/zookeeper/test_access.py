@@ -81,7 +81,7 @@ def test_auth(brokers, connect, chroot, zk, zookeeper_server):
     [{}, {"zookeeper.auth": "digest:me:wrong"}, {"zookeeper.auth": "digest:you:secret"}],
     ids=["nobody", "wrong-password", "wrong-user"],
 )
-def test_who_is_not_let_in_does_not_start(brokers, connect, tmp_path, settings):
+def test_a_refused_user_does_not_start(brokers, connect, tmp_path, settings):
     first = brokers.start(connect, **PROTECTED)
     first.create_topic("t")
     first.stop()

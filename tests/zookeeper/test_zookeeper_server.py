@@ -32,7 +32,7 @@ def connected():
         client.close()
 
 
-def test_an_expired_session_loses_its_ephemerals_and_is_told(server, connected):
+def test_an_expired_session_loses_its_ephemerals_and_is_reported(server, connected):
     owner, other = connected(server), connected(server)
     lost = threading.Event()
     owner.add_listener(lambda state: lost.set() if state == KazooState.LOST else None)

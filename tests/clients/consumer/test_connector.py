@@ -389,7 +389,7 @@ def test_a_listener_that_raises_ends_nothing(connect: Connect, topic: str, write
 # ------------------------------------------------------------------------------- what goes wrong
 
 
-def test_nobody_to_connect_to_is_told_at_once(connect: Connect):
+def test_a_missing_broker_is_reported_at_once(connect: Connect):
     from barnabas.client import CannotConnect
 
     connector = connect(
@@ -399,7 +399,7 @@ def test_nobody_to_connect_to_is_told_at_once(connect: Connect):
         connector.create_message_streams({"t": 1})
 
 
-def test_a_refused_group_is_told_at_once(old_broker: Broker, connect: Connect, topic: str):
+def test_a_refused_group_is_reported_at_once(old_broker: Broker, connect: Connect, topic: str):
     from barnabas.errors import InvalidSessionTimeout
 
     connector = connect({"session.timeout.ms": 2, "heartbeat.interval.ms": 1})

@@ -177,7 +177,7 @@ def test_offsets_that_another_client_left_are_read(
     assert next(stream).offset == 2
 
 
-def test_an_offset_that_is_none_is_told_and_nothing_is_read(
+def test_an_invalid_offset_is_reported_and_nothing_is_read(
     registry: Registry, zk: Connect, topic: str, write: Write, group: str
 ):
     """Neither read again from the start nor left out: somebody has to look at it."""
@@ -354,12 +354,12 @@ def _commits(connector: ConsumerConnector) -> bool:
     return True
 
 
-def test_no_zookeeper_is_told_with_its_address(connect: Connect):
+def test_no_zookeeper_is_reported_with_its_address(connect: Connect):
     with pytest.raises(StoreFailed, match="no ZooKeeper responds at 127.0.0.1:1"):
         connect({"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": 300})
 
 
-def test_no_registered_broker_is_told(registry: Registry, zk: Connect, topic: str):
+def test_no_registered_broker_is_reported(registry: Registry, zk: Connect, topic: str):
     registry.client.delete("/brokers/ids/0")
     connector = zk({"rebalance.max.retries": 1})
     with pytest.raises(ConsumerRebalanceFailed, match="no brokers are registered"):

@@ -91,7 +91,7 @@ def test_what_cannot_be_is_refused_with_one_line(given: dict[str, object], why: 
     assert "\n" not in str(refused.value)
 
 
-def test_an_unknown_name_is_told_and_left_out(caplog: pytest.LogCaptureFixture):
+def test_an_unknown_name_is_reported_and_left_out(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         assert consumer_config(HERE | {"grup.id": "h"}) == consumer_config(HERE)
     assert [r.getMessage() for r in caplog.records] == ["unknown setting grup.id: it has no effect"]
@@ -138,7 +138,7 @@ def test_decoders_are_plugins_functions_or_objects_of_the_old_design():
         decoded("murmur2", [b"x"])
 
 
-def test_a_decoder_that_gives_rubbish_is_told_where_somebody_looks():
+def test_a_wrong_decoder_raises_where_the_record_is_read():
     column = Decoders(consumer_config(HERE)).column("here", TooFew(), is_key=False)
     assert column is not None
     (first, _) = column("t", [b"a", b"b"])

@@ -183,7 +183,7 @@ def test_a_time_on_a_broker_of_today(old_broker: Broker, topic: str, consumer: S
     assert consumer.get_offsets_before(topic, 0, 9000, 5) == [3, 0]
 
 
-def test_a_groups_offsets_are_kept_and_told(consumer: SimpleConsumer, topic: str, group: str):
+def test_a_groups_offsets_are_kept_and_returned(consumer: SimpleConsumer, topic: str, group: str):
     told = consumer.fetch_offsets(group, [(topic, 0), (topic, 1)])
     assert told == {(topic, 0): -1, (topic, 1): -1}
     answer = consumer.commit_offsets(group, {(topic, 0): 17, (topic, 1): 4}, "why")

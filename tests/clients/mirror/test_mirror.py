@@ -423,7 +423,7 @@ def test_what_cannot_be_run_is_one_plain_line(words, said):
     assert len(ran.stderr.strip().splitlines()) == 1
 
 
-def test_the_page_tells_every_figure():
+def test_the_page_shows_every_metric():
     from barnabas.cli.mirror_metrics import METRICS
 
     text = (Path(__file__).resolve().parents[3] / "docs" / "mirror.md").read_text()

@@ -176,7 +176,7 @@ def test_retries_have_an_end(broker, caplog):
     assert producer.figures["dropped"] == 1
 
 
-def test_what_a_broker_refuses_stops_nobody_behind_it(broker):
+def test_a_refused_batch_stops_no_later_batch(broker):
     from barnabas import hookimpl
     from barnabas.hooks import Reject
 
@@ -227,7 +227,7 @@ def test_a_message_beyond_its_own_limit_is_never_sent(session_broker, topic):
     session_broker.assert_records(topic, [b"x" * 100])
 
 
-def test_what_cannot_be_encoded_is_told_or_left_out_alone(session_broker, topic, caplog):
+def test_what_cannot_be_encoded_is_reported_or_left_out_alone(session_broker, topic, caplog):
     with producer_of(session_broker) as producer:
         with pytest.raises(TypeError, match="serializer.class"):
             producer.send(ProducerData(topic, [b"a", "text"]))
@@ -294,7 +294,7 @@ producer.send(ProducerData("{topic}", b"not lost"))
     session_broker.assert_records(topic, [b"not lost"])
 
 
-def test_nobody_there():
+def test_no_peer():
     settings = {"metadata.broker.list": "127.0.0.1:1", "request.timeout.ms": 200}
     with Producer(settings) as producer:
         with pytest.raises(FailedToSend, match="cannot connect"):
@@ -362,7 +362,7 @@ def test_settings_that_cannot_be_used(settings, words):
         Producer(settings)
 
 
-def test_a_setting_that_nobody_knows_is_told(caplog):
+def test_an_unknown_setting_is_logged(caplog):
     with Producer(PLACE | {"reconnect.interval": "1", "queue.tiem": "5", "plugin.x.y": "z"}):
         pass
     assert "queue.tiem" in caplog.text

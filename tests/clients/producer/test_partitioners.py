@@ -133,7 +133,7 @@ def test_numbers_hash_as_javas_do(key, hashed):
     assert hash_code(key) == hashed
 
 
-def test_a_key_without_a_hash_in_java_is_told():
+def test_a_key_without_a_hash_in_java_is_reported():
     with pytest.raises(TypeError, match="murmur2"):
         chosen("hash", [("a", "tuple")], encoded=[b""])
 
@@ -227,7 +227,7 @@ def test_a_partitioner_that_answers_nonsense(session_broker):
     assert [row.value for row in session_broker.records(topic)] == [b"right"]
 
 
-def test_a_name_that_nobody_has():
+def test_a_name_without_a_node():
     with pytest.raises(InvalidConfig, match="no plugin 'nobody'"):
         Producer({"metadata.broker.list": "127.0.0.1:1", "partitioner.class": "nobody"})
     with pytest.raises(InvalidConfig, match="does not implement choose_partitions"):

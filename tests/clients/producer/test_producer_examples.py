@@ -241,7 +241,7 @@ def test_a_callback_handler_that_raises_costs_no_event(session_broker, topic, ca
     assert "the callback handler failed in after_dequeuing" in caplog.text
 
 
-def test_a_full_queue_is_told_to_the_callback_and_to_the_sender(session_broker, topic):
+def test_a_full_queue_is_reported_to_the_callback_and_to_the_sender(session_broker, topic):
     class Holds:
         def __init__(self):
             self.go = threading.Event()
@@ -276,7 +276,7 @@ def test_a_full_queue_is_told_to_the_callback_and_to_the_sender(session_broker, 
     session_broker.assert_records(topic, [b"with the handler", b"1", b"2"])
 
 
-def test_a_full_queue_waits_for_room_by_default(session_broker, topic):
+def test_a_full_queue_waits_for_capacity_by_default(session_broker, topic):
     with asynchronous(session_broker, batch_size=5, queue_size=5, queue_time=1) as producer:
         for i in range(500):
             producer.send(ProducerData(topic, b"%d" % i))

@@ -74,7 +74,7 @@ def test_the_records_of_a_closed_connection_go_to_another_member(open_member: Op
     assert two.acknowledge(0, 3, ACCEPT) == 0
 
 
-def test_who_waits_is_woken(broker: Broker, open_member: Open) -> None:
+def test_waiting_requests_are_woken(broker: Broker, open_member: Open) -> None:
     """Kafka answers it when its wait is over; here that would be an empty answer."""
     if not broker.is_ours:
         pytest.skip("of Barnabas alone")
