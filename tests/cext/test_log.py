@@ -258,6 +258,32 @@ def test_idempotent_producer(tmp_path):
     assert log.end_offset == 16
 
 
+def test_a_batch_of_another_epoch_is_no_duplicate(tmp_path):
+    log = Disk(tmp_path).open()
+
+    def send(epoch):
+        return log.append(batch(b"a", producer_id=1, producer_epoch=epoch, base_sequence=0))
+
+    assert [send(epoch).first_offset for epoch in (0, 1)] == [0, 1]
+    assert send(1).duplicate
+    with pytest.raises(LogError) as error:
+        send(0)
+    assert error.value.code == 47
+    assert log.end_offset == 2
+
+
+def test_each_leader_epoch_is_noted_once_and_found_again_by_recovery(tmp_path):
+    disk = Disk(tmp_path)
+    log = disk.open()
+    for epoch in (3, 3, 3, 4, 4, 5):
+        log.append(batch(b"a"), leader_epoch=epoch)
+    noted = [(3, 0), (4, 3), (5, 5)]
+    assert log.leader_epochs() == noted
+    log.close(clean=False)
+    (tmp_path / "leader-epoch-checkpoint").unlink(missing_ok=True)
+    assert disk.open().leader_epochs() == noted
+
+
 def test_sequences_wrap(tmp_path):
     log = Disk(tmp_path).open()
     top = 2**31 - 1

@@ -36,9 +36,13 @@ HEAD = ("| package | damage | file | caught by | s |", "|---|---|---|---|---|")
 NOT_CAUGHT = "**not caught**"
 TIME_IS_UP = "time is up"
 KINDS = ("caught", "not caught", "without a result", "missing")
-QUICK = "not slow and not java and not spark_session and not alone"
-PYTEST = ("-q", "-x", "-m", QUICK)
-PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+QUICK = "not slow and not java and not spark_session"
+NEAREST = ("-m", QUICK)
+PARALLEL = (
+    *("-m", f"{QUICK} and not alone"),
+    *("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+)
+ALONE = ("-m", f"{QUICK} and alone")
 
 
 def copy_tree() -> None:
@@ -76,7 +80,7 @@ def build() -> str:
 def outcome(tests: list[str], limit_s: float, how: tuple[str, ...] = PARALLEL) -> str:
     """ "passed", "none", "time is up", or the name of the first test that failed."""
     environ = {**os.environ, "PYTHONPATH": str(COPY / "build" / "links")}
-    command = [sys.executable, "-m", "pytest", *PYTEST, *how, *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", *how, *tests]
     with subprocess.Popen(
         command, cwd=COPY, env=environ, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -115,10 +119,10 @@ def verdict(tests: tuple[str, ...], limit_s: float, path: Path | None = None) ->
     of tests/compat; and the seconds it took."""
     began = time.monotonic()
     near = nearest(path, tests) if path else []
-    said = outcome(near, limit_s, ()) if near else "passed"
-    for rest in (list(tests), ["tests/compat"]):
+    said = outcome(near, limit_s, NEAREST) if near else "passed"
+    for rest, how in ((tests, PARALLEL), (tests, ALONE), (("tests/compat",), PARALLEL)):
         if said == "passed":
-            said = outcome(rest, limit_s - (time.monotonic() - began))
+            said = outcome(list(rest), limit_s - (time.monotonic() - began), how)
     return said, time.monotonic() - began
 
 

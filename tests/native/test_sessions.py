@@ -122,6 +122,26 @@ def test_session_of_many_partitions_is_found_again() -> None:
     assert bytes_each <= 96 + 16
 
 
+def test_the_epoch_after_the_last_one_is_1() -> None:
+    cache = FetchSessions(1, seed=1)
+    wanted = [(IDS[0], 0, 0)]
+    _, session_id, _, _ = exchange(cache, 0, 0, wanted)
+    cache.set_epoch(session_id, EPOCH_LAST)
+    for epoch in (EPOCH_LAST, 1, 2):
+        assert exchange(cache, session_id, epoch, wanted)[0] == 0
+
+
+def test_an_incremental_fetch_answers_a_partition_whose_log_start_rises() -> None:
+    cache = FetchSessions(1, seed=1)
+    wanted = [(IDS[0], 0, 0)]
+    _, session_id, _, _ = exchange(cache, 0, 0, wanted)
+    answered = []
+    for epoch, start in ((1, 0), (2, 1), (3, 1)):
+        parts = {(IDS[0], 0): (0, 5, start, 0, False)}
+        answered.append(exchange(cache, session_id, epoch, [], answers=parts)[3])
+    assert answered == [[], wanted, []]
+
+
 def test_sessions_evict_none_younger_than_two_minutes() -> None:
     cache = FetchSessions(1, seed=1)
     wanted = [(IDS[0], 0, 0)]
