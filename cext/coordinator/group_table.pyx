@@ -2,7 +2,7 @@
 
 Python decides every change of a group and writes it here under the coordinator's lock, before it
 answers the request that caused the change. A commit is checked against the table in one place,
-`group_accepts`, which native handlers call on network threads and Python calls through `check`:
+`group_accepts`, which the native handler calls on network threads; tests call it through `check`:
 the rules of Kafka's ClassicGroup.validateOffsetCommit and ConsumerGroup.validateOffsetCommit.
 
     group of                accepts a commit from                           else
@@ -13,6 +13,7 @@ the rules of Kafka's ClassicGroup.validateOffsetCommit and ConsumerGroup.validat
                             without a member id                             FENCED_INSTANCE_ID,
                                                                             ILLEGAL_GENERATION
       completing            a producer alone                                REBALANCE_IN_PROGRESS
+    share                   -                                               GROUP_ID_NOT_FOUND
     consumer, no members    a client without a member epoch
     consumer                a member in its epoch; in an earlier one, for   UNKNOWN_MEMBER_ID,
                             partitions that it has had since; a producer    UNSUPPORTED_VERSION,

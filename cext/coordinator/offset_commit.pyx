@@ -108,8 +108,8 @@ cdef enum:
     VERSION_THROTTLE = 3
     TXN_VERSION_STALE = 6           # the first one with STALE_MEMBER_EPOCH
     TXN_VERSION_LAST = 6
-    UNVERIFIED = 0                  # no verification: the log knows the transaction, or refuses the batch
-    NEVER = -1                      # the commit has no expiry of its own
+    UNVERIFIED = 0                  # no verification: the log knows the transaction, or refuses
+    NEVER = -1                      # no expiry of its own
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
     OFFSET_VALUE_VERSION = 3

@@ -186,7 +186,7 @@ def test_each_member_has_its_own_session():
     gone = {}
     for _ in range(70):
         rig.timers.advance(100)
-        rig.coordinator._rebalances.committed(rig.group, rig.group.members[keeper.member])
+        rig.commits.table.heard(GROUP, keeper.member)
         for member in members.keys() - rig.group.members.keys() - gone.keys():
             gone[member] = rig.timers.time_ms
     assert set(rig.group.members) == {keeper.member}
@@ -203,7 +203,7 @@ def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed()
     first.heartbeat()
     first.join()
     for _ in range(REBALANCE_MS // 1000):
-        second.rig.coordinator._rebalances.committed(rig.group, rig.group.members[second.member])
+        rig.commits.table.heard(GROUP, second.member)
         rig.timers.advance(1000)
     settle(first, third)
     assert second.member not in rig.group.members
@@ -219,7 +219,7 @@ def test_a_rebalance_waits_for_the_longest_timeout_of_its_members():
     first.join()
     for at in range(1, 3 * REBALANCE_MS // 1000 + 1):
         assert second.member in rig.group.members, f"out after {at} s"
-        second.rig.coordinator._rebalances.committed(rig.group, rig.group.members[second.member])
+        rig.commits.table.heard(GROUP, second.member)
         rig.timers.advance(1000)
     assert second.member not in rig.group.members
 

@@ -1,6 +1,7 @@
 """Commits, which network threads carry out: answers, records and offsets in every version, errors,
 limits and damage. No commit follows a change of its group that refuses it."""
 
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -440,3 +441,46 @@ def test_forgotten_partitions_leave_nothing(broker):
     assert (table.count, native.waiting) == (1, 5)
     native.forget(partition)
     assert (table.count, native.waiting, native.take()) == (0, 0, [])
+
+
+def test_commits_beside_deletions_of_their_groups(broker):
+    """Commits make groups that another client deletes: in memory is what is in the log, and a start
+    finds the same."""
+    groups, rounds = [f"g{at}" for at in range(4)], 60
+
+    def commit_all(seed):
+        rng = random.Random(seed)
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            for offset in range(rounds):
+                rows = [(rng.randrange(3), offset, "", -1)]
+                assert commit(wire, rows, group=rng.choice(groups)) == [0]
+
+    def delete_all():
+        rng = random.Random(9)
+        with closing(Wire(broker.bootstrap_servers)) as wire:
+            for _ in range(rounds):
+                told = wire.call(42, 1, request(42).cls(groupsNames=[rng.choice(groups)]))
+                assert told.results[0].errorCode in (0, 69)
+
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(commit_all, seed) for seed in range(3)]
+        running.append(threads.submit(delete_all))
+        for one in running:
+            one.result(4 * PATIENCE_S)
+
+    def in_the_log(group):
+        kept = {}
+        for row in records(broker, group):
+            kept[row.partition] = -1 if row.committed is None else row.committed.offset
+        return [kept.get(index, -1) for index in range(3)]
+
+    wanted = {group: in_the_log(group) for group in groups}
+    assert {group: [row[0] for row in fetched(broker, group)] for group in groups} == wanted
+    known = set(broker.node.serving.coordinators.groups.groups)
+    assert known >= {group for group in groups if max(wanted[group]) >= 0}
+    broker.restart()
+    journal = broker.node.serving.coordinators.groups.journal
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(journal.led_partitions().values()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert {group: [row[0] for row in fetched(broker, group)] for group in groups} == wanted

@@ -80,8 +80,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("barnabas.groups")
 
 Done = Callable[[KafkaError | None], object]
-Commit = tuple[str, int, Committed]  # topic, partition, what
-MEMBER_EPOCHS_FROM = 9  # of OffsetCommit
 FIRST_CONSUMER_TYPE, LAST_CONSUMER_TYPE = 3, 16  # of records; some between are of other groups
 
 

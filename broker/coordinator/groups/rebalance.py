@@ -495,10 +495,6 @@ class Rebalances:
         if group.state == PREPARING:
             raise RebalanceInProgress()
 
-    def committed(self, group: ClassicGroup, member: Member) -> None:
-        """Extends a member's session after a commit, as after a heartbeat."""
-        self._extend_session(group, member)
-
     def leave(
         self, group: ClassicGroup, leaving: Iterable[tuple[str, str | None]]
     ) -> list[tuple[str, str | None, KafkaError | None]]:
