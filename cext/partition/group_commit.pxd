@@ -38,6 +38,7 @@ cdef struct CommitQueue:
     int32_t idle_count      # threads that wait for work
     int32_t started_count   # threads started so far
     bint closed
+    bint held               # no flush begins
     int64_t asked           # counters, under the lock
     int64_t flushes
     int64_t failures

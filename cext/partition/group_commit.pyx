@@ -99,7 +99,7 @@ cdef bint _flush_until_closed(CommitQueue* queue, int32_t threads_max) noexcept 
     cdef int error, slot
     pthread_mutex_lock(&queue.lock)
     while True:
-        while queue.head == NULL and not queue.closed:
+        while (queue.head == NULL or queue.held) and not queue.closed:
             queue.idle_count += 1
             pthread_cond_wait(&queue.work, &queue.lock)
             queue.idle_count -= 1
@@ -202,6 +202,19 @@ cdef class GroupCommit:
         for thread in self.threads:
             thread.join()
         self.threads.clear()
+
+    @property
+    def held(self) -> bool:
+        """Whether no flush begins: a test holds them back. stop() ends that."""
+        return self.queue.held
+
+    @held.setter
+    def held(self, bint held):
+        with nogil:
+            pthread_mutex_lock(&self.queue.lock)
+            self.queue.held = held
+            pthread_cond_broadcast(&self.queue.work)
+            pthread_mutex_unlock(&self.queue.lock)
 
     def counters(self):
         """Returns the numbers of requests (asked), flushes and failures, the nanoseconds of all
