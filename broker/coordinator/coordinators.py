@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
@@ -19,7 +18,6 @@ from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.cext.memory.sys import SystemCalls
 from barnabas.cext.partition.partitions import PartitionTable
-from barnabas.cext.produce.transaction_check import VerifyQueue
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.controller.entity_configs import EntityConfigs
 from barnabas.controller.features import Features
@@ -36,7 +34,6 @@ from barnabas.coordinator.transactions.coordinator import (
     TransactionSettings,
 )
 from barnabas.coordinator.transactions.producer_ids import ProducerIds
-from barnabas.coordinator.transactions.verification import Verifier
 from barnabas.coordinator.txn_markers import TransactionMarkers
 from barnabas.errors import TopicAlreadyExists
 from barnabas.metadata.cluster_state import ClusterState, ClusterStateReader
@@ -53,15 +50,14 @@ RANDOM_TOGETHER = 64
 
 
 class CoordinatorHandlers(NamedTuple):
-    """The native handlers of coordinators' requests, and the queues from network threads to
-    Python."""
+    """The native handlers of coordinators' requests, and what Python shares with them."""
 
     transactions: TransactionHandler
     groups: GroupTable
     group_partitions: PartitionStates
+    transaction_partitions: PartitionStates
     commits: OffsetCommitHandler
-    verify: VerifyQueue
-    settled: SettledIds
+    settled: SettledIds  # transactional ids that Python must look at
 
     @property
     def all(self) -> list[Any]:
@@ -70,15 +66,19 @@ class CoordinatorHandlers(NamedTuple):
 
 
 def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> CoordinatorHandlers:
-    ended, groups, group_partitions = EndedTransactions(), GroupTable(), PartitionStates()
+    ended, groups = EndedTransactions(), GroupTable()
     settled = SettledIds()
+    group_partitions, transaction_partitions = PartitionStates(), PartitionStates()
     transactions = TransactionHandler(
         table,
         TRANSACTION_STATE,
         CONSUMER_OFFSETS,
         ended,
         settled,
+        states=transaction_partitions,
+        offsets_states=group_partitions,
         timeout_ms=config.integer("offsets.commit.timeout.ms"),
+        retry_max_ms=config.integer("add.partitions.to.txn.retry.backoff.max.ms"),
     )
     commits = OffsetCommitHandler(
         table,
@@ -91,7 +91,7 @@ def coordinator_handlers(config: BrokerConfig, table: PartitionTable) -> Coordin
         transactions=transactions,
     )
     return CoordinatorHandlers(
-        transactions, groups, group_partitions, commits, VerifyQueue(), settled
+        transactions, groups, group_partitions, transaction_partitions, commits, settled
     )
 
 
@@ -132,7 +132,9 @@ class Coordinators:
         )
         self.groups = self._made_groups()
         self.group_administration = GroupAdministration(self.groups)
-        self.transaction_log = self._journal(TRANSACTION_STATE)
+        self.transaction_log = self._journal(
+            TRANSACTION_STATE, states=native.transaction_partitions
+        )
         self.markers = TransactionMarkers(
             given.replicas, system.wall_ms, self.groups.marker_written, may_wait=self._may_wait
         )
@@ -142,7 +144,6 @@ class Coordinators:
             wall_ms=system.wall_ms,
             new_producer_id=given.producer_ids.next,
             write_markers=self.markers.write,
-            expect=partial(native.verify.expect, given.table),
             version_level=lambda: given.features.level("transaction.version"),
             settings=TransactionSettings.of(given.config.integer),
             ids=native.transactions,
@@ -151,10 +152,8 @@ class Coordinators:
         self.transaction_administration = TransactionAdministration(
             self.transactions, self.transaction_log.led_partitions
         )
-        self._verifier = Verifier(native.verify, self.transactions).threads
-        self._verifier.start()
         self._settled = JobThreads(
-            "settled-transactions", native.settled, self.transactions.step_is_over
+            "settled-transactions", native.settled, self.transactions.look_at
         )
         self._settled.start()
         self.share_log = self._journal(SHARE_GROUP_STATE)
@@ -167,7 +166,7 @@ class Coordinators:
         for journal in self._journals:
             self._apply_from_now(journal.apply)
             self._given.replicas.on_returned.append(journal.load_again)
-        self._apply_from_now(self._offsets_partitions_changed)
+        self._apply_from_now(lambda state: self.transactions.follow_version())
         self._given.replicas.on_applied.append(self.share.apply)
         self._apply_from_now(self.group_administration.apply)
 
@@ -177,14 +176,8 @@ class Coordinators:
         self._given.replicas.on_applied.append(apply)
         apply(self._given.reader.state)
 
-    def _offsets_partitions_changed(self, state: ClusterState) -> None:
-        """The native handler adds offsets of a group to a transaction too."""
-        self._given.native.transactions.offsets_partitions = self.group_log.partition_count
-        self.transactions.follow_version()
-
     def stop(self) -> None:
         self.share.stop()
-        self._verifier.stop()
         self._settled.stop()
         self.markers.stop()
         for journal in self._journals:

@@ -1,11 +1,8 @@
 """The native handler of OffsetCommit and TxnOffsetCommit: the network thread carries them out.
 
 The handler checks the request, appends it to __consumer_offsets, and answers without the GIL, with
-errors too. Python has version 0, whose offsets go to the metadata tree (api/k08), and two steps:
-
-- it asks the transaction coordinator about offsets whose transaction the log does not know
-  (api/k28), and then gives the request back;
-- it takes committed offsets when a shard has ENTRIES_MAX of them, and then gives the request back.
+errors too. Python has version 0, whose offsets go to the metadata tree (api/k08), and takes
+committed offsets when a shard has ENTRIES_MAX of them; then it gives the request back.
 
     OffsetCommitRequest   groupId, generation, memberId, instanceId (7+), retention (2-4),
                           [name | topic id from 10, [index, offset, leader epoch (6+),
@@ -24,8 +21,9 @@ whatever the coordinator says; then the state of the group's partition, the tran
 
 Offsets of a transaction (TxnOffsetCommit) are a transactional batch, appended as one of a client:
 the log takes it, under its lock, when the producer's transaction is open there or expected
-(log_transactions.pyx), so that a marker comes after it. From version 5 on they become part of it
-here where an append counts at once (transactions.pyx).
+(log_transactions.pyx), so that a marker comes after it. When the log knows no such transaction, the
+table of transactional ids is asked (transactions.pyx); from version 5 on it adds the partition. The
+request waits while its transactional id is busy.
 
 Durability: a commit is answered when the high watermark has passed its record; with log.durability
 fsync the request is parked on a watch of the partition until then. One request is one batch, not
@@ -51,10 +49,12 @@ from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64,
 )
 from barnabas.cext.codec.error_codes cimport (
+    ERROR_CONCURRENT_TRANSACTIONS, ERROR_COORDINATOR_LOAD_IN_PROGRESS,
     ERROR_COORDINATOR_NOT_AVAILABLE, ERROR_INVALID_COMMIT_OFFSET_SIZE, ERROR_INVALID_GROUP_ID,
     ERROR_INVALID_PRODUCER_EPOCH, ERROR_INVALID_TXN_STATE, ERROR_NONE, ERROR_NOT_COORDINATOR,
-    ERROR_OFFSET_METADATA_TOO_LARGE, ERROR_STALE_MEMBER_EPOCH, ERROR_ILLEGAL_GENERATION,
-    ERROR_UNKNOWN_TOPIC_ID, ERROR_UNKNOWN_TOPIC_OR_PARTITION,
+    ERROR_OFFSET_METADATA_TOO_LARGE, ERROR_PRODUCER_FENCED, ERROR_STALE_MEMBER_EPOCH,
+    ERROR_ILLEGAL_GENERATION, ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_TOPIC_ID,
+    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
 )
 from barnabas.cext.codec.fields cimport write_count, write_no_tags, write_string
 from barnabas.cext.coordinator.commit_entries cimport (
@@ -81,7 +81,8 @@ from barnabas.cext.coordinator.partition_states cimport (
     PartitionState, PartitionStates, states_error, states_partition_of,
 )
 from barnabas.cext.coordinator.transactions cimport (
-    transaction_adds, TransactionCore, TransactionHandler,
+    Asked, asked_begin, AskedRow, transaction_adds, transaction_has, TRANSACTION_WAITS,
+    TransactionCore, TransactionHandler,
 )
 from barnabas.cext.log.log cimport Appended, log_append_verified
 from barnabas.cext.log.log_transactions cimport (
@@ -98,7 +99,7 @@ from barnabas.cext.network.handler cimport (
 from barnabas.cext.partition.partitions cimport (
     Partition, partition_appended, partition_error, partition_find, partition_high_watermark,
     partition_watch, ProducePolicy, Table, table_epochs, table_of, table_system, Topic,
-    topic_has_partition, topic_named, topic_with_id,
+    topic_has_partition, topic_named, topic_with_id, watch_waits,
 )
 from barnabas.cext.record.records cimport ATTR_TRANSACTIONAL, batch_header, BatchHeader, RECORDS_OK
 
@@ -108,7 +109,9 @@ cdef enum:
     VERSION_THROTTLE = 3
     TXN_VERSION_STALE = 6           # the first one with STALE_MEMBER_EPOCH
     TXN_VERSION_LAST = 6
-    UNVERIFIED = 0                  # no verification: the log knows the transaction, or refuses
+    TXN_VERSION_ABORTABLE = 4       # clients know TRANSACTION_ABORTABLE
+    NS_PER_MS = 1000000
+    UNVERIFIED = 0                  # nobody was asked: the log knows the transaction, or refuses
     NEVER = -1                      # no expiry of its own
     SCRATCH_KEEP_BYTES = 65536
     OFFSET_KEY_VERSION = 1
@@ -118,7 +121,7 @@ cdef enum:
 cdef enum Outcome:                  # of a commit
     REFUSED = 0                     # `code` says why; ERROR_NONE: no row remained
     APPENDED = 1
-    HELD = 2                        # the commit waits for the end of a hold
+    HELD = 2                        # it waits for the end of a hold, or for its transactional id
     ASKS_PYTHON = 3
     FAILED = 4                      # no memory
 
@@ -136,7 +139,9 @@ cdef struct Core:
 
 cdef struct Wait:                   # the state of a waiting request
     DurableWait durable             # first
-    bint is_held                    # nothing is appended yet: the commit waits
+    bint is_held                    # nothing is appended: the commit is carried out later
+    int64_t deadline_ns             # of that
+    int16_t expired_code            # the answer then
     uint8_t* codes                  # of each row, none of them negative or above 127; NULL: all 0
 
 cdef struct Commit:                 # one attempt to carry out a request
@@ -153,6 +158,7 @@ cdef struct Commit:                 # one attempt to carry out a request
     Entry* last
     int32_t count
     Wait* wait
+    Wait* joining                   # for the transactional id, while that is asked
 
 
 # -------------------------------------------------------------------------------- the rows
@@ -395,6 +401,8 @@ cdef int _hold(Core* core, Commit* c) noexcept nogil:
     if c.wait == NULL:
         return FAILED
     c.wait.is_held = True
+    c.wait.deadline_ns = c.request.received_ns + core.timeout_ns
+    c.wait.expired_code = ERROR_COORDINATOR_NOT_AVAILABLE
     partition_watch(core.table, c.p, &c.wait.durable.watch)
     return HELD
 
@@ -432,37 +440,83 @@ cdef int _carry_out(Core* core, GroupShard* shard, Commit* c) noexcept nogil:
 
 # -------------------------------------------------------------------------------- transactions
 
-cdef bint _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
-    """Returns False if Python must ask the transaction coordinator whether the group's partition
-    belongs to the transaction; inside an epoch and without a shard's lock. If it sets `joined`, the
-    caller must end the commit's verification in its log."""
+cdef int16_t _for_client(const Walk* w, int code) noexcept nogil:
+    """Returns the transaction coordinator's error as clients of this version can act on it."""
+    if code == ERROR_PRODUCER_FENCED:
+        return ERROR_INVALID_PRODUCER_EPOCH
+    if code == ERROR_TRANSACTION_ABORTABLE and w.version < TXN_VERSION_ABORTABLE:
+        return ERROR_INVALID_TXN_STATE
+    if code == ERROR_CONCURRENT_TRANSACTIONS and w.version < TXN_VERSION_ADDS:
+        return ERROR_COORDINATOR_LOAD_IN_PROGRESS
+    return <int16_t>code
+
+cdef int _ask(Core* core, Commit* c, Partition* p) noexcept nogil:
+    """Asks the table of transactional ids about the group's partition. Returns 0, Kafka's error
+    code, or TRANSACTION_WAITS: c.joining waits for the id."""
+    cdef Asked asked
+    cdef AskedRow row
+    cdef int16_t own = ERROR_NONE
+    cdef int code
+    asked_begin(
+        &asked, c.w.transactional_id, c.w.transactional_id_bytes, c.w.producer_id,
+        c.w.producer_epoch)
+    row.topic, row.topic_bytes, row.index = core.topic, core.topic_bytes, p.index
+    asked.rows, asked.count = &row, 1
+    if c.w.version >= TXN_VERSION_ADDS:
+        return transaction_adds(
+            core.transactions, &asked, &p, &c.verification, &c.joining.durable)
+    code = transaction_has(core.transactions, &asked, &own)
+    return code if code != ERROR_NONE else own
+
+cdef void _await_id(Core* core, Commit* c) noexcept nogil:
+    """Until the id's flush, which the wait watches; else for as long as Python's step may take."""
+    c.wait, c.joining = c.joining, NULL
+    c.wait.is_held = True
+    c.wait.expired_code = _for_client(&c.w, ERROR_CONCURRENT_TRANSACTIONS)
+    c.wait.deadline_ns = c.request.received_ns + core.timeout_ns
+    if not watch_waits(&c.wait.durable.watch):
+        c.wait.deadline_ns = c.request.received_ns + NS_PER_MS * atomic_load_i64(
+            &core.transactions.retry_max_ms)
+
+cdef int _joins(Core* core, Commit* c, Partition** joined) noexcept nogil:
+    """Makes sure that the group's partition belongs to the transaction; inside an epoch and without
+    a shard's lock. APPENDED: the commit goes on; if it sets `joined`, the caller must end the
+    commit's verification in its log."""
     cdef BatchHeader h
     cdef Partition* p
     cdef int32_t partition
+    cdef int code
     joined[0] = NULL
     c.verification = UNVERIFIED
     if not c.w.transactional:
-        return True
+        return APPENDED
     partition = states_partition_of(core.states, c.w.group, c.w.group_bytes)
     if states_error(core.states, partition) != ERROR_NONE or c.w.group_bytes == 0:
-        return True                         # the request fails for that reason
+        return APPENDED                     # it is refused for that
     p = partition_find(core.table, core.topic, core.topic_bytes, partition)
     if p == NULL or partition_error(core.table, p) != ERROR_NONE or not _has_topic(core, c.request):
-        return True
+        return APPENDED
     h.producer_id, h.producer_epoch = c.w.producer_id, c.w.producer_epoch
-    if c.w.transactional_id_bytes > 0 and log_knows_transaction(p.log, &h):
-        return True
-    if c.w.version < TXN_VERSION_ADDS or core.transactions == NULL:
-        return False
+    if core.transactions == NULL or (
+            c.w.transactional_id_bytes > 0 and log_knows_transaction(p.log, &h)):
+        return APPENDED
+    c.joining = <Wait*>calloc(1, sizeof(Wait))
     c.verification = log_begin_verification(p.log, c.w.producer_id, False)
-    if c.verification != UNVERIFIED and transaction_adds(
-            core.transactions, c.w.transactional_id, c.w.transactional_id_bytes, c.w.producer_id,
-            c.w.producer_epoch, &p, &c.verification, 1):
+    if c.joining == NULL or c.verification == UNVERIFIED:
+        log_end_verification(p.log, c.verification)
+        return FAILED
+    durable_wait_by(&c.joining.durable, c.request)
+    code = _ask(core, c, p)
+    if code == ERROR_NONE:
         joined[0] = p
-        return True
+        return APPENDED
     log_end_verification(p.log, c.verification)
     c.verification = UNVERIFIED
-    return False
+    if code == TRANSACTION_WAITS:
+        _await_id(core, c)
+        return HELD
+    c.code = _for_client(&c.w, code)
+    return REFUSED
 
 
 # -------------------------------------------------------------------------------- the answer
@@ -542,8 +596,9 @@ cdef int _attempt(Core* core, Commit* c) noexcept nogil:
     cdef GroupShard* shard = _shard(core, c.hashed)
     cdef Partition* joined
     cdef int outcome
-    if not _joins(core, c, &joined):
-        return ASKS_PYTHON
+    outcome = _joins(core, c, &joined)
+    if outcome != APPENDED:
+        return outcome
     pthread_mutex_lock(&shard.lock)
     outcome = _carry_out(core, shard, c)
     pthread_mutex_unlock(&shard.lock)
@@ -562,7 +617,7 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     cdef Commit c
     cdef int outcome, slot
     c.request = r
-    c.codes, c.first, c.last, c.wait = NULL, NULL, NULL, NULL
+    c.codes, c.first, c.last, c.wait, c.joining = NULL, NULL, NULL, NULL, NULL
     c.code, c.count = ERROR_NONE, 0
     if not commit_is_whole(&c.w, r):
         return HANDLER_CLOSE
@@ -572,8 +627,9 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
     slot = epoch_enter(table_epochs(core.table))
     outcome = _attempt(core, &c)
     epoch_leave(table_epochs(core.table), slot)
+    _drop(core, c.joining)
     if outcome == HELD:
-        return handler_parks(parked, c.wait, r.received_ns + core.timeout_ns)
+        return handler_parks(parked, c.wait, c.wait.deadline_ns, unfinished=True)
     if outcome == APPENDED and c.wait != NULL:
         return _settle(core, r, out, parked, c.wait, False)
     if outcome == APPENDED or outcome == REFUSED:
@@ -586,12 +642,13 @@ cdef int _handle(void* context, Request* r, Response* out, Parked* parked) noexc
 cdef int _resume(void* context, Request* r, Response* out, Parked* parked, bint expired) noexcept nogil:
     cdef Core* core = <Core*>context
     cdef Wait* wait = <Wait*>parked.state
+    cdef int16_t code = wait.expired_code
     parked.state = NULL
     if not wait.is_held:
         return _settle(core, r, out, parked, wait, expired)
     _drop(core, wait)
     if expired:
-        return _answer(core, r, out, ERROR_COORDINATOR_NOT_AVAILABLE, NULL)
+        return _answer(core, r, out, code, NULL)
     return _handle(context, r, out, parked)
 
 cdef void _abandon(void* context, Parked* parked) noexcept nogil:

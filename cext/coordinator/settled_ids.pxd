@@ -1,8 +1,8 @@
-"""The queue of transactional ids whose step by a native handler is over, from network threads to
-Python, which writes the markers of decided ends and lets waiting requests go on.
+"""The queue of transactional ids that Python must look at, from network threads: it writes the
+markers of decided ends, and brings a producer id when none is in reserve.
 
-A full queue drops a name: Python's sweep of late transactions finds decided ends, and requests
-that wait have a deadline.
+A full queue drops a name: Python's sweep of late transactions finds decided ends, and an EndTxn that
+needs a producer id comes again.
 """
 from libc.stdint cimport int32_t, uint8_t
 

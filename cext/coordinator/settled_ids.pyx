@@ -1,6 +1,6 @@
 """Queue to Python of transactional ids whose native step is over: see settled_ids.pxd.
 
-Next on the data path: broker/coordinator/transactions/coordinator.py, `step_is_over`.
+Next on the data path: broker/coordinator/transactions/coordinator.py, `look_at`.
 """
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t

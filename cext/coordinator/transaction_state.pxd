@@ -8,6 +8,7 @@ from barnabas.cext.codec.buffer cimport Buffer
 
 cdef enum:
     CONNECTIONS_MAX = 8             # of an id
+    WAITERS_MAX = 16                # requests of an id that wait for a step to be over
     LOADING = -1                    # in place of a leader epoch
 
 cdef struct TxnRow:                 # a partition of a transaction
@@ -33,13 +34,18 @@ cdef struct Connections:            # the newest, oldest first
     uint64_t at[CONNECTIONS_MAX]
     int32_t count
 
+cdef struct Waiter:                 # a connection that is woken; it may be gone by then
+    int32_t thread_index
+    uint64_t connection_id
+
 cdef struct Txn:                    # a transactional id; the record's key follows
     int64_t hashed                  # of the id
     int64_t step                    # the number of its newest change; no number comes twice
     int64_t token                   # of the step that Python writes now; 0: none
     Txn* after                      # the step that native code appended, owned; NULL: none
     int64_t required                # the high watermark from which `after` counts
-    bint watched                    # Python waits for `after` to count
+    Waiter* waiters                 # WAITERS_MAX; NULL: none
+    int32_t waiter_count
     int32_t partition               # of __transaction_state
     int32_t leader_epoch            # in which the partition was loaded, or LOADING
     int64_t producer_id
@@ -60,8 +66,6 @@ cdef struct Txn:                    # a transactional id; the record's key follo
 
 # NULL: no memory.
 cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil
-# A copy that takes over the rows. NULL: no memory, and the rows are unchanged.
-cdef Txn* txn_after(const Txn* txn, TxnRows* rows) noexcept nogil
 cdef void txn_free(Txn* txn) noexcept nogil
 cdef const uint8_t* txn_key(const Txn* txn) noexcept nogil
 
@@ -77,5 +81,5 @@ cdef void txn_takes_part(Txn* txn, uint64_t connection_id) noexcept nogil
 # Returns whether a connection began an earlier transaction and has no part in the newest.
 cdef bint txn_was_left_on(const Txn* txn, uint64_t connection_id) noexcept nogil
 
-# Appends the value of its record in a state to the buffer.
-cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil
+# Appends the value of its record to the buffer.
+cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version) noexcept nogil

@@ -3,9 +3,9 @@
 broker/coordinator/transactions/transaction_records.py reads these records.
 Next on the data path: cext/coordinator/transactions.pyx, whose locks these are under.
 """
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove
 
 from barnabas.cext.codec.buffer cimport (
     Buffer, buffer_bytes, buffer_free, buffer_i16, buffer_i32, buffer_i64, buffer_i8,
@@ -29,20 +29,11 @@ cdef Txn* txn_new(const uint8_t* key, int32_t key_bytes) noexcept nogil:
     return txn
 
 
-cdef Txn* txn_after(const Txn* txn, TxnRows* rows) noexcept nogil:
-    cdef Txn* after = txn_new(txn_key(txn), txn.key_bytes)
-    if after != NULL:
-        after[0] = txn[0]
-        after.after = NULL
-        after.rows = rows[0]
-        memset(rows, 0, sizeof(TxnRows))
-    return after
-
-
 cdef void txn_free(Txn* txn) noexcept nogil:
     if txn != NULL:
         txn_free(txn.after)
         rows_free(&txn.rows)
+        free(txn.waiters)
         free(txn)
 
 
@@ -224,19 +215,19 @@ cdef inline void _write_null_rows(Buffer* b, bint flexible) noexcept nogil:
         buffer_i32(b, NONE)
 
 
-cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version, int8_t state, const TxnRows* rows, int64_t start_ms, int64_t update_ms) noexcept nogil:
+cdef void txn_value(Buffer* b, const Txn* txn, int16_t value_version) noexcept nogil:
     cdef bint flexible = value_version >= FLEXIBLE_FROM
     buffer_i16(b, value_version)
     buffer_i64(b, txn.producer_id)
     buffer_i16(b, txn.producer_epoch)
     buffer_i32(b, txn.timeout_ms)
-    buffer_i8(b, state)
-    if state == STATE_EMPTY:
+    buffer_i8(b, txn.state)
+    if txn.state == STATE_EMPTY:
         _write_null_rows(b, flexible)
     else:
-        _write_rows(b, rows, flexible)
-    buffer_i64(b, update_ms)
-    buffer_i64(b, start_ms)
+        _write_rows(b, &txn.rows, flexible)
+    buffer_i64(b, txn.update_ms)
+    buffer_i64(b, txn.start_ms)
     if not flexible:
         return
     buffer_uvarint(b, (txn.previous_producer_id != NONE) + (txn.next_producer_id != NONE)

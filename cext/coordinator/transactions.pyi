@@ -1,6 +1,8 @@
+from collections.abc import Iterable
 from typing import final
 
 from barnabas.cext.coordinator.ended_transactions import EndedTransactions
+from barnabas.cext.coordinator.partition_states import PartitionStates
 from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
@@ -10,8 +12,9 @@ _Fields = tuple[int, int, int, int, frozenset[tuple[str, int]], int, int, int, i
 
 @final
 class TransactionHandler(NativeHandler):
-    offsets_partitions: int
     value_version: int
+    retry_max_ms: int
+    reserved_producer_id: int
     def __init__(
         self,
         table: PartitionTable,
@@ -20,17 +23,30 @@ class TransactionHandler(NativeHandler):
         ended: EndedTransactions | None,
         settled: SettledIds | None = None,
         *,
+        states: PartitionStates,
+        offsets_states: PartitionStates,
         timeout_ms: int = 5000,
+        retry_max_ms: int = 100,
     ) -> None: ...
     def put(self, name: str, partition: int, leader_epoch: int, transaction: _Fields) -> None: ...
     def get(self, name: str) -> tuple[int, int, bool, _Fields] | None: ...
     def record(self, name: str, transaction: _Fields | None) -> tuple[bytes, bytes | None]: ...
-    def begin(self, name: str, step: int, connection_id: int | None = None) -> int: ...
+    def begin(self, name: str, step: int) -> int: ...
     def finish(self, name: str, token: int, transaction: _Fields | None = None) -> None: ...
     def remove(self, name: str, token: int | None = None) -> None: ...
     def order(self, name: str, step: int) -> bool: ...
-    def takes_part(self, name: str, step: int, connection_id: int) -> bool: ...
-    def was_left_on(self, name: str, connection_id: int) -> bool: ...
+    def add(
+        self,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[tuple[str, int]],
+        client_version: int,
+        connection_id: int = 0,
+    ) -> int | None: ...
+    def has(
+        self, name: str, producer_id: int, epoch: int, partitions: Iterable[tuple[str, int]]
+    ) -> list[int]: ...
     def forget_connections(self, name: str) -> None: ...
     def names(self) -> list[str]: ...
     def late(self, now_ms: int) -> list[str]: ...

@@ -17,7 +17,7 @@ from collections import namedtuple
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -26,8 +26,7 @@ from barnabas.cext.log.leader_epochs cimport (
     leader_epochs_latest,
 )
 from barnabas.cext.log.log_transactions cimport (
-    log_begin_verification, log_confirm_verification, log_end_verification,
-    log_renew_verification, log_transactions_restored,
+    log_begin_verification, log_end_verification, log_expect_transaction, log_transactions_restored,
 )
 from barnabas.cext.log.log cimport (
     Appended, BUMPING_MARKER as LOG_BUMPING_MARKER, LOG_TIME_COMPRESSED, Log, LogConfig, LogMarks,
@@ -675,17 +674,10 @@ cdef class LogHandle:
             raise MemoryError
         return number
 
-    def renew_verification(self, int64_t number) -> bool:
-        """Whether a marker of the producer has come since. The verification then counts as begun
-        now, and the caller must send its request to the coordinator again."""
-        return log_renew_verification(_open_log(self), number)
-
-    def confirm_verification(self, int64_t number, short epoch) -> bool:
-        """Ends a verification, because the coordinator has confirmed that this partition belongs to
-        the transaction: until a marker comes, the producer's batches of this epoch need none.
-        Returns False if a marker has come since the verification began, or if too many
-        transactions are expected here."""
-        return log_confirm_verification(_open_log(self), number, epoch)
+    def expect_transaction(self, int64_t producer_id, int16_t epoch) -> None:
+        """Marks the partition as part of the producer's ongoing transaction, as the transaction
+        coordinator does: until its marker comes, its batches need no verification."""
+        log_expect_transaction(_open_log(self), producer_id, epoch)
 
     def end_verification(self, int64_t number) -> None:
         """Ends a verification; does nothing for an unknown number."""

@@ -33,8 +33,4 @@ cdef int64_t log_begin_verification(Log* log, int64_t producer_id, bint from_zer
 # now,
 # and the caller must send its request to the coordinator again.
 cdef bint log_renew_verification(Log* log, int64_t number) noexcept nogil
-# Ends a verification, whose transaction the coordinator has confirmed, and expects the transaction.
-# Returns False if a marker of the producer has come since it began, if the number is unknown, or as
-# log_expect_transaction.
-cdef bint log_confirm_verification(Log* log, int64_t number, int16_t epoch) noexcept nogil
 cdef void log_end_verification(Log* log, int64_t number) noexcept nogil

@@ -161,25 +161,6 @@ cdef bint log_renew_verification(Log* log, int64_t number) noexcept nogil:
     return overtaken
 
 
-cdef bint log_confirm_verification(Log* log, int64_t number, int16_t epoch) noexcept nogil:
-    cdef Verification* at
-    cdef bint expected = False, confirmed = False
-    pthread_mutex_lock(&log.lock)
-    at = log.verifications
-    while at != NULL and at.number != number:
-        at = at.next
-    if at != NULL and not at.overtaken:
-        expected = log_expects_transaction(log, at.producer_id, epoch)
-        confirmed = not expected and log.answered_count < EXPECTED_MAX
-    if confirmed:
-        at.answered, at.epoch = True, epoch
-        log.answered_count += 1
-    pthread_mutex_unlock(&log.lock)
-    if not confirmed:
-        log_end_verification(log, number)
-    return expected or confirmed
-
-
 cdef void log_end_verification(Log* log, int64_t number) noexcept nogil:
     cdef Verification** at
     cdef Verification* found

@@ -33,4 +33,4 @@ cdef struct State:
 cdef Wait* state_wait_for(State* state, const Request* request, const Partition* p, int64_t required) noexcept nogil
 # Checks every waiting partition; True if none is left. Patches errors into the response.
 cdef bint state_settle(State* state, const Request* request, Table* table, bint expired) noexcept nogil
-cdef void state_free(State* state, Table* table, Jobs* decode, Jobs* verify) noexcept nogil
+cdef void state_free(State* state, Table* table, Jobs* decode) noexcept nogil

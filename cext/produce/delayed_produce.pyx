@@ -52,7 +52,7 @@ cdef Wait* state_wait_for(
 
 
 cdef void state_free(
-    State* state, Table* table, Jobs* decode, Jobs* verify,
+    State* state, Table* table, Jobs* decode,
 ) noexcept nogil:
     cdef int32_t i
     if state == NULL:
@@ -61,7 +61,7 @@ cdef void state_free(
         if atomic_load_i32(<int32_t*>&state.waits[i].watch.linked):
             partition_unwatch(table, &state.waits[i].watch)
     decode_abandon(decode, &state.group)
-    verify_drop(verify, state.verify)
+    verify_drop(state.verify)
     free(state.waits)
     buffer_free(&state.response)
     free(state)

@@ -4,7 +4,6 @@ from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.cext.produce.decode import DecodeQueue
-from barnabas.cext.produce.transaction_check import VerifyQueue
 
 class MalformedProduce(ValueError): ...
 
@@ -16,7 +15,6 @@ class ProduceHandler(NativeHandler):
     def __init__(
         self,
         table: PartitionTable,
-        verify: VerifyQueue | None = None,
         transactions: TransactionHandler | None = None,
     ) -> None: ...
     def handle_frame(self, frame: bytes) -> bytes | ParkedProduce | None: ...

@@ -13,9 +13,9 @@ code in the complete response, so a timed-out partition still has its base offse
 
 Transactional records without a transactional id fail the whole request with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. At the first batch of a transaction in a partition, the
-request waits until the coordinator confirms that the partition belongs to the transaction
-(cext/produce/transaction_check.pyx), or until the table of transactional ids has added it; later
-batches find the transaction open in the log. The response names the current leader by id and epoch;
+table of transactional ids confirms that the partition belongs to the transaction, or adds it
+(cext/produce/transaction_check.pyx); the request waits while the id is busy. Later batches find the
+transaction open in the log. The response names the current leader by id and epoch;
 nodeEndpoints stays empty, because clients get the addresses from Metadata.
 
 The handler never answers acks=0; an error in such a request closes the connection. The topic's
@@ -94,8 +94,8 @@ from barnabas.cext.produce.request cimport (
 )
 from barnabas.cext.produce.response cimport Answer, produce_write
 from barnabas.cext.produce.transaction_check cimport (
-    VERIFY_ADDS_FROM, verify_adds, verify_ask_for, verify_drop, verify_is_done, verify_new,
-    verify_part, verify_submit, VerifyPart, VerifyQueue, VerifyWork,
+    VERIFY_ADDS_FROM, verify_ask_for, verify_deadline_ns, verify_drop, verify_new, verify_part,
+    verify_settles, VerifyPart, VerifyWork,
 )
 from barnabas.cext.record.record_walk cimport compressed_check
 from barnabas.cext.record.records cimport (
@@ -119,8 +119,7 @@ cdef enum:
 cdef struct Core:                  # what one handler shares between its threads
     Table* table
     Jobs* jobs
-    Jobs* verify                    # NULL: this broker coordinates no transactions
-    TransactionCore* transactions   # NULL: Python coordinates them
+    TransactionCore* transactions   # NULL: this broker coordinates no transactions
     int32_t verifies                # atomic: transaction.partition.verification.enable
     Inflated scratch[SCRATCHES]
 
@@ -431,7 +430,7 @@ cdef bint _serve(Serving* s, Walk* w) noexcept nogil:
 # ------------------------------------------------------------------ waiting, the native handler
 
 cdef void _drop(Core* core, State* state) noexcept nogil:
-    state_free(state, core.table, core.jobs, core.verify)
+    state_free(state, core.table, core.jobs)
 
 cdef int _finish(Core* core, Response* out, State* state) noexcept nogil:
     """Finishes a request whose response is complete, in `out` or in the state."""
@@ -467,7 +466,7 @@ cdef int _go_on(Core* core, Request* request, Response* out, Parked* parked, Sta
         inflated_free(&own)
     state = s.state
     if state != NULL:
-        verify_drop(core.verify, state.verify)     # its batches are appended or refused
+        verify_drop(state.verify)     # its batches are appended or refused
         state.verify = NULL
     if s.failed:
         _drop(core, state)
@@ -521,9 +520,9 @@ cdef bint _ask(Core* core, const Request* request, Walk* w, VerifyWork** asked, 
     return True
 
 cdef int _verify(Core* core, Request* request, Response* out, Parked* parked, Walk* w, int64_t deadline_ns) noexcept nogil:
-    """Handles a request with transactional records; it waits if the coordinator must confirm."""
+    """Handles a request with transactional records; it waits while its transactional id is busy."""
     cdef int16_t refuse_all = ERROR_NONE
-    cdef bint asked, known
+    cdef bint asked
     cdef int slot
     cdef State* state = <State*>calloc(1, sizeof(State))
     if state == NULL:
@@ -531,22 +530,23 @@ cdef int _verify(Core* core, Request* request, Response* out, Parked* parked, Wa
     state.deadline_ns = deadline_ns
     slot = epoch_enter(table_epochs(core.table))
     asked = _ask(core, request, w, &state.verify, &refuse_all)
-    known = asked and not refuse_all and (
-        state.verify == NULL or state.verify.part_count == 0
-        or (core.transactions != NULL and request.api_version >= VERIFY_ADDS_FROM
-            and verify_adds(state.verify, core.transactions)))
     epoch_leave(table_epochs(core.table), slot)
     if not asked:
         _drop(core, state)
         return HANDLER_CLOSE
     if refuse_all:
         return _go_on(core, request, out, parked, state, refuse_all, deadline_ns)
-    if known:
+    return _confirm(core, request, out, parked, w, state, False)
+
+cdef int _confirm(Core* core, Request* request, Response* out, Parked* parked, Walk* w, State* state, bint expired) noexcept nogil:
+    """Asks the transaction coordinator; takes over the state."""
+    if state.verify == NULL or state.verify.part_count == 0 or verify_settles(
+            state.verify, core.transactions, expired):
         return _decode(core, request, out, parked, w, state)
-    if not verify_submit(core.verify, state.verify):
-        return _go_on(core, request, out, parked, state, ERROR_NOT_ENOUGH_REPLICAS, deadline_ns)
     state.phase = PRODUCE_VERIFYING
-    return handler_parks(parked, state, deadline_ns, True)
+    return handler_parks(
+        parked, state,
+        verify_deadline_ns(state.verify, core.transactions, request, state.deadline_ns), True)
 
 cdef int _decode(Core* core, Request* request, Response* out, Parked* parked, Walk* w, State* state) noexcept nogil:
     """Waits while Python decompresses batches, if it must; takes over the state."""
@@ -579,7 +579,7 @@ cdef int _handle(void* context, Request* request, Response* out, Parked* parked)
                       ERROR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, deadline_ns)
     if w.acks < -1 or w.acks > 1:
         return _go_on(core, request, out, parked, NULL, ERROR_NONE, deadline_ns)
-    if transactional and core.verify != NULL and _verifies(core, request.api_version):
+    if transactional and core.transactions != NULL and _verifies(core, request.api_version):
         return _verify(core, request, out, parked, &w, deadline_ns)
     if found == HANDLER_DONE:
         return _go_on(core, request, out, parked, NULL, ERROR_NONE, deadline_ns)
@@ -593,19 +593,14 @@ cdef int _resume(void* context, Request* request, Response* out, Parked* parked,
     cdef Core* core = <Core*>context
     cdef State* state = <State*>parked.state
     cdef Walk w
-    cdef bint ready
     parked.state = NULL
     if state.phase == PRODUCE_VISIBLE:
         if state_settle(state, request, core.table, expired):
             return _finish(core, out, state)
+    elif state.phase == PRODUCE_VERIFYING:
+        return _confirm(core, request, out, parked, &w, state, expired)
     else:
-        if state.phase == PRODUCE_VERIFYING:
-            ready = verify_is_done(core.verify, state.verify)
-        else:
-            ready = decode_pending(core.jobs, &state.group) == 0
-        if ready and state.phase == PRODUCE_VERIFYING:
-            return _decode(core, request, out, parked, &w, state)
-        if ready:
+        if decode_pending(core.jobs, &state.group) == 0:
             return _go_on(core, request, out, parked, state, ERROR_NONE, state.deadline_ns)
         if expired:
             return _go_on(core, request, out, parked, state, ERROR_REQUEST_TIMED_OUT, state.deadline_ns)
@@ -633,7 +628,7 @@ cdef class ProduceHandler(NativeHandler):
 
     cdef readonly DecodeQueue decodes
 
-    def __cinit__(self, table, VerifyQueue verify=None, TransactionHandler transactions=None):
+    def __cinit__(self, table, TransactionHandler transactions=None):
         cdef Core* core
         cdef int i
         cdef DecodeQueue queue = DecodeQueue()
@@ -643,7 +638,6 @@ cdef class ProduceHandler(NativeHandler):
             raise MemoryError
         core.table = found
         core.jobs = queue.jobs
-        core.verify = NULL if verify is None else verify.jobs
         core.transactions = NULL if transactions is None else transactions.core
         core.verifies = 1
         for i in range(SCRATCHES):
@@ -651,9 +645,9 @@ cdef class ProduceHandler(NativeHandler):
         self.declare(
             ((KEY_PRODUCE, VERSION_FIRST, VERSION_LAST),), core, _handle, _resume, _abandon)
         self.decodes = queue
-        self.owner = (table, queue, verify, transactions)
+        self.owner = (table, queue, transactions)
 
-    def __init__(self, table, verify=None, transactions=None):
+    def __init__(self, table, transactions=None):
         pass
 
     @property

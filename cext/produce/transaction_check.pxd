@@ -1,13 +1,12 @@
-"""Questions to the transaction coordinator: a queue from network threads to Python.
+"""The verification of a produce request's transactional batches with the coordinator's table.
 
-A VerifyWork is one request's question; its answer wakes the connection. The request owns it until
-verify_drop, in any state.
+A VerifyWork is one request's question. The request owns it until verify_drop.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from barnabas.cext.codec.buffer cimport Buffer
+from barnabas.cext.coordinator.durable_wait cimport DurableWait
 from barnabas.cext.coordinator.transactions cimport TransactionCore
-from barnabas.cext.memory.job_queue cimport Job, JobQueue, Jobs
 from barnabas.cext.network.handler cimport Request
 from barnabas.cext.partition.partitions cimport Partition, Table
 
@@ -25,11 +24,8 @@ cdef struct VerifyPart:
     int16_t error               # when done
 
 cdef struct VerifyWork:
-    Job job                     # first: what the queue links
     Table* table
-    int32_t thread_index
-    uint64_t connection_id
-    bint dropped                # the request is gone: freed when it is answered
+    DurableWait wait            # for the transactional id, when it is busy
     int64_t producer_id
     int32_t producer_epoch
     int16_t api_version         # of the Produce request
@@ -39,18 +35,16 @@ cdef struct VerifyWork:
     int32_t part_count
     int32_t part_capacity
 
-cdef class VerifyQueue(JobQueue):
-    """Bounded queue of questions; `next` is for Python threads."""
-
 cdef VerifyWork* verify_new(Table* table, const Request* request, const uint8_t* transactional_id, int32_t id_bytes) noexcept nogil
 # The caller is inside the epoch in which it found the partition. False: no memory.
 cdef bint verify_ask_for(VerifyWork* work, Partition* partition, const uint8_t* records) noexcept nogil
-# Adds the partitions to the transaction here, inside an epoch; returns whether that answers all.
-cdef bint verify_adds(VerifyWork* work, TransactionCore* transactions) noexcept nogil
-# Returns False if the queue is full or closed.
-cdef bint verify_submit(Jobs* jobs, VerifyWork* work) noexcept nogil
-cdef bint verify_is_done(Jobs* jobs, VerifyWork* work) noexcept nogil
+# Asks the table, outside an epoch. True: each part has its error code. False: the id is busy, and the
+# request's connection is woken to ask again; not when the time is over (`expired`).
+cdef bint verify_settles(VerifyWork* work, TransactionCore* transactions, bint expired) noexcept nogil
+# Returns the deadline of the wait after verify_settles has returned False: of the request, whose own
+# is `deadline_ns`, while it waits for a flush; else that of a busy id.
+cdef int64_t verify_deadline_ns(VerifyWork* work, TransactionCore* transactions, const Request* request, int64_t deadline_ns) noexcept nogil
 # Returns the question for these records; NULL if there is none.
 cdef VerifyPart* verify_part(VerifyWork* work, const uint8_t* records) noexcept nogil
-# The caller is outside any epoch.
-cdef void verify_drop(Jobs* jobs, VerifyWork* work) noexcept nogil
+# Ends the verifications, except in logs that are gone, and frees the question. Outside an epoch.
+cdef void verify_drop(VerifyWork* work) noexcept nogil

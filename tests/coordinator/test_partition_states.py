@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from barnabas import Broker
 from barnabas.cext.coordinator.partition_states import LED, LOADING, NOT_LED, PartitionStates
+from barnabas.coordinator.journal import CoordinatorLog
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
 
@@ -33,14 +34,20 @@ def test_states_outlive_a_topic_that_grows_and_is_deleted():
 
 def test_a_journal_writes_the_states_of_its_partitions(tmp_path):
     with Broker({"log.dirs": str(tmp_path), "offsets.topic.num.partitions": "4"}) as broker:
-        journal = broker.node.serving.coordinators.group_log
-        assert journal._states.count == 0
-        journal.ensure()
-        assert [journal._states.get(at) for at in range(5)] == [LED] * 4 + [NOT_LED]
-        state = broker.node.loaded.before.reader.state
-        assert state.topic(CONSUMER_OFFSETS) is not None
-        for _ in range(100):  # the thread of the tree's watches may apply its state once more
-            journal.apply(replace(state, topics={}))
-            if journal._states.count == 0:
-                break
-        assert journal._states.count == 0 and journal.led_partitions() == {}
+        broker.node.serving.coordinators.group_log.ensure()
+        states = PartitionStates()
+        journal = CoordinatorLog(
+            CONSUMER_OFFSETS,
+            node_id=broker.node.node_id,
+            replicas=broker.node.loaded.replicas,
+            create=lambda: None,
+            wall_ms=lambda: 0,
+            commit_timeout_ms=lambda: 0,
+            states=states,
+        )
+        state = broker.node.cluster()
+        journal.apply(state)
+        assert [states.get(at) for at in range(5)] == [LED] * 4 + [NOT_LED]
+        journal.apply(replace(state, topics={}))
+        assert states.count == 0 and journal.led_partitions() == {}
+        journal.stop()

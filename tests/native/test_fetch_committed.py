@@ -19,7 +19,6 @@ from barnabas.cext.log.log_handle import BUMPING_MARKER, LogError, LogHandle, Lo
 from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
-from barnabas.cext.produce.transaction_check import VerifyQueue
 from barnabas.cext.record.records import Record, encode_batch
 from barnabas.wire.batches import decode_batches
 
@@ -298,20 +297,18 @@ def test_an_expected_transaction_needs_no_verification(tmp_path):
     """The coordinator has answered beforehand; its word is good until the marker."""
     broker = FetchBroker(tmp_path, {"t": 1, "u": 1})
     log = broker.logs["t", 0]
-    queue = VerifyQueue()
     try:
-        for topic, index in (("nowhere", 0), ("t", 7), ("u", 0)):
-            queue.expect(broker.table, topic, index, 1, 0)
+        broker.logs["u", 0].expect_transaction(1, 0)  # another partition
         refused(log, data(1, 0))
         for _ in range(2):  # the same again
-            queue.expect(broker.table, "t", 0, 1, 0)
+            log.expect_transaction(1, 0)
         refused(log, data(2, 0))
         refused(log, data(1, 0, epoch=1))
         log.append(bytearray(data(1, 0)), verification=0)
         log.append(bytearray(data(1, 1)), verification=0)
         log.append(bytearray(marker(1, True)))
         refused(log, data(1, 2))
-        queue.expect(broker.table, "t", 0, 1, 0)
+        log.expect_transaction(1, 0)
         log.append(bytearray(marker(1, False)))  # nothing was written in this one
         refused(log, data(1, 2))
     finally:
@@ -321,15 +318,14 @@ def test_an_expected_transaction_needs_no_verification(tmp_path):
 def test_so_many_transactions_are_expected_and_no_more(tmp_path):
     broker = FetchBroker(tmp_path, {"t": 1})
     log = broker.logs["t", 0]
-    queue = VerifyQueue()
     try:
         for producer in range(EXPECTED_MAX + 1):
-            queue.expect(broker.table, "t", 0, producer, 0)
+            log.expect_transaction(producer, 0)
         log.append(bytearray(data(0, 0)), verification=0)
         log.append(bytearray(data(EXPECTED_MAX - 1, 0)), verification=0)
         refused(log, data(EXPECTED_MAX, 0))
         log.append(bytearray(marker(0, True)))
-        queue.expect(broker.table, "t", 0, EXPECTED_MAX, 0)
+        log.expect_transaction(EXPECTED_MAX, 0)
         log.append(bytearray(data(EXPECTED_MAX, 0)), verification=0)
     finally:
         broker.close()

@@ -1,7 +1,8 @@
-"""Brokers whose native handlers take steps of transactions, and one where Python takes them all."""
+"""Brokers whose transactional ids are the test's own."""
 
 import pytest
-from transactions.native_twins import started, without_native_steps
+from transactions.native_twins import started
+from transactions.simulation import World
 
 
 @pytest.fixture
@@ -10,12 +11,17 @@ def broker(tmp_path):
         yield broker
 
 
-@pytest.fixture(scope="module", params=["os", "fsync"])
-def twins(tmp_path_factory, request):
-    """The native one has the durability of the parameter."""
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    """One broker whose appends count at once, and one whose appends wait for a flush."""
     with (
-        started(tmp_path_factory.mktemp("native"), request.param) as native,
-        started(tmp_path_factory.mktemp("python"), "fsync") as python,
+        started(tmp_path_factory.mktemp("os"), "os") as at_once,
+        started(tmp_path_factory.mktemp("fsync"), "fsync") as flushed,
     ):
-        without_native_steps(python)
-        yield native, python
+        yield at_once, flushed
+
+
+@pytest.fixture(autouse=True)
+def worlds():
+    yield
+    World.close_all()

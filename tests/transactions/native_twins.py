@@ -1,5 +1,6 @@
-"""Two brokers that get the same requests about transactions, and what each made of them: in one the
-native handlers take what they can, in the other Python takes every step."""
+"""Two brokers that get the same requests about transactions, and what each made of them: one counts
+an append at once, and its network threads end transactions; in the other steps wait for a flush,
+and Python ends them."""
 
 import threading
 import time
@@ -12,7 +13,6 @@ from transactions.dialogue import SETTINGS, Talk
 from barnabas import Broker
 from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.coordinator.journal import id_hash
-from barnabas.coordinator.transactions.coordinator import LOADING
 from barnabas.coordinator.transactions.transaction import PREPARED, State
 from barnabas.coordinator.transactions.transaction_records import (
     read_transaction,
@@ -53,30 +53,6 @@ def replace(broker, name, **fields):
     found = known(broker, name)
     epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
     native_of(broker).put(name, found.partition, epoch, found.now._replace(**fields))
-
-
-class AllPython:
-    """The table of a broker whose native handlers take no step: for them each id is still being
-    loaded."""
-
-    def __init__(self, ids: TransactionHandler) -> None:
-        object.__setattr__(self, "_ids", ids)
-
-    def __getattr__(self, name):
-        return getattr(self._ids, name)
-
-    def __setattr__(self, name, value):
-        setattr(self._ids, name, value)
-
-    def put(self, name, partition, leader_epoch, transaction):
-        self._ids.put(name, partition, LOADING, transaction)
-
-
-def without_native_steps(broker) -> None:
-    """Call it before the first transactional id comes."""
-    transactions = broker.node.serving.coordinators.transactions
-    assert transactions.ids.count == 0
-    transactions.ids = AllPython(transactions.ids)
 
 
 class Writer(Talk):

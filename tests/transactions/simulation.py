@@ -1,46 +1,113 @@
-"""A coordinator without a broker: its journal, timers, clock and markers are held in the hand.
+"""A coordinator without a broker: its flushes, timers, clock and markers are held in the hand.
 
-Nothing happens by itself: a test delivers appends, lets markers be written, lets time pass, and
-takes the coordinator down; a new one loads what the journal holds.
+Requests go to the native handler as frames; the log of __transaction_state is a real one whose
+flushes are held back. Nothing happens by itself: a test delivers appends, lets markers be written,
+lets time pass, and takes the coordinator down; a new one loads what the log holds.
 """
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
+from barnabas.cext.coordinator.partition_states import LED, PartitionStates
+from barnabas.cext.coordinator.settled_ids import SettledIds
 from barnabas.cext.coordinator.transactions import TransactionHandler
+from barnabas.cext.log.log_handle import LogHandle
+from barnabas.cext.log.segment import SegmentCache
 from barnabas.cext.memory.epoch import Epochs
 from barnabas.cext.memory.sys import SystemCalls
+from barnabas.cext.network.detached_request import DetachedRequest
 from barnabas.cext.partition.partitions import PartitionTable
 from barnabas.cext.record.records import Record
 from barnabas.coordinator.transactions.coordinator import (
     TransactionCoordinator,
     TransactionSettings,
 )
-from barnabas.coordinator.transactions.transaction import State, Transaction
+from barnabas.coordinator.transactions.transaction import Transaction
 from barnabas.coordinator.transactions.transaction_records import read_transaction
-from barnabas.errors import CoordinatorNotAvailable, KafkaError
+from barnabas.errors import CoordinatorNotAvailable, KafkaError, error_of
+from barnabas.wire import request, response
+from barnabas.wire.batches import decode_batches, encode_batch
+from barnabas.wire.headers import encode_request
 from barnabas.wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 SETTINGS = TransactionSettings(
     timeout_max_ms=60_000, id_expiration_ms=3_600_000, retry_ms=20, retry_max_ms=100
 )
+ADD, END = 24, 26
+HEADER_BYTES = 4 + 4  # of a response: size and correlation id
+FLEXIBLE_FROM = 3
+TOPICS = {"t": 2, CONSUMER_OFFSETS: 4}
+PATIENCE_MS = 20_000
 
 
-@dataclass
-class LoadedBatch:
-    """A batch as the journal replays it."""
+class Log:
+    """The partition of __transaction_state, on disk."""
 
-    records: list[Record]
-    control: bool = False
+    def __init__(self, system: SystemCalls) -> None:
+        self.directory = tempfile.mkdtemp(prefix="transactions-")
+        self.table = PartitionTable(system, Epochs(), node_id=1, durability="fsync")
+        self.flushes = self.table.add_directory(self.directory, flush_threads=1)
+        folder = Path(self.directory, f"{TRANSACTION_STATE}-0")
+        folder.mkdir()
+        self.log = LogHandle.open(
+            folder, system=system, epochs=self.table.epochs, cache=SegmentCache()
+        )
+        for at, name in enumerate([TRANSACTION_STATE, *TOPICS], 1):
+            self.table.add_topic(name, bytes([at]) * 16)
+            for index in range(TOPICS.get(name, 0)):
+                self.table.add_partition(name, index, None)  # its log is another node's
+        self.lead(0)
+
+    def lead(self, epoch: int) -> None:
+        """All records of the log are durable then."""
+        self.partition = self.table.add_partition(
+            TRANSACTION_STATE, 0, self.log, directory=self.directory, leader_epoch=epoch
+        )
+        self.flushes.held = True
+
+    def append(self, entries: Sequence, epoch: int) -> None:
+        records = [Record(value, key) for key, value in entries]
+        self.log.append(bytearray(encode_batch(records)), leader_epoch=epoch)
+        self.partition.appended(wanted=True)
+
+    def flush(self) -> None:
+        self.flushes.held = False
+        assert self.partition.commit(PATIENCE_MS)
+        self.flushes.held = True
+
+    def crash(self, reached: int, epoch: int) -> None:
+        """`reached` of the records that wait for a flush are on the disk."""
+        end = min(self.log.end_offset, self.partition.high_watermark + reached)
+        self.flushes.held = False
+        self.table.remove_partition(TRANSACTION_STATE, 0)
+        self.log.truncate_to(end)
+        self.lead(epoch)
+
+    def batches(self, end: int) -> list:
+        if end == 0:
+            return []
+        data = self.log.read(0, 1 << 24)
+        found = decode_batches(data, size_max=1 << 24)
+        return [batch for batch in found if batch.base_offset < end]
+
+    def close(self) -> None:
+        self.flushes.held = False
+        self.table.close()
+        self.table.remove_topic(TRANSACTION_STATE)
+        self.log.close(clean=False)
+        shutil.rmtree(self.directory)
 
 
 @dataclass
 class Journal:
-    """Appends wait until they are delivered; `records` is what is durable."""
+    """Appends of Python wait until they are delivered; those of native code wait for a flush."""
 
+    log: Log
     epoch: int = 0
-    records: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     waiting: list[tuple[list, Callable[[KafkaError | None], object]]] = field(default_factory=list)
 
     def partition_of(self, name: str) -> int:
@@ -52,23 +119,33 @@ class Journal:
     def leader_epoch(self, partition: int) -> int:
         return self.epoch
 
-    def append(self, partition: int, entries: list, done: Callable) -> None:
+    def append(self, partition: int, entries: Sequence, done: Callable) -> None:
         self.waiting.append((list(entries), done))
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a step waits to be durable."""
+        return bool(self.waiting) or self.log.partition.high_watermark < self.log.log.end_offset
+
     def deliver(self) -> None:
-        entries, done = self.waiting.pop(0)
-        self.records += entries
-        done(None)
+        """Everything in the log, and the oldest append of Python."""
+        oldest, self.waiting = self.waiting[:1], self.waiting[1:]
+        for entries, _ in oldest:
+            self.log.append(entries, self.epoch)
+        self.log.flush()
+        for _, done in oldest:
+            done(None)
 
     def fail(self, reached: bool) -> None:
         """An append that is not acknowledged; it may have reached the log all the same."""
         entries, done = self.waiting.pop(0)
         if reached:
-            self.records += entries
+            self.log.append(entries, self.epoch)
         done(CoordinatorNotAvailable())
 
     def history(self, name: str) -> list[Transaction | None]:
-        found = (read_transaction(Record(value, key)) for key, value in self.records)
+        batches = self.log.batches(self.log.partition.high_watermark)
+        found = [read_transaction(record) for batch in batches for record in batch.records]
         return [transaction for known, transaction in found if known == name]
 
 
@@ -90,56 +167,81 @@ class Timers:
 
 
 class World:
-    """What outlives a coordinator: the journal, the clock, producer ids."""
+    """What outlives a coordinator: the log, the clock, producer ids. The clock moves by itself
+    too, as fast as time passes."""
+
+    made: ClassVar[list["World"]] = []
 
     def __init__(self, version_level: int = 2, settings: TransactionSettings = SETTINGS) -> None:
         self.version_level = version_level
         self.settings = settings
-        self.now_ms = 1_000_000
+        self.system = SystemCalls()
         self.next_id = 0
-        self.expected = 0  # how often logs were told of a transaction
-        self.journal = Journal()
-        self._partitions = PartitionTable(SystemCalls(), Epochs(), node_id=1, durability="fsync")
+        self.log = Log(self.system)
+        self.journal = Journal(self.log)
         self.on_order: Callable[[Any], object] = lambda order: None
+        self.parked: list[tuple[DetachedRequest, Callable[[bytes], None]]] = []
+        World.made.append(self)
         self.start()
+
+    @classmethod
+    def close_all(cls) -> None:
+        while cls.made:
+            world = cls.made.pop()
+            world.parked.clear()
+            world.log.close()
 
     def start(self) -> None:
         """A coordinator that loads what is durable."""
         self.timers = Timers(self)
         self.orders: list[tuple[Any, Callable[[], object]]] = []
+        self.settled = SettledIds()
+        states, offsets_states = PartitionStates(), PartitionStates()
+        states.count, offsets_states.count = 1, TOPICS[CONSUMER_OFFSETS]
+        self.ids = TransactionHandler(
+            self.log.table,
+            TRANSACTION_STATE,
+            CONSUMER_OFFSETS,
+            None,
+            self.settled,
+            states=states,
+            offsets_states=offsets_states,
+            retry_max_ms=self.settings.retry_max_ms,
+        )
         self.coordinator = TransactionCoordinator(
             journal=self.journal,
             timers=self.timers,
-            wall_ms=lambda: self.now_ms,
+            wall_ms=self.system.wall_ms,
             new_producer_id=self._new_id,
             write_markers=self._ordered,
-            expect=self._expected,
             version_level=lambda: self.version_level,
             settings=self.settings,
-            ids=TransactionHandler(self._partitions, TRANSACTION_STATE, CONSUMER_OFFSETS, None),
+            ids=self.ids,
         )
-        records = [Record(value, key) for key, value in self.journal.records]
-        self.coordinator.replay(0, LoadedBatch(records))  # type: ignore[arg-type]
+        for batch in self.log.batches(self.log.log.end_offset):
+            self.coordinator.replay(0, batch)
         self.coordinator.loaded(0)
+        states.set(0, LED)
 
     def crash(self, reached: int = 0) -> None:
         """Everything in memory is gone; `reached` of the appends under way are in the log."""
         for entries, _ in self.journal.waiting[:reached]:
-            self.journal.records += entries
+            self.log.append(entries, self.journal.epoch)
         self.journal.waiting.clear()
+        self.parked.clear()
         self.journal.epoch += 1
+        self.log.crash(reached, self.journal.epoch)
         self.start()
 
-    def _expected(self, topic: str, index: int, producer_id: int, epoch: int) -> None:
-        """Only what belongs to a transaction that has begun, and whose end is yet to be decided."""
-        self.expected += 1
-        newest = dict(read_transaction(Record(value, key)) for key, value in self.journal.records)
-        assert any(
-            (row.producer_id, row.producer_epoch, row.state) == (producer_id, epoch, State.ONGOING)
-            and (topic, index) in row.partitions
-            for row in newest.values()
-            if row is not None
-        )
+    @property
+    def now_ms(self) -> int:
+        return self.system.wall_ms()
+
+    def pass_time(self, ms: int) -> None:
+        self.system.move_wall_clock(ms)
+        self.system.move_monotonic(ms)
+        self.timers.run()
+        self.go_on()
 
     def _new_id(self) -> int:
         self.next_id += 1
@@ -149,17 +251,115 @@ class World:
         self.on_order(order)
         self.orders.append((order, done))
 
+    # -- requests -------------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        rows: list[tuple[str, int]],
+        version: int,
+        answer: Callable,
+        *,
+        connection: int = 1,
+    ) -> None:
+        """AddPartitionsToTxn 3; from `version` 2 of transactions on the step of a batch."""
+        if version == 2:
+            self.coordinator.add_partitions(name, producer_id, epoch, rows, version, answer)
+            return
+        ask = request(ADD)
+        topics = [
+            ask.struct("v3AndBelowTopics")(name=topic, partitions=[index]) for topic, index in rows
+        ]
+        body = ask.cls(
+            v3AndBelowTransactionalId=name,
+            v3AndBelowProducerId=producer_id,
+            v3AndBelowProducerEpoch=epoch,
+            v3AndBelowTopics=topics,
+        )
+
+        def done(body: Any) -> None:
+            topics = body.resultsByTopicV3AndBelow
+            (code,) = {row.partitionErrorCode for one in topics for row in one.resultsByPartition}
+            answer(error_of(code)() if code else None)
+
+        self._ask(ADD, 3, body, done, connection)
+
+    def end(
+        self,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        version: int,
+        answer: Callable,
+        *,
+        connection: int = 1,
+    ) -> None:
+        """EndTxn 4, or 5 for `version` 2 of transactions."""
+        body = request(END).cls(
+            transactionalId=name, producerId=producer_id, producerEpoch=epoch, committed=commit
+        )
+
+        def done(body: Any) -> None:
+            code = body.errorCode
+            answer(
+                error_of(code)() if code else None,
+                *((body.producerId, body.producerEpoch) if version == 2 else (producer_id, epoch)),
+            )
+
+        self._ask(END, 5 if version == 2 else 4, body, done, connection)
+
+    def _ask(self, key: int, version: int, body: Any, done: Callable, connection: int) -> None:
+        frame = encode_request(key, version, 7, "simulation", body)
+        asked = DetachedRequest(
+            self.ids,
+            frame,
+            flexible=version >= FLEXIBLE_FROM,
+            received_ns=self.system.monotonic_ns(),
+            connection_id=connection,
+        )
+        assert not asked.is_for_python
+
+        def answered(answer: bytes) -> None:
+            header_bytes = HEADER_BYTES + (version >= FLEXIBLE_FROM)
+            found, _ = response(key).program(version).decode(answer, header_bytes)
+            done(found)
+
+        self.parked.append((asked, answered))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """What native code leaves to Python, and requests that wait no more."""
+        while (name := self.settled.next(0)) is not None:
+            self.coordinator.look_at(name)
+        for row in list(self.parked):
+            asked, answered = row
+            expired = 0 < asked.deadline_ns <= self.system.monotonic_ns()
+            answer = asked.resume(expired=expired)
+            if answer is not None and row in self.parked:
+                self.parked.remove(row)
+                answered(answer)
+        while (name := self.settled.next(0)) is not None:
+            self.coordinator.look_at(name)
+
+    def deliver(self) -> None:
+        self.journal.deliver()
+        self.go_on()
+
     def settle(self) -> None:
         """Everything that is under way ends well."""
         for _ in range(1000):
-            if self.journal.waiting:
-                self.journal.deliver()
+            self.go_on()
+            if self.journal.is_behind:
+                self.deliver()
             elif self.orders:
                 self.orders.pop(0)[1]()
             elif self.timers.waiting:
-                self.now_ms = max(self.now_ms, min(at for at, _ in self.timers.waiting))
-                self.timers.run()
-            else:
+                wait_ms = min(at for at, _ in self.timers.waiting) - self.now_ms
+                self.pass_time(max(wait_ms, 0))
+            elif not self.parked:
                 return
         raise AssertionError("it never settles")
 
@@ -168,13 +368,13 @@ class Answer:
     """What a request was answered; None while it is not."""
 
     def __init__(self) -> None:
-        self.told: tuple | None = None
+        self.given: tuple | None = None
 
-    def __call__(self, *told: Any) -> None:
-        assert self.told is None, "answered twice"
-        self.told = told
+    def __call__(self, *given: Any) -> None:
+        assert self.given is None, "answered twice"
+        self.given = given
 
     @property
     def error(self) -> KafkaError | None:
-        assert self.told is not None, "not answered"
-        return self.told[0]
+        assert self.given is not None, "not answered"
+        return self.given[0]

@@ -14,7 +14,7 @@ from long_form import pick
 from transactions.simulation import Answer, World
 
 from barnabas.coordinator.transactions.transaction import IDLE
-from barnabas.errors import KafkaError
+from barnabas.errors import ConcurrentTransactions, CoordinatorNotAvailable, KafkaError
 
 NAMES = ("a", "b")
 PARTITIONS = (("t", 0), ("t", 1), ("__consumer_offsets", 3))
@@ -23,7 +23,7 @@ STEPS, EXAMPLES = 60, pick(short=40, long=1000)
 
 @dataclass
 class Producer:
-    """Somebody who was given the id at some time, and may still believe to have it."""
+    """A client that was given the id at some time, and may still believe to have it."""
 
     name: str
     producer_id: int
@@ -32,6 +32,7 @@ class Producer:
     written: list["Written"] = field(default_factory=list)  # in the transaction it believes open
     ending: Answer | None = None
     ends_with: bool = False
+    is_unsure: bool = False  # what became of its end; it asks for the same one again, as clients do
 
 
 @dataclass
@@ -73,10 +74,10 @@ class Coordinators(RuleBasedStateMachine):
 
     @invariant()
     def inits_are_answered(self):
-        for row in [row for row in getattr(self, "inits", ()) if row[2].told is not None]:
+        for row in [row for row in getattr(self, "inits", ()) if row[2].given is not None]:
             self.inits.remove(row)
             name, bumps, answer = row
-            error, producer_id, epoch = answer.told
+            error, producer_id, epoch = answer.given
             if error is None:
                 before = self.newest.get(name, (-1, -1))
                 assert producer_id != before[0] or epoch > before[1], "an epoch was given twice"
@@ -92,24 +93,18 @@ class Coordinators(RuleBasedStateMachine):
     def write(self, data, partition):
         """The first version adds a partition, and writes when that is durable."""
         producer = self.one_of(data)
-        if producer.ending is not None:
+        if producer.ending is not None or producer.is_unsure:
             return
-        coordinator = self.world.coordinator
         who = producer.name, producer.producer_id, producer.epoch
-        answer = self.asked(
-            coordinator.add_partitions, *who, [partition], 2 if producer.bumps else 0, waits=False
-        )
-        if answer.told is None:
-            self.settle()
+        answer = self.asked(self.world.add, *who, [partition], 2 if producer.bumps else 0)
+        for _ in range(10):  # a busy id is asked again, until its time is over
+            if answer.given is None:
+                self.settle()
+                self.world.pass_time(30)
         if answer.error is not None:
             return
-        if not producer.bumps:
-            try:
-                (code,) = coordinator.verify(*who, [partition])
-            except KafkaError:
-                return
-            if code:
-                return
+        if not producer.bumps and self.world.ids.has(*who, [partition]) != [0]:
+            return
         record = Written(partition, producer.producer_id, producer.epoch)
         self.partitions[partition].append(record)
         producer.written.append(record)
@@ -119,13 +114,10 @@ class Coordinators(RuleBasedStateMachine):
     def a_late_batch_arrives(self, data, partition):
         """Of a producer that believes to be in a transaction, and may be wrong."""
         producer = self.one_of(data)
-        if producer.ending is not None:
+        if producer.ending is not None or producer.is_unsure:
             return
         who = producer.name, producer.producer_id, producer.epoch
-        try:
-            if self.world.coordinator.verify(*who, [partition]) != [0]:
-                return
-        except KafkaError:
+        if self.world.ids.has(*who, [partition]) != [0]:
             return
         record = Written(partition, producer.producer_id, producer.epoch)
         self.partitions[partition].append(record)
@@ -135,21 +127,23 @@ class Coordinators(RuleBasedStateMachine):
     @rule(data=st.data(), commit=st.booleans())
     def end(self, data, commit):
         producer = self.one_of(data)
-        if producer.ending is not None and producer.ending.told is None:
+        if producer.ending is not None and producer.ending.given is None:
             return
         who = producer.name, producer.producer_id, producer.epoch
-        producer.ends_with = commit
-        producer.ending = self.asked(
-            self.world.coordinator.end, *who, commit, 2 if producer.bumps else 0
-        )
+        producer.ends_with = producer.ends_with if producer.is_unsure else commit
+        version = 2 if producer.bumps else 0
+        producer.ending = self.asked(self.world.end, *who, producer.ends_with, version)
 
     @invariant()
     def ends_are_answered(self):
         for producer in getattr(self, "producers", ()):
-            if producer.ending is None or producer.ending.told is None:
+            if producer.ending is None or producer.ending.given is None:
                 continue
-            error, producer_id, epoch = producer.ending.told
+            error, producer_id, epoch = producer.ending.given
             producer.ending = None
+            producer.is_unsure = isinstance(error, CoordinatorNotAvailable) or (
+                producer.is_unsure and isinstance(error, ConcurrentTransactions)
+            )
             if error is None:
                 self.promised.append((producer.written, producer.ends_with))
                 producer.written = []
@@ -161,10 +155,10 @@ class Coordinators(RuleBasedStateMachine):
 
     # -- what happens to the coordinator ---------------------------------------------------------
 
-    @precondition(lambda self: self.world.journal.waiting)
+    @precondition(lambda self: self.world.journal.is_behind)
     @rule()
     def an_append_is_durable(self):
-        self.world.journal.deliver()
+        self.world.deliver()
 
     @precondition(lambda self: self.world.journal.waiting)
     @rule(reached=st.booleans())
@@ -181,6 +175,7 @@ class Coordinators(RuleBasedStateMachine):
         if whole:
             self.world.orders.pop(0)
             done()
+            self.world.go_on()
 
     def marker(self, partition, order):
         for record in self.partitions[partition]:
@@ -198,8 +193,7 @@ class Coordinators(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([50, 40_000]))
     def time_passes(self, ms):
-        self.world.now_ms += ms
-        self.world.timers.run()
+        self.world.pass_time(ms)
         self.world.coordinator.abort_timed_out()
 
     # -- what must hold --------------------------------------------------------------------------
@@ -211,9 +205,10 @@ class Coordinators(RuleBasedStateMachine):
                 for row in order.partitions:
                     self.marker(row, order)
                 done()
-            if not self.world.journal.waiting:
+            self.world.go_on()
+            if not self.world.journal.is_behind and not self.world.orders:
                 return
-            self.world.journal.deliver()
+            self.world.deliver()
 
     def teardown(self):
         if not hasattr(self, "world"):
@@ -221,8 +216,7 @@ class Coordinators(RuleBasedStateMachine):
         for _ in range(3):
             self.settle()
             self.ends_are_answered()
-            self.world.now_ms += 100_000
-            self.world.timers.run()
+            self.world.pass_time(100_000)
             self.world.coordinator.abort_timed_out()
         self.settle()
         for found in self.world.coordinator.find_all():
@@ -231,6 +225,7 @@ class Coordinators(RuleBasedStateMachine):
             assert all(row.outcome is not None for row in rows), "a transaction hangs"
         for records, outcome in self.promised:
             assert {row.outcome for row in records} <= {outcome}, "a promise was not kept"
+        World.close_all()
 
 
 def test_transactions_are_all_or_nothing():

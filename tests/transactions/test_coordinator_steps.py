@@ -21,24 +21,31 @@ def ready(world, name="x", timeout_ms=30_000, expected=None):
     world.coordinator.init_producer_id(name, timeout_ms, expected, answer)
     world.settle()
     assert answer.error is None
-    return answer.told[1:]
+    return answer.given[1:]
 
 
 def added(world, producer, *rows, version=0, name="x", connection=0):
     answer = Answer()
-    world.coordinator.add_partitions(
-        name, *producer, rows, version, answer, connection_id=connection
-    )
+    world.add(name, *producer, rows, version, answer, connection=connection)
     world.settle()
     assert answer.error is None
 
 
 def ended(world, producer, commit=True, version=0, name="x", connection=0):
     answer = Answer()
-    world.coordinator.end(name, *producer, commit, version, answer, connection_id=connection)
+    world.end(name, *producer, commit, version, answer, connection=connection)
     world.settle()
     assert answer.error is None
-    return answer.told[1:]
+    return answer.given[1:]
+
+
+def refused(world, request, *arguments, **more):
+    """The error of a request that waits for nothing."""
+    answer = Answer()
+    request("x", *arguments, answer, **more)
+    world.go_on()
+    assert answer.error is not None
+    return type(answer.error)
 
 
 def now(world, name="x"):
@@ -51,24 +58,7 @@ def state(world, name="x"):
 
 def exhaust(world):
     """The producer has the last epoch but one."""
-    world.coordinator.ids.put("x", 0, 0, now(world)._replace(producer_epoch=EPOCH_MAX - 1))
-
-
-def test_logs_expect_partitions_that_clients_add_themselves():
-    """While the transaction is open (the simulation looks), once, and not of the second version's,
-    whose logs ask."""
-    world = World()
-    producer = ready(world)
-    added(world, producer, ROW, OTHER)
-    assert world.expected == 2
-    added(world, producer, ROW)
-    assert world.expected == 2
-    ended(world, producer)
-    added(world, producer, ROW)
-    assert world.expected == 3
-    producer = ended(world, producer, version=2)
-    added(world, producer, ROW, version=2)
-    assert world.expected == 3
+    world.ids.put("x", 0, world.journal.epoch, now(world)._replace(producer_epoch=EPOCH_MAX - 1))
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
@@ -76,20 +66,19 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(le
     world = World(version_level=level)
     orders = []
     world.on_order = orders.append
-    producer = ready(world, timeout_ms=1000)
+    producer = ready(world, timeout_ms=30_000)
     added(world, producer, ROW)
-    world.now_ms += 1000
+    world.pass_time(1)
     assert world.coordinator.abort_timed_out() == 0
-    world.now_ms += 1
+    world.pass_time(30_000)
     assert world.coordinator.abort_timed_out() == 1
     world.settle()
     assert state(world) == State.COMPLETE_ABORT
     assert [(row.commit, row.producer_epoch, row.partitions) for row in orders] == [
         (False, producer[1] + 1, {ROW})
     ]
-    for request in (world.coordinator.end, world.coordinator.add_partitions):
-        with pytest.raises(ProducerFenced):
-            request("x", *producer, [ROW], 0, Answer())
+    assert refused(world, world.end, *producer, True, 0) == ProducerFenced
+    assert refused(world, world.add, *producer, [ROW], 0) == ProducerFenced
     assert ready(world) == (producer[0], producer[1] + 2)
 
 
@@ -106,8 +95,8 @@ def test_an_end_that_was_decided_is_carried_out_after_the_coordinator_died():
         producer = ready(world)
         added(world, producer, ROW, OTHER)
         answer = Answer()
-        world.coordinator.end("x", *producer, True, 0, answer)
-        world.journal.deliver()
+        world.end("x", *producer, True, 0, answer)
+        world.deliver()
         assert answer.error is None and state(world) == State.PREPARE_COMMIT
         if written == 2:
             world.orders[0][1]()
@@ -127,9 +116,10 @@ def test_an_end_whose_record_did_not_arrive_is_no_end():
     producer = ready(world)
     added(world, producer, ROW)
     answer = Answer()
-    world.coordinator.end("x", *producer, True, 0, answer)
-    world.journal.fail(reached=False)
-    assert answer.error is not None and state(world) == State.ONGOING and not world.orders
+    world.end("x", *producer, True, 0, answer)
+    assert world.journal.is_behind and answer.given is None
+    world.crash(reached=0)
+    assert state(world) == State.ONGOING and not world.orders
     ended(world, producer, commit=False)
     assert state(world) == State.COMPLETE_ABORT
 
@@ -141,8 +131,8 @@ def test_a_late_end_from_a_connection_that_was_left_does_not_end_the_next_transa
     added(world, producer, ROW, connection=1)
     ended(world, producer, connection=2)  # sent again; the first one is still on its way
     added(world, producer, ROW, connection=2)
-    with pytest.raises(ConcurrentTransactions):
-        world.coordinator.end("x", *producer, True, 0, Answer(), connection_id=1)
+    found = refused(world, world.end, *producer, True, 0, connection=1)
+    assert found == ConcurrentTransactions
     assert state(world) == State.ONGOING
     ended(world, producer, commit=False, connection=2)
     assert state(world) == State.COMPLETE_ABORT
@@ -168,10 +158,8 @@ def test_a_late_end_of_the_second_version_is_fenced_by_its_epoch():
     assert second == (first[0], first[1] + 1)
     assert ended(world, first, version=2) == second  # the same request once more
     added(world, second, ROW, version=2)
-    with pytest.raises(ProducerFenced):
-        world.coordinator.end("x", *first, True, 2, Answer())
-    with pytest.raises(ProducerFenced):
-        world.coordinator.add_partitions("x", *first, [OTHER], 2, Answer())
+    assert refused(world, world.end, *first, True, 2) == ProducerFenced
+    assert refused(world, world.add, *first, [OTHER], 2) == ProducerFenced
     assert state(world) == State.ONGOING
 
 
@@ -191,8 +179,9 @@ def test_a_producer_whose_epochs_are_used_up_gets_another_id(version):
         assert ended(world, producer, version=2) == after
     else:
         assert after == producer
-        assert ready(world, expected=producer) == (first + 1, 0)
-        assert ready(world, expected=producer) == (first + 1, 0)  # it did not hear of it
+        found = ready(world, expected=producer)
+        assert found[0] != first and found[1] == 0
+        assert ready(world, expected=producer) == found  # it did not hear of it
         with pytest.raises(ProducerFenced):
             world.coordinator.init_producer_id("x", 1000, (first, 3), Answer())
 
@@ -207,7 +196,8 @@ def test_a_new_producer_that_ends_epochs_by_fencing_gets_another_id():
     world.settle()
     assert isinstance(answer.error, ConcurrentTransactions)
     assert now(world).producer_epoch == EPOCH_MAX
-    assert ready(world) == (first + 1, 0)
+    producer_id, epoch = ready(world)
+    assert producer_id != first and epoch == 0
 
 
 def test_a_request_waits_for_the_markers_of_the_transaction_before():
@@ -215,13 +205,14 @@ def test_a_request_waits_for_the_markers_of_the_transaction_before():
     producer = ready(world)
     added(world, producer, ROW)
     answer, next_one = Answer(), Answer()
-    world.coordinator.end("x", *producer, True, 0, answer)
-    world.journal.deliver()
-    world.coordinator.add_partitions("x", *producer, [OTHER], 0, next_one)
-    assert next_one.told is None
+    world.end("x", *producer, True, 0, answer)
+    world.deliver()
+    world.add("x", *producer, [OTHER], 0, next_one)
+    assert next_one.given is None
     world.orders.pop()[1]()  # markers are durable
-    world.journal.deliver()  # Complete
-    world.journal.deliver()  # the new transaction
+    world.deliver()  # Complete
+    assert next_one.given is None
+    world.deliver()  # the new transaction
     assert next_one.error is None and state(world) == State.ONGOING
 
 
@@ -229,12 +220,11 @@ def test_a_request_does_not_wait_for_ever():
     world = World()
     producer = ready(world)
     added(world, producer, ROW)
-    world.coordinator.end("x", *producer, True, 0, Answer())
-    world.journal.deliver()
+    world.end("x", *producer, True, 0, Answer())
+    world.deliver()
     answer = Answer()
-    world.coordinator.add_partitions("x", *producer, [OTHER], 0, answer)
-    world.now_ms += SETTINGS.retry_max_ms
-    world.timers.run()
+    world.add("x", *producer, [OTHER], 0, answer)
+    world.pass_time(SETTINGS.retry_max_ms)
     assert isinstance(answer.error, ConcurrentTransactions)
 
 
@@ -243,24 +233,23 @@ def test_unused_ids_are_forgotten_but_not_open_transactions():
     ready(world, "idle")
     producer = ready(world, "busy")
     added(world, producer, ROW, name="busy")
-    world.now_ms += SETTINGS.id_expiration_ms
+    world.pass_time(SETTINGS.id_expiration_ms)
     assert world.coordinator.expire_ids() == 1
     world.settle()
-    assert set(world.coordinator.ids.names()) == {"busy"}
+    assert set(world.ids.names()) == {"busy"}
     world.crash()
-    assert set(world.coordinator.ids.names()) == {"busy"}
-    with pytest.raises(InvalidProducerIdMapping):
-        world.coordinator.end("idle", 1, 0, True, 0, Answer())
+    assert set(world.ids.names()) == {"busy"}
+    answer = Answer()
+    world.end("idle", 1, 0, True, 0, answer)
+    assert isinstance(answer.error, InvalidProducerIdMapping)
 
 
 def test_nothing_is_decided_twice():
     world = World()
     producer = ready(world)
     added(world, producer, ROW)
-    world.coordinator.end("x", *producer, True, 0, Answer())
-    with pytest.raises(ConcurrentTransactions):
-        world.coordinator.end("x", *producer, False, 0, Answer())
+    world.end("x", *producer, True, 0, Answer())
+    assert refused(world, world.end, *producer, False, 0) == ConcurrentTransactions
     world.settle()
     ended(world, producer, commit=True)
-    with pytest.raises(InvalidTxnState):
-        world.coordinator.end("x", *producer, False, 0, Answer())
+    assert refused(world, world.end, *producer, False, 0) == InvalidTxnState

@@ -47,6 +47,8 @@ def test_offsets_of_the_next_transaction_are_not_refused_for_the_marker_of_the_o
     INVALID_TXN_STATE, which is fatal for clients. Markers are written in the order of the topics'
     names, so a slow one in the topic holds the one in __consumer_offsets back."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
+    # A commit waits for the markers for up to 100 ms; a busy machine may take longer for them.
+    settings["add.partitions.to.txn.retry.backoff.max.ms"] = "10000"
     with Broker({**settings, "log.durability": "fsync"}) as broker:
         talk = Talk(broker.bootstrap_servers, "Above")
         talk.coordinator(talk.group, 0)
@@ -69,8 +71,8 @@ def test_offsets_of_the_next_transaction_are_not_refused_for_the_marker_of_the_o
         talk.wire.close()
 
 
-def test_partitions_that_a_client_adds_itself_are_not_asked_for(tmp_path):
-    """Their logs expect the transaction. After a restart they do not, and the question is asked."""
+def test_partitions_that_a_client_adds_itself_are_in_its_transaction_after_a_restart(tmp_path):
+    """Their logs expect the transaction. After a restart the table of ids answers for them."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
     with Broker(settings) as broker:
         talk = Talk(broker.bootstrap_servers, "told")
@@ -79,17 +81,13 @@ def test_partitions_that_a_client_adds_itself_are_not_asked_for(tmp_path):
             assert talk.add(producer, 0, 1) == [0, 0]
             assert talk.produce(producer, turn)[0] == 0
             assert talk.end(producer, turn != 1) == 0 and talk.state().startswith("Complete")
-        assert broker.node.bound.native.coordinators.verify.counters()["done"] == 0
         # An ended transaction is expected no more, also where nothing of it was written.
         assert talk.produce(producer, 0, partition=1)[0] == 48
-        assert broker.node.bound.native.coordinators.verify.counters()["done"] == 1
         assert talk.add(producer, 0, 1) == [0, 0]
         talk.wire.close()
         broker.restart()
         talk = Talk(broker.bootstrap_servers, "told", again=True)
-        assert broker.node.bound.native.coordinators.verify.counters()["done"] == 0
         assert talk.produce(producer, 0, partition=1)[0] == 0
-        assert broker.node.bound.native.coordinators.verify.counters()["done"] >= 1
         assert talk.end(producer, True) == 0 and talk.state() == "CompleteCommit"
         talk.wire.close()
 

@@ -1,24 +1,21 @@
 """The transaction coordinator: every id whose partition of __transaction_state this node leads.
 
-The handlers of InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn call it, and the
-verification of produced batches. The ids are in a native table (cext/coordinator/transactions.pyx),
-whose native handlers take the plain steps. This module takes every other step: `find` reads the id,
-`_step` announces the step to the table, writes it to the journal and stores it in the table when it
-is durable. When the id has changed since it was read, `_step` does nothing and its caller reads it
-again. While a step is in progress, every request about the id is answered CONCURRENT_TRANSACTIONS.
+The ids are in a native table (cext/coordinator/transactions.pyx), which has the rules of
+AddPartitionsToTxn, AddOffsetsToTxn and EndTxn and takes their steps. This module takes the other
+steps: a producer comes (InitProducerId), a transaction takes too long, an id expires, an end is
+complete. `find` reads the id, `_step` announces the step to the table, writes it to the journal and
+stores it in the table when it is durable. When the id has changed since it was read, `_step` does
+nothing and its caller reads it again. While a step is in progress, every other request about the id
+waits for a while, or is answered CONCURRENT_TRANSACTIONS.
 
 One lock covers all of this; code under it is short and never waits. Answers go out through
 callables, without the lock, on any thread.
 
 The Prepare record decides the end of a transaction. The client is answered then; markers go to all
-its partitions, and when they are durable the Complete record follows. A coordinator that stops in
-between finds the Prepare record when it loads, and orders the markers once more.
-
-The protocol's first version keeps the epoch from one transaction to the next, so a delayed EndTxn
-could end the transaction after its own (KAFKA-17754). A producer that gave up a connection sends on
-a new one: an EndTxn is deferred when the transaction that it would end was begun on another
-connection than its own, and its own connection had begun an earlier one
-(docs/decisions/late-end-of-transaction.md). From version 2 on the epoch shows it.
+its partitions, and when they are durable the Complete record follows. With log.durability=os the
+network thread of an EndTxn writes both; this module does it for every other end, and for what that
+thread could not write. A coordinator that stops in between finds the Prepare record when it loads,
+and orders the markers once more.
 
 Clock, timers, journal, producer ids and the writer of markers are passed in. Next: transaction.py,
 and coordinator/txn_markers.py for the markers; administration.py lists and describes.
@@ -28,14 +25,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from barnabas.cext.codec.wire import MalformedMessage
 from barnabas.cext.coordinator.transactions import TransactionHandler
 from barnabas.coordinator.transactions.transaction import (
-    BUMPS_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
     PREPARED,
@@ -51,25 +47,23 @@ from barnabas.coordinator.transactions.transactional_id import TransactionalId
 from barnabas.coordinator.txn_markers import MarkerOrder
 from barnabas.errors import (
     ConcurrentTransactions,
-    InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTransactionTimeout,
-    InvalidTxnState,
     KafkaError,
     MessageTooLarge,
     NotCoordinator,
     ProducerFenced,
-    TransactionAbortable,
     UnknownServerError,
     UnsupportedVersion,
+    error_of,
 )
+from barnabas.metadata.tree import MetadataError
 from barnabas.wire.batches import Batch
 from barnabas.wire.internal import UnknownRecord
 
 log = logging.getLogger("barnabas.transactions")
 
 RETRY_MS = 100  # until a Complete record that could not be written is tried again
-WAITING_MAX = 16  # requests of one id that wait for a step to be over
 LOADING = -1  # in place of a leader epoch
 
 Entry = tuple[bytes, bytes | None]
@@ -94,8 +88,6 @@ class Timers(Protocol):
 
 # Calls back when every marker is durable; it goes on trying until then.
 WriteMarkers = Callable[[MarkerOrder, Callable[[], object]], object]
-# With topic, partition, producer id and epoch: batches of the transaction may come to this log.
-Expect = Callable[[str, int, int, int], object]
 
 
 class TransactionSettings(NamedTuple):
@@ -128,7 +120,6 @@ class TransactionCoordinator:
         wall_ms: Callable[[], int],
         new_producer_id: Callable[[], int],
         write_markers: WriteMarkers,
-        expect: Expect,
         version_level: Callable[[], int],
         settings: TransactionSettings,
         ids: TransactionHandler,
@@ -143,8 +134,6 @@ class TransactionCoordinator:
         self._timers = timers
         self._new_producer_id = new_producer_id
         self._write_markers = write_markers
-        self._expect = expect
-        self._waiting: dict[str, list[Callable[[], object]]] = {}  # for a step of an id to be over
         self.follow_version()
 
     # -- finding an id --------------------------------------------------------------------------
@@ -180,45 +169,20 @@ class TransactionCoordinator:
         """Applies the level of transaction.version to the records that native handlers write."""
         self.ids.value_version = value_version(self.version_level())
 
-    def _known(self, name: str) -> TransactionalId:
-        found = self.find(name)
-        if found is None:
-            self.check(name)
-            raise InvalidProducerIdMapping()
-        self.journal.check(found.partition)
-        return found
-
     # -- steps ----------------------------------------------------------------------------------
 
-    def _step(
-        self,
-        found: TransactionalId,
-        after: Transaction,
-        done: Done,
-        *,
-        added: Iterable[TopicPartition] = (),
-        connection_id: int | None = None,
-    ) -> bool:
+    def _step(self, found: TransactionalId, after: Transaction, done: Done) -> bool:
         """Under the lock: journals a step. `done` is called without it. False: the id has changed
-        since it was found, and nothing was done.
-
-        `connection_id`: takes part in the transaction. The logs of the partitions in `added` expect
-        the transaction before the table has it, so that no end of the transaction comes first."""
+        since it was found, and nothing was done."""
         name = found.name
-        token = self.ids.begin(name, found.step, connection_id)
+        token = self.ids.begin(name, found.step)
         if not token:
             return False
 
         def stored(error: KafkaError | None) -> None:
             with self.lock:
-                if error is None:
-                    for topic, index in added:
-                        self._expect(topic, index, after.producer_id, after.producer_epoch)
                 self.ids.finish(name, token, after if error is None else None)
-                waiting = self._waiting.pop(name, [])
             done(_as_kafka_says(error))
-            for call in waiting:
-                call()
 
         try:
             self.journal.append(found.partition, [self.ids.record(name, after)], stored)
@@ -227,35 +191,26 @@ class TransactionCoordinator:
             raise _as_kafka_says(error) or error from None
         return True
 
-    def _wait(self, name: str, again: Callable[[], object]) -> bool:
-        """Under the lock: calls `again` when the step under way, or the markers, are over, or after
-        some time. False: too many wait already."""
-        waiting = self._waiting.setdefault(name, [])
-        if len(waiting) >= WAITING_MAX:
-            return False
-        called = threading.Lock()  # the first caller takes it
-
-        def once() -> None:
-            if called.acquire(blocking=False):
-                again()
-
-        waiting.append(once)
-        self._timers.after(self.settings.retry_max_ms, once)
-        return True
-
-    def step_is_over(self, name: str) -> None:
-        """Carries out what follows a native handler's step that waited for a flush: the markers of
-        a decided end, and requests that wait. If the flush has not ended, as when the connection
+    def look_at(self, name: str) -> None:
+        """Does what native code has left to do for an id: the markers of a decided end, and a
+        producer id in reserve. If the flush of the id's step has not ended, as when the connection
         was closed meanwhile, this method looks again later."""
+        self._reserve_producer_id()
         with self.lock:
             found = self.find(name)
             if found is not None and found.is_pending:
-                self._timers.after(RETRY_MS, lambda: self.step_is_over(name))
+                self._timers.after(RETRY_MS, lambda: self.look_at(name))
                 return
             self._carry_out(name)
-            waiting = self._waiting.pop(name, [])
-        for call in waiting:
-            call()
+
+    def _reserve_producer_id(self) -> None:
+        """For the next producer whose epochs an EndTxn exhausts."""
+        if self.ids.reserved_producer_id != NO_PRODUCER_ID:
+            return
+        try:
+            self.ids.reserved_producer_id = self._new_producer_id()
+        except (KafkaError, MetadataError) as error:
+            log.info("no producer id is in reserve: %s", error)
 
     # -- a producer comes -----------------------------------------------------------------------
 
@@ -276,6 +231,7 @@ class TransactionCoordinator:
                 if found is None:
                     new = Transaction(self._new_producer_id(), NO_EPOCH, timeout_ms)
                     self.ids.put(name, partition, self.journal.leader_epoch(partition), new)
+                    self._reserve_producer_id()
                     continue
                 found.check_settled()
                 if expected is not None and not _may_come_back(found.now, *expected):
@@ -314,144 +270,30 @@ class TransactionCoordinator:
         name: str,
         producer_id: int,
         epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Collection[TopicPartition],
         version: int,
         done: Done,
         *,
         connection_id: int = 0,
-        waits: bool = True,
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn, and produce of version 2. `done` is called when it
-        is durable. A transaction that is about to be complete is waited for, for a while."""
-        added = frozenset(partitions)
+        """AddPartitionsToTxn and AddOffsetsToTxn in a form that the native handlers leave to
+        Python. The rules are the table's; this method asks again while the id is busy. `version`:
+        of transaction.version. `done` is called when the partitions are durable."""
+        rows = sorted(partitions)
+        tries_left = max(1, self.settings.retry_max_ms // self.settings.retry_ms)
 
-        def again() -> None:
-            try:
-                self.add_partitions(
-                    name, producer_id, epoch, added, version, done,
-                    connection_id=connection_id, waits=False,
-                )  # fmt: skip
-            except KafkaError as error:
-                done(error)
+        def ask() -> None:
+            nonlocal tries_left
+            code = self.ids.add(name, producer_id, epoch, rows, version, connection_id)
+            if code is not None:
+                done(error_of(code)() if code else None)
+            elif tries_left == 0:
+                done(ConcurrentTransactions())
+            else:
+                tries_left -= 1
+                self._timers.after(self.settings.retry_ms, ask)
 
-        with self.lock:
-            while True:
-                found = self._known(name)
-                try:
-                    found.check_settled()
-                except ConcurrentTransactions:
-                    if waits and self._wait(name, again):
-                        return
-                    raise
-                found.check_producer(producer_id, epoch)
-                if found.now.state == State.ONGOING and added <= found.now.partitions:
-                    if self.ids.takes_part(name, found.step, connection_id):
-                        break
-                    continue
-                after = found.now.with_partitions(added, version, self.wall_ms())
-                # Logs of clients that leave the adding to the broker began a verification.
-                expecting = () if version >= BUMPS_EPOCH else added
-                if self._step(found, after, done, added=expecting, connection_id=connection_id):
-                    return
-        done(None)
-
-    def add_for_append(
-        self,
-        name: str,
-        producer_id: int,
-        epoch: int,
-        partitions: Iterable[TopicPartition],
-        renew: Callable[[], bool],
-        done: Done,
-    ) -> None:
-        """Adds partitions for records of version 2 that wait to be appended to them.
-
-        The logs began a verification before this call. `renew` says whether a marker came to one of
-        them since, and renews the verification then. While the transaction before is completed its
-        marker does come, and the log would refuse the records for it; so the partitions are added
-        once more, in the transaction that follows. Every caller that holds a verification uses
-        this method."""
-        added = frozenset(partitions)
-
-        def once_more(error: KafkaError | None) -> None:
-            if error is None and renew():
-                try:
-                    self.add_for_append(name, producer_id, epoch, added, renew, done)
-                    return
-                except KafkaError as refused:
-                    error = refused
-            done(error)
-
-        self.add_partitions(name, producer_id, epoch, added, BUMPS_EPOCH, once_more)
-
-    def verify(
-        self, name: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
-    ) -> list[int]:
-        """An error code for each partition: whether it belongs to the transaction. Raises for the
-        whole request."""
-        with self.lock:
-            found = self._known(name)
-            found.check_producer(producer_id, epoch)
-            if found.now.state in PREPARED:
-                raise ConcurrentTransactions()
-            inside = found.now.partitions if found.now.state == State.ONGOING else ()
-            return [0 if row in inside else TransactionAbortable.code for row in partitions]
-
-    def end(
-        self,
-        name: str,
-        producer_id: int,
-        epoch: int,
-        commit: bool,
-        version: int,
-        done: DoneProducer,
-        *,
-        connection_id: int = 0,
-    ) -> None:
-        """EndTxn. `done` gets the producer id and epoch to go on with."""
-        with self.lock:
-            self._carry_out(name)
-            while True:
-                found = self._known(name)
-                if not self._begins_end(found, producer_id, epoch, commit, version, connection_id):
-                    break
-                if self._end(found, commit, version, done):
-                    return
-        done(None, *_producer_of(found.now))
-
-    def _begins_end(
-        self,
-        found: TransactionalId,
-        producer_id: int,
-        epoch: int,
-        commit: bool,
-        version: int,
-        connection_id: int,
-    ) -> bool:
-        """Whether EndTxn begins an end; False: it was answered before. Raises a refusal. The caller
-        holds the lock."""
-        if version >= BUMPS_EPOCH:
-            found.check_settled()
-            return _ends_bumping(found.now, producer_id, epoch, commit)
-        found.check_producer(producer_id, epoch)
-        found.check_settled()
-        begins_end = _ends(found.now, commit)
-        if begins_end and self.ids.was_left_on(found.name, connection_id):
-            log.warning(
-                "a late EndTxn of %s arrived on a connection that its producer no longer uses:"
-                " delaying it",
-                found.name,
-            )
-            raise ConcurrentTransactions()
-        return begins_end
-
-    def _end(self, found: TransactionalId, commit: bool, version: int, done: DoneProducer) -> bool:
-        next_id = NO_PRODUCER_ID
-        if version >= BUMPS_EPOCH and found.now.is_exhausted:
-            next_id = self._new_producer_id()
-        after = found.now.prepared(commit, version, next_id, self.wall_ms())
-        answer = partial(_answer_producer, done, after.completed(after.update_ms))
-        return self._step(found, after, lambda error: self._decided(found.name, error, answer))
+        ask()
 
     # -- markers --------------------------------------------------------------------------------
 
@@ -579,13 +421,7 @@ class TransactionCoordinator:
     def unloaded(self, partition: int) -> None:
         """Drops the ids of a partition that another node leads now."""
         with self.lock:
-            gone = sorted(self.ids.forget(partition))
-            waiting = [call for name in gone for call in self._waiting.pop(name, ())]
-        for call in waiting:
-            call()
-
-
-COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+            self.ids.forget(partition)
 
 
 def _producer_of(transaction: Transaction) -> tuple[int, int]:
@@ -606,33 +442,6 @@ def _may_come_back(now: Transaction, producer_id: int, epoch: int) -> bool:
         or producer_id == now.producer_id
         or (producer_id == now.previous_producer_id and epoch >= 2**15 - 2)
     )
-
-
-def _ends(now: Transaction, commit: bool) -> bool:
-    """Whether an EndTxn of the first version ends a transaction, or was answered before."""
-    if now.state == State.ONGOING:
-        return True
-    if now.state not in COMPLETE or now.commits != commit:
-        raise InvalidTxnState()
-    return False
-
-
-def _ends_bumping(now: Transaction, producer_id: int, epoch: int, commit: bool) -> bool:
-    """The same for version 2, where each end bumps the epoch. Aborting a transaction that was not
-    begun is allowed: the producer may not know whether a batch of it arrived."""
-    overflowed = now.ended_with_last_epoch(producer_id, epoch)
-    if now.producer_id != producer_id and not overflowed:
-        raise InvalidProducerIdMapping()
-    again = now.state in COMPLETE and (overflowed or now.ended_before(epoch))
-    if epoch != now.producer_epoch and not again:
-        raise ProducerFenced()
-    if now.state == State.ONGOING:
-        return True
-    if again and now.commits == commit:
-        return False
-    if again or commit:
-        raise InvalidTxnState()
-    return True
 
 
 def _as_kafka_says(error: KafkaError | None) -> KafkaError | None:

@@ -118,20 +118,7 @@ class Transaction(NamedTuple):
             update_ms=now_ms,
         )
 
-    # -- a transaction --------------------------------------------------------------------------
-
-    def with_partitions(
-        self, added: frozenset[TopicPartition], version: int, now_ms: int
-    ) -> Transaction:
-        """Adds partitions; from an idle state this begins a transaction."""
-        begins = self.state in IDLE
-        return self._replace(
-            state=State.ONGOING,
-            partitions=added if begins else self.partitions | added,
-            start_ms=now_ms if begins else self.start_ms,
-            update_ms=now_ms,
-            client_version=version,
-        )
+    # -- the end of a transaction ---------------------------------------------------------------
 
     def prepared(
         self, commit: bool, version: int, next_producer_id: int, now_ms: int
@@ -174,18 +161,4 @@ class Transaction(NamedTuple):
             producer_id=self.next_producer_id,
             producer_epoch=0,
             previous_producer_id=self.producer_id,
-        )
-
-    # -- the same request once more -------------------------------------------------------------
-
-    def ended_before(self, producer_epoch: int) -> bool:
-        """Whether the end with this epoch was answered already; the answer may have been lost."""
-        return self.producer_epoch == producer_epoch + 1
-
-    def ended_with_last_epoch(self, producer_id: int, producer_epoch: int) -> bool:
-        """The same when that end changed the producer id."""
-        return (
-            self.previous_producer_id == producer_id
-            and producer_epoch == EPOCH_MAX - 1
-            and self.producer_epoch == 0
         )

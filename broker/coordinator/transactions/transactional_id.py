@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.coordinator.transactions.transaction import PREPARED, Transaction
-from barnabas.errors import ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced
+from barnabas.errors import ConcurrentTransactions
 
 
 class TransactionalId(NamedTuple):
@@ -27,11 +27,3 @@ class TransactionalId(NamedTuple):
         changing epoch and producer id: callers that compare these call this method first."""
         if self.is_pending or self.now.state in PREPARED:
             raise ConcurrentTransactions()
-
-    def check_producer(self, producer_id: int, epoch: int) -> None:
-        """Raises what is answered to a producer that does not have the id:
-        InvalidProducerIdMapping, ProducerFenced."""
-        if self.now.producer_id != producer_id:
-            raise InvalidProducerIdMapping()
-        if self.now.producer_epoch != epoch:
-            raise ProducerFenced()
