@@ -8,7 +8,9 @@ and that tree is the include path: cimport by full name only.
 import compileall
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 if not sys.platform.startswith("linux"):
@@ -16,6 +18,8 @@ if not sys.platform.startswith("linux"):
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools._distutils.ccompiler import new_compiler
+from setuptools._distutils.sysconfig import customize_compiler
 from setuptools.command.build_ext import build_ext
 
 DIRECTORIES = {
@@ -26,6 +30,7 @@ DIRECTORIES = {
 }
 HARDENING = ["-fstack-protector-strong", "-D_FORTIFY_SOURCE=2", "-Wformat-security"]
 COMPILE = [os.environ.get("BARNABAS_OPTIMIZE", "-O3"), "-g1", "-fno-strict-aliasing", *HARDENING]
+LIBSSL = ["-lssl", "-lcrypto"]
 LINK = ["-Wl,-z,relro,-z,now", "-pthread"]
 DIRECTIVES = {
     "language_level": 3,
@@ -34,6 +39,15 @@ DIRECTIVES = {
     "initializedcheck": False,
     "embedsignature": True,
 }
+
+TLS = Path("cext/network/tls.pyx")  # the only module that OpenSSL is linked to
+OPENSSL_PROBE = """
+#include <openssl/ssl.h>
+#if OPENSSL_VERSION_NUMBER < 0x10101000L
+#error "too old"
+#endif
+int main(void) { return SSL_new(0) != 0; }
+"""
 
 os.chdir(Path(__file__).resolve().parent)
 if os.environ.get("BARNABAS_SANITIZE"):
@@ -71,11 +85,31 @@ def links_tree(into: Path) -> None:
             (top / name.removeprefix("barnabas.")).symlink_to(Path(directory).resolve())
 
 
+def has_openssl() -> bool:
+    """Whether a program with OpenSSL's headers compiles and links. BARNABAS_WITHOUT_TLS=1 builds
+    as if not."""
+    if os.environ.get("BARNABAS_WITHOUT_TLS"):
+        return False
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text(OPENSSL_PROBE)
+        command = [*compiler.compiler_so, str(source), "-o", str(source.with_suffix("")), *LIBSSL]
+        try:
+            return subprocess.run(command, capture_output=True).returncode == 0
+        except OSError:
+            return False
+
+
 def extensions() -> list[Extension]:
     found = []
+    without = set() if has_openssl() else {TLS}
+    if without:
+        print("barnabas: built without TLS: no headers of OpenSSL 1.1.1 or later (libssl-dev)")
     headers = sorted(Path("cext").rglob("*.h"))
     for name, directory in DIRECTORIES.items():
-        for src in sorted(Path(directory).rglob("*.pyx")):
+        for src in sorted(set(Path(directory).rglob("*.pyx")) - without):
             module = ".".join([name, *src.relative_to(directory).with_suffix("").parts])
             found.append(
                 Extension(
@@ -85,6 +119,7 @@ def extensions() -> list[Extension]:
                     depends=[str(header) for header in headers],
                     extra_compile_args=COMPILE,
                     extra_link_args=LINK,
+                    libraries=["ssl", "crypto"] if src == TLS else [],
                 )
             )
     return found

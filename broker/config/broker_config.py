@@ -22,6 +22,7 @@ from barnabas.config.protection import base_name, protection_problems
 from barnabas.config.providers import Providers, check_private, read_limited, refers
 from barnabas.config.settings import BROKER_SETTINGS, ConfigError, UnknownSetting
 from barnabas.config.spelling import nearest
+from barnabas.config.tls import MISSING, TlsSettings, is_built_in, tls_problems, tls_setting
 from barnabas.config.values import Value, parse_value
 
 # Keys of stock files that configure something else than the broker.
@@ -260,8 +261,9 @@ class BrokerConfig(TypedAccess):
     def _check(self) -> None:
         problems = protection_problems(self.values)
         for name, text in self.values.items():
-            limit = listener_limit(name)
-            setting = limit.setting if limit else BROKER_SETTINGS.get(name)
+            limit, of_tls = listener_limit(name), tls_setting(name)
+            known = of_tls.base if of_tls else name
+            setting = limit.setting if limit else BROKER_SETTINGS.get(known)
             if setting:
                 try:
                     parse_value(setting, text)
@@ -276,6 +278,7 @@ class BrokerConfig(TypedAccess):
             else:
                 bound, unbound = self._listeners.bound, self._listeners.unbound
                 problems += login_problems(self.values, bound, unbound)
+                problems += tls_problems(self.values, bound, unbound)
         if problems:
             raise ConfigError(problems)
         self._warn()
@@ -338,12 +341,15 @@ class BrokerConfig(TypedAccess):
         for listener in self.listeners:
             if is_loopback(listener.host):
                 continue
+            is_open = listener.protocol == "PLAINTEXT" or (
+                TlsSettings(self.values, listener).is_anonymous
+            )
             if listener.protocol == "SASL_PLAINTEXT":
                 self.warnings.append(
                     f"{listener}: clients log in, and records and the passwords of PLAIN cross the"
                     " network in clear text."
                 )
-            else:
+            elif is_open:
                 self.warnings.append(
                     f"{listener}: every client that can reach this address can read, write and"
                     " delete all data (allow.unauthenticated.remote=true)."
@@ -387,6 +393,8 @@ class BrokerConfig(TypedAccess):
             )
         for listener in self._listeners.unbound:
             self.notices.append(f"{listener}: a controller listener, not bound.")
+        if not is_built_in():
+            self.notices.append(f"{MISSING}.")
         self._notice_without_effect()
 
 
@@ -395,6 +403,7 @@ def _is_known(name: str) -> bool:
         name in BROKER_SETTINGS
         or listener_limit(name) is not None
         or login_setting(name) is not None
+        or tls_setting(name) is not None
     )
 
 

@@ -32,6 +32,7 @@ from barnabas.config.logins import login_setting
 from barnabas.config.protection import base_name, protection_asked
 from barnabas.config.providers import refers
 from barnabas.config.settings import BROKER_SETTINGS, PER_BROKER, ConfigError
+from barnabas.config.tls import tls_dynamic_problem, tls_problems, tls_setting
 from barnabas.config.values import Value, parse_value
 
 UNKNOWN_COUNT_MAX = 1000  # names that are not in the table, for each broker
@@ -121,6 +122,8 @@ class DynamicConfig(TypedAccess):
             problems = cross_problems(lambda name: value_in_force(BROKER_SETTINGS[name], after))
             if broker_id == self.node_id and LISTENER_NAMES & changes.keys():
                 problems += _listener_problems(after)
+            if broker_id == self.node_id and not problems:
+                problems += _tls_problems(after, changes)
             if broker_id in (None, self.node_id) and not problems:
                 for check in self.checks:
                     problems += check(after, frozenset(changes))
@@ -207,6 +210,14 @@ def _listener_problems(layers: Layers) -> list[str]:
     return []
 
 
+def _tls_problems(layers: Layers, names: Iterable[str]) -> list[str]:
+    if not any(tls_setting(name) or name in LISTENER_NAMES for name in names):
+        return []
+    listeners = listeners_of(layers)
+    values = {**layers.static, **layers.cluster, **layers.broker}
+    return tls_problems(values, listeners.bound, listeners.unbound)
+
+
 def _source_of(name: str, layers: Layers) -> int:
     if name in layers.broker:
         return DYNAMIC_BROKER
@@ -230,11 +241,14 @@ def dynamic_problems(name: str, text: str | None, cluster_wide: bool) -> list[st
         return [f"{name}: ${{...}} works in the server's own file only. Give the value itself."]
     if login_setting(name):
         return [f"{name}: cannot change while the broker runs. Set it in the file and restart."]
-    protection = protection_asked(name, text)
+    wrong = tls_dynamic_problem(name)
+    if wrong:
+        return [wrong]
+    protection = None if tls_setting(name) else protection_asked(name, text)
     if protection:
         return [f"{name}: asks for {protection}, not available in this build. Leave it out."]
-    limit = listener_limit(name)
-    setting = limit.setting if limit else setting
+    limit, of_tls = listener_limit(name), tls_setting(name)
+    setting = limit.setting if limit else BROKER_SETTINGS[of_tls.base] if of_tls else setting
     if setting:
         try:
             parse_value(setting, text)

@@ -15,7 +15,6 @@ from barnabas.config.values import Value, list_of
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED = ("PLAINTEXT", "SASL_PLAINTEXT")
 LISTENER_COUNT_MAX = 64
 
 
@@ -168,12 +167,6 @@ class Listeners:
 
     def _check_reach(self, bound: list[Listener]) -> None:
         for listener in bound:
-            if listener.protocol not in SERVED:
-                raise ConfigError(
-                    f"listeners={listener}: {listener.protocol} is not available yet, and serving"
-                    " it without that protection would be wrong. Use a PLAINTEXT or SASL_PLAINTEXT"
-                    " listener."
-                )
             is_open = listener.protocol == "PLAINTEXT" and not is_loopback(listener.host)
             if is_open and not self._get("allow.unauthenticated.remote"):
                 raise ConfigError(

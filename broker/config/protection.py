@@ -15,13 +15,10 @@ from barnabas.config.settings import BROKER_SETTINGS
 # end).
 WANTED = {
     "SASL logins": ("sasl.",),
-    "TLS": (
-        "ssl.keystore.",
-        "ssl.truststore.",
-        "ssl.key.password",
-        "ssl.client.auth",
+    "TLS by Java classes and rules": (
         "ssl.engine.factory.class",
         "ssl.principal.mapping.rules",
+        "ssl.provider",
     ),
     "access control": (
         "authorizer.class.name",

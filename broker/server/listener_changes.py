@@ -24,7 +24,8 @@ Announce = Callable[[tuple[Listener, ...], tuple[Listener, ...]], None]
 
 class ListenerChanges:
     """The listener changes of one broker. `bind` returns the port that a listener got. `announce`
-    takes the bound and the advertised listeners."""
+    takes the bound and the advertised listeners. `problems` returns why a new listener has no
+    certificates that it can serve with, or no logins."""
 
     def __init__(
         self,
@@ -33,12 +34,12 @@ class ListenerChanges:
         bind: Bind,
         unbind: Callable[[str], None],
         announce: Announce,
-        login_problems: Callable[[Listener], list[str]] = lambda _: [],
+        problems: Callable[[Listener, Layers], list[str]],
     ) -> None:
         self._config = config
         self._bound = {row.name: row for row in bound}
         self._bind, self._unbind, self._announce = bind, unbind, announce
-        self._login_problems = login_problems
+        self._problems = problems
 
     def check(self, layers: Layers, names: frozenset[str]) -> list[str]:
         """Returns the reasons why new listeners of `layers` cannot be bound; the change is refused
@@ -49,10 +50,10 @@ class ListenerChanges:
         for row in listeners_of(layers).bound:
             bound = self._bound.get(row.name)
             if bound is None:
-                problems += self._login_problems(row)
+                problems += self._problems(row, layers)
                 problems += [wrong] if (wrong := _why_not(row)) else []
             elif bound.protocol != row.protocol:
-                # It would go on as it is: a login that is asked for would not be asked for.
+                # It would go on as it is: a protection that is asked for would not be there.
                 problems.append(
                     f"listener.security.protocol.map: the security protocol of the listener"
                     f" {row.name} cannot change while it is bound. Add a listener of another name."

@@ -15,7 +15,9 @@ from barnabas.cext.network.reactor import LIMITS, Reactor
 from barnabas.cext.network.response_cache import ResponseCache
 from barnabas.cext.produce.produce import ProduceHandler
 from barnabas.config import BrokerConfig, ConfigError
+from barnabas.config.layers import Layers
 from barnabas.config.listeners import Listener
+from barnabas.config.tls import PROTOCOLS
 from barnabas.coordinator.coordinators import CoordinatorHandlers, coordinator_handlers
 from barnabas.server.listener_changes import ListenerChanges
 from barnabas.server.listeners import advertised
@@ -26,8 +28,11 @@ from barnabas.stages.loaded import Loaded
 from barnabas.wire.api_keys import api_keys
 
 if TYPE_CHECKING:
+    from barnabas.cext.network.tls import TlsContext
     from barnabas.security.logins import Logins
+    from barnabas.tls.listener_tls import ListenersTls
 
+FILES_LOOK_MS = 1000
 VERIFICATION = "transaction.partition.verification.enable"
 
 
@@ -53,6 +58,7 @@ class Bound(NamedTuple):
     apis: Mapping[int, Api]  # by API key
     reactor: Reactor
     logins: Callable[[], Logins]  # made when the first listener asks for a login
+    tls: Callable[[], ListenersTls]  # made when the first listener uses TLS
 
 
 def bind_listeners(before: Loaded) -> Bound:
@@ -72,7 +78,8 @@ def bind_listeners(before: Loaded) -> Bound:
     dynamic.on_change.append(settings.changed)
     start.clock.on_move.append(reactor.look_at_timers)
     start.undo.callback(start.clock.on_move.clear)
-    asked, bind = dynamic.listeners, partial(_bind, reactor, config, logins)
+    tls = _tls(before)
+    asked, bind = dynamic.listeners, partial(_bind, reactor, config, logins, tls)
     listeners.bound = tuple(
         Listener(row.name, row.host, bind(row), row.protocol) for row in asked.bound
     )
@@ -81,8 +88,9 @@ def bind_listeners(before: Loaded) -> Bound:
     opened.membership.begin()
     opened.reader.refresh_brokers()
     opened.reader.refresh_controller()
-    bound = Bound(before, sessions, native, apis, reactor, logins)
+    bound = Bound(before, sessions, native, apis, reactor, logins, tls)
     _follow_listeners(bound, settings)
+    _follow_certificates(bound)
     return bound
 
 
@@ -139,9 +147,24 @@ def _logins(loaded: Loaded) -> Callable[[], Logins]:
     return made
 
 
+def _tls(loaded: Loaded) -> Callable[[], ListenersTls]:
+    dynamic = loaded.before.dynamic
+
+    def in_force() -> Mapping[str, str]:
+        return {**dynamic.layers.static, **dynamic.layers.cluster, **dynamic.layers.broker}
+
+    @cache
+    def made() -> ListenersTls:
+        from barnabas.tls.listener_tls import ListenersTls  # with OpenSSL, which few need
+
+        return ListenersTls(in_force)
+
+    return made
+
+
 def _login_problems(logins: Callable[[], Logins], listener: Listener) -> list[str]:
     """Reads who may log in on a listener; what is wrong with that."""
-    if listener.protocol == "PLAINTEXT":
+    if not _asks_for_login(listener):
         return []
     try:
         logins().add(listener)
@@ -150,16 +173,43 @@ def _login_problems(logins: Callable[[], Logins], listener: Listener) -> list[st
     return []
 
 
+def _asks_for_login(listener: Listener) -> bool:
+    return listener.protocol.startswith("SASL_")
+
+
+def _transport(tls: Callable[[], ListenersTls], listener: Listener) -> TlsContext | None:
+    """What its connections pass; None: they are plain. Raises CannotStart."""
+    if listener.protocol not in PROTOCOLS:
+        return None
+    try:
+        return tls().add(listener)
+    except ConfigError as error:
+        raise CannotStart(" ".join(error.problems)) from None
+
+
 def _bind(
-    reactor: Reactor, config: BrokerConfig, logins: Callable[[], Logins], listener: Listener
+    reactor: Reactor,
+    config: BrokerConfig,
+    logins: Callable[[], Logins],
+    tls: Callable[[], ListenersTls],
+    listener: Listener,
 ) -> int:
     """Binds a listener and returns its port. Raises CannotStart."""
     backlog = config.integer("socket.listen.backlog.size")
     if problems := _login_problems(logins, listener):
         raise CannotStart(" ".join(problems))
-    login = listener.protocol != "PLAINTEXT"
+    transport = _transport(tls, listener)
     try:
-        return int(reactor.listen(listener.name, listener.host, listener.port, backlog, login))
+        return int(
+            reactor.listen(
+                listener.name,
+                listener.host,
+                listener.port,
+                backlog,
+                _asks_for_login(listener),
+                transport=transport,
+            )
+        )
     except OSError as error:
         raise CannotStart(
             f"cannot listen on {listener.host}:{listener.port}:"
@@ -192,10 +242,46 @@ def _follow_listeners(node: Bound, settings: NetworkSettings) -> None:
     changes = ListenerChanges(
         dynamic,
         listeners.bound,
-        partial(_bind, node.reactor, config, node.logins),
+        partial(_bind, node.reactor, config, node.logins, node.tls),
         node.reactor.unlisten,
         announce,
-        partial(_login_problems, node.logins),
+        partial(_listener_problems, node),
     )
     dynamic.checks.append(changes.check)
     dynamic.on_change.append(changes.changed)
+
+
+def _listener_problems(node: Bound, listener: Listener, layers: Layers) -> list[str]:
+    """Why a listener cannot be added for want of logins or certificates."""
+    problems = _login_problems(node.logins, listener)
+    if listener.protocol in PROTOCOLS:
+        values = {**layers.static, **layers.cluster, **layers.broker}
+        problems += node.tls().problems(listener, values)
+    return problems
+
+
+def _follow_certificates(node: Bound) -> None:
+    """Makes TLS listeners follow altered settings and changed files from now on."""
+    opened, start = node.before.before, node.before.before.before
+    dynamic, tls = opened.dynamic, node.tls
+
+    def serves() -> bool:
+        return any(row.protocol in PROTOCOLS for row in start.listeners.bound)
+
+    @cache
+    def watch_files() -> None:
+        start.background.add("certificates", tls().look_at_files, lambda: FILES_LOOK_MS)
+
+    def check(layers: Layers, names: frozenset[str]) -> list[str]:
+        return tls().check(layers, names) if serves() else []
+
+    def changed(names: frozenset[str]) -> None:
+        if serves():
+            tls().keep(row.name for row in start.listeners.bound)
+            tls().changed(names)
+            watch_files()
+
+    dynamic.checks.append(check)
+    dynamic.on_change.append(changed)
+    if serves():
+        watch_files()

@@ -20,6 +20,10 @@ EXPLANATIONS = {
     " holds {detail} bytes, while other requests waited for memory (queued.max.request.bytes)",
     "no-login": "request {detail} before the client had logged in; set security.protocol and"
     " sasl.mechanism in the client",
+    "plaintext-client": "a client without TLS on a TLS listener; set security.protocol=SSL in the"
+    " client",
+    "handshake-timeout": "the TLS handshake was not over in time (request.receive.timeout.ms)",
+    "too-many-handshakes": "the oldest of too many TLS handshakes in progress (max.tls.handshakes)",
     "tls-client": "a TLS client on a PLAINTEXT listener; set security.protocol=PLAINTEXT in the"
     " client",
     "http-client": "an HTTP client on a PLAINTEXT listener, which serves only the Kafka protocol",
@@ -43,6 +47,10 @@ def write_events(reactor: Reactor) -> int:
 
 
 def _why(event: NetworkEvent) -> str:
+    if event.reason == "tls":
+        from barnabas.cext.network.tls import reason_text  # OpenSSL is loaded already
+
+        return f"TLS failed: {reason_text(event.detail)}"
     if event.reason in EXPLANATIONS:
         return f"{event.reason}: {EXPLANATIONS[event.reason].format(detail=event.detail)}"
     return f"{event.reason} ({event.detail})"

@@ -20,6 +20,10 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil
 cdef void conn_proceed(NetThread* t, Connection* c, Buffer* frame, bint muffled) noexcept nogil
 # A login went on: its new state and session, or its principal. Takes over the bytes.
 cdef void conn_login(NetThread* t, Connection* c, Mail* mail) noexcept nogil
+# Carries one handshake of the thread on.
+cdef void conn_handshake(NetThread* t) noexcept nogil
+# Reads what the transports of such connections have buffered.
+cdef void conn_buffered(NetThread* t) noexcept nogil
 # Reads again, because the budget has free memory for request bytes.
 cdef void conn_unpause(NetThread* t, Connection* c) noexcept nogil
 # Arms epoll and the timer for what the connection waits for now; closes it when draining and done.

@@ -13,7 +13,7 @@ frame, the bytes of one receive after it, and the answers to the requests of one
 Next on the data path: the native handlers (cext/network/handler.pxd), or
 cext/network/request_queue.pyx for requests that Python answers.
 """
-from libc.errno cimport EAGAIN, EINTR
+from libc.errno cimport EAGAIN, EINTR, EPROTO
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
@@ -31,6 +31,7 @@ from barnabas.cext.network.connection_metrics cimport (
     answers_dropped, answers_left, answers_sent, count_parked, read_clock, request_begins,
     request_done, request_done_by_python, request_parks, work_begins,
 )
+from barnabas.cext.network.connection_chains cimport chain_remove, chain_append, chains_leave
 from barnabas.cext.network.connection_table cimport (
     paused_add, paused_remove, table_add, table_remove, timer_move, timer_not_after,
 )
@@ -43,6 +44,10 @@ from barnabas.cext.network.send_buffer cimport send_buffer_stalled
 from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
     close, net_epoll, net_prepare, net_recv, net_send, net_unread,
+)
+from barnabas.cext.network.transport cimport (
+    HANDSHAKE_CUT, HANDSHAKE_DONE, HANDSHAKE_FAILED, HANDSHAKE_WRITES, REASON_PLAINTEXT,
+    TRANSPORT_BUFFERED, TRANSPORT_WRITES,
 )
 
 cdef enum:
@@ -93,9 +98,11 @@ cdef void conn_open(NetThread* t, int fd, int32_t listener_index, uint64_t conne
         c.request.thread_index = t.index
         c.request.listener_index = listener_index
         c.request.peer = &c.peer
+        c.transport = t.network.listeners[listener_index].transport
+        c.work = WORK_NONE if c.transport == NULL else WORK_HANDSHAKE
         c.active_ns = t.now_ns
         c.timer_ns = INT64_MAX
-        c.armed = EPOLLIN | EPOLLRDHUP
+        c.armed = EPOLLIN | EPOLLRDHUP if c.transport == NULL else EPOLLIN
         response_init(&c.out)
         net_prepare(fd, atomic_load_i64(&t.network.limits[LIMIT_SEND_BUFFER_BYTES]))
     if c == NULL or not table_add(t, c):
@@ -128,6 +135,8 @@ cdef void conn_close(NetThread* t, Connection* c, int why, int64_t detail) noexc
     cdef Buffer nothing
     if c.fd < 0:
         return
+    if c.transport != NULL:
+        _leave_transport(t, c)
     # A forked child may hold a copy of the descriptor, which would keep it in our epoll for ever.
     net_epoll(t.epoll_fd, EPOLL_CTL_DEL, c.fd, 0, NULL)
     close(c.fd)
@@ -195,14 +204,19 @@ cdef inline bint _ready(Connection* c) noexcept nogil:
 cdef void conn_event(NetThread* t, Connection* c, uint32_t events) noexcept nogil:
     if c.fd < 0:
         return
-    if events & EPOLLOUT and _out_pending(c):
-        _flush(t, c)
-        _go_on(t, c)
+    if events & EPOLLOUT:
+        if _out_pending(c):
+            _flush(t, c)
+            _go_on(t, c)
+        elif c.transport != NULL:
+            events |= EPOLLIN               # what its transport received needed an answer
         if c.fd < 0:
             return
     if events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
         if _ready(c) and not c.paused and not t.draining:
             _receive(t, c)
+        elif c.work == WORK_HANDSHAKE:
+            chain_append(t, CHAIN_HANDSHAKES, c)
         elif events & (EPOLLHUP | EPOLLERR):
             conn_close(t, c, WHY_PEER, 0)
         elif (events & EPOLLRDHUP and not (c.work == WORK_PARKED and c.parked.unfinished)
@@ -222,6 +236,11 @@ cdef bint _has_no_request(Connection* c) noexcept nogil:
     partial frame would keep its memory while the connection waits for more memory."""
     cdef int64_t present = c.input_end - c.input_at
     cdef int64_t unread = net_unread(c.fd)
+    if c.transport != NULL:
+        if c.transport.waits_for(c.tls) & TRANSPORT_BUFFERED:
+            return False
+        if present == 0:                # what is unread may be the end of its transport
+            return unread < c.transport.record_bytes_min(c.tls, 4 + HEADER_BYTES_MIN)
     if present == 0:
         return unread == 0
     return (_ready(c) and present >= 4
@@ -248,6 +267,10 @@ cdef void conn_settle(NetThread* t, Connection* c) noexcept nogil:
         want |= c.armed & EPOLLIN
     if _out_pending(c):
         want |= EPOLLOUT
+    if c.transport != NULL:
+        want = _transport_wants(t, c, want)
+        if c.fd < 0:
+            return
     if want != c.armed:
         c.armed = want
         net_epoll(t.epoll_fd, EPOLL_CTL_MOD, c.fd, want, c)
@@ -266,7 +289,7 @@ cdef int64_t _deadline_ns(NetThread* t, Connection* c) noexcept nogil:
     if c.work == WORK_PARKED:
         return due if due < c.parked.deadline_ns else c.parked.deadline_ns
     if not _ready(c) or c.paused:
-        return due
+        return due if c.work != WORK_HANDSHAKE else _after(t, c.active_ns, LIMIT_RECEIVE_MS)
     if c.frame_began_ns:
         due = _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS)
         return min(due, c.pace_began_ns + PACE_NS) if c.input_capacity >= PACED_BYTES else due
@@ -279,6 +302,8 @@ cdef void conn_timer(NetThread* t, Connection* c) noexcept nogil:
             conn_close(t, c, WHY_SEND_TIMEOUT, c.out.bytes.size + c.out.slice_bytes)
         elif c.work == WORK_PARKED:
             conn_resume(t, c, True)
+        elif c.work == WORK_HANDSHAKE:
+            conn_close(t, c, WHY_HANDSHAKE_TIMEOUT, 0)
         elif c.frame_began_ns and _after(t, c.frame_began_ns, LIMIT_RECEIVE_MS) <= t.now_ns:
             conn_close(t, c, WHY_RECEIVE_TIMEOUT, c.input_end - c.input_at)
         elif c.frame_began_ns:
@@ -354,6 +379,97 @@ cdef void conn_replied(NetThread* t, Connection* c, Mail* mail) noexcept nogil:
     conn_settle(t, c)
 
 
+# ------------------------------------------------------------------ its transport
+
+cdef uint32_t _transport_wants(NetThread* t, Connection* c, uint32_t want) noexcept nogil:
+    """What epoll is to watch. A ready connection with buffered bytes is visited without epoll; a
+    handshake ends when the thread stops or the listener is closed."""
+    cdef int waits_for
+    if c.work == WORK_HANDSHAKE:
+        if t.draining or atomic_load_i64(&t.network.listeners[c.listener_index].removed):
+            conn_close(t, c, WHY_STOP, 0)
+        return EPOLLOUT if c.handshake_writes else EPOLLIN
+    if not _ready(c) or c.paused:
+        return want
+    waits_for = c.transport.waits_for(c.tls)
+    if waits_for & TRANSPORT_BUFFERED:
+        chain_append(t, CHAIN_BUFFERED, c)
+    return want | EPOLLOUT if waits_for & TRANSPORT_WRITES else want
+
+
+cdef void conn_buffered(NetThread* t) noexcept nogil:
+    """Each connection of the chain once: what has bytes left comes again in the next turn."""
+    cdef Connection* c = t.chain_first[CHAIN_BUFFERED]
+    cdef int64_t count = 0
+    while c != NULL:
+        count += 1
+        c = c.chain_next[CHAIN_BUFFERED]
+    while count and t.chain_first[CHAIN_BUFFERED] != NULL:
+        count -= 1
+        c = t.chain_first[CHAIN_BUFFERED]
+        chain_remove(t, CHAIN_BUFFERED, c)
+        if _ready(c) and not c.paused and not t.draining:
+            _receive(t, c)
+        conn_settle(t, c)
+
+
+cdef void conn_handshake(NetThread* t) noexcept nogil:
+    cdef Connection* c = t.chain_first[CHAIN_HANDSHAKES]
+    cdef int outcome
+    cdef int64_t reason
+    chain_remove(t, CHAIN_HANDSHAKES, c)
+    work_begins(t)
+    if c.tls == NULL and not _begin_handshake(t, c):
+        return
+    outcome = c.transport.handshake(c.tls)
+    c.handshake_writes = outcome == HANDSHAKE_WRITES
+    if outcome == HANDSHAKE_DONE:
+        _end_handshake(t, c)
+        if not t.draining:
+            _receive(t, c)
+    elif outcome == HANDSHAKE_CUT:
+        conn_close(t, c, WHY_PEER, 0)
+    elif outcome == HANDSHAKE_FAILED:
+        reason = c.transport.reason(c.tls)
+        conn_close(t, c, WHY_PLAINTEXT_CLIENT if reason == REASON_PLAINTEXT else WHY_TLS, reason)
+    conn_settle(t, c)
+
+
+cdef bint _begin_handshake(NetThread* t, Connection* c) noexcept nogil:
+    """Opens the session when the first bytes are there: silent connections have none. Beyond the
+    limit, the oldest handshake of the thread goes."""
+    if (atomic_load_i64(&t.network.handshake_count)
+            >= atomic_load_i64(&t.network.limits[LIMIT_HANDSHAKES])):
+        if t.chain_first[CHAIN_STARTED] == NULL:
+            conn_close(t, c, WHY_HANDSHAKES, 0)
+            return False
+        conn_close(t, t.chain_first[CHAIN_STARTED], WHY_HANDSHAKES, 0)
+    c.tls = c.transport.open(t.network.listeners[c.listener_index].transport_context, c.fd)
+    if c.tls == NULL:
+        conn_close(t, c, WHY_MEMORY, 0)
+        return False
+    atomic_add_i64(&t.network.handshake_count, 1)
+    chain_append(t, CHAIN_STARTED, c)
+    return True
+
+
+cdef void _end_handshake(NetThread* t, Connection* c) noexcept nogil:
+    atomic_add_i64(&t.network.handshake_count, -1)
+    chain_remove(t, CHAIN_STARTED, c)
+    c.work = WORK_NONE
+    c.active_ns = t.now_ns
+
+
+cdef void _leave_transport(NetThread* t, Connection* c) noexcept nogil:
+    """Before the socket closes."""
+    if c.chained[CHAIN_STARTED]:
+        atomic_add_i64(&t.network.handshake_count, -1)
+    chains_leave(t, c)
+    if c.tls != NULL:
+        c.transport.close(c.tls)
+        c.tls = NULL
+
+
 # ------------------------------------------------------------------ bytes in
 
 cdef int _foreign_client(const uint8_t* p) noexcept nogil:
@@ -400,6 +516,12 @@ cdef int _login_frame(NetThread* t, Connection* c, const uint8_t* p, int64_t pre
     return FRAME_WHOLE if present_bytes - 4 >= size_bytes else FRAME_PARTIAL
 
 
+cdef inline ssize_t _receive_some(Connection* c, uint8_t* into, size_t size_bytes) noexcept nogil:
+    if c.transport == NULL:
+        return net_recv(c.fd, into, size_bytes)
+    return c.transport.receive(c.tls, into, size_bytes)
+
+
 cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
     cdef int turn
     cdef ssize_t got
@@ -413,15 +535,17 @@ cdef void _receive(NetThread* t, Connection* c) noexcept nogil:
             room = _room(t, c)
             if room == 0:
                 return
-            got = net_recv(c.fd, c.input + c.input_end, room)
+            got = _receive_some(c, c.input + c.input_end, room)
         else:
             if not budget_allows(t.network, c, 1):
                 paused_add(t, c, 1, True)
                 return
             room = SCRATCH_BYTES
-            got = net_recv(c.fd, t.scratch, SCRATCH_BYTES)
+            got = _receive_some(c, t.scratch, SCRATCH_BYTES)
         if got <= 0:
-            if got != -EAGAIN and got != -EINTR:
+            if got == -EPROTO and c.transport != NULL:
+                conn_close(t, c, WHY_TLS, c.transport.reason(c.tls))
+            elif got != -EAGAIN and got != -EINTR:
                 conn_close(t, c, WHY_PEER, 0)
             return
         t.counters.bytes_in += got
@@ -895,9 +1019,29 @@ cdef int64_t _send_some(NetThread* t, Connection* c, int64_t bytes_max) noexcept
             staged += left
         i += 1
         slice_sent = 0
+    if c.transport != NULL:
+        return _send_transported(t, c, parts, count, more, bytes_max)
     if count:
         return net_send(c.fd, parts, count, more)
     return _sendfile(t, c, bytes_max)
+
+
+cdef int64_t _send_transported(NetThread* t, Connection* c, iovec* parts, int count, bint more,
+                               int64_t bytes_max) noexcept nogil:
+    """As _send_some: a large piece is read, at most STAGE_BYTES of it, and goes out with the rest."""
+    cdef int64_t left
+    cdef int64_t got
+    if count == 0:
+        left = c.out.slices[c.out_slice].slice.size_bytes - c.out_slice_sent
+        left = min(left, bytes_max, <int64_t>STAGE_BYTES)
+        got = _read_slice(t, c, c.out_slice, c.out_slice_sent, t.stage, left)
+        if got <= 0:
+            return got
+        parts[0].iov_base = t.stage
+        parts[0].iov_len = got
+        count = 1
+        more = c.out_slice_sent + got < c.out.slices[c.out_slice].slice.size_bytes
+    return c.transport.send(c.tls, parts, count, more)
 
 
 cdef int64_t _read_slice(NetThread* t, Connection* c, int32_t i, int64_t skip, uint8_t* into,

@@ -12,6 +12,7 @@ from barnabas.cext.network.closings cimport Closings, Farewell
 from barnabas.cext.network.handler cimport Handler, Parked, Request, Response
 from barnabas.cext.network.request_metrics cimport Answered, RequestMetricsTable
 from barnabas.cext.network.sockets cimport epoll_event, net_peer, pthread_cond_t
+from barnabas.cext.network.transport cimport TransportCalls
 
 cdef enum:
     LISTENERS_MAX = 16
@@ -39,6 +40,7 @@ cdef enum:                      # index into Network.limits
     LIMIT_QUEUED_REQUESTS
     LIMIT_CONNECTION_RATE       # accepted a second
     LIMIT_LOGIN_BYTES           # of a frame before its connection has logged in
+    LIMIT_HANDSHAKES            # in progress at the same time
     LIMIT_COUNT
 
 cdef enum:                      # why a connection was refused or closed
@@ -48,6 +50,10 @@ cdef enum:                      # why a connection was refused or closed
     WHY_LARGE_FRAME
     WHY_TLS_CLIENT              # a frame too large, whose first bytes begin a TLS handshake
     WHY_HTTP_CLIENT             # likewise, with a method of HTTP
+    WHY_PLAINTEXT_CLIENT        # the first bytes of a connection of a TLS listener are no handshake
+    WHY_TLS                     # the handshake failed, or a record is malformed
+    WHY_HANDSHAKE_TIMEOUT
+    WHY_HANDSHAKES              # too many handshakes in progress, of which this was the oldest
     WHY_BAD_HEADER
     WHY_NATIVE                  # a native handler found the request malformed
     WHY_NO_LOGIN                # a request that is not answered before a login
@@ -97,6 +103,13 @@ cdef enum:                      # what a connection works on
     WORK_NONE
     WORK_PARKED
     WORK_PYTHON
+    WORK_HANDSHAKE              # of its transport: no request is read before it is over
+
+cdef enum:                      # the chains of a thread's connections (connection_chains.pxd)
+    CHAIN_HANDSHAKES            # those whose handshake can go on
+    CHAIN_STARTED               # handshakes in progress, the oldest first
+    CHAIN_BUFFERED              # those whose transport has bytes that epoll does not see
+    CHAIN_COUNT
 
 cdef struct Connection:
     uint64_t id
@@ -143,6 +156,12 @@ cdef struct Connection:
     Farewell* farewell          # NULL: Python does not wait for its close
     Buffer session              # what Python keeps of a login in progress
     Buffer principal            # User:NAME, whose bytes request.principal shows; empty: anonymous
+    const TransportCalls* transport     # NULL: the socket itself
+    void* tls                   # the transport's session; NULL before the first bytes
+    bint handshake_writes       # the handshake waits until the socket takes bytes
+    bint chained[CHAIN_COUNT]
+    Connection* chain_next[CHAIN_COUNT]
+    Connection* chain_before[CHAIN_COUNT]
     net_peer peer
 
 cdef struct Mail:
@@ -198,6 +217,8 @@ cdef struct NetThread:
     Connection* paused_last
     int64_t waits_for_room      # atomic: 1 while it sleeps and wants to be rung when there is room
     Connection* dead
+    Connection* chain_first[CHAIN_COUNT]
+    Connection* chain_last[CHAIN_COUNT]
     uint8_t* scratch
     uint8_t* spare_scratch[SPARE_SCRATCH_MAX]
     int32_t spare_scratch_count
@@ -278,6 +299,8 @@ cdef struct Listener:
     int64_t connections_max     # atomic: its own max.connections
     int64_t connection_rate     # atomic: its own max.connection.creation.rate
     int8_t login                # of new connections: LOGIN_OPEN or LOGIN_NEEDED
+    const TransportCalls* transport     # of new connections; NULL: plain
+    void* transport_context
     int64_t rate_due_ns         # the acceptor's, as Network.rate_due_ns
     int64_t closed_since_ns     # the acceptor's: 0 while it accepts
     int64_t blocked_ns          # how long it did not accept
@@ -299,6 +322,7 @@ cdef struct Network:
     int64_t held_bytes                      # atomic: request bytes partial, parked or in Python
     int64_t large_bytes                     # atomic: the part of held_bytes in large buffers
     int64_t starved_count                   # atomic: connections that wait for memory
+    int64_t handshake_count                 # atomic: in progress
     int64_t overdraft_id                    # atomic: the one connection that may exceed the budget
     pthread_mutex_t budget_lock             # a growing buffer compares and takes under it
     int64_t refused[WHY_COUNT]              # atomic: by the acceptor

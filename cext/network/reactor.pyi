@@ -3,6 +3,7 @@ from typing import Any, NamedTuple
 
 from barnabas.cext.network.handler import NativeHandler
 from barnabas.cext.network.request_queue import PendingRequest
+from barnabas.cext.network.transport import Transport
 from barnabas.cext.memory.sys import SystemCalls
 
 LIMITS: Mapping[str, tuple[int, int]]
@@ -35,7 +36,14 @@ class Reactor:
         limits: Mapping[str, int] | None = None,
     ) -> None: ...
     def listen(
-        self, name: str, host: str, port: int, backlog: int = 50, login: bool = False
+        self,
+        name: str,
+        host: str,
+        port: int,
+        backlog: int = 50,
+        login: bool = False,
+        *,
+        transport: Transport | None = None,
     ) -> int: ...
     def unlisten(self, name: str) -> None: ...
     def start(self) -> None: ...

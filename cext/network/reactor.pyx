@@ -25,8 +25,8 @@ from barnabas.cext.memory.sys cimport SystemCalls
 from barnabas.cext.network.acceptor cimport LISTENER_LIMIT_NONE, accept_loop
 from barnabas.cext.network.closings cimport Farewell, closings_end, closings_put, closings_take
 from barnabas.cext.network.connection cimport (
-    conn_close, conn_event, conn_login, conn_open, conn_proceed, conn_replied, conn_resume, conn_settle,
-    conn_timer, conn_unpause,
+    conn_buffered, conn_close, conn_event, conn_handshake, conn_login, conn_open, conn_proceed,
+    conn_replied, conn_resume, conn_settle, conn_timer, conn_unpause,
 )
 from barnabas.cext.network.connection_table cimport table_find
 from barnabas.cext.network.handler cimport NativeHandler
@@ -37,6 +37,7 @@ from barnabas.cext.network.sockets cimport (
     EPOLL_CTL_ADD, EPOLLIN, close, epoll_wait, net_clock_ns, net_epoll, net_hush, net_own_thread,
     net_ring,
 )
+from barnabas.cext.network.transport cimport Transport
 
 cdef enum:
     PAUSED_TURN = 64
@@ -56,11 +57,14 @@ LIMITS = {
     "queued.max.requests": (LIMIT_QUEUED_REQUESTS, 500),
     "max.connection.creation.rate": (LIMIT_CONNECTION_RATE, 2147483647),
     "sasl.server.max.receive.size": (LIMIT_LOGIN_BYTES, 524288),
+    "max.tls.handshakes": (LIMIT_HANDSHAKES, 500),
 }
 
 cdef list REASONS = [
-    "peer", "negative-frame", "short-frame", "large-frame", "tls-client", "http-client", "bad-header",
-    "malformed-request", "no-login", "handler", "idle", "receive-timeout", "send-timeout", "slow-request", "file", "memory",
+    "peer", "negative-frame", "short-frame", "large-frame", "tls-client", "http-client",
+    "plaintext-client", "tls", "handshake-timeout", "too-many-handshakes", "bad-header",
+    "malformed-request", "no-login", "handler", "idle", "receive-timeout", "send-timeout",
+    "slow-request", "file", "memory",
     "max-connections-per-ip", "accept-failed", "stop",
 ]
 
@@ -82,6 +86,8 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
         timeout_ms = _sleep_ms(t)
         if t.paused != NULL and timeout_ms != 0 and _room_is_there(t):
             timeout_ms = 0
+        if t.chain_first[CHAIN_HANDSHAKES] != NULL or t.chain_first[CHAIN_BUFFERED] != NULL:
+            timeout_ms = 0
         count = epoll_wait(t.epoll_fd, t.events, EPOLL_EVENTS_MAX, timeout_ms)
         if t.paused != NULL and atomic_cas_i64(&t.waits_for_room, 1, 0):
             atomic_add_i64(&t.network.room_waiters, -1)
@@ -98,6 +104,10 @@ cdef void _network_loop(NetThread* t) noexcept nogil:
         _read_mail(t)
         while t.heap_count and t.heap[0].timer_ns <= t.now_ns:
             conn_timer(t, t.heap[0])
+        if t.chain_first[CHAIN_BUFFERED] != NULL:
+            conn_buffered(t)
+        if t.chain_first[CHAIN_HANDSHAKES] != NULL:
+            conn_handshake(t)       # one in each turn: others do not wait for all of them
         _resume_paused(t)
         while t.dead != NULL:
             c = t.dead
@@ -296,6 +306,7 @@ cdef class Reactor:
     cdef object _system
     cdef tuple _handlers
     cdef list _names
+    cdef dict _transports               # by place: network threads use them
     cdef list _threads                  # by index; the first thread_count take connections
     cdef object _acceptor
     cdef object _lock
@@ -310,6 +321,7 @@ cdef class Reactor:
         self._system = system
         self._handlers = tuple(handlers)
         self._names = []
+        self._transports = {}
         self._threads = []
         self._lock = threading.Lock()
         self._network = network_new(&system.table)
@@ -478,9 +490,10 @@ cdef class Reactor:
         return 0
 
     def listen(self, str name not None, str host not None, int port, int backlog=50,
-               bint login=False) -> int:
+               bint login=False, *, Transport transport=None) -> int:
         """Opens a listener and returns its port (for port 0, the port that the system chose).
-        `login`: its connections have to log in before anything else is answered.
+        `login`: its connections have to log in before anything else is answered. Without a
+        transport they are plain.
 
         Raises OSError with its errno if the port is in use or the host does not have the address.
         """
@@ -500,6 +513,9 @@ cdef class Reactor:
             n.listeners[index].connections_max = LISTENER_LIMIT_NONE
             n.listeners[index].connection_rate = LISTENER_LIMIT_NONE
             n.listeners[index].login = LOGIN_NEEDED if login else LOGIN_OPEN
+            self._transports[index] = transport
+            n.listeners[index].transport = NULL if transport is None else transport.calls
+            n.listeners[index].transport_context = NULL if transport is None else transport.context
             if index == n.listener_count:
                 self._names.append(name)
                 atomic_store_i64(&n.listener_count, index + 1)

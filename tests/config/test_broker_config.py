@@ -105,7 +105,7 @@ def test_an_unknown_setting_of_a_file_is_warned_of_with_a_suggestion(tmp_path):
         "plugin.mine.size",
         "config.providers.mine.class",
         "listener.name.internal.max.connections",
-        "listener.name.internal.ssl.protocol",
+        "listener.name.internal.ssl.secure.random.implementation",
     ],
 )
 def test_set_takes_names_of_plugins_and_of_listeners(name):
@@ -124,7 +124,10 @@ def test_settings_without_effect_are_named_at_the_start_with_the_reason(tmp_path
         "remote.log.manager.thread.pool.size, remote.log.reader.threads have no effect:"
         " tiered storage is not built yet."
     )
-    assert tls == "ssl.protocol has no effect: TLS is not built yet."
+    assert tls == (
+        "ssl.protocol has no effect: the start checks the value only; ssl.enabled.protocols says"
+        " which versions a listener offers, as in Kafka."
+    )
     assert config.warnings == []
     assert config.without_effect()[0] == "background.threads"
     assert BrokerConfig({"log.dirs": "/a", "num.io.threads": "4"}).notices == []

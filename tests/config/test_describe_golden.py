@@ -56,6 +56,7 @@ OWN = {
     "log.durability",
     "log.scrub.bytes.per.second",
     "max.decompressed.bytes",
+    "max.tls.handshakes",
     "metadata.store",
     "metrics.dialect",
     "metrics.host",

@@ -47,8 +47,6 @@ def test_one_port_for_both_families():
         ({"listeners": ""}, "nothing for clients"),
         ({"listeners": "C://:9", "controller_listener_names": "C"}, "nothing for clients"),
         ({"listeners": "INSIDE://:9092"}, "no protocol is known"),
-        ({"listeners": "SSL://:9092"}, "SSL is not available yet"),
-        ({"listeners": "SASL_SSL://:9092"}, "SASL_SSL is not available yet"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "allow.unauthenticated.remote=true"),
         ({"listeners": "PLAINTEXT://myhost:9092"}, "allow.unauthenticated.remote=true"),
         ({"listeners": "PLAINTEXT://[::]:9092"}, "allow.unauthenticated.remote=true"),

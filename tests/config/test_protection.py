@@ -13,11 +13,9 @@ ASKED = {
     "sasl.server.callback.handler.class": "org.example.Check",
     "listener.name.internal.oauthbearer.sasl.jaas.config": "x",
     "listener.name.internal.sasl.server.max.receive.size": "1000",
-    "listener.name.internal.ssl.keystore.location": "/k",
-    "ssl.keystore.location": "/k",
-    "ssl.keystore.password": "x",
-    "ssl.truststore.location": "/t",
-    "ssl.client.auth": "required",
+    "listener.name.internal.ssl.engine.factory.class": "org.example.Factory",
+    "ssl.provider": "BCFIPS",
+    "ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
     "principal.builder.class": "org.example.Builder",
@@ -54,7 +52,15 @@ def test_cannot_be_slipped_in_while_running(name):
     assert config.texts(1) == {}
 
 
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "ssl.truststore.location"])
+def test_stores_cannot_be_set_where_they_would_protect_nothing(name):
+    config = DynamicConfig(BrokerConfig({"broker.id": "1"}))
+    with pytest.raises(ConfigError, match="no listener uses TLS"):
+        config.alter(1, {name: "/k"})
+    assert config.texts(1) == {}
+
+
 def test_every_problem_is_reported_at_once():
     with pytest.raises(ConfigError) as caught:
-        BrokerConfig({"super.users": "a", "ssl.keystore.location": "/k", "num.partitions": "no"})
+        BrokerConfig({"super.users": "a", "ssl.provider": "BCFIPS", "num.partitions": "no"})
     assert len(caught.value.problems) == 3

@@ -153,6 +153,7 @@ def test_own_settings_are_there_with_their_defaults():
         "request.receive.timeout.ms": 30000,
         "response.send.timeout.ms": 60000,
         "max.decompressed.bytes": 64 << 20,
+        "max.tls.handshakes": 500,
         "metadata.store": "embedded",
         "metrics.port": -1,
         "allow.unauthenticated.remote": False,

@@ -43,7 +43,7 @@ STATE = {"client", "metadata", "storage"}
 JOURNAL = BASE | {"wire", "hooks"} | STATE | {"server"}
 COORDINATORS = {"coordinator.groups", "coordinator.transactions", "coordinator.share"}
 LAYERS: dict[str, set[str]] = dict(LOW)
-LAYERS |= {"wire": BASE, "hooks": BASE | {"wire"}}
+LAYERS |= {"tls": BASE, "wire": BASE, "hooks": BASE | {"wire"}}
 LAYERS |= {layer: BASE | {"wire", "hooks"} for layer in STATE}
 LAYERS["security"] = BASE | {"metadata"}
 LAYERS["server"] = BASE | {"wire", "hooks"} | STATE
@@ -54,7 +54,7 @@ LAYERS["coordinator.share"] = JOURNAL | {"coordinator", "coordinator.groups"}
 LAYERS["coordinator.coordinators"] = JOURNAL | {"coordinator", "controller"} | COORDINATORS
 LAYERS["telemetry"] = JOURNAL | {"coordinator"} | COORDINATORS
 LAYERS["api"] = JOURNAL | {"security", "controller", "coordinator", "telemetry"} | COORDINATORS
-LAYERS["stages"] = LAYERS["api"] | {"api", "coordinator.coordinators", "public"}
+LAYERS["stages"] = LAYERS["api"] | {"tls", "api", "coordinator.coordinators", "public"}
 LAYERS["node"] = LAYERS["stages"] | {"stages"}
 LAYERS["cli"] = LAYERS["testing"] = LAYERS["node"] | {"node", "scan", "spark"}
 # These see the client, the wire, the hooks, the codec and the public API only.

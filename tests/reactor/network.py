@@ -39,7 +39,9 @@ def echo(pending: PendingRequest) -> None:
 class Served:
     """A reactor with one listener and handler threads that call `handle`."""
 
-    def __init__(self, handle=echo, *, native=(), threads=1, handlers=1, start=True, **limits):
+    def __init__(
+        self, handle=echo, *, native=(), threads=1, handlers=1, start=True, transport=None, **limits
+    ):
         self.system = SystemCalls()
         self.reactor = Reactor(
             self.system,
@@ -48,7 +50,7 @@ class Served:
             flexible_from=FLEXIBLE_FROM,
             limits={name.replace("_", "."): value for name, value in limits.items()},
         )
-        self.port = self.reactor.listen("PLAINTEXT", "127.0.0.1", 0)
+        self.port = self.reactor.listen("PLAINTEXT", "127.0.0.1", 0, transport=transport)
         self.handle = handle
         self.handlers = [threading.Thread(target=self._serve) for _ in range(handlers)]
         if start:

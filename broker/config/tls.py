@@ -1,0 +1,283 @@
+"""The settings of TLS that this build fulfils, and what is wrong with them.
+
+    ssl.keystore.type=PEM
+    ssl.keystore.location=/etc/barnabas/broker.pem
+    listener.name.outside.ssl.client.auth=required
+
+A setting with `listener.name.NAME.` in front is that of one listener and overrides the one without,
+as in Kafka. The rules that need no file are here; broker/tls reads the files. Every other setting
+of TLS is refused (protection.py), and so is one of these that would protect nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.config.connection_limits import PREFIX
+from barnabas.config.listeners import Listener, is_loopback
+from barnabas.config.settings import BROKER_SETTINGS, ConfigError
+from barnabas.config.values import Value, list_of, parse_value
+
+PROTOCOLS = ("SSL", "SASL_SSL")
+VERSIONS = ("TLSv1.2", "TLSv1.3")
+STORE_TYPES = ("PEM", "PKCS12", "JKS")
+CLIENT_AUTH = "ssl.client.auth"
+KEYSTORE = (
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+)
+TRUSTSTORE = (
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+)
+RULES = (
+    CLIENT_AUTH,
+    "ssl.cipher.suites",
+    "ssl.enabled.protocols",
+    "ssl.protocol",
+    "ssl.allow.dn.changes",
+    "ssl.allow.san.changes",
+)
+FULFILLED = frozenset(KEYSTORE + TRUSTSTORE + RULES)
+# These change while the broker runs. Kafka alters passwords and inline PEM too, encrypted by
+# password.encoder.secret, which this build does not have.
+DYNAMIC = frozenset(
+    name for name in KEYSTORE + TRUSTSTORE if not BROKER_SETTINGS[name].is_sensitive
+)
+MISSING = (
+    "TLS is not in this build: OpenSSL's headers were missing when it was compiled. Install"
+    " libssl-dev and build again"
+)
+
+
+class TlsSetting(NamedTuple):
+    """What a name means: a setting of a listener (in small letters; "" for all)."""
+
+    listener: str
+    base: str
+
+
+def is_built_in() -> bool:
+    """Whether this build can serve TLS."""
+    return importlib.util.find_spec("barnabas.cext.network.tls") is not None
+
+
+def tls_setting(name: str) -> TlsSetting | None:
+    """None for a name that is no TLS setting of this build."""
+    if name in FULFILLED:
+        return TlsSetting("", name)
+    if name.startswith(PREFIX):
+        listener, _, base = name.removeprefix(PREFIX).partition(".")
+        if listener and base in FULFILLED:
+            return TlsSetting(listener, base)
+    return None
+
+
+def tls_dynamic_problem(name: str) -> str | None:
+    """Why a TLS setting cannot be altered; None if it can."""
+    setting = tls_setting(name)
+    if setting is None or setting.base in DYNAMIC:
+        return None
+    if BROKER_SETTINGS[setting.base].is_sensitive:
+        return (
+            f"{name}: a secret, and this build does not encrypt stored settings"
+            " (password.encoder.secret). Set it in the file and restart, or use a PEM file, which"
+            " is read again when it changes."
+        )
+    return f"{name}: cannot change while the broker runs. Set it in the file and restart."
+
+
+class TlsSettings:
+    """The TLS settings of one listener. `values`: the texts of all settings in force."""
+
+    def __init__(self, values: Mapping[str, str], listener: Listener) -> None:
+        self._values, self.listener = values, listener
+        self._own = f"{PREFIX}{listener.name.lower()}."
+
+    def name_of(self, base: str) -> str:
+        """The name under which the value in force is set."""
+        return self._own + base if self._own + base in self._values else base
+
+    def value(self, base: str) -> Value:
+        """Raises ConfigError."""
+        text = self._values.get(self.name_of(base), BROKER_SETTINGS[base].default)
+        return parse_value(BROKER_SETTINGS[base], text)
+
+    def text(self, base: str) -> str | None:
+        """None when it is not set, or empty."""
+        value = self.value(base)
+        return str(value) if value not in (None, "") else None
+
+    def boolean(self, base: str) -> bool:
+        return self.value(base) is True
+
+    def names(self, base: str) -> tuple[str, ...]:
+        value = self.value(base)
+        return value if isinstance(value, tuple) else ()
+
+    @property
+    def client_auth(self) -> str:
+        """none, requested or required. A SASL listener asks for certificates only by a setting of
+        its own (KIP-684)."""
+        if self.listener.protocol == "SASL_SSL" and self._own + CLIENT_AUTH not in self._values:
+            return "none"
+        return self.text(CLIENT_AUTH) or "none"
+
+    def is_on(self, name: str) -> bool:
+        """The value of a boolean setting of the broker."""
+        return (self._values.get(name) or "").strip().lower() == "true"
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether a client may connect that does not say who it is."""
+        return self.listener.protocol == "SSL" and self.client_auth != "required"
+
+    def problem(self, base: str, why: str) -> str:
+        return f"{self.name_of(base)} of the listener {self.listener.name}: {why}"
+
+
+def tls_problems(
+    values: Mapping[str, str], bound: Sequence[Listener], elsewhere: Sequence[Listener]
+) -> list[str]:
+    """What is wrong without a look into files. `elsewhere`: listeners that are named and not
+    bound."""
+    asking = {row.name.lower() for row in bound if row.protocol in PROTOCOLS}
+    known = asking | {row.name.lower() for row in elsewhere}
+    wrong: list[str] = []
+    for name, text in values.items():
+        setting = tls_setting(name)
+        if setting is None or text.strip() == (BROKER_SETTINGS[setting.base].default or ""):
+            continue
+        if setting.listener and setting.listener not in known:
+            wrong.append(
+                f"{name}: no SSL or SASL_SSL listener has this name, so that nothing would be"
+                " protected. Add the listener, or remove the setting."
+            )
+        elif not setting.listener and not known:
+            wrong.append(
+                f"{name}: no listener uses TLS, so that nothing would be protected. Add an SSL"
+                " listener, or remove the setting."
+            )
+    for row in bound:
+        if row.protocol in PROTOCOLS:
+            wrong += listener_problems(values, row)
+    return wrong
+
+
+def listener_problems(values: Mapping[str, str], listener: Listener) -> list[str]:
+    """What is wrong with the TLS settings of one listener, without a look into files."""
+    settings = TlsSettings(values, listener)
+    checks: tuple[Callable[[TlsSettings], list[str]], ...] = (
+        _version_problems,
+        _keystore_problems,
+        _truststore_problems,
+        _reach_problems,
+    )
+    try:
+        return [problem for check in checks for problem in check(settings)]
+    except ConfigError as error:
+        return error.problems
+
+
+def _version_problems(settings: TlsSettings) -> list[str]:
+    wrong = []
+    versions = settings.names("ssl.enabled.protocols")
+    unknown = [name for name in versions if name not in VERSIONS]
+    if unknown or not versions:
+        wrong.append(
+            settings.problem(
+                "ssl.enabled.protocols",
+                f"{', '.join(unknown) or 'nothing'} is not offered. Name some of"
+                f" {', '.join(VERSIONS)}.",
+            )
+        )
+    if settings.text("ssl.protocol") not in (*VERSIONS, "TLS"):
+        wrong.append(
+            settings.problem("ssl.protocol", f"is not offered. Use {', '.join(VERSIONS)} or TLS.")
+        )
+    return wrong
+
+
+def _store_type_problem(settings: TlsSettings, base: str) -> list[str]:
+    if (settings.text(base) or "").upper() in STORE_TYPES:
+        return []
+    return [settings.problem(base, f"not a known format. Use one of {', '.join(STORE_TYPES)}.")]
+
+
+def _keystore_problems(settings: TlsSettings) -> list[str]:
+    wrong = _store_type_problem(settings, "ssl.keystore.type")
+    is_pem = (settings.text("ssl.keystore.type") or "").upper() == "PEM"
+    location, key = settings.text("ssl.keystore.location"), settings.text("ssl.keystore.key")
+    chain = settings.text("ssl.keystore.certificate.chain")
+    if not location and not key and not chain:
+        wrong.append(
+            settings.problem(
+                "ssl.keystore.location", "a TLS listener needs a certificate. Name its keystore."
+            )
+        )
+    elif location and (key or chain):
+        wrong.append(settings.problem("ssl.keystore.key", "and a location are set. Remove one."))
+    elif not location and not (key and chain):
+        missing = "ssl.keystore.certificate.chain" if key else "ssl.keystore.key"
+        wrong.append(settings.problem(missing, "is missing; a key and its chain belong together."))
+    elif not location and not is_pem:
+        wrong.append(
+            settings.problem("ssl.keystore.type", "inline certificates need the type PEM.")
+        )
+    if is_pem and settings.text("ssl.keystore.password"):
+        wrong.append(
+            settings.problem(
+                "ssl.keystore.password", "a PEM store has none. Use ssl.key.password for the key."
+            )
+        )
+    return wrong
+
+
+def _truststore_problems(settings: TlsSettings) -> list[str]:
+    wrong = _store_type_problem(settings, "ssl.truststore.type")
+    is_pem = (settings.text("ssl.truststore.type") or "").upper() == "PEM"
+    location = settings.text("ssl.truststore.location")
+    inline = settings.text("ssl.truststore.certificates")
+    if location and inline:
+        wrong.append(
+            settings.problem("ssl.truststore.certificates", "and a location are set. Remove one.")
+        )
+    if inline and not is_pem:
+        wrong.append(
+            settings.problem("ssl.truststore.type", "inline certificates need the type PEM.")
+        )
+    if is_pem and settings.text("ssl.truststore.password"):
+        wrong.append(settings.problem("ssl.truststore.password", "a PEM store has none."))
+    if settings.client_auth != "none" and not location and not inline:
+        wrong.append(
+            settings.problem(
+                "ssl.truststore.location",
+                f"{CLIENT_AUTH}={settings.client_auth} needs the certificates to trust. Name them.",
+            )
+        )
+    return wrong
+
+
+def _reach_problems(settings: TlsSettings) -> list[str]:
+    listener, name = settings.listener, "allow.unauthenticated.remote"
+    if settings.is_on(name) or is_loopback(listener.host) or not settings.is_anonymous:
+        return []
+    return [
+        f"listeners={listener}: other hosts could use this broker without saying who they are: TLS"
+        f" alone does not ask them. Set {CLIENT_AUTH}=required, or {name}=true."
+    ]
+
+
+def suites_asked(settings: TlsSettings) -> tuple[str, ...]:
+    """The cipher suites that the listener is limited to, under Java's names; () for the defaults.
+    The signal of RFC 5746 in Java's lists is no suite."""
+    asked = list_of(",".join(settings.names("ssl.cipher.suites")))
+    return tuple(name for name in asked if name != "TLS_EMPTY_RENEGOTIATION_INFO_SCSV")

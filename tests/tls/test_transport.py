@@ -1,0 +1,415 @@
+"""TLS below the frames, with the standard library's ssl as the client and a reactor that echoes."""
+
+import os
+import random
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from reactor.network import Served, echo, is_closed, request, response
+from tls.authority import Authority
+
+from barnabas.cext.network.tls import REQUIRED, TlsContext, TlsError
+
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+
+AUTHORITY = Authority()
+OWN = AUTHORITY.issue(kind="rsa")
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def context_of(issued=OWN, **named):
+    return TlsContext(chain=(issued.certificate_der,), key=issued.key_der, **named)
+
+
+def client_context(version="TLSv1.3"):
+    context = AUTHORITY.client_context()
+    context.minimum_version = context.maximum_version = VERSIONS[version]
+    return context
+
+
+@pytest.fixture
+def served():
+    with Served(transport=context_of()) as made:
+        yield made
+
+
+def connect(served, context=None):
+    plain = served.connect()
+    return (context or client_context()).wrap_socket(plain, server_hostname="localhost")
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request):
+    return request.param
+
+
+def test_a_request_is_answered(served, version):
+    with connect(served, client_context(version)) as client:
+        assert client.version() == version
+        client.sendall(request(7, b"hello"))
+        assert response(client) == (7, b"hello")
+
+
+def test_a_large_request_and_its_answer(served, version):
+    """More than a socket's buffer and than one receive, both ways."""
+    body = random.Random(7).randbytes(3 << 20)
+    with connect(served, client_context(version)) as client:
+        sender = threading.Thread(target=client.sendall, args=(request(1, body),))
+        sender.start()
+        assert response(client) == (1, body)
+        sender.join(10)
+
+
+def test_requests_that_came_in_one_record_are_all_answered(served, version):
+    """Bytes that OpenSSL has taken from the socket wake no epoll."""
+    frames = b"".join(request(i, bytes([i % 251]) * (i % 37)) for i in range(300))
+    with connect(served, client_context(version)) as client:
+        client.sendall(frames)
+        for i in range(300):
+            assert response(client) == (i, bytes([i % 251]) * (i % 37))
+
+
+def test_requests_ahead_of_a_slow_answer_are_answered():
+    """The first request is in Python while the records of the others lie in OpenSSL's buffer."""
+
+    def slow(pending):
+        time.sleep(0.02)
+        echo(pending)
+
+    with Served(slow, transport=context_of()) as served, connect(served) as client:
+        for i in range(20):
+            client.sendall(request(i, b"x" * 2000))
+        for i in range(20):
+            assert response(client) == (i, b"x" * 2000)
+
+
+def test_records_of_one_byte(served, version):
+    with connect(served, client_context(version)) as client:
+        for byte in request(5, b"abc"):
+            client.send(bytes([byte]))
+        assert response(client) == (5, b"abc")
+
+
+def test_a_slow_reader_gets_the_whole_answer(served, version):
+    body = random.Random(8).randbytes(2 << 20)
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.connect(("127.0.0.1", served.port))
+    with client_context(version).wrap_socket(plain, server_hostname="localhost") as client:
+        client.sendall(request(3, body))
+        time.sleep(0.2)
+        assert response(client) == (3, body)
+
+
+def test_an_idle_connection_is_closed_with_close_notify():
+    with Served(transport=context_of(), connections_max_idle_ms=200) as served:
+        with connect(served) as client:
+            client.settimeout(5)
+            assert client.recv(10) == b""  # an end without close_notify raises SSLEOFError
+        served.closed("idle")
+
+
+def test_close_notify_ends_the_connection_at_both_sides(served):
+    client = connect(served)
+    client.sendall(request(1))
+    response(client)
+    client.unwrap().close()
+    served.quiet()
+
+
+def test_a_close_without_close_notify_is_an_end(served):
+    client = connect(served)
+    client.detach()
+    with Served(transport=context_of()) as other:
+        client = connect(other)
+        socket.socket(fileno=client.detach()).close()
+        other.quiet()
+
+
+def test_requests_before_a_half_close_are_answered(served, version):
+    client = connect(served, client_context(version))
+    client.sendall(b"".join(request(i) for i in range(5)))
+    socket.socket.shutdown(client, socket.SHUT_WR)
+    assert [response(client)[0] for _ in range(5)] == list(range(5))
+    client.close()
+    served.quiet()
+
+
+def test_a_plain_client_is_closed_and_named(served):
+    with served.connect() as plain:
+        plain.sendall(request(1))
+        plain.settimeout(5)
+        while plain.recv(100):  # an alert, perhaps
+            pass
+    served.closed("plaintext-client")
+
+
+def test_handshake_cut_at_every_byte(served):
+    """The client's first flight, cut: no state is left."""
+    hello = client_hello()
+    for size in range(len(hello)):
+        with served.connect() as plain:
+            plain.sendall(hello[:size])
+    served.closed("peer", len(hello))
+    served.quiet()
+    with connect(served) as client:
+        client.sendall(request(1))
+        assert response(client)[0] == 1
+
+
+def client_hello(context=None):
+    """The first bytes of a client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = (context or client_context()).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def test_a_wrong_byte_at_every_place_of_the_first_flight(served):
+    hello = client_hello()
+    for at in range(len(hello)):
+        wrong = bytearray(hello)
+        wrong[at] ^= 0x55
+        with served.connect() as plain:
+            plain.sendall(bytes(wrong))
+            plain.shutdown(socket.SHUT_WR)
+            plain.settimeout(10)
+            while plain.recv(4096):
+                pass
+    served.quiet()
+
+
+def test_a_wrong_byte_at_every_place_of_a_record(served):
+    """After the handshake: never a request from a forged record."""
+    for at in range(40):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with served.connect() as plain:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    plain.sendall(outgoing.read())
+                    incoming.write(plain.recv(65536))
+            plain.sendall(outgoing.read())
+            client.write(request(9))
+            record = bytearray(outgoing.read())
+            record[at % len(record)] ^= 1
+            plain.sendall(bytes(record))
+            plain.shutdown(socket.SHUT_WR)
+            plain.settimeout(10)
+            while plain.recv(4096):
+                pass
+    assert served.quiet()["requests"] == 0
+
+
+def test_a_slow_handshake_is_closed():
+    with Served(transport=context_of(), request_receive_timeout_ms=300) as served:
+        hello = client_hello()
+        with served.connect() as silent, served.connect() as slow:
+            began = time.monotonic()
+            slow.settimeout(10)
+            silent.settimeout(10)
+            with pytest.raises(OSError):
+                for byte in hello[:-1]:
+                    slow.sendall(bytes([byte]))
+                    time.sleep(0.02)
+            assert is_closed(silent)
+            assert time.monotonic() - began < 5
+        served.closed("handshake-timeout", 2)
+
+
+def test_the_oldest_handshake_goes_when_there_are_too_many():
+    with Served(transport=context_of(), max_tls_handshakes=5) as served:
+        hello = client_hello()
+        slow = [served.connect() for _ in range(12)]
+        for connection in slow:
+            connection.sendall(hello[:50])
+        served.closed("too-many-handshakes", 7)
+        with connect(served) as client:  # a quick one is not delayed
+            client.sendall(request(1))
+            assert response(client)[0] == 1
+        assert [is_closed(connection) for connection in slow[:7]] == [True] * 7
+        for connection in slow:
+            connection.close()
+        served.quiet()
+
+
+def test_a_handshake_has_a_limit_of_bytes(tmp_path):
+    """A client certificate that is larger than a handshake may be."""
+    trusted = Authority("CN=clients")
+    large = trusted.issue("CN=alice", (), padding_bytes=1 << 20)
+    with Served(transport=context_of(trusted=(trusted.der,), client_auth=REQUIRED)) as served:
+        with pytest.raises(OSError):
+            with connect(served, AUTHORITY.client_context(large, tmp_path)) as client:
+                client.sendall(request(1))
+                response(client)
+        served.closed("tls")
+
+
+def test_other_clients_go_on_during_many_handshakes(served):
+    """A handshake in each turn of the thread, no more: a request waits for one of them at most."""
+    stop = threading.Event()
+
+    def storm():
+        while not stop.is_set():
+            connect(served).close()
+
+    storms = [threading.Thread(target=storm) for _ in range(3)]
+    with connect(served) as client:
+        for thread in storms:
+            thread.start()
+        waited = []
+        for i in range(100):
+            began = time.monotonic()
+            client.sendall(request(i))
+            assert response(client)[0] == i
+            waited.append(time.monotonic() - began)
+        stop.set()
+        for thread in storms:
+            thread.join(10)
+    assert sorted(waited)[50] < 0.1
+    served.quiet()
+
+
+def test_a_stop_closes_handshakes_and_connections():
+    with Served(transport=context_of()) as served:
+        half = served.connect()
+        half.sendall(client_hello()[:20])
+        client = connect(served)
+        client.sendall(request(1))
+        response(client)
+        began = time.monotonic()
+        served.reactor.stop(5000)
+        assert time.monotonic() - began < 2
+        assert client.recv(1) == b""
+        half.close()
+        client.close()
+
+
+def test_clients_must_show_a_certificate(tmp_path, version):
+    trusted = Authority("CN=clients")
+    with Served(transport=context_of(trusted=(trusted.der,), client_auth=REQUIRED)) as served:
+        context = AUTHORITY.client_context(trusted.issue("CN=alice", ()), tmp_path)
+        context.minimum_version = context.maximum_version = VERSIONS[version]
+        with connect(served, context) as client:
+            client.sendall(request(1))
+            assert response(client)[0] == 1
+        expired = trusted.issue("CN=bob", (), days=(-9, -2))
+        for refused in (None, AUTHORITY.issue("CN=mallory", ()), expired):
+            context = AUTHORITY.client_context(refused, tmp_path)
+            context.minimum_version = context.maximum_version = VERSIONS[version]
+            with pytest.raises((ssl.SSLError, OSError, EOFError)):
+                with connect(served, context) as client:
+                    client.sendall(request(2))
+                    response(client)
+        served.closed("tls", 3)
+
+
+def test_the_version_may_be_limited():
+    with Served(transport=context_of(versions=("TLSv1.3",))) as served:
+        with pytest.raises((ssl.SSLError, OSError)):
+            connect(served, client_context("TLSv1.2"))
+        with connect(served) as client:
+            client.sendall(request(1))
+            assert response(client)[0] == 1
+
+
+@needs_openssl
+def test_there_is_no_renegotiation(served):
+    """TLS 1.2; asked for by OpenSSL's own client, since ssl cannot."""
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{served.port}", "-tls1_2"]
+    done = subprocess.run(command, input=b"R\n", capture_output=True, timeout=30)
+    text = (done.stdout + done.stderr).decode("latin-1")
+    assert "RENEGOTIATING" in text
+    assert "no renegotiation" in text, text
+
+
+@needs_openssl
+def test_key_updates_are_answered(served):
+    """TLS 1.3; asked for by OpenSSL's own client."""
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{served.port}", "-tls1_3"]
+    client = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert client.stdin is not None
+    for _ in range(20):
+        client.stdin.write(b"K\n")
+        client.stdin.flush()
+        time.sleep(0.05)
+    client.stdin.write(request(3, b"y" * 8))
+    client.stdin.flush()
+    time.sleep(0.3)
+    out, _ = client.communicate(timeout=30)
+    assert out.count(b"KEYUPDATE") > 5
+    assert b"\3yyyyyyyy" in out
+    served.quiet()
+
+
+def test_new_connections_get_the_new_certificate(served, version):
+    live = context_of()
+    with Served(transport=live) as served:
+        before = connect(served, client_context(version))
+        other = AUTHORITY.issue("CN=renewed", kind="rsa")
+        live.replace(context_of(other))
+        with connect(served, client_context(version)) as after:
+            assert after.getpeercert(True) == other.certificate_der
+        assert before.getpeercert(True) == OWN.certificate_der
+        before.sendall(request(1))
+        assert response(before)[0] == 1
+        before.close()
+
+
+def test_a_session_is_resumed(served, version):
+    context = client_context(version)
+    with connect(served, context) as first:
+        first.sendall(request(1))
+        response(first)
+        session = first.session
+    plain = served.connect()
+    with context.wrap_socket(plain, server_hostname="localhost", session=session) as second:
+        assert second.session_reused
+        second.sendall(request(1))
+        assert response(second)[0] == 1
+
+
+def test_bad_keys_are_refused_in_words():
+    other = AUTHORITY.issue()
+    with pytest.raises(TlsError, match="key values mismatch|private key"):
+        TlsContext(chain=(OWN.certificate_der,), key=AUTHORITY.issue(kind="rsa").key_der)
+    with pytest.raises(TlsError, match="the private key"):
+        TlsContext(chain=(other.certificate_der,), key=b"rubbish")
+    with pytest.raises(TlsError, match="a certificate"):
+        TlsContext(chain=(b"rubbish",), key=other.key_der)
+    with pytest.raises(TlsError, match="none is trusted"):
+        context_of(client_auth=REQUIRED)
+
+
+@pytest.mark.slow
+def test_failed_handshakes_leave_no_memory(served):
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    hello = client_hello()
+    wrong = hello[:11] + b"\xff" + hello[12:]
+
+    def fail(count):
+        for i in range(count):
+            with served.connect() as plain:
+                plain.sendall((wrong, struct.pack(">i", 8), hello[:100], hello)[i % 4])
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        served.quiet()
+
+    fail(500)
+    before = resident()
+    fail(10_000)
+    assert resident() - before < 4 << 20
