@@ -15,20 +15,7 @@ from test_layers import source_files
 Graph = dict[str, set[str]]
 
 # Circles that remain: their modules, and why. A circle that is gone must leave this table.
-GROUPS = "barnabas.coordinator.groups."
 REMAINING = {
-    frozenset(
-        GROUPS + name
-        for name in (
-            "classic_members",
-            "consumer_heartbeats",
-            "consumer_regexes",
-            "coordinator",
-            "migration",
-            "offsets",
-        )
-    ): "the coordinator makes the parts, and each part takes the coordinator's Group and locks."
-    " Commits move to native code first (docs/decisions/one-implementation.md).",
     frozenset(("barnabas.cext.codec.cursor", "barnabas.cext.codec.varint")): "only by way of"
     " varint.pyx, Python's entrance to the cursor; cursor.pxd imports varint.pxd, which imports"
     " neither.",

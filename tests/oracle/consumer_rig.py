@@ -11,7 +11,8 @@ from oracle.group_rig import GROUP, Rig
 from oracle.group_rig import SESSION_MS as CLASSIC_SESSION_MS
 
 from barnabas.cext.record.records import Record
-from barnabas.coordinator.groups.consumer_heartbeats import ConsumerSettings, Heartbeat, Timeouts
+from barnabas.coordinator.groups.consumer_access import ConsumerSettings, Timeouts
+from barnabas.coordinator.groups.consumer_heartbeats import Heartbeat
 from barnabas.coordinator.groups.consumer_protocol import assignment_bytes, assignment_of
 from barnabas.coordinator.groups.rebalance import Join
 from barnabas.coordinator.groups.topic_views import TopicViews

@@ -26,8 +26,8 @@ from barnabas.errors import (
 from barnabas.metadata.cluster_state import ClusterState
 
 if TYPE_CHECKING:
+    from barnabas.coordinator.groups.consumer_group import Group
     from barnabas.coordinator.groups.consumer_member import ConsumerMember
-    from barnabas.coordinator.groups.coordinator import Group
     from barnabas.coordinator.groups.target_assignment import Assignment
     from barnabas.coordinator.groups.topic_views import TopicViews
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from barnabas.cext.coordinator.group_table import GroupTable
-from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE
+from barnabas.coordinator.groups.classic_group import DEAD, EMPTY, STABLE, ClassicGroup
 from barnabas.coordinator.groups.consumer_member import ConsumerMember, Owned
 from barnabas.coordinator.groups.group_writes import Done
 from barnabas.coordinator.groups.target_assignment import NOTHING, Assignment, Subscriber
@@ -315,3 +315,6 @@ def _add(counts: dict[str, int], name: str, by: int) -> None:
     counts[name] = counts.get(name, 0) + by
     if counts[name] == 0:
         del counts[name]
+
+
+Group = ClassicGroup | ConsumerGroup  # the two kinds of one coordinator

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.coordinator.groups import consumer_records as records
 from barnabas.coordinator.groups.consumer_change import Change
@@ -42,8 +42,7 @@ from barnabas.coordinator.groups.consumer_regexes import Regexes
 from barnabas.coordinator.groups.group_records import Entry
 from barnabas.coordinator.groups.group_writes import Done, GroupWrites
 from barnabas.coordinator.groups.migration import Migration
-from barnabas.coordinator.groups.target_assignment import Assign, Assignment, new_target
-from barnabas.coordinator.groups.topic_views import TopicViews
+from barnabas.coordinator.groups.target_assignment import Assignment, new_target
 from barnabas.coordinator.timers import after_locked
 from barnabas.errors import (
     FencedMemberEpoch,
@@ -57,47 +56,12 @@ from barnabas.errors import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.coordinator import GroupCoordinator
+    from barnabas.coordinator.groups.consumer_access import GroupAccess, GroupDependencies
 
 log = logging.getLogger("barnabas.groups")
 
 OWN_ID_FROM = 1  # members make their ids themselves
 FIRST_EPOCH = 1  # of a group, before the subscription of its first member counts
-
-
-class ConsumerSettings(NamedTuple):
-    """The broker's settings for groups of the consumer protocol."""
-
-    members_max: int
-    assignors: tuple[str, ...]  # the first is the default
-    migration: str  # disabled, upgrade, downgrade, bidirectional
-
-
-class Timeouts(NamedTuple):
-    """The settings of one group."""
-
-    session_ms: int
-    heartbeat_ms: int
-    assignment_ms: int  # from one target assignment to the next, at least
-
-
-class GroupDependencies(Protocol):
-    """The functions of the node that groups use."""
-
-    settings: ConsumerSettings
-    assign: Assign
-
-    def run(self, call: Callable[[], object]) -> object:
-        """Runs `call` soon, on the thread for long work."""
-        ...
-
-    def gather(self, call: Callable[[], object], count: Callable[[], int]) -> object:
-        """Runs `call` on the thread for joins when `count` has stopped growing: joins rarely come
-        alone."""
-        ...
-
-    def topics(self) -> TopicViews: ...
-    def timeouts(self, group_id: str) -> Timeouts: ...
 
 
 class Heartbeat(NamedTuple):
@@ -156,7 +120,7 @@ class Watch:
 class ConsumerHeartbeats:
     """The groups of the consumer protocol of one coordinator."""
 
-    def __init__(self, coordinator: GroupCoordinator, dependencies: GroupDependencies) -> None:
+    def __init__(self, coordinator: GroupAccess, dependencies: GroupDependencies) -> None:
         self.coordinator = coordinator
         self.dependencies = dependencies
         self.settings = dependencies.settings

@@ -23,7 +23,7 @@ from barnabas.errors import InvalidRegularExpression
 from barnabas.wire.client_regex import InvalidPattern, Regex
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer_heartbeats import ConsumerHeartbeats
+    from barnabas.coordinator.groups.consumer_access import ConsumerGroups
 
 log = logging.getLogger("barnabas.groups")
 
@@ -35,7 +35,7 @@ Run = Callable[[Callable[[], object]], object]
 class Regexes:
     """The regular expressions of all groups of a coordinator."""
 
-    def __init__(self, heartbeats: ConsumerHeartbeats, run: Run) -> None:
+    def __init__(self, heartbeats: ConsumerGroups, run: Run) -> None:
         self._heartbeats = heartbeats
         self._coordinator = heartbeats.coordinator
         self._run = run

@@ -65,17 +65,16 @@ from barnabas.wire.internal import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from barnabas.coordinator.groups.classic_members import ClassicMembers
-    from barnabas.coordinator.groups.consumer_group import ConsumerGroup
+    from barnabas.coordinator.groups.consumer_access import GroupDependencies
+    from barnabas.coordinator.groups.consumer_group import ConsumerGroup, Group
     from barnabas.coordinator.groups.consumer_heartbeats import (
         AnswerHeartbeat,
         ConsumerHeartbeats,
-        GroupDependencies,
         Heartbeat,
     )
     from barnabas.coordinator.groups.consumer_records import ConsumerRecord
     from barnabas.coordinator.groups.group_writes import WrittenGroup
 
-    Group = ClassicGroup | ConsumerGroup
 
 log = logging.getLogger("barnabas.groups")
 

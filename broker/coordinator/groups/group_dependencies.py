@@ -16,7 +16,7 @@ from collections.abc import Callable
 from barnabas.cext.memory.threads import NamedThread
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.config.group_config import GroupConfig
-from barnabas.coordinator.groups.consumer_heartbeats import ConsumerSettings, Timeouts
+from barnabas.coordinator.groups.consumer_access import ConsumerSettings, Timeouts
 from barnabas.coordinator.groups.target_assignment import Assign
 from barnabas.coordinator.groups.topic_views import TopicViews
 from barnabas.metadata.cluster_state import ClusterState

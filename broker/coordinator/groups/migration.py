@@ -28,7 +28,7 @@ from barnabas.coordinator.groups.group_writes import Done
 from barnabas.errors import GroupIdNotFound
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer_heartbeats import ConsumerHeartbeats
+    from barnabas.coordinator.groups.consumer_access import ConsumerGroups
 
 log = logging.getLogger("barnabas.groups")
 
@@ -39,7 +39,7 @@ DOWNGRADES = ("downgrade", "bidirectional")
 class Migration:
     """Migrates groups between the two protocols."""
 
-    def __init__(self, heartbeats: ConsumerHeartbeats) -> None:
+    def __init__(self, heartbeats: ConsumerGroups) -> None:
         self._heartbeats = heartbeats
         self._coordinator = heartbeats.coordinator
         self._settings = heartbeats.settings

@@ -20,7 +20,7 @@ from barnabas.coordinator.groups.classic_group import EMPTY, STABLE
 from barnabas.coordinator.groups.group_records import NEVER, Committed
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.coordinator import Group
+    from barnabas.coordinator.groups.consumer_group import Group
 
 COMMIT_MARKER = 1  # of a control record; 0 aborts
 
