@@ -168,34 +168,34 @@ def test_answers_and_batches_of_each_version(broker, version):
 
 
 @pytest.mark.parametrize(
-    ("rows", "version", "more", "codes", "is_asked"),
+    ("rows", "version", "more", "codes"),
     [
-        ([(0, 1, "né", -1)], 3, {}, [0], False),
-        ([(0, 1, "m" * 5000, -1)], 3, {}, [12], False),
-        ([(0, 1, "", -1), (9, 1, "", -1)], 3, {}, [0, 3], False),
-        ([(9, 1, "", -1)], 3, {"producerId": 77}, [3], False),
-        ([(i % 3, i, "", -1) for i in range(200)], 3, {}, [0] * 200, False),
-        ([(0, 1, "", -1)], 3, {"generation": 4, "member": "m"}, [25], False),
-        ([(0, 1, "", -1)], 3, {"group": "another", "generation": 4, "member": "m"}, [22], False),
-        ([(0, 1, "", -1)], 3, {"group": ""}, [24], False),
-        ([(0, 1, "", -1)], 3, {"transactionalId": ""}, [42], True),
-        ([(0, 1, "", -1)], 3, {"producerEpoch": 1}, [47], True),
-        ([(0, 1, "", -1)], 3, {"producerEpoch": -1}, [47], True),
-        ([(0, 1, "", -1)], 3, {"producerId": 77}, [49], True),
-        ([(0, 1, "", -1)], 3, {"producerId": -1}, [49], True),
-        ([(0, 1, "", -1)], 5, {"producerId": 77}, [49], True),
+        ([(0, 1, "né", -1)], 3, {}, [0]),
+        ([(0, 1, "m" * 5000, -1)], 3, {}, [12]),
+        ([(0, 1, "", -1), (9, 1, "", -1)], 3, {}, [0, 3]),
+        ([(9, 1, "", -1)], 3, {"producerId": 77}, [3]),
+        ([(i % 3, i, "", -1) for i in range(200)], 3, {}, [0] * 200),
+        ([(0, 1, "", -1)], 3, {"generation": 4, "member": "m"}, [25]),
+        ([(0, 1, "", -1)], 3, {"group": "another", "generation": 4, "member": "m"}, [22]),
+        ([(0, 1, "", -1)], 3, {"group": ""}, [24]),
+        ([(0, 1, "", -1)], 3, {"transactionalId": ""}, [42]),
+        ([(0, 1, "", -1)], 3, {"producerEpoch": 1}, [47]),
+        ([(0, 1, "", -1)], 3, {"producerEpoch": -1}, [47]),
+        ([(0, 1, "", -1)], 3, {"producerId": 77}, [49]),
+        ([(0, 1, "", -1)], 3, {"producerId": -1}, [49]),
+        ([(0, 1, "", -1)], 5, {"producerId": 77}, [49]),
     ],
 )
-def test_rows_and_producers_of_all_kinds(broker, writer, rows, version, more, codes, is_asked):
+def test_rows_and_producers_of_all_kinds(broker, writer, rows, version, more, codes):
     assert writer.add_offsets(writer.producer) == 0
     if "group" in more and more["group"]:
         writer.group = more["group"]
         assert writer.add_offsets(writer.producer) == 0
     passed_on = passed_to_python(broker)
     assert writer.commit(rows, version, **more) == codes
-    assert bool(passed_on) == is_asked
+    assert passed_on == []
     assert native_of(broker).served == 1 + (0 in codes)
-    assert writer.commit([(0, 2, "", -1)]) == [0] and len(passed_on) == is_asked
+    assert writer.commit([(0, 2, "", -1)]) == [0] and passed_on == []
     assert native_of(broker).served == 2 + (0 in codes)
     writer.ends()
     assert known(broker)[0]["t", 0] == 2 and known(broker) == replayed(broker)

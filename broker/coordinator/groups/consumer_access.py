@@ -8,7 +8,6 @@ consumer_heartbeats.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.coordinator.groups.classic_group import ClassicGroup
@@ -59,7 +58,7 @@ class GroupAccess(Protocol):
     """The part of GroupCoordinator that consumer groups use. Callers of all but `check` and
     `new_id` hold `lock`."""
 
-    lock: AbstractContextManager[Any]
+    lock: Any  # a threading.RLock
     timers: Timers
     journal: Any  # as of GroupCoordinator
     settings: Any
