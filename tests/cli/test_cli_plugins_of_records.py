@@ -58,7 +58,7 @@ def test_keys_are_encoded_and_partitions_chosen(session_broker):
 @pytest.mark.parametrize(
     ("words", "given", "said"),
     [
-        (("produce", "T", "--encoder", "nobody"), "x\n", "no plugin 'nobody'"),
+        (("produce", "T", "--encoder", "nobody"), "x\n", "the plugin 'nobody' is not installed"),
         (("produce", "T", "--encoder", "json", "--from-json"), "{\n", "is no JSON"),
         (("produce", "T", "--encoder", "none"), "x\n", "does not implement encode"),
         (("consume", "T", "--end", "--decoder", "json"), "", "JSONDecodeError"),
