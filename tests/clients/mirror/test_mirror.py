@@ -412,7 +412,7 @@ def test_progress_on_a_terminal(clusters):
         (("--source", "x", "--whitelist", "("), "not a regular expression"),
         (("--source", "a=h:1", "--source", "a=h:2", "--whitelist", "t"), "two sources"),
         (("--source", "h:port", "--whitelist", "t"), "not an address"),
-        (("--source", "h:1", "--whitelist", "t", "--message-handler", "no"), "no plugin 'no'"),
+        (("--source", "h:1", "--whitelist", "t", "--message-handler", "no"), "'no' is not"),
         (("--source-config", "/not/there", "--whitelist", "t"), "cannot read /not/there"),
         (("--source", "h:1", "--whitelist", "t", "--commit-interval", "0"), "--commit-interval"),
     ],

@@ -228,7 +228,7 @@ def test_a_partitioner_that_answers_nonsense(session_broker):
 
 
 def test_a_name_without_a_node():
-    with pytest.raises(InvalidConfig, match="no plugin 'nobody'"):
+    with pytest.raises(InvalidConfig, match="the plugin 'nobody' is not installed"):
         Producer({"metadata.broker.list": "127.0.0.1:1", "partitioner.class": "nobody"})
     with pytest.raises(InvalidConfig, match="does not implement choose_partitions"):
         Producer({"metadata.broker.list": "127.0.0.1:1", "partitioner.class": "json"})
