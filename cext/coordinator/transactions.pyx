@@ -57,7 +57,7 @@ from barnabas.cext.codec.error_codes cimport (
     ERROR_TRANSACTION_ABORTABLE, ERROR_UNKNOWN_SERVER_ERROR,
 )
 from barnabas.cext.codec.fields cimport (
-    read_count, read_no_tags, read_string, write_count, write_no_tags, write_string,
+    read_count, read_no_tags, read_string, skip_tags, write_count, write_no_tags, write_string,
 )
 from barnabas.cext.coordinator.commit_entries cimport Entry, entry_free, entry_marker
 from barnabas.cext.coordinator.coordinator_batch cimport (
@@ -746,6 +746,7 @@ cdef int _read(TransactionCore* core, const Request* r, Asked* asked, AskedRow* 
         if r.api_version >= END_BUMPS_FROM:
             asked.client_version = BUMPS_EPOCH
         asked.committed = cursor_i8(&c) != 0
+        skip_tags(&c, flexible)
         return HANDLER_CLOSE if c.bad else HANDLER_DONE
     if r.api_key == KEY_ADD_OFFSETS:
         if not _read_group(core, &c, asked, flexible):

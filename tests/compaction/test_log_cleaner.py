@@ -220,4 +220,4 @@ def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path, caplog):
         time.sleep(0.2)
     assert path.read_bytes() == before
     lines = [row.message for row in caplog.records]
-    assert len(lines) == 1 and "t-0 cannot be compacted" in lines[0] and str(path) in lines[0]
+    assert len(lines) == 1 and "cannot compact t-0" in lines[0] and str(path) in lines[0]
