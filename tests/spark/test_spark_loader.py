@@ -123,7 +123,7 @@ def test_the_topic_decides_how_long_loaded_segments_stay():
 
 
 def test_a_plugin_without_group_or_checkpoint_stops_the_start():
-    with pytest.raises(CannotStart, match="give one of group and checkpoint"):
+    with pytest.raises(CannotStart, match="set one of the options group and checkpoint"):
         Broker({"plugins": "spark-loader"}).start()
 
 
