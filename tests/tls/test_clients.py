@@ -154,6 +154,8 @@ def run_barnabas():
 def test_java_tools(served, folder, tmp_path):
     if reason := rival.missing(KAFKA):
         pytest.skip(reason)
+    from confluent_kafka import Producer
+
     properties = tmp_path / "client.properties"
     text = (
         "security.protocol=SSL\nssl.truststore.type=PEM\n"
@@ -163,6 +165,10 @@ def test_java_tools(served, folder, tmp_path):
     if served.needs_certificate:
         text += f"ssl.keystore.type=PEM\nssl.keystore.location={folder / 'alice.pem'}\n"
     properties.write_text(text)
+    create_topic(served.plain, "tools")
+    producer = Producer({"bootstrap.servers": served.plain})
+    producer.produce("tools", b"one")
+    assert producer.flush(20) == 0
 
     def tool(verb, *arguments):
         command = rival.tool(KAFKA, verb, tmp_path / "tool.log", heap=QUICK)
@@ -171,10 +177,10 @@ def test_java_tools(served, folder, tmp_path):
         return done.returncode, done.stdout + done.stderr
 
     status, printed = tool("topics", "--command-config", str(properties), "--list")
-    assert status == 0 and "t" in printed.split(), printed
+    assert status == 0 and "tools" in printed.split(), printed
     status, printed = tool(
         "console-consumer",
-        *("--consumer.config", str(properties), "--topic", "t", "--partition", "0"),
+        *("--consumer.config", str(properties), "--topic", "tools", "--partition", "0"),
         *("--offset", "earliest", "--max-messages", "1", "--timeout-ms", "20000"),
     )
     assert "Processed a total of 1 messages" in printed, printed[-2000:]
