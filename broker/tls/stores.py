@@ -50,7 +50,10 @@ def read_store(path: str, setting: str) -> bytes:
             " Check the path and its permissions."
         ) from None
     if len(data) > STORE_BYTES_MAX:
-        raise ConfigError(f"{setting}={path}: larger than {STORE_BYTES_MAX} bytes, so no store.")
+        raise ConfigError(
+            f"{setting}={path}: the file is larger than {STORE_BYTES_MAX} bytes: it is no keystore"
+            " and no truststore. Name the right file."
+        )
     return data
 
 
