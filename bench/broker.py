@@ -160,7 +160,7 @@ class Bench:
             self.save()
 
     # ---- brokers ----
-    def sides(self, name: str, durability: str) -> tuple[Ours, Theirs]:
+    def sides(self, name: str, durability: str) -> tuple[Ours, Side]:
         ours = Ours(self.data / f"{name}-barnabas", durability)
         return ours, Theirs(self.version, self.data / f"{name}-kafka")
 
