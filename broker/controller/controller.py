@@ -43,6 +43,7 @@ AGAIN_S = 1.0
 STOP_S = 1.0
 NOTES_KEPT_MS = 15 * 60 * 1000
 NOTES_LOOKED_AT_MS = 60 * 1000
+NOTES = (znodes.CONFIG_CHANGES_PATH, znodes.ISR_CHANGES_PATH, *znodes.ACL_CHANGES_PATHS)
 
 
 class Controller:
@@ -167,7 +168,9 @@ class Controller:
         if now_ms < self._notes_next_ms:
             return
         self._notes_next_ms = now_ms + NOTES_LOOKED_AT_MS
-        for parent in (znodes.CONFIG_CHANGES_PATH, znodes.ISR_CHANGES_PATH):
+        for parent in NOTES:
+            if self._tree.exists(parent) is None:
+                continue
             for name in self._tree.children(parent):
                 path = f"{parent}/{name}"
                 stat = self._tree.exists(path)

@@ -19,6 +19,7 @@ path                                     data                                   
 /log_dir_event_notification/log_dir_event_N  LogDirEvent                          sequential
 /latest_producer_id_block                ProducerIdBlock
 /feature                                 levels of features, version 2
+/kafka-acl-changes/acl_changes_N         access rules: security/acl_nodes.py      sequential
 /consumers/G/ids/C                       ConsumerSubscription                     ephemeral
 /consumers/G/offsets/T/P                 number as text
 /consumers/G/owners/T/P                  consumer thread as text                  ephemeral
@@ -58,6 +59,7 @@ LOG_DIR_EVENTS_PATH = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK_PATH = "/latest_producer_id_block"
 FEATURES_PATH = "/feature"
+ACL_CHANGES_PATHS = ("/kafka-acl-changes", "/kafka-acl-extended-changes")  # literal, prefixed
 CONSUMERS_PATH = "/consumers"
 
 # The last three are younger than Kafka 2.7: their nodes are made when they are needed.

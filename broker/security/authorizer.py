@@ -1,0 +1,87 @@
+"""Decides what a principal may do: Kafka's authorizer, with its rules in the metadata tree.
+
+Handlers in Python ask `authorize` (api/access.py); native handlers keep what `permitted` returns,
+and drop it when `on_change` is called. A change is in force on this broker when its request is
+answered: the frozen rules are replaced, `epoch` counts one up, and `on_change` is called, in this
+order. Next: access_rules.py, and acl_store.py for where the rules are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from barnabas.config import ConfigError
+from barnabas.metadata.tree import MetadataTree
+from barnabas.security.access_rules import AccessRules
+from barnabas.security.acl_codes import CLUSTER_NAME, EVERY_OPERATION
+from barnabas.security.acl_store import AclStore
+from barnabas.security.audit_log import AuditLog
+
+SUPER_USERS = "super.users"
+
+
+class Authorizer:
+    """One per broker that has authorizer.class.name; any thread asks."""
+
+    def __init__(
+        self,
+        tree: MetadataTree,
+        super_users: frozenset[str],
+        everyone_without_rules: bool,
+        monotonic_ns: Callable[[], int],
+    ) -> None:
+        """`super_users` may do everything. `everyone_without_rules`: so may everyone with a
+        resource that no rule is for (allow.everyone.if.no.acl.found). Raises MetadataError."""
+        self.epoch = 0  # counts changes of the rules; read it before what a kept decision is from
+        self.on_change: list[Callable[[], object]] = []
+        self.audit = AuditLog(monotonic_ns)
+        self._super_users = super_users
+        self._without_rules = EVERY_OPERATION if everyone_without_rules else 0
+        self.store = AclStore(tree, self._changed)
+
+    def permitted(self, principal: str, host: str, resource_type: int, name: str) -> int:
+        """Returns the operations that a principal (TYPE:NAME) may do from an address, as a bit set:
+        bit n for AclOperation n. Writes nothing to the audit log."""
+        if principal in self._super_users:
+            return EVERY_OPERATION
+        rules = self.store.rules
+        return rules.permitted(principal, host, resource_type, name, self._without_rules)
+
+    def authorize(
+        self,
+        principal: str,
+        host: str,
+        operation: int,
+        resource_type: int,
+        name: str = CLUSTER_NAME,
+    ) -> bool:
+        """Whether a principal may do an operation that it has asked for; logs a denial."""
+        if self.permitted(principal, host, resource_type, name) >> operation & 1:
+            return True
+        self.audit.denied(principal, host, operation, resource_type, name)
+        return False
+
+    def authorize_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        """Whether a principal may do an operation with some resource of a type (Kafka:
+        authorizeByResourceType). Writes nothing to the audit log."""
+        return principal in self._super_users or self.store.rules.permits_any(
+            principal, host, operation, resource_type, self._without_rules
+        )
+
+    def _changed(self, _rules: AccessRules) -> None:
+        self.epoch += 1
+        for changed in self.on_change:
+            changed()
+
+
+def super_users_of(values: Mapping[str, str]) -> frozenset[str]:
+    """The principals of super.users, which semicolons separate. Raises ConfigError."""
+    found = {part.strip() for part in values.get(SUPER_USERS, "").split(";")} - {""}
+    for principal in found:
+        kind, colon, _name = principal.partition(":")
+        if not (kind and colon):
+            raise ConfigError(
+                f"{SUPER_USERS}: {principal[:60]!r} is no principal. Write TYPE:NAME, as in"
+                " User:admin, with semicolons in between."
+            )
+    return frozenset(found)
