@@ -19,7 +19,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 class Admin:
-    """One connection; each call gives the answer."""
+    """One connection; each call returns the response."""
 
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self.broker = broker
@@ -83,7 +83,7 @@ class Admin:
 
 @contextmanager
 def admin_on(path: Path, **settings: str) -> Iterator[Admin]:
-    """A broker with its data in `path`; settings with _ for the dots."""
+    """A broker with its data in `path`; `settings` have _ in place of dots."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     base = {"log.dirs": str(path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0"}
     with Broker(base | given) as broker, closing(Wire(broker.bootstrap_servers)) as wire:

@@ -1,4 +1,5 @@
-"""Metadata for a topic that does not exist: the first answers, and when the topic is there."""
+"""Metadata requests for a topic that does not exist: the first responses, and those after its
+creation."""
 
 import time
 
@@ -52,7 +53,7 @@ def test_a_coordinators_topic_is_created_with_its_own_settings(tmp_path):
 
 
 def test_what_cannot_be_created_is_unknown_and_logged(tmp_path, caplog):
-    """As Kafka 4.3.1, which answers so without end."""
+    """As Kafka 4.3.1, which gives the same answer however often a client asks."""
     with admin_on(tmp_path, default_replication_factor="3") as a:
         a.create("a.b")
         for _ in range(3):

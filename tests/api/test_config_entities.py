@@ -1,6 +1,6 @@
-"""Loggers, client metrics subscriptions and groups: altered, described, listed, kept.
+"""Settings of loggers, client metrics subscriptions and groups: altered, described, listed, stored.
 
-The codes and the words were taken from Apache Kafka 4.3.1.
+The error codes and messages are those of Apache Kafka 4.3.1.
 """
 
 import logging
@@ -31,7 +31,7 @@ def some_logger():
 
 
 def refused(admin, kind, name):
-    """Code and words of a DescribeConfigs that is refused."""
+    """Error code and message of a refused DescribeConfigs."""
     resource = {"resourceType": kind, "resourceName": name, "configurationKeys": None}
     [row] = admin.call(32, 4, resources=[resource], includeSynonyms=False).results
     assert row.configs == []

@@ -1,4 +1,4 @@
-"""Settings are altered while the broker runs, take effect at once, and outlive a restart."""
+"""Settings that are altered while the broker runs take effect at once and survive a restart."""
 
 import socket
 import time

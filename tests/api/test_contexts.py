@@ -1,4 +1,4 @@
-"""What a handler may use is the record that its module declares, and what its signature says."""
+"""A handler may use the context that its module declares, and its signature names that context."""
 
 import typing
 from importlib import import_module

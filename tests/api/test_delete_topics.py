@@ -1,4 +1,4 @@
-"""Topics are deleted whole, whatever a crash leaves behind."""
+"""Topics are deleted completely, also after a crash in the middle of a deletion."""
 
 import logging
 

@@ -1,5 +1,5 @@
-"""The broker is killed while it deletes a topic: after the restart the topic is there, with all its
-records and its configuration, or gone without a trace, and never anything between."""
+"""The broker is killed while it deletes a topic: after the restart the topic exists, with all its
+records and its configuration, or is completely deleted."""
 
 import os
 import signal
@@ -11,12 +11,12 @@ from api.admin_calls import TOPIC, Admin
 from compat.support import Broker, Wire, create_topic, produce_batch
 
 PARTITIONS = 8
-DELAYS_S = (0.006, 0.012, 0.018, None)  # None: after the answer; one takes about 20 ms
+DELAYS_S = (0.006, 0.012, 0.018, None)  # None: after the response; one takes about 20 ms
 AT_ONCE_MAX = 12  # on a busy machine even a kill without delay may come after the deletion
 
 
 class Running:
-    """What Admin asks of a broker, for one in a process of its own."""
+    """The part of a broker that Admin uses, for a broker in a separate process."""
 
     def __init__(self, broker):
         self.node = self
@@ -25,7 +25,7 @@ class Running:
 
 
 def killed_while_deleting(broker, delay_s):
-    """Whether the deletion was answered before the end."""
+    """Returns whether the deletion was answered before the kill."""
     answered = []
 
     def delete():

@@ -1,4 +1,4 @@
-"""A metadata store that is full, or whose commits fail: clients get an error that says so."""
+"""When the metadata store is full, or its commits fail, clients get an error that says so."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ def full_store(admin):
     [pages] = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count={pages}")
     filler = 0
-    with contextlib.suppress(sqlite3.OperationalError):  # the free part of the last pages
+    with contextlib.suppress(sqlite3.OperationalError):  # fills the free part of the last pages
         connection.execute("CREATE TABLE filler (x BLOB)")
         for filler in range(1000):  # noqa: B007
             connection.execute("INSERT INTO filler VALUES (zeroblob(3000))")

@@ -1,4 +1,4 @@
-"""What ApiVersions says of features, and that UpdateFeatures changes it."""
+"""ApiVersions lists features and their levels, and UpdateFeatures changes them."""
 
 from api.admin_calls import admin_on
 

@@ -1,4 +1,5 @@
-"""ListOffsets: the start and the end of a log in each state, for every version; damage."""
+"""ListOffsets: the start and the end of a log in each state, for every version; malformed
+requests."""
 
 import random
 import struct
@@ -59,7 +60,8 @@ def delete_before(wire, index, offset):
 
 
 def question(rows, version, isolation=0, epoch=-1):
-    """Of (topic, partition, timestamp); what follows each other in one topic stands together."""
+    """The request for (topic, partition, timestamp) rows; adjacent rows of one topic share its
+    entry."""
     ask = request(KEY)
     topics = []
     for name, index, time_ms in rows:
@@ -124,7 +126,7 @@ def test_no_topics_at_all(wire):
 
 
 def test_what_was_written_is_seen_at_once(broker, wire):
-    """Also that of acks=1, whose answer does not wait for the disk."""
+    """Also what acks=1 wrote, whose response does not wait for the disk."""
     create_topic(broker.bootstrap_servers, "fresh", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": 1, "linger.ms": 0})
     for count in range(1, 30):

@@ -1,7 +1,8 @@
-"""Names that no topic, group or broker has, in every request: an answer, and never a traceback.
+"""Requests with names that no topic, group or broker can have get a response, and cause no
+traceback.
 
-Every string of a request is such a name, alone and in arrays with two rows, in each version that
-is served. UNKNOWN_SERVER_ERROR would mean that a handler met input that it did not expect.
+Every string of a request is such a name, alone and in arrays with two elements, in each version
+that is served. UNKNOWN_SERVER_ERROR would mean that a handler did not expect the input.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from barnabas.wire import Message, request
 from barnabas.wire.schema import Field, within
 
 UNKNOWN_SERVER_ERROR = -1
-SHORT_MAX = 0x7FFF  # of a string's size in versions that are not flexible
+SHORT_MAX = 0x7FFF  # the largest size of a string in versions that are not flexible
 NAMES = {
     "empty": "",
     "dots": "..",
@@ -46,7 +47,7 @@ class Filled:
     def __init__(self, message: Message, version: int, name: str, number: int, rows: int) -> None:
         self.message, self.version = message, version
         self.name, self.number, self.rows = name, number, rows
-        self.steps = itertools.count()  # positive numbers differ, as partitions of two rows do
+        self.steps = itertools.count()  # all different, so that two elements name two partitions
 
     def struct(self, path: str = "") -> Struct:
         made = self.message.struct(path)()
@@ -97,7 +98,7 @@ def broker(tmp_path_factory):
 
 
 def find_coordinator(wire: Wire, key_type: int) -> None:
-    """Makes the coordinator's topic, and waits until all of it is loaded."""
+    """Creates the coordinator's topic and waits until all of it is loaded."""
     key = "g:AAECAwQFBgcICQoLDA0ODw:0" if key_type == 2 else "g"
     deadline = time.monotonic() + 20
     while True:
@@ -148,7 +149,8 @@ def test_an_odd_name_gets_an_answer_and_never_a_traceback(broker, caplog, key, v
 
 
 class Connections:
-    """A connection, and a new one when the broker closed it; an answer, or None for a close."""
+    """A connection that is opened again when the broker has closed it. `call` returns a response,
+    or None when the broker closed the connection."""
 
     def __init__(self, address: str) -> None:
         self._address = address

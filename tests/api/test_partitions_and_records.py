@@ -1,4 +1,4 @@
-"""Partitions are added, records deleted, and what there is described."""
+"""CreatePartitions, DeleteRecords, DescribeLogDirs, DescribeCluster and other descriptions."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_what_cannot_be_added(tmp_path):
 
 
 def test_create_partitions_answers_with_a_row_for_each_topic_of_any_fate(tmp_path):
-    """Young brokers answered with an empty list, and clients took that for success, or failed."""
+    """Early versions answered with an empty list, which clients took for success or failed on."""
     with admin_on(tmp_path, node_id="1") as a:
         a.create("t")
         a.create("u")
@@ -214,7 +214,7 @@ def end_of_epoch(admin, epoch, current=-1, partition=0):
 
 
 def raise_epoch(path, epoch):
-    """As a controller does when it elects: only the partition's state tells."""
+    """As a controller does when it elects a leader: it changes only the partition's state."""
     from barnabas.metadata.embedded import EmbeddedTree
 
     tree = EmbeddedTree(path / "data" / "metadata", clock_ms=lambda: 0)

@@ -1,4 +1,5 @@
-"""The response cache: network threads repeat answers of Metadata and ApiVersions while valid."""
+"""The response cache: network threads send cached Metadata and ApiVersions responses while they are
+valid."""
 
 import itertools
 import threading
@@ -39,8 +40,8 @@ def ask(admin, *names, version=9):
 
 
 def ask_twice(admin, *names, version=9):
-    """The answer, which two requests have got; the second of them without Python."""
-    for _ in range(50):  # the end of a deletion, say, may come in between
+    """The response that two requests got, the second of them from the cache."""
+    for _ in range(50):  # a change, for example the end of a deletion, may come in between
         first, served = ask(admin, *names, version=version), kept(admin).served
         again = ask(admin, *names, version=version)
         if kept(admin).served == served + 1:
@@ -106,7 +107,7 @@ def test_a_missing_topic_is_looked_for_each_time(admin):
 
 
 def test_a_leader_change_that_another_wrote(admin):
-    """As a controller tells it: the partition's state, then a note of the change."""
+    """As a controller writes it: the partition's state, then a notification of the change."""
     assert ask_twice(admin, "two").topics[0].partitions[1].leaderEpoch == 0
     node = admin.broker.node
     state = node.cluster().partition("two", 1).state
@@ -159,17 +160,17 @@ def test_a_fault_strikes_though_the_answer_is_kept(admin):
 
 
 def test_error_codes_are_counted_alike(tmp_path):
-    """One of the answer, and one of each topic and partition."""
+    """The error code of the response, and those of each topic and partition."""
     with admin_on(tmp_path, metrics_port="0") as a:
         a.create("two", partitions=3)
         node = a.broker.node
 
         def counted():
-            """By Python, and on the network threads."""
+            """Counts of the request handlers and of the network threads."""
             metrics = node.reactor.request_metrics().get(METADATA, {"errors": {}})
             return node.serving.errors.counts().get((METADATA, 0), 0), metrics["errors"].get(0, 0)
 
-        for asked in itertools.count(1):  # what the new topic changed is forgotten at its end
+        for asked in itertools.count(1):  # the new topic invalidates it at its end
             served, before = kept(a).served, counted()
             ask(a, "two")
             if kept(a).served > served:
@@ -199,7 +200,7 @@ def test_memory_of_the_response_cache_is_bounded(admin):
         question = b"%d" % number
         given = {"listener_index": 0, "api_key": METADATA, "api_version": 9, "good_codes": 1}
         given["question"] = question
-        # The broker that owns this cache may forget its answers at any moment.
+        # The broker that owns this cache may invalidate its responses at any moment.
         assert any(held.store(generation=held.generation, frame=frame, **given) for _ in range(10))
         assert held.held_bytes <= 8 << 20
     given["question"] = bytes(65537)

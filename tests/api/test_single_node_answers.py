@@ -1,5 +1,5 @@
-"""Administration that one node answers truthfully: access rules, elections, reassignments, moves
-between log directories, the quorum, clients' metrics. tests/compat/answers compares the rest with
+"""Administrative requests on a single node: access rules, elections, reassignments, moves
+between log directories, the quorum, client metrics. tests/compat/answers compares the others with
 Apache Kafka's answers."""
 
 import os
@@ -134,7 +134,7 @@ def test_the_controller_is_the_quorum(tmp_path):
 
 
 def test_telemetry_max_bytes(tmp_path):
-    """Kafka answers keys 71 and 72 also when nothing receives metrics, and does not announce
+    """Kafka also answers keys 71 and 72 when no plugin receives metrics, but does not announce
     them."""
     with admin_on(tmp_path, **{"telemetry.max.bytes": "1000"}) as a:
         assert not {71, 72} & announced(a).keys()

@@ -9,7 +9,7 @@ import pytest
 from barnabas.cext.codec import crc
 
 DATA = random.Random(7).randbytes(70_000)
-# Every length up to beyond the first wide loop, and the borders of the long lanes of the others.
+# Every length up to beyond the first wide loop, and the borders of the long blocks of the others.
 LENGTHS = [*range(0, 1100), *range(3570, 3600), *range(6120, 6170), *range(7160, 7180)]
 LENGTHS += [*range(8180, 8210), 12_288, 20_000, 65_535, 65_536]
 CASES = [(n, n % 64) for n in LENGTHS] + [
@@ -26,7 +26,8 @@ def disagreements(run, expected):
 
 
 def views_disagree(run, expected):
-    """Slices of bytes are copied to an aligned place; views keep the alignment of the whole."""
+    """Slices of bytes are copied to an aligned address; views keep the alignment of the whole
+    buffer."""
     view = memoryview(DATA)
     return [
         (n, start)
@@ -66,7 +67,7 @@ def test_the_best_implementation_is_in_use():
 
 
 def test_all_ones_is_a_checksum_and_no_error():
-    """0xffffffff is the value that marks an exception inside; as a result it must come through."""
+    """0xffffffff is the internal mark of an exception; as a checksum it must be returned."""
     assert crc.crc32c(b"", 0xFFFFFFFF) == 0xFFFFFFFF
     assert crc.crc32(b"", 0xFFFFFFFF) == 0xFFFFFFFF
 
@@ -81,7 +82,7 @@ def test_what_is_no_buffer_or_no_implementation_is_refused():
 
 
 def test_a_wrong_constant_would_be_seen():
-    """The comparison itself: an implementation that is off by one bit for one length is named."""
+    """Tests the comparison: it names an implementation that is wrong in one bit for one length."""
 
     def faulty(data):
         return oracle.crc32c(data) ^ (len(data) == 513)

@@ -1,4 +1,4 @@
-"""The CRC instructions of 64-bit ARM, compiled for it and run on an emulated processor."""
+"""The CRC instructions of 64-bit ARM, compiled for that processor and run in an emulator."""
 
 import platform
 import random

@@ -1,4 +1,4 @@
-"""Sound batches behind damage are counted wherever they lie in the file, and only these."""
+"""Valid batches after damage are counted wherever they are in the file, and nothing else is."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A retired object stays whole while a thread that could have seen it is inside an epoch."""
+"""A retired object is not freed while a thread that could have seen it is inside an epoch."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Lookups equal bisect; hostile content gives a slot inside the range or -1."""
+"""Lookups give the same results as bisect; hostile content gives a slot inside the range or -1."""
 
 import bisect
 import mmap

@@ -54,7 +54,7 @@ def lz4_frame(data: bytes, options: dict, block_size: int = 4) -> bytes:
 
 
 def outcome(decode, data: bytes, size_max: int):
-    # An array has no byte behind its last one (bytes do), so a sanitizer sees any read beyond it.
+    # An array has no byte after its last one (bytes do), so a sanitizer sees any read beyond it.
     data = array("B", data)
     try:
         return decode(data, size_max)
@@ -138,7 +138,7 @@ def test_mutated_bytes_mean_the_same_to_the_oracle(seed):
         for _ in range(60):
             hurt = bytearray(data)
             for _ in range(rng.randint(1, 3)):
-                # Past an lz4 header mostly: a hit there is only a wrong header checksum.
+                # Mostly after the lz4 header: a change inside it is only a wrong header checksum.
                 low = rng.choice((0, 7, 11)) if kind == "lz4" else 0
                 at = rng.randrange(low, max(len(hurt), low + 1))
                 hurt[at : at + rng.randint(0, 2)] = rng.randbytes(rng.randint(0, 2))

@@ -25,7 +25,8 @@ def test_partitions_are_those_of_each_key(keys, count):
 
 
 def test_what_java_says():
-    """String.hashCode and Arrays.hashCode, from the documentation's polynomial by hand."""
+    """String.hashCode and Arrays.hashCode, computed by hand from the polynomial in Java's
+    documentation."""
     assert key_hash.java_hash("") == 0
     assert key_hash.java_hash("ab") == 97 * 31 + 98
     assert key_hash.java_hash(b"") == 1

@@ -1,4 +1,5 @@
-"""Append, read, roll, truncate, delete; what is on disk equals the plain-Python oracle."""
+"""Append, read, roll, truncate, delete; the files on disk equal those of the plain-Python
+oracle."""
 
 import errno
 import random
@@ -174,7 +175,7 @@ def test_what_a_truncation_took_out_waits_to_be_unlinked(tmp_path, anew):
     assert log.unlink_deleted() == 3 * len(expected)
     assert not log.holds_deleted
     assert not [name for name in disk.names() if name.endswith(".deleted")]
-    # A name that comes a second time takes the place of the first.
+    # A second file with the same name replaces the first.
     end = log.end_offset
     fill(log, 30, start=end)
     log.truncate_to(end)
@@ -248,13 +249,13 @@ def test_idempotent_producer(tmp_path):
     first = [send(2 * i) for i in range(6)]
     assert [r.first_offset for r in first] == [0, 2, 4, 6, 8, 10]
     assert send(2)[:2] == (2, 3) and send(2).duplicate
-    assert refused(0) == 45  # forgotten by now: only the last five are kept
+    assert refused(0) == 45  # no longer known: only the last five batches are kept
     assert refused(14) == 45
     assert refused(2, count=1) == 45
     assert refused(3, epoch=1) == 45
     assert send(0, epoch=1).first_offset == 12
     assert refused(12, epoch=0) == 47
-    assert send(77, pid=10).first_offset == 14  # not known: may begin anywhere
+    assert send(77, pid=10).first_offset == 14  # an unknown producer may begin anywhere
     assert log.end_offset == 16
 
 

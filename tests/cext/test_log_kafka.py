@@ -1,8 +1,8 @@
-"""The same batches through Apache Kafka and through our log give the same files, byte for byte.
+"""Apache Kafka and our log write the same files, byte for byte, from the same batches.
 
-What differs, and why: the entries of a producer snapshot stand in another order (Kafka's is that of
+What differs, and why: the entries of a producer snapshot are in another order (Kafka's is that of
 a Java hash map), so snapshots are compared by content; leader-epoch-checkpoint and
-partition.metadata are not the log's files. Kafka's own tool reads ours without a complaint.
+partition.metadata are not files of the log. Kafka's own tool reads our files without errors.
 """
 
 import random

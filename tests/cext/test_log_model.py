@@ -74,7 +74,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(clean=st.booleans(), torn=st.binary(max_size=70), lose=st.booleans())
     def restart(self, clean, torn, lose):
-        """After an unclean stop: bytes of a torn append, and indexes that are gone or wrong."""
+        """After an unclean stop: bytes of a torn append, and missing or wrong indexes."""
         self.log.close(clean=clean)
         active = max(self.root.glob("*.log"))
         if not clean:

@@ -1,5 +1,5 @@
-"""An index file cut short below a thread that reads it: zeros there, no SIGBUS. Any other SIGBUS
-does what it did before."""
+"""An index file is cut short while a thread reads it: the thread reads zeros, without a SIGBUS. Any
+other SIGBUS has its former effect."""
 
 import os
 import signal

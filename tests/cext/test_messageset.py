@@ -50,7 +50,7 @@ def test_a_wrapper_makes_relative_offsets_absolute_and_keeps_gaps():
     found = m.decode_wrapped(entries([0, 1, 4, 9]), magic=1, wrapper_offset=109)
     assert [x.offset for x in found] == [100, 101, 104, 109]
     assert [x.timestamp for x in found] == [1000, 1001, 1004, 1009]
-    # The first ones compacted away: what counts is the distance to the last.
+    # Compaction removed the first ones: only the distance to the last counts.
     found = m.decode_wrapped(entries([4, 9]), magic=1, wrapper_offset=109)
     assert [x.offset for x in found] == [104, 109]
 

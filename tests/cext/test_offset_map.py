@@ -1,4 +1,4 @@
-"""The map of keys to their latest offsets, and the hash that it stands on."""
+"""The map from keys to their latest offsets, and the hash that it uses."""
 
 import ctypes
 import random

@@ -22,7 +22,7 @@ HUGE = oracle.varint(2**31 - 1)
 
 
 def read_all(batch, body):
-    """Everything that reads a batch; gives how many calls refused it."""
+    """Calls everything that reads a batch. Returns the number of calls that refused it."""
     refused = 0
     for call in (
         lambda: r.check_crc(batch),
@@ -95,7 +95,7 @@ def test_a_lying_count_takes_neither_time_nor_memory(count):
         for strict in (True, False):
             with pytest.raises(r.CorruptRecords):
                 r.check_records(body, r.parse_header(lying), strict=strict)
-    with pytest.raises(r.CorruptRecords):  # and a last offset delta that lies along
+    with pytest.raises(r.CorruptRecords):  # and a last offset delta that fits the false count
         lying[23:27] = (max(count, 1) - 1).to_bytes(4, "big")
         r.check_records(BODY[:10], r.parse_header(lying))
     assert tracemalloc.get_traced_memory()[1] < 200_000

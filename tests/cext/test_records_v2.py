@@ -105,7 +105,7 @@ def test_whole_batches_agree_with_the_oracle(rows, base, leader, producer, epoch
 @settings(max_examples=300, deadline=None)
 @given(RECORDS, st.booleans(), st.booleans(), st.data())
 def test_check_agrees_with_the_oracle(rows, strict, keys, data):
-    """Gaps, swapped offsets and a changed byte here and there, as the oracle judges them."""
+    """Gaps, swapped offsets and changed bytes get the same verdict as from the oracle."""
     step = data.draw(st.sampled_from([1, 1, 2]))
     rows = [(i * step, *row) for i, row in enumerate(rows)]
     header = dict(
@@ -133,7 +133,7 @@ def test_check_agrees_with_the_oracle(rows, strict, keys, data):
     except r.CorruptRecords as error:
         found = error.kind
         assert 0 <= error.position <= len(body)
-    # With both a missing key and later damage, the first that comes is the one told.
+    # With both a missing key and later damage, the first one is reported.
     assert found == expected or (found == "missing key" and keys and expected == "invalid")
 
 
@@ -179,7 +179,7 @@ def test_offsets_kept_with_gaps_are_for_replicas_only():
 @pytest.mark.parametrize("deltas", [(1, 1), (0, 0), (1, 0), (0, 2), (-1, 0), (0, -1), (1, 1, 2)])
 @pytest.mark.parametrize("strict", [True, False])
 def test_offsets_that_repeat_skip_or_go_back(deltas, strict):
-    """All within the last offset delta where they can be, so that order alone refuses them."""
+    """Where possible within the last offset delta, so that only their order is wrong."""
     body = oracle.encode_body([(delta, 0, b"k", b"v", ()) for delta in deltas])
     count = len(deltas)
     batch = r.seal_batch(

@@ -1,4 +1,5 @@
-"""Fault rules strike where they say and can prove it; a moved clock moves for its table only."""
+"""Fault rules hit the calls that they name, and count the hits; a moved clock moves for its table
+only."""
 
 import time
 

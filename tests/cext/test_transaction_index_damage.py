@@ -1,5 +1,6 @@
-"""Damage to the transaction indexes of a log that was closed cleanly: found at the next opening,
-said, and made good from the batches, so that no reader of committed records sees an aborted one."""
+"""Damage to the transaction indexes of a log that was closed cleanly is found at the next start,
+logged, and repaired from the batches, so that no reader of committed records sees an aborted
+one."""
 
 import random
 import struct
@@ -53,7 +54,7 @@ def snapshots(directory: Path) -> list[str]:
 
 
 def altered(content: bytes, field: int, change: Callable[[int], int]) -> bytes:
-    """With another number in a field of the entry in the middle."""
+    """The index with another number in one field of its middle entry."""
     at = len(content) // ENTRY_BYTES // 2 * ENTRY_BYTES
     entry = list(struct.unpack_from(">hqqqq", content, at))
     entry[field] = change(entry[field])
@@ -118,8 +119,8 @@ def test_sealed_segments_below_the_recovery_point_are_looked_through_after_a_cra
 
 
 def test_whole_entries_that_are_lost_come_back_when_everything_is_walked(tmp_path):
-    """A clean log does not show that they are missing (docs/decisions/transaction-index.md): the
-    way back is a start without the mark of a clean stop and without recovery points."""
+    """A clean log does not show that they are missing (docs/decisions/transaction-index.md): to
+    repair it, start without the mark of a clean stop and without recovery points."""
     disk, whole = written(tmp_path)
     first, second = list(whole)[:2]
     (tmp_path / first).unlink()
@@ -144,7 +145,8 @@ def test_an_index_without_damage_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("call", ["fdatasync", "rename", "open", "pwritev"])
 def test_an_index_that_cannot_be_written_anew_stays_and_is_tried_again(tmp_path, call):
-    """The log does not open, rather than show what was aborted; nothing half is left."""
+    """The log does not open, so that no aborted record is shown, and no half-written file is
+    left."""
     disk, whole = written(tmp_path)
     name = list(whole)[1]
     (tmp_path / name).write_bytes(whole[name][:-1])
