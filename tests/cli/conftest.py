@@ -1,4 +1,4 @@
-"""A broker to speak to, ours or Apache Kafka, and the command as a user calls it."""
+"""A broker, ours or Apache Kafka, and the command as a user calls it."""
 
 import os
 import subprocess

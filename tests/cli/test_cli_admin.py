@@ -1,4 +1,4 @@
-"""Topics and settings by command, against ours and Apache Kafka."""
+"""Commands for topics and settings, with our broker and with Apache Kafka."""
 
 import json
 
@@ -124,7 +124,7 @@ def test_settings_without_effect_are_listed_without_a_broker():
 def test_an_internal_topic_is_deleted_only_with_a_word(our_address: str):
     """F6: `topics delete __consumer_offsets` was carried out at once."""
     at = ("-b", our_address)
-    assert run_command("groups", "list", *at).status == 0  # makes the coordinator's topic
+    assert run_command("groups", "list", *at).status == 0  # creates the coordinator's topic
     internal = "__consumer_offsets"
     run_command("topics", "create", internal, *at)
     run_command("topics", "create", "beside", *at)

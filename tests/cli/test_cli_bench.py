@@ -1,4 +1,4 @@
-"""`barnabas bench`: tables for people, one JSON document for programs, errors as plain lines."""
+"""`barnabas bench`: a table for people, one JSON document for programs, errors in one line."""
 
 import json
 import re

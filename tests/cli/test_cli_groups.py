@@ -1,4 +1,4 @@
-"""`barnabas groups` against ours and Apache Kafka."""
+"""`barnabas groups` with our broker and with Apache Kafka."""
 
 import json
 import time
@@ -128,7 +128,7 @@ def test_what_is_refused(barnabas: Run, filled: str, group: str, tmp_path):
 
 
 def test_a_share_group(barnabas: Run, address: str, filled: str, group: str):
-    """Shown while it reads, reset and deleted when nobody is in it."""
+    """It is shown while it reads, and reset and deleted when it has no members."""
     assert configure(address, group, share_auto_offset_reset="earliest") == 0
     member = ShareMember(address, group).join(filled)
     deadline = time.monotonic() + PATIENCE_S

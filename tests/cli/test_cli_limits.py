@@ -1,4 +1,5 @@
-"""`barnabas start` says how many partitions the machine allows, and takes what it may take."""
+"""`barnabas start` logs how many partitions the machine allows, and raises the limits that it may
+raise."""
 
 import os
 import resource
@@ -52,7 +53,7 @@ def test_a_written_partition_takes_no_more_than_is_reckoned(tmp_path: Path, coun
         descriptors, maps = held()
         produce(cluster, "many", Shape(batch_records=1), Until(records=2 * count), lambda _: None)
         more_descriptors, more_maps = held()
-    # Descriptors of logs are there before the first write already.
+    # Logs have their descriptors before the first write.
     assert more_descriptors - descriptors <= limits.DESCRIPTORS_A_PARTITION * count
     assert more_descriptors - descriptors >= count
     assert count <= more_maps - maps <= limits.MAPS_A_PARTITION * count + 20

@@ -1,4 +1,4 @@
-"""`barnabas log dump` over files made here, by our broker and by Apache Kafka."""
+"""`barnabas log dump` with files of this test, of our broker and of Apache Kafka."""
 
 import json
 import struct
@@ -110,7 +110,7 @@ def test_what_cannot_be_passed_over_ends_the_dump(tmp_path: Path, tail: bytes, p
 
 
 def test_a_file_of_any_bytes_gives_no_traceback(tmp_path: Path):
-    """Names decide how a file is read; none of them trusts its bytes."""
+    """The name decides how a file is read; its bytes are not trusted."""
     damage = bytes(range(256)) * 3 + b"\xff" * 5
     names = [SEGMENT + s for s in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")]
     names += ["meta.properties", "partition.metadata", "leader-epoch-checkpoint"]
@@ -190,7 +190,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def dump_all(folder: Path) -> None:
-    """Every file that a broker wrote is understood and sound; 3 records are in the segment."""
+    """Every file that a broker wrote is understood and valid; the segment has 3 records."""
     files = files_of(folder)
     assert {path.suffix for path in files} >= {".log", ".index", ".timeindex", ".properties"}
     ran = dump(*files, "--json")

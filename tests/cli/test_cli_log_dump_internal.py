@@ -1,4 +1,5 @@
-"""`barnabas log dump` of the internal topics: what is in a record, laid out as Kafka's own tool."""
+"""`barnabas log dump` of the internal topics: the fields of a record, as Kafka's own tool prints
+them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the command behaves whatever it is asked: help, speed, pipes, Ctrl-C, plain errors."""
+"""What is common to all commands: help, speed, pipes, Ctrl-C, errors in one line."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ ACTIONS = [
 
 
 def imported_by(code: str) -> set[str]:
-    """The modules that a fresh interpreter has after this code."""
+    """The modules that a new interpreter has imported after this code."""
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
         capture_output=True,
@@ -44,7 +44,7 @@ def test_help_teaches_with_examples(words: tuple[str, ...]):
 
 
 def test_help_is_quick():
-    """The best of some tries: other programs may be using the machine."""
+    """The best of several attempts counts, because other programs may use the machine."""
     best_ms = 1e9
     for _ in range(10):
         began = time.perf_counter()
@@ -83,7 +83,7 @@ def test_no_broker_listens():
 
 
 def test_something_else_listens():
-    """A server of another protocol is told in one line, not waited for."""
+    """A server of another protocol is reported in one line, without a wait."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

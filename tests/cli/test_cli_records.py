@@ -1,4 +1,4 @@
-"""Producing and consuming with the commands: bytes come back as they went in."""
+"""`barnabas produce` and `barnabas consume`: the bytes that go in come out."""
 
 import json
 import random
@@ -13,7 +13,7 @@ FIVE_MB = 5_000_000
 
 
 def machine_log() -> bytes:
-    """A log that this machine wrote itself; where there is none, text of this package."""
+    """A log file of this machine; where there is none, text of this package."""
     path = Path("/var/log/dpkg.log")
     if path.is_file() and path.stat().st_size > 10_000:
         return path.read_bytes()
@@ -21,7 +21,7 @@ def machine_log() -> bytes:
 
 
 def large_file(path: Path, size_bytes: int) -> Path:
-    """The machine's log, as often as it takes, each copy told from the others."""
+    """The machine's log, repeated to the size, each copy with its own mark."""
     text = machine_log()
     text += b"" if text.endswith(b"\n") else b"\n"
     with open(path, "wb") as file:

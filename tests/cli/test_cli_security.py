@@ -1,4 +1,5 @@
-"""Commands over TLS with a name and a password, from a file as Kafka's own commands take it."""
+"""Commands over TLS with a user name and a password from a file, as Kafka's own commands read
+it."""
 
 import pytest
 from cli.conftest import run_command
@@ -26,7 +27,7 @@ def command(secure, tmp_path):
     def run(*words, stdin=b"", **wrong):
         file = tmp_path / "client.properties"
         settings = secure.settings("SCRAM-SHA-512", **wrong)
-        # group.id and its like are in such files, too.
+        # Such files also have group.id and similar settings.
         lines = [f"{name}={value}" for name, value in settings.items()] + ["group.id=other"]
         file.write_text("\n".join(lines))
         where = ("-b", secure.address, "--command-config", str(file))

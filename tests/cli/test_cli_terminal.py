@@ -1,4 +1,4 @@
-"""On a terminal: tables with lines, and a line that counts while work takes long."""
+"""On a terminal: tables with lines, and a progress line for work that takes long."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ TIMEOUT_S = 30
 
 
 class OnTerminal:
-    """A running command, both its outputs a terminal; `shown` is what it printed so far."""
+    """A running command whose two outputs are a terminal; `shown` is what it has printed so far."""
 
     def __init__(self, *words: str) -> None:
         self.shown = b""
@@ -34,12 +34,12 @@ class OnTerminal:
         self.process.stdin.flush()
 
     def read(self, wait_s: float) -> bool:
-        """Takes what comes in that time; False when there will be no more."""
+        """Reads what arrives within that time. Returns False at the end of the output."""
         if not select.select([self._leader], [], [], wait_s)[0]:
             return True
         try:
             piece = os.read(self._leader, 65536)
-        except OSError:  # how Linux tells that the other side is closed
+        except OSError:  # Linux's error for a terminal whose other side is closed
             piece = b""
         self.shown += piece
         return bool(piece)
@@ -73,7 +73,7 @@ def test_long_work_is_counted_on_a_terminal(our_address: str):
     deadline = time.monotonic() + TIMEOUT_S
     sent = 0
     while b"\rproduced" not in command.shown and time.monotonic() < deadline:
-        command.write(b"x\n" * 5000)  # more than is gathered before a line is looked at
+        command.write(b"x\n" * 5000)  # more than is collected before a line is read
         sent += 5000
         command.read(0.1)
     shown = command.finish()

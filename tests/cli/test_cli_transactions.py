@@ -1,4 +1,4 @@
-"""Transactions by command, against ours and Apache Kafka."""
+"""Commands for transactions, with our broker and with Apache Kafka."""
 
 import json
 
@@ -41,8 +41,8 @@ def test_what_is_not_there_is_reported_in_one_line(barnabas: Run, talk: Talk):
 
 
 def test_a_hanging_transaction_is_found_and_aborted(barnabas: Run, talk: Talk):
-    """A coordinator that knows nothing of it: its transaction was ended while the partition's
-    was begun anew by a marker that somebody wrote by hand, and a batch after that."""
+    """The coordinator does not know it: its transaction was ended while the partition's
+    was begun again by a marker that was written by hand, and a batch after that."""
     producer = talk.begun(0)
     assert talk.produce(producer, 0)[0] == 0
     shown = json.loads(barnabas("transactions", "open", talk.topic, "--json").text)

@@ -1,4 +1,4 @@
-"""Mistakes at the keyboard: one line that says what is meant; options anywhere; completion."""
+"""Usage errors in one line with a suggestion; options in any place; completion."""
 
 import importlib.util
 import os

@@ -14,7 +14,7 @@ FILE = re.compile(r"`((?:broker|cext|plugins|clients|tests|bench|etc)/[\w./-]+\.
 
 
 def broken(page: Path, text: str) -> list[str]:
-    """Links and names of files that lead nowhere."""
+    """Links and names of files that do not exist."""
     links = [link for link in LINK.findall(text) if "://" not in link]
     missing = [link for link in links if not (page.parent / link).exists()]
     return missing + [name for name in FILE.findall(text) if not (ROOT / name).exists()]

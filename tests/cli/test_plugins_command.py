@@ -1,4 +1,4 @@
-"""`barnabas plugins`: what is listed and described, and the project that `new` makes."""
+"""`barnabas plugins`: the list, the descriptions, and the project that `new` creates."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""What the README shows is run: its Python and its shell commands, and a file of 100 MB."""
+"""Runs the Python and the shell commands of the README, and produces and consumes a file of 100
+MB."""
 
 import re
 import subprocess
@@ -21,7 +22,7 @@ def blocks(language: str, section: str = "") -> list[str]:
 
 
 def run_shell(block: str, address: str, folder: Path) -> str:
-    """The commands with their output; the broker of the test stands where the README's would."""
+    """The commands with their output; they use the broker of the test in place of the README's."""
     script = f'barnabas() {{ "{COMMAND}" "$@" --bootstrap-server {address}; }}\nset -e\n{block}'
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S

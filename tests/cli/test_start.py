@@ -1,4 +1,4 @@
-"""`barnabas start`: one plain line when it cannot, and a clean stop when it is asked to."""
+"""`barnabas start`: one line when the start fails, and a clean stop on request."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from durability.broker_process import BrokerProcess, free_port
 
 
 def refused(*settings: str) -> str:
-    """The one line a start that fails says."""
+    """The one line that a failed start prints."""
     words = [word for setting in settings for word in ("--set", setting)]
     ended = subprocess.run(
         [sys.executable, "-m", "barnabas", "start", "--quiet", *words],

@@ -1,4 +1,5 @@
-"""A signal that comes while `barnabas start` begins to wait for it stops the broker as ever."""
+"""A signal that arrives just when `barnabas start` begins to wait for signals stops the broker,
+too."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Administration through the client, on our broker and on Apache Kafka."""
+"""Administrative calls of the client, with our broker and with Apache Kafka."""
 
 import random
 import time
@@ -93,7 +93,7 @@ def test_one_of_several_that_is_refused_is_named_and_the_others_are_done(
     with pytest.raises(TopicAlreadyExists, match=topic):
         create_topics(cluster, [NewTopic(topic, 1), NewTopic(f"{topic}-2", 1)])
     end = time.monotonic() + 5
-    while f"{topic}-2" not in cluster.topics():  # KRaft's brokers learn of it a moment later
+    while f"{topic}-2" not in cluster.topics():  # KRaft's brokers apply it a moment later
         assert time.monotonic() < end
     with pytest.raises(UnknownTopicOrPartition):
         delete_topics(cluster, ["absent", topic])

@@ -1,4 +1,5 @@
-"""The load of `barnabas bench`: what it counts is what the broker has, and latencies are true."""
+"""The load of `barnabas bench`: its counts equal those of the broker, and its latencies are
+right."""
 
 import json
 import random
@@ -45,7 +46,7 @@ def test_produced_and_consumed_counts_are_the_brokers(cluster, codec, acks):
     shape = Shape(batch_records=40, codec=codec, acks=acks, in_flight=3, connections=2)
     totals = produce(cluster, topic, shape, Until(records=1010), nothing)
     assert totals.records == 1010
-    assert totals.requests == totals.latency.count == 26  # the last takes what is left
+    assert totals.requests == totals.latency.count == 26  # the last producer sends the remainder
     assert totals.size_bytes == 101_000
     deadline = time.monotonic() + 10
     while acks == "0" and sum(stored(cluster, topic)) < 1010 and time.monotonic() < deadline:
@@ -80,7 +81,8 @@ def test_a_rate_is_kept_and_ends_in_time(cluster):
 
 
 def test_latency_counts_from_the_time_a_request_was_due(cluster):
-    """A sender that falls behind sees its own delay: 20 ms stalls cannot hide."""
+    """The latency of a sender that falls behind includes its own delay: stalls of 20 ms are
+    seen."""
 
     def stall(_totals):
         time.sleep(0.02)

@@ -55,7 +55,7 @@ def test_records_go_and_come_through_tls_and_sasl(kafka, mechanism):
 
 def test_what_is_wrong_is_said(kafka):
     def attempt(how, address=kafka.address):
-        # Patient: what stays wrong is not tried again.
+        # A long timeout: a permanent error is not tried again.
         with Cluster(address, security=how, timeout_s=4, patient=True) as cluster:
             cluster.retrying(lambda: cluster.refresh([]))
             return cluster.brokers
@@ -130,7 +130,7 @@ def test_settings_that_are_not_served_are_named_without_what_is_secret(wrong, wo
 
 
 def test_a_clients_own_key_is_had_with_its_password_or_not_at_all(tmp_path):
-    """And nobody is asked for it on a terminal."""
+    """And OpenSSL does not ask for it on a terminal."""
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-passout", "pass:sesame", "-days", "2"]

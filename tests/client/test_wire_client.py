@@ -173,7 +173,7 @@ def test_keys_stay_in_their_partition(cluster: Cluster, topic: str):
 
 
 def test_murmur2_is_kafkas():
-    """The numbers of Kafka's own test of it, as signed 32 bits there."""
+    """The values of Kafka's own test, which has them as signed 32-bit numbers."""
     assert [murmur2(text) for text in (b"21", b"foobar", b"a-little-bit-long-string")] == [
         (-973932308) & 0xFFFFFFFF,
         (-790332482) & 0xFFFFFFFF,
@@ -210,7 +210,7 @@ def test_an_error_is_raised_when_nothing_is_on_its_way(cluster: Cluster):
     name = f"small{random.randrange(10**12)}"
     create_topics(cluster, [NewTopic(name, 2, configs={"max.message.bytes": "1000"})])
     with Producer(cluster, name, batch_bytes=1200) as producer:
-        # Not by `send`, which raises the error when the answer comes quickly.
+        # Not with `send`, which raises the error when the response comes quickly.
         large = Record(b"y" * 2000, timestamp=1)
         producer._delivery.add(name, 0, (large,), size_of(large), None)
         for _ in range(20):
@@ -277,7 +277,7 @@ def test_named_errors(cluster: Cluster, topic: str):
 
 
 def serve(answer: Callable[[socket.socket], None]) -> tuple[str, int]:
-    """One connection is taken and handed to `answer`, on a thread of its own."""
+    """Accepts one connection and calls `answer` with it, on a thread of its own."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def run() -> None:
@@ -443,7 +443,7 @@ def control_record(kind: int) -> Record:
 
 
 def test_committed_reading_leaves_out_aborted_transactions(cluster: Cluster, topic: str):
-    """The answer's bytes are made here: markers and the list of aborted ones decide."""
+    """The test makes the response: its markers and its list of aborted transactions decide."""
     reader = Reader(cluster, topic, {0: 0}, isolation=COMMITTED)
     abort, commit = [control_record(0)], [control_record(1)]
     one = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
@@ -470,7 +470,8 @@ def test_committed_reading_leaves_out_aborted_transactions(cluster: Cluster, top
 
 
 def test_one_batch_that_times_out_ends_the_others_too(tmp_path: Path):
-    """On a full disk each of many batches waited for its own timeout: minutes of `--timeout 2`."""
+    """On a full disk each of many batches waited for its own timeout: minutes with `--timeout
+    2`."""
     with Broker({"log.dirs": str(tmp_path)}) as broker:
         with Cluster(broker.bootstrap_servers, timeout_s=2) as cluster:
             create_topics(cluster, [NewTopic("full", 1)])
