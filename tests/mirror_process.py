@@ -26,12 +26,12 @@ def command(*words):
 
 
 def run(*words):
-    """To its end."""
+    """Runs the mirror to its end."""
     return subprocess.run(command(*words), capture_output=True, text=True, timeout=WAIT_S)
 
 
 class MirrorProcess:
-    """For as long as the test wants; `lines` is what it said."""
+    """A running mirror; `lines` has its standard error."""
 
     def __init__(self, *words):
         self.process = subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True)
@@ -66,6 +66,6 @@ def page(port):
 
 
 def figure(port, name):
-    """The sum over all labels; None when it is not told."""
+    """The sum of a metric over all labels; None if the page does not have it."""
     found = re.findall(rf"^{name}(?:{{.*}})? (.*)$", page(port), re.M)
     return sum(map(float, found)) if found else None

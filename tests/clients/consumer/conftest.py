@@ -9,7 +9,7 @@ from barnabas import Broker
 from barnabas.client import Cluster, Producer
 from barnabas.clients import ConsumerConnector
 
-# Short enough for a test that waits for the next attempt, long enough for two slow cores.
+# Short enough for a test that waits for the next retry, long enough for two slow cores.
 QUICK = {
     "auto.offset.reset": "smallest",
     "auto.commit.interval.ms": "100000",
@@ -62,7 +62,7 @@ Connect = Callable[..., ConsumerConnector]
 
 @pytest.fixture
 def connect(old_broker: Broker, group: str) -> Iterator[Connect]:
-    """A connector of the test's group at the coordinator; settings by 0.8's names."""
+    """A connector of the test's group, with a group coordinator; settings have the names of 0.8."""
     made: list[ConsumerConnector] = []
 
     def connector(settings: dict[str, object] | None = None, **more: object) -> ConsumerConnector:

@@ -1,4 +1,4 @@
-"""Kafka's own old consumer (release 1.1.1, the last that had it) and ours in one group.
+"""Kafka's own old consumer (of release 1.1.1, the last with it) and ours in one group.
 
 Broker, ZooKeeper and the other member are Kafka's: its console consumer with --zookeeper, which is
 kafka.consumer.ZookeeperConsumerConnector, and its kafka-consumer-groups --zookeeper.
@@ -29,7 +29,7 @@ TOPIC = "shared"
 
 
 def until(condition: Callable[[], Seen]) -> Seen:
-    """What it saw: asked again, a group may be in a rebalance once more."""
+    """Returns the first true value of `condition`; a second call might meet a rebalance."""
     deadline = time.monotonic() + PATIENCE_S
     while not (seen := condition()):
         assert time.monotonic() < deadline, "it did not come to be"
@@ -70,7 +70,7 @@ def write(kafka: rival.Rival) -> Callable[[bytes], None]:
 
 
 class Theirs:
-    """The console consumer, in a process of its own; what it was given, in order."""
+    """The console consumer, in a process of its own, and the values it received, in order."""
 
     def __init__(self, kafka: rival.Rival, folder: Path, group: str, **more: str):
         command = rival.tool(VERSION, "console-consumer", folder / "theirs.log", heap=HEAP)
@@ -95,7 +95,7 @@ class Theirs:
         return set(re.findall(r"^\w+-\d$", self.out.read_text(), re.M))
 
     def stop(self) -> None:
-        """As Ctrl-C: it commits and leaves."""
+        """Sends Ctrl-C: the consumer commits and leaves."""
         self.process.terminate()
         self.process.wait(PATIENCE_S)
 
@@ -108,7 +108,7 @@ class Theirs:
 
 
 class Ours:
-    """Our connector, and what its stream gave."""
+    """Our connector, and the values that its stream returned."""
 
     def __init__(self, kafka: rival.Rival, group: str, **more: object) -> None:
         self.connector = ConsumerConnector(
@@ -152,13 +152,13 @@ def owners(zookeeper: KazooClient, group: str) -> dict[int, str]:
         return {}
     found = {}
     for name in zookeeper.get_children(path):
-        with contextlib.suppress(Exception):  # it may be given up just now
+        with contextlib.suppress(Exception):  # the owner may release it at this moment
             found[int(name)] = zookeeper.get(f"{path}/{name}")[0].decode()
     return found
 
 
 def all_owned(zookeeper: KazooClient, group: str, by: int) -> dict[int, str]:
-    """The owners, once every partition has one and they are so many; before, nothing."""
+    """The owners, once every partition has one and `by` consumers own them; before that, {}."""
     found = owners(zookeeper, group)
     return found if set(found) == {0, 1, 2, 3} and len(set(found.values())) == by else {}
 
@@ -173,12 +173,12 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
     write(b"first")
     with Theirs(kafka, tmp_path, group) as theirs:
         until(lambda: theirs.found >= all_of("first"))
-        # The sooner it has committed the less may come twice.
+        # It commits often, so that few records can be delivered twice.
         path = f"/consumers/{group}/offsets/{TOPIC}"
         until(lambda: zookeeper.exists(path) and len(zookeeper.get_children(path)) == 4)
         with Ours(kafka, group) as ours:
             shares = until(lambda: all_owned(zookeeper, group, by=2))
-            # The algorithm, whoever stands first: runs of two.
+            # The range algorithm gives each a run of two, in either order of the members.
             assert shares[0] == shares[1] != shares[2] == shares[3]
             mine = {p for p, name in shares.items() if name.startswith(ours.connector.consumer_id)}
             assert len(mine) == 2
@@ -192,11 +192,11 @@ def test_both_share_a_group_and_go_on_with_each_others_offsets(
             until(lambda: all_owned(zookeeper, group, by=1))
             write(b"third")
             until(lambda: ours.found >= all_of("third"))
-            # What they had read, and committed, does not come again.
+            # What they had read and committed is not delivered again.
             assert ours.found == {f"second-{p}" for p in mine} | all_of("third")
-    # And they go on where we stopped.
+    # And they continue where we stopped.
     write(b"fourth")
-    # With `smallest` the console consumer refuses a group that has offsets.
+    # With `smallest` the console consumer refuses a group that has offsets already.
     with Theirs(kafka, tmp_path, group, **{"auto.offset.reset": "largest"}) as theirs:
         until(lambda: theirs.found >= all_of("fourth"))
         assert theirs.found == all_of("fourth")

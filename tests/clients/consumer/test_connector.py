@@ -1,4 +1,4 @@
-"""ConsumerConnector at a coordinator: streams, offsets, rebalancing, and what goes wrong."""
+"""ConsumerConnector with a group coordinator: streams, offsets, rebalances and failures."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Reading:
-    """Threads that read streams to the end and keep what they were given."""
+    """Threads that read streams to the end and keep the messages."""
 
     def __init__(self, streams: Iterable[KafkaStream]) -> None:
         self.found: list[list[MessageAndMetadata]] = []
@@ -161,14 +161,14 @@ def test_streams_are_made_once_and_in_sane_numbers(connect: Connect, topic: str)
 
 
 def test_a_slow_stream_holds_up_no_other_one(connect: Connect, topic: str, write: Write):
-    """More than its queue takes is waiting for the first stream, and nobody reads it."""
+    """The first stream has more messages than its queue can hold, and no thread reads it."""
     for partition in range(4):
         write(topic, partition, [b"x" * 1000] * 200, batch_bytes=5000)
     connector = connect({"fetch.message.max.bytes": 5000, "queued.max.message.chunks": 1})
     slow, quick = connector.create_message_streams({topic: 2})[topic]
     assert {row.partition for row in take(quick, 400)} == {2, 3}
     held = [info for info in connector._infos.values() if info.name.partition < 2]
-    assert all(info.fetch_offset <= 25 for info in held)  # a chunk in the queue, one beside it
+    assert all(info.fetch_offset <= 25 for info in held)  # one chunk in the queue, one beside it
     assert len(take(slow, 400)) == 400
 
 
@@ -293,14 +293,14 @@ def test_auto_commit_happens_by_itself(
 def test_a_connector_that_dies_has_its_messages_read_again(
     connect: Connect, topic: str, write: Write
 ):
-    """At least once: nothing that was not committed is lost."""
+    """At least once: no uncommitted message is lost."""
     write(topic, 0, numbers(0, 10))
     dead = connect({"session.timeout.ms": 500})
     (stream,) = dead.create_message_streams({topic: 1})[topic]
     take(stream, 3)
     dead.commit_offsets()
     take(stream, 3)
-    dead._group.stop()  # no heartbeat, no goodbye, as after kill -9
+    dead._group.stop()  # no heartbeat and no LeaveGroup, as after kill -9
     (other,) = connect().create_message_streams({topic: 1})[topic]
     assert next(other).offset == 3
 
@@ -332,7 +332,7 @@ def test_members_share_by_the_published_algorithm_and_lose_nothing(
     until(lambda: len(first.values) + len(second.values) == 1200)
     two.shutdown()
     second.join()
-    # Each was read once: every move committed first.
+    # Each was read once, because a member commits before it releases partitions.
     assert sorted(first.values + second.values) == sorted(4 * numbers(0, 300))
 
 
@@ -365,7 +365,7 @@ def test_a_listener_may_commit_before_partitions_go(connect: Connect, topic: str
     (other,) = two.create_message_streams({topic: 1})[topic]
     until(lambda: len(one._infos) == len(two._infos) == 2)
     assert told[0] == {topic: {0, 1, 2, 3}}
-    with pytest.raises(ConsumerTimeout):  # nothing is given out twice
+    with pytest.raises(ConsumerTimeout):  # no message is delivered twice
         next(other)
 
 

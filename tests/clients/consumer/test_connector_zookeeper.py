@@ -1,4 +1,4 @@
-"""ConsumerConnector over ZooKeeper's registry: a real ZooKeeper, and the documents of Kafka 0.8."""
+"""ConsumerConnector with its group in ZooKeeper: a real ZooKeeper, and the znodes of Kafka 0.8."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Registry:
-    """The chroot of one test, seen from outside: kazoo alone, none of the product."""
+    """The chroot of one test, read by kazoo alone, without the product."""
 
     def __init__(self, server: ZooKeeperServer, chroot: str) -> None:
         self.connect = server.connect(chroot)
@@ -63,7 +63,7 @@ class Registry:
     def owners(self, group: str, topic: str) -> dict[int, str]:
         path, found = f"/consumers/{group}/owners/{topic}", {}
         for name in self.children(path):
-            with contextlib.suppress(NoNodeError):  # it may be given up just now
+            with contextlib.suppress(NoNodeError):  # the owner may release it at this moment
                 found[int(name)] = self.get(f"{path}/{name}")
         return found
 
@@ -74,7 +74,7 @@ class Registry:
 
 @pytest.fixture
 def registry(zookeeper_server: ZooKeeperServer, old_broker: Broker) -> Iterator[Registry]:
-    """With the broker as Kafka 0.8 registers itself."""
+    """The registry, with the broker registered as Kafka 0.8 registers itself."""
     made = Registry(zookeeper_server, zookeeper_server.new_chroot())
     host, _, port = old_broker.bootstrap_servers.rpartition(":")
     broker = {"jmx_port": -1, "timestamp": "1416", "host": host, "version": 1, "port": int(port)}
@@ -86,7 +86,7 @@ def registry(zookeeper_server: ZooKeeperServer, old_broker: Broker) -> Iterator[
 
 @pytest.fixture
 def zk(registry: Registry, connect: Connect) -> Connect:
-    """A connector that knows ZooKeeper alone."""
+    """A connector with zookeeper.connect and no bootstrap.servers."""
 
     def connector(settings: dict[str, object] | None = None, **more: object) -> ConsumerConnector:
         return connect(
@@ -180,7 +180,8 @@ def test_offsets_that_another_client_left_are_read(
 def test_an_invalid_offset_is_reported_and_nothing_is_read(
     registry: Registry, zk: Connect, topic: str, write: Write, group: str
 ):
-    """Neither read again from the start nor left out: somebody has to look at it."""
+    """The partition is neither read again from the start nor skipped: an operator must repair
+    it."""
     register_topic(registry, topic)
     write(topic, 0, [b"a"])
     path = f"/consumers/{group}/offsets/{topic}/0"
@@ -189,7 +190,7 @@ def test_an_invalid_offset_is_reported_and_nothing_is_read(
     with pytest.raises(ConsumerRebalanceFailed, match=f"{path} holds b'17 or so'"):
         zk(settings).create_message_streams({topic: 1})
     assert registry.get(path) == "17 or so" and registry.owners(group, topic) == {}
-    registry.client.set(path, b"-1")  # as Kafka writes that there is none
+    registry.client.set(path, b"-1")  # Kafka's mark for no offset
     (stream,) = zk().create_message_streams({topic: 1})[topic]
     assert next(stream).offset == 0
 
@@ -232,13 +233,13 @@ def test_members_come_and_go(registry: Registry, zk: Connect, topic: str, write:
     one.shutdown()
     until(lambda: registry.owners(group, topic) == dict.fromkeys(range(4), f"{group}_2-0"))
     write(topic, 1, [b"of one before"])
-    assert next(second).message == b"of one before"  # and not again what one had read
+    assert next(second).message == b"of one before"  # and no message that one of them had read
 
 
 def test_a_partition_is_waited_for_while_another_owns_it(
     registry: Registry, zk: Connect, topic: str, write: Write, group: str
 ):
-    """A foreign member that is slow to let go: nobody takes its partition away."""
+    """A member of another program that releases slowly: its partition is not taken from it."""
     register_topic(registry, topic)
     write(topic, 3, [b"a"])
     registry.put(f"/consumers/{group}/owners/{topic}/3", "somebody-0")
@@ -248,7 +249,7 @@ def test_a_partition_is_waited_for_while_another_owns_it(
     assert registry.owners(group, topic) == {3: "somebody-0"}
     assert registry.children(f"/consumers/{group}/ids") == []
     patient = zk({"rebalance.max.retries": 1000, "rebalance.backoff.ms": 20})
-    registry.client.get(  # let go of as soon as the patient one is registered
+    registry.client.get(  # released as soon as the waiting connector is registered
         f"/consumers/{group}/ids", watch=None
     )
     registry.client.ChildrenWatch(
@@ -260,7 +261,7 @@ def test_a_partition_is_waited_for_while_another_owns_it(
 
 
 def test_a_foreign_members_streams_count(registry: Registry, zk: Connect, topic: str, group: str):
-    """Kafka's own consumer registers so; its share is left to it."""
+    """Kafka's own consumer registers like this, and keeps its share."""
     register_topic(registry, topic)
     document = {"version": 1, "subscription": {topic: 3}, "pattern": "static", "timestamp": "1"}
     registry.put(f"/consumers/{group}/ids/{group}_a-host-1416-abcdef01", document)
@@ -386,7 +387,7 @@ def test_a_group_moves_its_offsets_to_kafka_and_back(
     group: str,
     in_kafka: Callable[[str], dict[int, int]],
 ):
-    """The documented way: commit to both, then to the new place alone; and the same way back."""
+    """The documented way: commit to both, then only to the new place; and the same way back."""
     register_topic(registry, topic)
     write(topic, 0, [b"%d" % i for i in range(20)])
 
@@ -412,7 +413,7 @@ def test_a_group_moves_its_offsets_to_kafka_and_back(
 def test_members_of_both_kinds_while_a_group_moves(
     registry: Registry, zk: Connect, topic: str, write: Write, group: str
 ):
-    """A rolling restart: one member still knows ZooKeeper alone, the other commits to both."""
+    """A rolling restart: one member still commits to ZooKeeper only, the other to both."""
     register_topic(registry, topic)
     for partition in range(4):
         write(topic, partition, [b"a", b"b"])
@@ -422,7 +423,7 @@ def test_members_of_both_kinds_while_a_group_moves(
     new = zk({"consumer.id": "2", "offsets.storage": "kafka", "consumer.timeout.ms": 300})
     (second,) = new.create_message_streams({topic: 1})[topic]
     until(lambda: set(registry.owners(group, topic).values()) == {f"{group}_1-0", f"{group}_2-0"})
-    with pytest.raises(ConsumerTimeout):  # the old one's offsets are found, nothing comes twice
+    with pytest.raises(ConsumerTimeout):  # its offsets are found: nothing is read twice
         next(second)
     new.shutdown()
     until(lambda: set(registry.owners(group, topic).values()) == {f"{group}_1-0"})
@@ -447,8 +448,8 @@ def test_offsets_in_kafka_are_seen_by_a_simple_consumer_and_the_other_way(
 
 
 def test_with_a_broker_that_keeps_its_metadata_in_zookeeper(zookeeper_server: ZooKeeperServer):
-    """ZooKeeper is all that the connector is told of: brokers, topics and partitions are found
-    there, and seen when they change."""
+    """The connector gets the address of ZooKeeper only: it finds brokers, topics and partitions
+    there, and notices changes."""
     where = zookeeper_server.connect(zookeeper_server.new_chroot())
     with Broker({"metadata.store": "zookeeper", "zookeeper.connect": where}) as broker:
         name = broker.create_topic("registered", partitions=2)

@@ -1,4 +1,4 @@
-"""What the old design promised of its consumers, as it would be written."""
+"""Examples of what the old design document promised for consumers, as a user would write them."""
 
 import sqlite3
 import time
@@ -16,7 +16,7 @@ Write = Callable[..., None]
 
 
 class Downstream:
-    """A service that page views are sent on to; it may be away, and it refuses what is broken."""
+    """A service that receives page views; it may be unavailable, and refuses damaged ones."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
@@ -36,9 +36,9 @@ class Downstream:
 def forward(
     connector: ConsumerConnector, topic: str, downstream: Downstream, dead: Producer, count: int
 ) -> None:
-    """Sends messages on. While the service is away the stream is left alone, which fetches no more
-    than its queue takes; what will never be taken goes to the dead-letter topic, with its place.
-    An offset is committed when its message is in one of the two."""
+    """Forwards messages. While the service is unavailable it reads no messages, and the stream
+    fetches no more than its queue holds; refused messages go to the dead-letter topic, with their
+    offsets. An offset is committed when its message is in one of the two."""
     (stream,) = connector.create_message_streams({topic: 1})[topic]
     for message in stream:
         while True:
@@ -68,14 +68,14 @@ def test_a_dead_letter_topic_with_pause_and_retry(
     downstream = Downstream()
     downstream.refusals_left = 25
     with Cluster(old_broker.bootstrap_servers) as cluster, Producer(cluster, dead_topic) as dead:
-        # It dies in the middle, and its group goes on where it was.
+        # It dies in the middle, and its group continues at the committed offset.
         for count in (5, 5):
             connector = connect({"auto.commit.enable": "false"})
             forward(connector, topic, downstream, dead, count)
             connector.shutdown()
     good = [value for value in sent if value != b"broken"]
     assert downstream.got == good and downstream.attempts == len(sent) + 25
-    # The letters, once what was wrong with them is mended, are taken again from their own topic.
+    # Once the cause is repaired, the dead letters are read again from their own topic.
     mending = connect({"group.id": f"{group}-mends", "consumer.timeout.ms": 10_000})
     (letters,) = mending.create_message_streams({dead_topic: 1})[dead_topic]
     found = [next(letters) for _ in range(2)]
@@ -87,8 +87,8 @@ def test_a_dead_letter_topic_with_pause_and_retry(
 
 
 def test_rewind_after_a_bug(old_broker: Broker, connect: Connect, topic: str, write: Write, group):
-    """A consumer counted wrongly since some time. Its group is set back to that time and counts
-    again; the broker has everything still."""
+    """A consumer has counted wrongly since a known time. Its group is reset to that time and counts
+    again, because the broker still has the messages."""
     with Cluster(old_broker.bootstrap_servers) as cluster, Producer(cluster, topic) as producer:
         for hour in range(6):
             for partition in range(4):
@@ -110,7 +110,7 @@ def test_rewind_after_a_bug(old_broker: Broker, connect: Connect, topic: str, wr
     assert counted[b"3"] == 40 and counted[b"4"] == counted[b"5"] == 80  # the bug, since hour 4
     host, _, port = old_broker.bootstrap_servers.rpartition(":")
     with SimpleConsumer(host, int(port)) as simple:
-        simple._connected()[0].versions[2] = (1, 7)  # by records' times, as brokers of today
+        simple._connected()[0].versions[2] = (1, 7)  # by timestamps, as current brokers do
         back = {(topic, p): simple.get_offsets_before(topic, p, 4000, 1)[0] for p in range(4)}
         assert set(back.values()) == {40}
         assert set(simple.commit_offsets(group, back).values()) == {0}
@@ -123,7 +123,7 @@ class Killed(Exception):
 
 
 class Totals:
-    """Results and offsets in one database: both or neither, so each message counts once."""
+    """Results and offsets in one database transaction, so that each message counts exactly once."""
 
     def __init__(self, file: Path) -> None:
         self.database = sqlite3.connect(file, isolation_level=None)
@@ -194,7 +194,7 @@ def test_offsets_beside_results_in_one_transaction(
             break
         except Killed:
             deaths += 1
-            left[0] = steps + 40 * deaths  # so that it comes forward however large a fetch is
+            left[0] = steps + 40 * deaths  # so that each run makes progress
     assert deaths > 0
     rows = dict(sqlite3.connect(file).execute("SELECT key, total FROM totals"))
     assert rows == {"a": 4 * sum(range(0, 100, 2)), "b": 4 * sum(range(1, 100, 2))}
@@ -212,5 +212,5 @@ def test_a_paused_stream_fetches_no_more_than_its_queue_takes(
     while seen != info.fetch_offset:  # until it stands still
         seen = info.fetch_offset
         time.sleep(0.2)
-    assert seen <= 4 * 10  # in hand, two queued, one that waits
+    assert seen <= 4 * 10  # one being read, two in the queue, one that waits for the queue
     assert sum(1 for _ in range(499) if next(stream)) == 499

@@ -136,7 +136,7 @@ def test_a_damaged_batch_raises_invalid_message(old_broker: Broker, topic: str, 
 
 @pytest.fixture(params=["old broker", "broker of today"])
 def both(consumer: SimpleConsumer, request: pytest.FixtureRequest) -> SimpleConsumer:
-    """Brokers of today (Kafka 4) do not serve ListOffsets 0, which lists segments."""
+    """Current brokers (Kafka 4) do not serve ListOffsets 0, which lists segments."""
     if request.param == "broker of today":
         connection, _ = consumer._connected()
         connection.versions[2] = (1, connection.versions[2][1])

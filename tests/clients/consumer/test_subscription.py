@@ -1,4 +1,5 @@
-"""Who reads what: filters, the registry's documents, and the published algorithm."""
+"""Which consumer reads which partitions: topic filters, znodes of consumers, and the published
+algorithm."""
 
 import json
 
@@ -81,7 +82,8 @@ def test_any_bytes_are_a_subscription_or_nothing(document: bytes):
 
 
 def test_the_published_example():
-    """Five partitions, two consumers with two and one streams: the runs of the algorithm."""
+    """Five partitions, two consumers with two streams and one stream: the runs that the algorithm
+    gives."""
     threads = {"t": ["c2-0", "c1-1", "c1-0"]}
     assert assigned({"t": [4, 2, 0, 1, 3]}, threads) == {
         ("t", 0): "c1-0",
@@ -119,7 +121,7 @@ def test_shares_are_whole_disjoint_and_even(partition_counts, stream_counts):
 
 @given(st.integers(1, 60), st.lists(st.integers(1, 12), min_size=1, max_size=6))
 def test_splitting_a_members_share_among_its_streams_is_the_same(partition_count, stream_counts):
-    """At a coordinator a leader gives shares to members, and each splits its own."""
+    """With a coordinator the leader assigns shares to members, and each member splits its own."""
     subscriptions = {f"m{n}": Subscription({"t": count}) for n, count in enumerate(stream_counts)}
     threads = [
         name

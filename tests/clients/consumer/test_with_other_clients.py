@@ -1,4 +1,4 @@
-"""Old consumers beside clients of other makes: in one group, and on one group's offsets."""
+"""Old consumers and other client libraries in one group, and on one group's offsets."""
 
 import re
 import subprocess
@@ -56,7 +56,7 @@ def test_offsets_that_we_commit_are_read_by_librdkafka_and_the_other_way(
 def test_a_consumer_of_today_in_the_same_group(
     old_broker: Broker, connect: Connect, topic: str, write: Write, group: str, leads: str
 ):
-    """Both call the assignor range; who came first leads, and the shares are whole."""
+    """Both use the assignor range; the first member leads, and each partition has one owner."""
     owned: dict[str, set[int]] = {"other": set()}
     found: list[bytes] = []
     ends = threading.Event()
@@ -68,7 +68,7 @@ def test_a_consumer_of_today_in_the_same_group(
             auto_offset_reset="earliest",
             heartbeat_interval_ms=100,
         )
-        # It would lead, knowing nothing of the topic, and assign nothing.
+        # It would lead before it has the topic's metadata, and assign nothing.
         until(lambda: bool(consumer.partitions_for_topic(topic)))
         consumer.subscribe([topic])
         while not ends.is_set():
@@ -112,7 +112,7 @@ def test_a_consumer_of_today_in_the_same_group(
 def test_shutdown_does_not_wait_for_a_member_that_does_not_join(
     old_broker: Broker, connect: Connect, topic: str, group: str
 ):
-    """It may take minutes, by its max.poll.interval.ms."""
+    """Such a member may take minutes (max.poll.interval.ms)."""
     other = KafkaConsumer(
         bootstrap_servers=old_broker.bootstrap_servers, group_id=group, heartbeat_interval_ms=100
     )

@@ -46,7 +46,7 @@ def fill(broker, topic, messages):
 
 
 def count_of(broker, topic):
-    """How many records are there; 0 while the topic is being made or grown."""
+    """The number of records in the topic; 0 while it is being created or gets partitions."""
     with contextlib.suppress(KafkaError):
         return len(broker.records(topic))
     return 0
@@ -57,7 +57,8 @@ def what(rows):
 
 
 def test_many_clusters_into_one(clusters):
-    """Partitions, keys, headers, times and tombstones as they were; topics made as they are."""
+    """Partitions, keys, headers, timestamps and tombstones are copied; topics are created like the
+    source's."""
     east, west, target = clusters
     for name, broker in (("east", east), ("west", west)):
         for topic, count in ((f"orders-{name}", 3), ("both", 2), ("left-out", 1)):
@@ -177,7 +178,8 @@ def test_mirror_into_its_own_source_is_refused(clusters):
 
 
 def test_mirror_end_takes_the_ends_once(clusters):
-    """A topic that is written to all the time has an end: the one of the start."""
+    """Producers write all the time; the mirror ends at the end offsets that it found at its
+    start."""
     east, _, target = clusters
     east.create_topic("t")
     fill(east, "t", [(f"{i}",) for i in range(100)])
@@ -285,7 +287,7 @@ def test_lag_and_progress_on_metrics(clusters):
         "--whitelist", "t", "--metrics-port", port,
     ) as mirror:  # fmt: skip
         wait_for(lambda: figure(port, "barnabas_mirror_lag_records") == 0, "no lag is told")
-        # As much as is read ahead of the target stays below this.
+        # The amount that is read ahead of the target stays below this.
         for _ in range(3):
             fill(east, "t", [("x" * 900_000,) for _ in range(20)])
         wait_for(lambda: (figure(port, "barnabas_mirror_lag_records") or 0) > 0, "it has no lag")
@@ -346,12 +348,12 @@ def test_mirrors_of_one_group_share_and_take_over(clusters):
             )
             fill(east, "t", [(f"{i}", None, None, (), -1, i % 4) for i in range(40, 80)])
             wait_for(lambda: count_of(target, "t") >= 80, "both")
-            assert one.end() == 0  # says good-bye: the other has all at once
+            assert one.end() == 0  # sends LeaveGroup: the other gets all partitions at once
             fill(east, "t", [(f"{i}", None, None, (), -1, i % 4) for i in range(80, 120)])
             wait_for(lambda: count_of(target, "t") >= 120, "the second one alone")
             assert two.end() == 0
     found = [int(row.value) for row in target.records("t")]
-    assert sorted(found) == list(range(120))  # nothing was handed over that had not arrived
+    assert sorted(found) == list(range(120))  # it committed only what had arrived
 
 
 def test_a_port_that_is_taken():

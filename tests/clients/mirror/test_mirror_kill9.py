@@ -1,4 +1,4 @@
-"""A mirror, its sources and its target are killed with -9 while messages flow: nothing is lost."""
+"""A mirror, its source and its target are killed with -9 while it copies: nothing is lost."""
 
 import signal
 import time
@@ -18,7 +18,7 @@ PARTITIONS = 3
 
 
 class Rig:
-    """Two brokers, a producer that goes on whatever happens, and a mirror."""
+    """Two brokers, a producer that retries without end, and a mirror."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -27,7 +27,7 @@ class Rig:
         self.port = free_port()
         self.sent = 0
         config = folder / "source.properties"
-        # A member that dies is given up soon, so that the next one need not wait for long.
+        # A short session timeout, so that the next member need not wait long.
         config.write_text(
             f"bootstrap.servers={self.source.address}\nsession.timeout.ms=6000\n"
             "heartbeat.interval.ms=500\ntopic.metadata.refresh.interval.ms=500\n"
@@ -55,7 +55,7 @@ class Rig:
         self.mirror.end(signal.SIGKILL)
 
     def again(self, name):
-        """A broker is killed and started anew."""
+        """Kills a broker and starts it again."""
         broker = getattr(self, name)
         if broker.process.poll() is None:
             broker.kill()
@@ -70,11 +70,11 @@ class Rig:
                 time.sleep(0.001)
 
     def wait_for_more(self, before):
-        """More has come through than `before`."""
+        """Waits until more records have arrived than `before`."""
         wait_for(lambda: self.arrived() > before, "nothing came through")
 
     def arrived(self):
-        """How many records are in the target, those that came twice counted twice."""
+        """The number of records in the target, duplicates included."""
         try:
             with Cluster(self.target.address, timeout_s=2) as cluster:
                 asked = dict.fromkeys(cluster.topic("t").partitions, LATEST)
@@ -121,7 +121,7 @@ def test_kill_9_loses_nothing(rig):
     rig.send(1500)
     what = "nothing was read while the target is away"
     wait_for(lambda: (figure(rig.port, "barnabas_mirror_pending_bytes") or 0) > 5000, what)
-    rig.kill_mirror()  # with what it has read and nobody has acknowledged
+    rig.kill_mirror()  # with records that it has read and the target has not acknowledged
     rig.again("target")
 
     before = rig.arrived()
@@ -143,6 +143,6 @@ def test_kill_9_loses_nothing(rig):
     )
     original, copied = rig.values(rig.source), rig.values(rig.target)
     for partition in range(PARTITIONS):
-        # In order too, where a message is seen for the first time.
+        # The first copies of the messages are also in order.
         firsts = list(dict.fromkeys(copied[partition]))
         assert firsts == original[partition] == list(range(partition, rig.sent, PARTITIONS))

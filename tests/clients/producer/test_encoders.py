@@ -1,4 +1,4 @@
-"""The built-in encoders and decoders, alone and between producer and reader."""
+"""The built-in encoders and decoders, alone and with a producer and a consumer."""
 
 import json
 
@@ -81,7 +81,7 @@ def test_avro(session_broker, topic, tmp_path):
     assert [row[:5] for row in rows] == [b"\x00\x00\x00\x00\x2a"] * 2
     import io
 
-    parsed = fastavro.parse_schema(SCHEMA)  # a reader that is not ours
+    parsed = fastavro.parse_schema(SCHEMA)  # read by another library
     assert [fastavro.schemaless_reader(io.BytesIO(r[5:]), parsed, None) for r in rows] == VIEWS
     encode, decode = pair("avro", settings)
     assert decode("t", rows, False) == VIEWS

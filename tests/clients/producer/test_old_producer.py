@@ -1,4 +1,4 @@
-"""The old producer against a broker: what arrives, and what becomes of errors."""
+"""The old producer with a broker: which messages arrive, and how errors are reported."""
 
 import threading
 import time
@@ -203,7 +203,8 @@ def test_a_refused_batch_stops_no_later_batch(broker):
     found = values(broker, topic)
     assert b"bad" not in found
     assert found[1:] == sorted(set(found[1:]), key=found[1:].index)  # each once, in order
-    # A batch is refused whole: what happened to share one with a bad record went with it.
+    # A batch is refused as a whole: good records that share a batch with a bad one are refused,
+    # too.
     assert producer.figures["acknowledged"] == len(found) - 1
     assert producer.figures["acknowledged"] + producer.figures["dropped"] == len(words)
 

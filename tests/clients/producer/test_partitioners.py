@@ -1,4 +1,4 @@
-"""Each built-in partitioner beside the client whose choice it is to be."""
+"""Each built-in partitioner chooses the same partitions as the client that it follows."""
 
 import subprocess
 from collections import Counter
@@ -82,7 +82,7 @@ def test_keys_land_where_javas_clients_put_them(session_broker):
     topic = session_broker.create_topic("places-java", COUNT)
     rows = java_places("4.3.1", session_broker, topic, WORDS)
     assert chosen("murmur2", WORDS) == [row[0] for row in rows]
-    # The clients of 0.7 and 0.8 took hashCode, which is the language's and has not changed.
+    # The clients of 0.7 and 0.8 used Java's hashCode, which has not changed.
     expected = [0 if row[1] == -(1 << 31) else abs(row[1]) % COUNT for row in rows]
     assert chosen("hash", WORDS) == expected
     bytes_expected = [0 if row[2] == -(1 << 31) else abs(row[2]) % COUNT for row in rows]
@@ -94,7 +94,7 @@ def test_round_robin_goes_on_as_javas_does(session_broker):
     topic = session_broker.create_topic("places-robin", COUNT)
     name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
     theirs = [row[0] for row in java_places("4.3.1", session_broker, topic, WORDS, name)]
-    for places in (theirs, chosen(name, WORDS)):  # Java's order is that of its metadata
+    for places in (theirs, chosen(name, WORDS)):  # Java's order is the order of its metadata
         assert set(places[:COUNT]) == set(range(COUNT))
         assert all(a == b for a, b in zip(places, places[COUNT:], strict=False))
 
@@ -164,7 +164,8 @@ def test_each_drives_the_producer(session_broker, name):
 
 
 def test_a_partitioner_of_ones_own(session_broker, tmp_path, monkeypatch):
-    """As an installed plugin with options, as module:Class, and as an object."""
+    """A user's partitioner: as an installed plugin with options, as module:Class, and as an
+    object."""
     from installed_plugins import install
 
     install(

@@ -1,5 +1,5 @@
-"""What the old design showed its producer with: page views of a member in one partition, batches
-by time or by size, a callback handler that adds tracing, an event handler of one's own."""
+"""The examples of the old design document for producers: page views of a member in one partition,
+batches by time or by size, a callback handler that adds tracing, a custom event handler."""
 
 import threading
 import time
@@ -50,7 +50,7 @@ def test_the_page_views_of_a_member_land_in_one_partition(session_broker, how, g
 
 
 class Batches:
-    """An event handler that notes what it is given, and when."""
+    """An event handler that records its batches and their times."""
 
     def __init__(self):
         self.seen = []
@@ -80,7 +80,7 @@ def test_batches_go_by_size_when_that_is_first(session_broker, topic):
         wait_for(lambda: len(handler.seen) == 3)
         assert [count for _, count in handler.seen] == [10, 10, 10]
         session_broker.assert_records(topic, [b"%d" % i for i in range(30)])
-        assert producer.figures["queued"] == 5  # for them neither is reached
+        assert producer.figures["queued"] == 5  # neither limit is reached for these
     assert [count for _, count in handler.seen] == [10, 10, 10, 5]
 
 
@@ -108,7 +108,7 @@ def test_batches_go_by_time_when_that_is_first(session_broker, topic):
         wait_for(lambda: len(handler.seen) == 2)
     (first, count), (second, next_count) = handler.seen
     assert (count, next_count) == (5, 1)
-    # Not before its time; how much later depends on the machine.
+    # Not before the limit; how much later depends on the machine.
     assert first - began > 0.3 and second - first > 0.39
     session_broker.assert_records(topic, [*(b"%d" % i for i in range(5)), b"next"])
 

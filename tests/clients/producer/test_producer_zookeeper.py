@@ -1,5 +1,5 @@
-"""zk.connect: brokers and topics as a real ZooKeeper tells of them, with real brokers of Kafka 2.7
-that come and go."""
+"""zk.connect: brokers and topics are found in a real ZooKeeper, with real brokers of Kafka 2.7
+that start and stop."""
 
 import contextlib
 import json
@@ -67,7 +67,7 @@ def test_a_lost_broker_and_a_new_one(zookeeper_server, tmp_path):
                 producer.send(ProducerData("t", b"%d" % i))
             first.assert_records("t", [b"%d" % i for i in range(50)])
         client.delete(path)
-        for i in range(50, 100):  # nobody is there; they wait
+        for i in range(50, 100):  # no broker is running; the messages wait
             producer.send(ProducerData("t", b"%d" % i))
         with Broker(settings) as second:
             assert second.bootstrap_servers != first._run.settings.get("listeners")
@@ -146,7 +146,7 @@ def test_what_a_brokers_node_says(data, address):
 
 
 class KafkaBroker(rival.Rival):
-    """One of several, around a ZooKeeper that is there."""
+    """One of several brokers, with a ZooKeeper that runs already."""
 
     def __init__(self, data_dir, zookeeper, number):
         settings = {
@@ -185,7 +185,7 @@ def test_a_cluster_of_kafka_that_changes(zookeeper_server, tmp_path):
         create(admin, "old", [[1]])
         settings = {
             "zk.connect": zookeeper,
-            "topic.metadata.refresh.interval.ms": "-1",  # ZooKeeper alone tells of changes
+            "topic.metadata.refresh.interval.ms": "-1",  # changes are seen in ZooKeeper only
             "message.send.max.retries": "-1",
         }
         with Producer(settings) as producer:
@@ -211,7 +211,7 @@ def test_a_cluster_of_kafka_that_changes(zookeeper_server, tmp_path):
 
 
 def create(admin, name, assignment):
-    """Kafka takes connections a little before its controller counts it among the brokers."""
+    """Kafka accepts connections a little before its controller knows it as a broker."""
     asked = NewTopic(name, len(assignment), replica_assignment=assignment)
     end = time.monotonic() + WAIT_S
     while True:
