@@ -1,4 +1,4 @@
-"""Each of the log.cleaner settings, by what it does to a log; and the cleaner's figures."""
+"""Each of the log.cleaner settings has its effect on a log; and the cleaner's metrics."""
 
 import http.client
 import os
@@ -42,7 +42,7 @@ def fill(broker, topic="t", count=KEYS, distinct=10):
 
 
 def filled(path, distinct, topics=("t",)):
-    """A directory with compacted topics that no pass has seen."""
+    """A directory with compacted topics that have not been cleaned yet."""
     with running(path, log_cleaner_enable="false") as broker:
         for topic in topics:
             broker.create_topic(topic, configs=TOPIC)
@@ -58,7 +58,7 @@ def wait_for(what, timeout_s=15):
 
 def is_clean(broker, topic="t"):
     row = broker.node.loaded.logs.get(topic, 0)
-    with broker.node.running.cleaner._lock:  # a pass that is being noted is over when it is counted
+    with broker.node.running.cleaner._lock:  # a pass is complete when it is counted
         _, offset = broker.node.running.cleaner._clean_to.get((topic, 0), (b"", -1))
     return offset == row.handle.segments()[-1].base_offset
 
@@ -121,7 +121,7 @@ def test_log_cleaner_min_cleanable_ratio(tmp_path):
         wait_for(lambda: broker.node.running.cleaner.passes == 1)
         fill(broker, count=300, distinct=300)
         time.sleep(0.4)
-        assert broker.node.running.cleaner.passes == 1  # a third is dirty, all is asked for
+        assert broker.node.running.cleaner.passes == 1  # a third is dirty, and the ratio is 1
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_log_cleaner_io_max_bytes_per_second(tmp_path):
 
 
 def test_log_cleaner_io_buffer_size(tmp_path):
-    """A small buffer is written more often."""
+    """A smaller buffer causes more writes."""
     writes = []
     for at, size_bytes in enumerate((4096, 1 << 20)):
         path = tmp_path / str(at)

@@ -1,4 +1,5 @@
-"""Kafka's own tool reads what a compaction wrote: emptied batches, horizons, markers, codecs."""
+"""Kafka's own tool reads what a compaction wrote: empty batches, delete horizons, markers,
+codecs."""
 
 import random
 import re

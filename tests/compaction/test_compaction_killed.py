@@ -1,5 +1,5 @@
-"""The process ends before each call that a compaction makes: the log opens, every key has its last
-value, deleted keys stay deleted, and what was aborted is still known to be."""
+"""The process is killed before each system call of a compaction: the log opens, every key has its
+last value, deleted keys stay deleted, and aborted records are still known as aborted."""
 
 import os
 import random
@@ -38,7 +38,7 @@ def prepared(tmp_path_factory):
 
 
 def compact_in_a_child(folder, call, nth):
-    """Whether the child was killed by the fault; False: it made fewer such calls."""
+    """Returns whether the fault killed the child; False: it made fewer such calls."""
     child = os.fork()
     if child == 0:
         try:
@@ -76,7 +76,7 @@ def test_a_kill_before_any_call_loses_nothing(prepared, tmp_path, call, clean):
             for row in found:
                 if row.commit is None and is_aborted(row, spans):
                     assert any(e[0] == row.producer and e[1] <= row.base <= e[2] for e in known)
-            # And the next pass goes through.
+            # And the next pass succeeds.
             one_pass(disk, log, 0, NOW)
             assert committed_state(rows(log), spans) == state
         shutil.rmtree(folder)

@@ -1,4 +1,5 @@
-"""Logs of every kind of batch, compacted pass by pass, beside the same in plain Python."""
+"""Logs with every kind of batch, compacted pass by pass, are compared with the plain-Python
+oracle."""
 
 import random
 import struct
@@ -17,11 +18,11 @@ from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire.batches import decode_batches, encode_batch
 
 RETENTION_MS = 1000
-KEYS = [b"key-%d" % i for i in range(150)]  # more than one turn writes to
+KEYS = [b"key-%d" % i for i in range(150)]  # more than one turn of the cleaner writes
 
 
 class Settings(dict):
-    """What compaction asks of a topic's configuration."""
+    """The settings of a topic that compaction reads."""
 
     def integer(self, name):
         return self[name]
@@ -170,7 +171,7 @@ def test_the_last_value_of_each_key_survives_and_indexes_lead_to_it(tmp_path):
         log.roll()
         assert len(log.segments()) > 10
         one_pass(disk, log, done.first_dirty, NOW)
-        assert len(log.segments()) < 4  # what became small came together
+        assert len(log.segments()) < 4  # small segments were merged
         last[b"another"] = 600, b""
         found = {r[2]: (r[0], r[3]) for row in rows(log) for r in row.records}
         assert found == last

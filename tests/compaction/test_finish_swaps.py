@@ -1,5 +1,5 @@
-"""Names that a crash leaves when a compaction's output takes its place, and what an opening makes
-of them."""
+"""File names that a crash leaves while a compaction's output replaces segments, and what opening
+the log does with them."""
 
 import pytest
 from oracle.log_builder import batch

@@ -1,4 +1,4 @@
-"""Compacted topics of a running broker: what clients read, when it happens, and what stays."""
+"""Compacted topics of a running broker: what clients read, when a pass runs, and what it keeps."""
 
 import logging
 import os
@@ -51,7 +51,7 @@ def wait_for(what, timeout_s=10):
 
 
 def is_clean(broker, topic):
-    """Whether the last pass came as far as it may: to the active segment."""
+    """Returns whether the last pass reached the active segment, which it may not clean."""
     row = broker.node.loaded.logs.get(topic, 0)
     _, offset = broker.node.running.cleaner._clean_to.get((topic, 0), (b"", -1))
     return offset == row.handle.segments()[-1].base_offset
@@ -76,13 +76,13 @@ def test_the_latest_value_of_each_key_is_left_and_is_read_by_clients(broker):
         found[record.key] = record.value
     assert set(found) == {b"k%d" % i for i in range(10)} | {b"last"}
     assert found[b"k3"] is None and found[b"k9"].startswith(b"599")
-    wait_for(lambda: broker.node.running.cleaner.passes)  # counted when the pass is over
+    wait_for(lambda: broker.node.running.cleaner.passes)  # counted at the end of the pass
     assert broker.node.running.cleaner.bytes_read > 0
 
 
 def test_offsets_by_time_on_a_compacted_topic(broker):
-    """ListOffsets finds the first record that is left at or after a time, wherever the cleaner made
-    holes, and the largest timestamp with the offset of its own record."""
+    """ListOffsets finds the first remaining record at or after a time, also where the cleaner made
+    gaps, and the largest timestamp with the offset of its record."""
     topic = broker.create_topic("times", configs=TOPIC)
     start = int(time.time() * 1000) - 1_000_000
     producer = Producer(
@@ -170,7 +170,7 @@ def test_min_cleanable_dirty_ratio(broker):
     cleaned = broker.node.running.cleaner._clean_to[other, 0]
     send(broker, other, [(b"%d" % i, bytes(100)) for i in range(300)])
     time.sleep(0.4)
-    # A third is dirty, all is asked for.
+    # A third is dirty, and the ratio is 1.
     assert broker.node.running.cleaner._clean_to[other, 0] == cleaned
 
 

@@ -1,4 +1,5 @@
-"""Segments in message formats 0 and 1 are cleaned as Kafka 4 cleans them: what stays is a batch."""
+"""Segments in message formats 0 and 1 are cleaned as Kafka 4 cleans them: kept messages become
+batches."""
 
 import gzip
 import json
@@ -36,7 +37,7 @@ def opened(codec: int, data: bytes) -> bytes:
 def cleaned_file(
     path: Path, *, first: int = 0, end: int = LARGE, keys: int = 1 << 16, tombstones: bool = True
 ) -> tuple[bytes, OffsetMap]:
-    """The .log that a pass over one segment's file writes, and what it had learnt."""
+    """The .log that a pass over one segment's file writes, and the keys that it had found."""
     system, offsets = SystemCalls(), OffsetMap(24 * keys, secret=bytes(16))
     offsets.reset(keys)
     size = path.stat().st_size
@@ -72,7 +73,7 @@ def rows(data: bytes) -> list[Row]:
 
 
 def facts(data: bytes) -> list[tuple]:
-    """All that a header says but for how large the compressed records are."""
+    """All fields of a header except those that depend on the compressed size."""
     return [
         (b.magic, b.timestamp_type, b.max_timestamp, b.base_timestamp, b.leader_epoch, b.count)
         for b in decode_batches(data, size_max=1 << 24)
@@ -133,13 +134,13 @@ def test_it_leaves_what_the_oracle_leaves(tmp_path, seed):
     if keys > 16:
         assert learnt == min(end, at[-1])
         assert rows(made) == cleaned(whole, latest, learnt, tombstones, HORIZON)
-    else:  # the map was full: keys beyond may be known, records beyond stay all the same
+    else:  # the map was full: keys after that may be known, but records after that are kept
         kept = {e.message.offset for e in whole if e.message.offset >= learnt}
         assert kept <= {record[0] for row in rows(made) for record in row.records}
 
 
 def test_damaged_wrappers_are_left_alone(tmp_path):
-    """The frame's checksum is true in all of them."""
+    """The checksum of the frame is correct in all of them."""
     path = tmp_path / f"{0:020d}.log"
     plain = encode_batch([Record(b"v", b"k", timestamp=-1)], magic=0)
     backwards = b"".join(
@@ -171,7 +172,7 @@ def write_segment(disk: Disk, data: bytes) -> None:
 
 
 def test_a_log_of_old_messages_is_compacted_among_newer_ones(tmp_path):
-    """As it is when a data directory of old was upgraded: every format in one log."""
+    """As in an old data directory that was upgraded: every format in one log."""
     rng = random.Random(1)
     disk = Disk(tmp_path / "t-0", segment_bytes=1 << 20)
     data = random_log(rng, sets=40)
@@ -205,8 +206,9 @@ def test_a_log_of_old_messages_is_compacted_among_newer_ones(tmp_path):
 
 @pytest.mark.parametrize(("later_ms", "left"), [(900, 2), (1500, 1)])
 def test_old_tombstones_go_when_delete_retention_is_over(tmp_path, later_ms, left):
-    """They have no horizon: one goes at once when its segment was changed that long before the
-    last clean one, else it is given one. A pass keeps the time of what it was made of."""
+    """They have no delete horizon: one is removed at once when its segment was changed that long
+    before the last clean one; otherwise the pass sets a horizon. A pass keeps the modification time
+    of its input."""
     disk = Disk(tmp_path, segment_bytes=1 << 20)
     at_ms = NOW + later_ms
     rng = random.Random(1)
