@@ -1,4 +1,4 @@
-"""The admin clients that Python and Node libraries bring, behind one face; see test_admin.py."""
+"""The admin clients of Python and Node libraries, with one interface; see test_admin.py."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ class Administrator(ABC):
 
     @abstractmethod
     def create(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        """Raises what the library raises when the topic is there already."""
+        """Raises the library's own exception when the topic exists already."""
 
     @abstractmethod
     def topics(self) -> set[str]: ...
@@ -93,7 +93,7 @@ class Confluent(Administrator):
         self.admin.delete_consumer_groups([group])[group].result(CALL_TIMEOUT_S)
 
     def close(self) -> None:
-        """It does so when it is collected."""
+        """The library closes it when it is collected."""
 
 
 class KafkaPython(Administrator):
@@ -199,7 +199,7 @@ class Aio(Administrator):
         self._wait(self.admin.delete_topics([topic]))
 
     def delete_group(self, group: str) -> None:
-        raise NotImplementedError  # it has no such call
+        raise NotImplementedError  # the library has no such call
 
     def close(self) -> None:
         self._wait(self.admin.close())

@@ -1,8 +1,8 @@
-"""The face that each foreign client shows to the tests.
+"""The interface of each foreign client for the tests.
 
-A client produces to and reads from one named partition; groups are another matter. What a client
-cannot do by its own design (kcat sets no timestamps) it says in a class attribute, and the tests
-ask it for something else in that place instead of leaving it out.
+A client produces to and reads from one named partition, without a group. What a client
+cannot do by design (kcat sets no timestamps) a class attribute says, and the tests
+use something else instead of leaving the client out.
 """
 
 from abc import ABC, abstractmethod
@@ -13,11 +13,11 @@ from compat.support import Read, Sent
 
 class Client(ABC):
     name: str
-    family: str  # implementations that share code read each other's work too easily
+    family: str  # implementations that share code have the same mistakes
     sets_timestamps = True
-    headers_differ = True  # each record of one call may have headers of its own
+    headers_differ = True  # each record of one call may have different headers
     null_header_values = True
-    keeps_empty = True  # tells empty from null when it sends
+    keeps_empty = True  # distinguishes empty from null when it sends
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -32,9 +32,9 @@ class Client(ABC):
         codec: str = "none",
         idempotent: bool = False,
     ) -> list[int] | None:
-        """Sends the records, in one batch when they fit, with acks=all, and waits.
+        """Sends the records with acks=all, in one batch if they fit, and waits.
 
-        The offsets that the broker told, or None of a client that keeps them to itself."""
+        Returns the offsets in the broker's response, or None if the client does not expose them."""
 
     @abstractmethod
     def read(self, topic: str, partition: int, offset: int, count: int) -> list[Read]:
@@ -46,4 +46,4 @@ class Client(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of connections and processes."""
+        """Closes connections and ends processes."""

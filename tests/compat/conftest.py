@@ -1,4 +1,4 @@
-"""One broker and one of each client for the whole session: a JVM is slow to start."""
+"""One broker and one of each client for the whole session, because a JVM starts slowly."""
 
 from collections.abc import Callable, Iterator
 
@@ -41,7 +41,7 @@ def client(broker: Broker) -> Iterator[Callable[[str], Client]]:
 
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Makes a topic named after the test."""
+    """Creates a topic named after the test."""
     counted = iter(range(1000))
 
     def make(partitions: int = 1, **configs: str) -> str:

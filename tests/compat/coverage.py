@@ -1,8 +1,8 @@
-"""Which client is tested for what, and where: the source of docs/compatibility.md.
+"""Lists which test covers which area of which client: the source of docs/compatibility.md.
 
     python tests/compat/coverage.py > docs/compatibility.md
 
-test_coverage.py holds the page to this table, and this table to the tests.
+test_coverage.py compares the page with this table, and this table with the tests.
 """
 
 import json
@@ -30,8 +30,8 @@ JAVA_GROUPS = f"{TOOLS}::test_groups"
 
 @dataclass(frozen=True)
 class Client:
-    """`parameter` is its name in the tests' parameters, where they have any. An area that is not
-    named is one that it does not have; a string in place of a test says why it is not tested."""
+    """`parameter` is its name in the parameters of tests. An area that is not
+    named does not exist for it; a string in place of a test says why it is not tested."""
 
     title: str
     version: str
@@ -46,7 +46,7 @@ def node_version(package: str) -> str:
 
 
 def python_version(package: str) -> str:
-    """The oldest that the tests ask for; they run with the newest."""
+    """The oldest version that the tests allow; they run with the newest."""
     text = (ROOT / "pyproject.toml").read_text()
     found = re.search(rf'"{package}>=([\d.]+)"', text)
     assert found is not None, package

@@ -1,4 +1,5 @@
-"""A broker that is killed and comes back on its directory and its port: ours, or Apache Kafka."""
+"""A broker that is killed and started again with its directory and its port: ours, or Apache
+Kafka."""
 
 from pathlib import Path
 
@@ -10,7 +11,7 @@ QUICK_HEAP = ("-Xmx512M", "-XX:TieredStopAtLevel=1")
 
 
 class Ours:
-    """`barnabas start`, with the face of rival.Rival."""
+    """`barnabas start`, with the interface of rival.Rival."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self._arguments = (folder / "data", free_port(), {"broker.id": "1"} | settings)
@@ -39,7 +40,7 @@ class Ours:
 
 
 def killable(kind: str, folder: Path, settings: dict[str, str]) -> "Ours | rival.Rival":
-    """Not started yet. `kind` as the option --broker."""
+    """Returns a broker that is not started yet. `kind`: as the option --broker."""
     if kind == "barnabas":
         return Ours(folder, settings)
     _, version, mode = (kind.split(":") + ["", ""])[:3]

@@ -1,6 +1,6 @@
-"""Which client meets which: the declared matrix, and how to make each client.
+"""The matrix of clients that are tested with each other, and how to create each client.
 
-A cell is (producer, codec, timestamp type); it is read by every client of another family.
+A cell is (producer, codec, timestamp type); every client of another family reads it.
 """
 
 import importlib
@@ -19,7 +19,7 @@ CLIENTS = {
     "java_43": "compat.java_4x.client:Java43",
     "java_44": "compat.java_4x.client:Java44",
 }
-# These have no part in the cells: of codecs they bring gzip only.
+# These are not in the cells, because gzip is their only codec.
 NODE_CLIENTS = {
     "kafkajs": "compat.node.client:KafkaJs",
     "platformatic": "compat.node.client:Platformatic",
@@ -40,7 +40,7 @@ PAIRS = [
 
 
 def client_class(name: str) -> type:
-    """Of CLIENTS, a Client."""
+    """Returns the class of a client, by its name in CLIENTS."""
     module, attribute = (CLIENTS | NODE_CLIENTS)[name].split(":")
     found: type = getattr(importlib.import_module(module), attribute)
     return found

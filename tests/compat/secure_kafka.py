@@ -1,5 +1,5 @@
-"""Apache Kafka with a listener of TLS and SASL beside its plain one, and who may log in there; and
-one of TLS that asks clients for their certificate."""
+"""Apache Kafka with a TLS and SASL listener beside its plain one, and its users; and
+a TLS listener that asks clients for a certificate."""
 
 import socket
 import subprocess
@@ -21,18 +21,18 @@ USERS = {  # by mechanism
 
 @dataclass(frozen=True)
 class SecureKafka:
-    """bootstrap_servers: of the plain listener, for those who look on."""
+    """bootstrap_servers: of the plain listener, for checks by the test."""
 
     address: str
     bootstrap_servers: str
     trusted: str
-    other: str  # a certificate that is not the broker's
-    mutual: str  # the address of the listener that asks for a certificate,
-    own: str  # which is this one, with its key,
-    stranger: str  # and not this one
+    other: str  # a certificate that the broker does not use
+    mutual: str  # the address of the listener that asks for a client certificate,
+    own: str  # this certificate and its key, which the listener accepts,
+    stranger: str  # and one that it refuses
 
     def settings(self, mechanism, *, password=None, trusted=None):
-        """Those of Kafka's Java client; a password or certificate that differs is a wrong one."""
+        """Settings of Kafka's Java client; another password or certificate is a wrong one."""
         user, known = USERS[mechanism]
         jaas = f'{PLAIN if mechanism == "PLAIN" else SCRAM} required username="{user}"'
         return {
@@ -43,7 +43,7 @@ class SecureKafka:
         }
 
     def options(self, mechanism, **more):
-        """The same of Spark's formats."""
+        """The same settings as options of Spark's formats."""
         found = {f"kafka.{k}": v for k, v in self.settings(mechanism, **more).items()}
         return found | {"kafka.bootstrap.servers": self.address}
 
@@ -70,7 +70,7 @@ def free_port():
 
 @contextmanager
 def secure_kafka(folder):
-    """Skips where Kafka is not there."""
+    """Skips if Kafka is not installed."""
     if reason := rival.missing(KAFKA):
         pytest.skip(reason)
     store, trusted = certificate(folder, "broker")
@@ -102,7 +102,7 @@ def secure_kafka(folder):
     }
     made.start()
     try:
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # one in a request
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # one user in a request
             user, password = USERS[mechanism]
             command = rival.tool(KAFKA, "configs", heap=QUICK_HEAP)
             words = ["--alter", "--add-config", f"{mechanism}=[password={password}]"]

@@ -1,4 +1,4 @@
-"""Apache Kafka of one release in little memory, for tests of what speaks to it."""
+"""Apache Kafka of one release with little memory, for tests of its clients."""
 
 import time
 from collections.abc import Iterator
@@ -13,20 +13,20 @@ from barnabas.errors import KafkaError, TopicAlreadyExists
 HEAP = ("-Xmx256M", "-XX:TieredStopAtLevel=1")
 STARTS_MAX = 3
 PATIENCE_S = 90.0
-FIRST = "first"  # a topic that is there when the broker is ready
+FIRST = "first"  # a topic that exists when the broker is ready
 
 
 @contextmanager
 def small_kafka(version: str, folder: Path) -> Iterator[rival.Rival]:
-    """A broker that makes topics, with ZooKeeper for releases before 4.0. `missing` says before
-    whether the release is here."""
+    """A broker that creates topics, with ZooKeeper for releases before 4.0. `missing` says
+    beforehand whether the release is installed."""
     mode = "kraft" if version.startswith("4.") else "zookeeper"
     for attempt in range(STARTS_MAX):
         running = rival.Rival(version, folder / str(attempt), mode, heap=HEAP)
         try:
             running.start()
             break
-        except rival.RivalError:  # its ports were free, and somebody else was quicker
+        except rival.RivalError:  # another process took its free ports
             if attempt + 1 == STARTS_MAX:
                 raise
     try:
@@ -41,7 +41,7 @@ def small_kafka(version: str, folder: Path) -> Iterator[rival.Rival]:
 
 
 def _has_topic(cluster: Cluster) -> bool:
-    """Kafka takes connections a little before its controller counts it among the brokers."""
+    """Kafka accepts connections a little before its controller knows it as a broker."""
     try:
         create_topics(cluster, [NewTopic(FIRST, partition_count=1)])
     except KafkaError as error:

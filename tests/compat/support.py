@@ -1,8 +1,8 @@
-"""What every compatibility test stands on: a broker under test, the raw wire, and stored batches.
+"""The base of all compatibility tests: a broker under test, the raw protocol, and stored batches.
 
 The broker is ours, started as a user starts it, or Apache Kafka itself (`--broker=kafka`, or
-`kafka:3.9.2:zookeeper`): a test that fails against Kafka is a wrong test. Each runs in processes of
-its own, in a temporary folder, on a port of 127.0.0.1 that nobody else has.
+`kafka:3.9.2:zookeeper`): a test that fails with Kafka is wrong. Each broker runs in processes of
+its own, in a temporary folder, on a free port of 127.0.0.1.
 """
 
 import importlib.util
@@ -31,8 +31,8 @@ KAFKA = "4.3.1"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
 VALUE_BYTES_MAX = 10 * 1024 * 1024
-# Room for the largest value with its batch around it; and the tests' timestamps are years old, so
-# that retention by time would take them away.
+# Large enough for the largest value in its batch; and the tests' timestamps are years old, so
+# that retention by time would delete them.
 BROKER_SETTINGS = {
     "log.retention.ms": "-1",
     "log.segment.bytes": "1073741824",
@@ -40,8 +40,8 @@ BROKER_SETTINGS = {
     "replica.fetch.max.bytes": "12582912",
     "auto.create.topics.enable": "false",
 }
-# With this feature Kafka keeps a cluster's min.insync.replicas in its metadata from the start, and
-# calls it altered. Barnabas does not have the feature.
+# With this feature Kafka stores a cluster's min.insync.replicas in its metadata from the start, and
+# reports it as altered. Barnabas does not have the feature.
 FEATURES = {"eligible.leader.replicas.version": 0}
 START_TIMEOUT_S = 20
 CALL_TIMEOUT_S = 30
@@ -60,7 +60,7 @@ rival = _load_rival()
 
 
 class Broker:
-    """A running broker: where it listens and where its partitions' folders are."""
+    """A running broker: its address and the folders of its partitions."""
 
     def __init__(self, kind: str, data_dir: Path, settings: dict[str, str] | None = None) -> None:
         self.kind = kind
@@ -92,7 +92,7 @@ class Broker:
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(self.log_dir),
-            "broker.id": "1",  # this and the next four as rival.py's
+            "broker.id": "1",  # this and the next four as in rival.py
             "group.initial.rebalance.delay.ms": "0",
             "num.partitions": "1",
             "log.retention.hours": "168",
@@ -111,7 +111,7 @@ class Broker:
         self.address = self._announced_address()
 
     def _wait_until_known(self) -> None:
-        """Kafka takes connections a little before it counts itself among the live brokers."""
+        """Kafka accepts connections a little before it lists itself as a live broker."""
         ask = request(3).cls(topics=[])
         deadline = time.monotonic() + START_TIMEOUT_S
         with Wire(self.address) as wire:
@@ -122,7 +122,7 @@ class Broker:
                 time.sleep(0.02)
 
     def _announced_address(self) -> str:
-        """The first line that names our listener tells the port that the system gave."""
+        """Reads the port from the first line that names our listener."""
         assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -137,7 +137,7 @@ class Broker:
         raise RuntimeError(f"barnabas did not start: {self._output.read_text()[-4000:]}")
 
     def stop(self) -> None:
-        """Ends the broker, by the pid that this object started."""
+        """Ends the broker by the pid of the process that this object started."""
         if self._rival is not None:
             self._rival.stop()
         if self._process is not None:
@@ -155,7 +155,7 @@ def cannot_run(kind: str) -> str | None:
 
 
 class Wire:
-    """One connection that speaks the protocol in its plainest form: one request, one answer."""
+    """One connection that uses the protocol in its simplest form: one request, one response."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
@@ -172,7 +172,7 @@ class Wire:
         self._socket.close()
 
     def call(self, key: int, version: int, body: Struct) -> Struct:
-        """Raises ConnectionError when the broker hangs up instead of answering."""
+        """Raises ConnectionError when the broker closes the connection instead of answering."""
         correlation_id = next(self._correlation_ids)
         self._socket.sendall(encode_request(key, version, correlation_id, "compat", body))
         frame = self._frame()
@@ -181,7 +181,7 @@ class Wire:
         return response(key).decode(frame, version, offset)
 
     def call_raw(self, frame: bytes) -> bytes:
-        """The answer to a frame that is sent as it stands."""
+        """Sends a frame unchanged. Returns the response."""
         self._socket.sendall(frame)
         return self._frame()
 
@@ -225,8 +225,8 @@ def create_topic(
 
 
 def _is_ready(wire: Wire, name: str, partitions: int) -> bool:
-    """Whether metadata names all partitions and their leader answers for them: Kafka announces a
-    partition before its log is there."""
+    """Whether Metadata lists all partitions and their leader serves them: Kafka announces a
+    partition before its log exists."""
     metadata, offsets = request(3), request(2)
     told = wire.call(3, 9, metadata.cls(topics=[metadata.struct("topics")(name=name)])).topics[0]
     if told.errorCode or len(told.partitions) != partitions:
@@ -266,7 +266,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Read:
-    """A record as a client says it read it. timestamp_type None: this client does not tell."""
+    """A record as a client returned it. timestamp_type None: the client does not expose it."""
 
     offset: int
     timestamp: int
@@ -289,7 +289,7 @@ class StoredBatch:
 
 
 def stored_batches(broker: Broker, topic: str, partition: int = 0) -> list[StoredBatch]:
-    """What stands in the partition's segment files, every checksum checked."""
+    """The batches in the partition's segment files, with every checksum checked."""
     folder = broker.log_dir / f"{topic}-{partition}"
     return [b for path in sorted(folder.glob("*.log")) for b in _batches(path.read_bytes())]
 
@@ -321,6 +321,6 @@ def clock_ms() -> int:
 
 
 def cache_dir() -> Path:
-    """Where compiled Java programs are kept between runs."""
+    """The folder that keeps compiled Java programs between runs."""
     home = os.environ.get("BARNABAS_TEST_HOME") or ROOT / "build" / "test"
     return Path(home) / "compat"

@@ -29,7 +29,7 @@ def name() -> str:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Kafka carries some things out after it has answered."""
+    """Kafka carries out some requests after the response."""
     deadline = time.monotonic() + CALL_TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, "it does not come about"
@@ -70,7 +70,7 @@ def test_groups_are_listed_and_deleted(
             told = wire.call(8, 7, committed).topics[0].partitions[0].errorCode
             return bool(told == 0)
 
-        wait_for(commit)  # until the coordinator is there
+        wait_for(commit)  # until the coordinator is available
     wait_for(lambda: name in admin.groups())
     if not isinstance(admin, Aio):
         admin.delete_group(name)
@@ -78,7 +78,7 @@ def test_groups_are_listed_and_deleted(
 
 
 def test_bytes_behind_a_request_are_passed_over(broker: Broker) -> None:
-    """librdkafka 2.16 writes the null array of "all topics" in four bytes, where one is due."""
+    """librdkafka 2.16 writes the null array of "all topics" in four bytes instead of one."""
     ask = request(3)
     body = ask.cls(topics=None)
     with Wire(broker.address) as wire:

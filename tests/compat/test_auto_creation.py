@@ -1,4 +1,4 @@
-"""Each kind of client produces to topics, and reads topics, that nobody has created."""
+"""Each kind of client produces to, and reads from, topics that do not exist yet."""
 
 import asyncio
 import subprocess

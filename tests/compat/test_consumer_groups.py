@@ -1,4 +1,5 @@
-"""Consumer groups (KIP-848) with real clients: Java 4.x and librdkafka, alone and with old ones."""
+"""Consumer groups (KIP-848) with real clients: Java 4.x and librdkafka, alone and with classic
+ones."""
 
 import time
 import uuid
@@ -13,7 +14,7 @@ from barnabas.wire import request
 
 pytestmark = pytest.mark.takes(seconds=28)
 
-# Twenty times as often as by default: for tests, not for clusters.
+# Twenty times as often as by default: for tests only.
 QUICK = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "250",
@@ -23,7 +24,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def broker(request, tmp_path_factory):
-    """One of its own."""
+    """A broker of this module."""
     kind = request.config.getoption("--broker")
     reason = cannot_run(kind)
     if reason:
@@ -49,7 +50,7 @@ def java(broker):
 
 
 class ConfluentConsumer(Confluent):
-    """librdkafka with the consumer protocol; what its callbacks were told is in `events`."""
+    """librdkafka with the consumer protocol; `events` has the arguments of its callbacks."""
 
     def __init__(self, address, group, topic, assignor=None, instance=None):
         from confluent_kafka import Consumer
@@ -98,7 +99,7 @@ def test_librdkafka_shares_commits_and_comes_back(broker: Broker, topic, group, 
     made[0].close()
     share(made[1:])
     more = fill(broker, name, first=5)
-    assert set(read(made[1:], more).values()) == {1}  # nothing of what was committed
+    assert set(read(made[1:], more).values()) == {1}  # no committed record
     for consumer in made[1:]:
         consumer.commit()
         consumer.close()
@@ -126,7 +127,7 @@ def test_java_shares_and_one_leaves(java, broker: Broker, topic, group):
 
 @pytest.mark.java
 def test_java_follows_a_pattern_and_new_partitions(java, broker: Broker, group):
-    """RE2, looked up by the coordinator."""
+    """An RE2 pattern, which the coordinator resolves."""
     prefix = f"pattern-{uuid.uuid4().hex[:8]}"
     create_topic(broker.address, f"{prefix}-a", 2)
     create_topic(broker.address, f"other-{prefix}", 2)
@@ -159,7 +160,7 @@ def test_java_follows_a_pattern_and_new_partitions(java, broker: Broker, group):
 def test_classic_consumers_are_replaced_by_new_ones_live_and_back(
     java, broker: Broker, topic, group, strategy
 ):
-    """Nothing is read twice of what was committed, nothing is left out."""
+    """No committed record is read twice, and none is left out."""
     name = topic(PARTITIONS)
     assignor = f"org.apache.kafka.clients.consumer.{strategy}Assignor"
     old = {"partition_assignment_strategy": assignor, "heartbeat_interval_ms": "500"}
@@ -170,7 +171,8 @@ def test_classic_consumers_are_replaced_by_new_ones_live_and_back(
         one.commit()
     new = java.open(group, name, group_protocol="consumer")
     share([*first, new])
-    # An eager member that joins anew forgets what it has read and not committed: not in the middle.
+    # An eager member that joins again drops what it has read and not committed: so not in the
+    # middle.
     deadline = time.monotonic() + PATIENCE_S
     while (told := described(broker.address, group)).groupState != "Stable":
         assert time.monotonic() < deadline, told

@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what is tested, and no more."""
+"""docs/compatibility.md lists exactly what is tested."""
 
 import re
 
@@ -10,7 +10,7 @@ from compat.matrix import CLIENTS, JAVA_VERSIONS, NODE_CLIENTS
 from compat.test_groups import MEMBERS
 from compat.test_transactions import READERS, WRITERS
 
-# Of each area, who is in the parameters of its tests.
+# For each area the clients in the parameters of its tests.
 PARAMETERS = {
     "produce": {*CLIENTS, *WRITERS},
     "consume": {*CLIENTS, *READERS, "platformatic"},

@@ -24,7 +24,8 @@ def other(name: str) -> str:
 def test_value_of_size(
     client: Callable[[str], Client], topic: Callable[..., str], name: str, size_bytes: int
 ) -> None:
-    """Sent, read back by itself and by another, to the byte; small records around it."""
+    """A value with small records around it is sent, and read back unchanged by the client and by
+    another."""
     at = topic()
     writer = client(name)
     value = (b"0123456789abcdef" * (size_bytes // 16 + 1))[:size_bytes]
@@ -81,7 +82,7 @@ def test_offset_of_a_time(
 def test_headers_of_every_sort(
     client: Callable[[str], Client], topic: Callable[..., str], name: str
 ) -> None:
-    """A name twice, an empty value, a null value, a name beyond ASCII; in their order."""
+    """The same name twice, an empty value, a null value, a non-ASCII name; in their order."""
     at = topic()
     writer = client(name)
     headers: tuple[tuple[str, bytes | None], ...] = (("a", b"1"), ("a", b"2"), ("größe", b"x"))
@@ -106,6 +107,6 @@ def test_idempotent_producer(
     assert [r.value for r in read] == [b"%d" % i for i in range(12)]
     batches = stored_batches(broker, at)
     assert all(batch.producer_id >= 0 for batch in batches)
-    if name != "kcat":  # each call of kcat is a producer of its own
+    if name != "kcat":  # each call of kcat is a new producer
         assert len({batch.producer_id for batch in batches}) == 1
         assert [batch.base_sequence for batch in batches] == [b.base_offset for b in batches]

@@ -1,4 +1,4 @@
-"""Consumer groups with real clients: sharing, rebalancing, committing, coming back."""
+"""Consumer groups with real clients: sharing, rebalancing, committing, joining again."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ class Confluent:
         self.consumer.subscribe([topic])
 
     def poll(self):
-        """Values that came within a moment."""
+        """Values that arrive within a short time."""
         message = self.consumer.poll(0.1)
         if message is None:
             return []
@@ -76,7 +76,7 @@ class KafkaPython:
             session_timeout_ms=6000,
             heartbeat_interval_ms=300,
         )
-        # A leader that joins before its metadata is there assigns nothing and does not look again.
+        # A leader that joins before it has metadata assigns nothing and does not try again.
         assert self.consumer.partitions_for_topic(topic)
 
     def poll(self):
@@ -146,7 +146,7 @@ def fill(broker, topic, first=0):
 
 
 def read(consumers, wanted):
-    """Everything that is wanted, in any order; how often each came."""
+    """Reads all wanted values, in any order. Returns how often each was read."""
     seen = Counter()
     deadline = time.monotonic() + PATIENCE_S
     while set(seen) < wanted and time.monotonic() < deadline:
@@ -203,7 +203,7 @@ def test_a_group_shares_commits_and_comes_back(client, broker: Broker, topic, gr
     second.close()
     again = kind(broker.address, group, name)
     last = fill(broker, name, first=10)
-    assert set(read([again], last).values()) == {1}  # nothing of what was committed
+    assert set(read([again], last).values()) == {1}  # no committed record
     again.close()
 
 
@@ -231,7 +231,7 @@ def test_static_members_come_back_into_their_place(broker: Broker, topic, group)
 
 
 def test_a_member_that_falls_silent_is_replaced(broker: Broker, topic, group):
-    """Its session ends; the consumer that lives gets its partitions."""
+    """Its session ends, and the other consumer gets its partitions."""
     name = topic(PARTITIONS)
     consumer = Confluent(broker.address, group, name)
     share([consumer])

@@ -1,4 +1,4 @@
-"""Every client's records, in every codec and both sorts of time, as other clients read them."""
+"""Other clients read every client's records, with every codec and both timestamp types."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MARKS = {name: [pytest.mark.java] for name in CLIENTS if FAMILIES[name] == "java
 
 @dataclass
 class Cell:
-    """What was sent to one partition, and when."""
+    """The records that were sent to one partition, and their times."""
 
     topic: str
     partition: int
@@ -37,7 +37,8 @@ class Cell:
 
 
 def records_for(client: Client, codec: str) -> list[Sent]:
-    """Records that any codec makes smaller, telling apart null from empty where the client can."""
+    """Records that every codec makes smaller, with null and empty values where the client
+    distinguishes them."""
     common = (("from", client.name.encode()), ("codec", codec.encode()))
     start = 1_700_000_000_000
     records = []
@@ -57,7 +58,7 @@ def records_for(client: Client, codec: str) -> list[Sent]:
 
 @pytest.fixture(scope="module")
 def produced(broker: Broker, client: Callable[[str], Client]) -> Callable[[str, str, str], Cell]:
-    """Has a cell's records produced, once for all who read it."""
+    """Produces the records of a cell once for all its readers."""
     cells: dict[tuple[str, str, str], Cell] = {}
     topics: set[str] = set()
 
@@ -89,7 +90,7 @@ def check_read(cell: Cell, kind: str, read: list[Read]) -> None:
             assert cell.began <= got.timestamp <= cell.ended
         assert got.timestamp_type in (kind, None)
     if kind == APPEND_TIME:
-        assert len({record.timestamp for record in read}) <= 2  # one a batch
+        assert len({record.timestamp for record in read}) <= 2  # one for each batch
 
 
 def cases(rows: list[tuple[str, ...]], who: tuple[int, ...]) -> list[object]:
@@ -107,7 +108,7 @@ def test_stored_as_sent(
     codec: str,
     kind: str,
 ) -> None:
-    """The producer was told the offsets, and the segment file has its codec and sort of time."""
+    """The producer got the offsets, and the segment file has its codec and timestamp type."""
     cell = produced(name, codec, kind)
     assert cell.offsets in (None, list(range(COUNT)))
     batches = stored_batches(broker, cell.topic, cell.partition)
@@ -130,7 +131,8 @@ def test_read_by_another(
 
 
 def test_the_matrix_is_whole(request: pytest.FixtureRequest) -> None:
-    """All clients, all codecs, both times, and for each a reader of every other family."""
+    """All clients, all codecs, both timestamp types, and for each a reader of every other
+    family."""
     families = set(FAMILIES.values())
     assert len(CELLS) == len(CLIENTS) * 5 * 2
     for cell in CELLS:

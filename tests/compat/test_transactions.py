@@ -1,7 +1,7 @@
-"""Transactions by every client that has them: each writes, and each reads what all others wrote,
-and so does kcat, which only reads.
+"""Transactions of every client that supports them: each writes, and each reads what all others
+wrote, as does kcat, which only reads.
 
-Java 4.x speaks the second version of the protocol (KIP-890), the others the first.
+Java 4.x uses the second version of the protocol (KIP-890), the others the first.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.takes(seconds=16)
 WRITERS = (
     "java_44", "java_27", "confluent_kafka", "kafka_python", "aiokafka", *NODE_CLIENTS
 )  # fmt: skip
-# Not platformatic, which has a test of its own.
+# Without platformatic, which has a separate test.
 READERS = (*WRITERS[:-1], "kcat")
 MARKS = {name: [pytest.mark.java] for name in JAVA_VERSIONS}
-# What each transaction writes, and whether it commits.
+# The values of each transaction, and whether it commits.
 ROUNDS = [
     (["a1", "a2"], True),
     (["b1"], False),
@@ -237,8 +237,8 @@ def test_aborted_records_are_seen_by_no_consumer(
 def test_an_abort_is_not_seen_by_platformatic(
     broker: Broker, client: Callable[[str], Any], topic: Callable[..., str]
 ) -> None:
-    """Of an answer it keeps one aborted transaction of each producer, the last, and shows what the
-    others wrote (release 1.35.0, its filter of a fetch's answer): so here is one."""
+    """From a response it keeps only the last aborted transaction of each producer, and returns the
+    records of the others (release 1.35.0, its filter of fetch responses): so this test has one."""
     reader, at = client("platformatic"), topic()
     Confluent.producer_address = broker.address
     writer = Confluent(broker.address, f"{at}-id")
@@ -251,13 +251,13 @@ def test_an_abort_is_not_seen_by_platformatic(
 def test_offsets_count_when_their_transaction_commits(
     broker: Broker, written: Callable[[str], str], writer: str
 ) -> None:
-    """The last round that committed is the last of all."""
+    """The last round commits."""
     topic = written(writer)
     assert stable_offset(broker.address, f"{topic}-group", topic) == (0, len(ROUNDS) - 1)
 
 
 def stable_offset(address: str, group: str, topic: str) -> tuple[int, int]:
-    """Error and offset of partition 0, when no transaction is about to change it."""
+    """Error and offset of partition 0, once no pending transaction can change it."""
     ask = request(9)
     topics = [ask.struct("groups.topics")(name=topic, partitionIndexes=[0])]
     asked = ask.cls(groups=[ask.struct("groups")(groupId=group, topics=topics)], requireStable=True)
@@ -265,15 +265,15 @@ def stable_offset(address: str, group: str, topic: str) -> tuple[int, int]:
     with Wire(address) as wire:
         while True:
             row = wire.call(9, 8, asked).groups[0].topics[0].partitions[0]
-            if row.errorCode != 88 or time.monotonic() > deadline:  # its marker is on the way
+            if row.errorCode != 88 or time.monotonic() > deadline:  # its marker is not written yet
                 return row.errorCode, row.committedOffset
             time.sleep(0.05)
 
 
 @pytest.mark.parametrize("writer", named(("java_44", "confluent_kafka")))
 def test_transactions_that_network_threads_carry_out(tmp_path: Path, writer: str) -> None:
-    """Where an append counts at once no handler sees most of them, of the second version and of the
-    first: what such a broker makes of them, everybody reads as before."""
+    """With log.durability=os, native code carries out most transactions of the second version and
+    of the first: every client reads the same as before."""
     reason = cannot_run_client(writer)
     if reason:
         pytest.skip(reason)

@@ -1,4 +1,5 @@
-"""Asks a broker the same questions in every version, and masks what may differ by nature.
+"""Sends a broker the same requests in every version, and masks the parts of responses that may
+differ.
 
 Masked: ids of nodes, topics, producers and clusters, addresses, folders and disk sizes, times that
 the broker's clock gave, the wording of messages, the keys that ApiVersions lists (they are what
@@ -38,7 +39,7 @@ IDS = {
 }
 TEXTS = {"host", "clusterId", "logDir", "errorMessage", "batchIndexErrorMessage"}
 NUMBERS = {"port", "totalBytes", "usableBytes", "logAppendTimeMs", "lastTimestamp"}
-# Of the metadata quorum: offsets and epochs of the log that Kafka keeps it in, and who votes.
+# Of the metadata quorum: offsets and epochs of Kafka's metadata log, and the voters.
 OF_THE_QUORUM = {
     "highWatermark",
     "lastCaughtUpTimestamp",
@@ -58,7 +59,7 @@ NOT_COMPARED = {
 
 @dataclass
 class Asker:
-    """One scenario's view of a broker: a key in one version, topics of its own."""
+    """Sends the requests of one scenario: one API key in one version, with topics of its own."""
 
     address: str
     key: int
@@ -68,7 +69,8 @@ class Asker:
 
     @contextmanager
     def one_connection(self) -> Iterator[None]:
-        """What belongs to a connection, as a share session does, lasts until the end."""
+        """Keeps one connection until the end, for state that belongs to it, such as a share
+        session."""
         with Wire(self.address) as self.kept:
             yield
         self.kept = None
@@ -86,7 +88,7 @@ class Asker:
         return f"answers-{self.key}-{self.version}"
 
     def ask(self, case: str, **fields: Any) -> Struct | None:
-        """Sends this key's request and keeps the masked answer under the case's name."""
+        """Sends a request of this key and keeps the masked response under the name of the case."""
         body = fitted(request(self.key), fields, self.version)
         deadline = time.monotonic() + CALL_TIMEOUT_S
         with self._wire() as wire:
@@ -103,12 +105,12 @@ class Asker:
         return answer
 
     def call(self, key: int, version: int, /, **fields: Any) -> Struct:
-        """A request beside the one that is compared."""
+        """Sends a request whose response is not compared."""
         with self._wire() as wire:
             return wire.call(key, version, fitted(request(key), fields, version))
 
     def call_until_ready(self, key: int, version: int, /, **fields: Any) -> Struct:
-        """As `call`, while the coordinator is being found or loads."""
+        """As `call`; repeats the request while the coordinator is unknown or loading."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
         while True:
             self.call(10, 0, key=fields["groupId"])
@@ -118,7 +120,7 @@ class Asker:
             time.sleep(0.1)
 
     def topic_id(self, name: str) -> str:
-        """In the form that `ask` takes."""
+        """Returns the topic id in the form that `ask` takes."""
         told = self.call(3, 12, topics=[{"name": name}], allowAutoTopicCreation=False)
         found = to_json(response(3), told, 12)["topics"][0]["topicId"]
         assert isinstance(found, str)
@@ -145,7 +147,7 @@ class Asker:
         return value.replace(self.topic, "TOPIC") if isinstance(value, str) else value
 
     def _is_ours(self, name: str, value: Any) -> bool:
-        """Listings of all topics and groups hold those of other scenarios too."""
+        """Filters listings of all topics and groups, which also hold those of other scenarios."""
         if isinstance(value, dict) and name == "groups" and self.key == LIST_GROUPS:
             return self._is_own(value["groupId"])
         if not isinstance(value, dict) or name not in ("topics", "configResources"):
@@ -154,18 +156,18 @@ class Asker:
         return not told or self._is_own(told) or not told.startswith(("answers-", "__"))
 
     def _is_own(self, name: str) -> bool:
-        """A topic or group of this scenario: that of 3-1 has none of 3-10's."""
+        """Whether a topic or group belongs to this scenario; 3-1 must not match those of 3-10."""
         rest = name.removeprefix(self.topic)
         return rest != name and not rest[:1].isdigit()
 
 
 def is_loading(answer: Struct) -> bool:
-    """A coordinator that has just started asks to be asked again."""
+    """Whether the response says that the coordinator is still loading."""
     return getattr(answer, "errorCode", 0) == COORDINATOR_LOAD_IN_PROGRESS
 
 
 def is_moving(answer: Struct) -> bool:
-    """Whether the answer to a commit or a join is that its coordinator is not there yet."""
+    """Whether the response to a commit or a join says that its coordinator is not available yet."""
     codes = {getattr(answer, "errorCode", 0)}
     for topic in getattr(answer, "topics", ()):
         codes |= {row.errorCode for row in topic.partitions}
@@ -173,7 +175,7 @@ def is_moving(answer: Struct) -> bool:
 
 
 def fitted(message: Message, fields: dict[str, Any], version: int) -> Struct:
-    """The request with those of the fields that the version has."""
+    """Returns the request with only the fields that the version has."""
     return from_json(message, dict(_fitting(message, "", fields, version)), version)
 
 
@@ -197,7 +199,7 @@ def _fitting(
 
 
 def served(address: str) -> dict[int, range]:
-    """What the broker says it serves, cut to the stable versions that there are."""
+    """The versions that the broker announces, limited to the stable ones."""
     with Wire(address) as wire:
         told = wire.call(18, 3, fitted(request(18), SOFTWARE, 3))
     found = {}

@@ -1,6 +1,6 @@
-"""What is asked about groups of the consumer protocol (KIP-848), and of other requests about them.
+"""Scenarios for groups of the consumer protocol (KIP-848), also with other requests about them.
 
-Members beside the one that is asked about speak ConsumerGroupHeartbeat 1, with ids of their own.
+The other members of a group use ConsumerGroupHeartbeat 1, with ids of their own.
 """
 
 import time
@@ -20,7 +20,7 @@ ASSIGNED_S = 0.6
 
 
 class Consumers:
-    """A group of the scenario's own, with members by their ids."""
+    """A group of the scenario, with its members by id."""
 
     def __init__(self, asker: Asker, suffix: str) -> None:
         self.asker = asker
@@ -54,8 +54,8 @@ class Consumers:
 
 
 def create_assignable_topic(asker: Asker, partitions: int) -> None:
-    """Creates the scenario's topic and waits until it is given to who subscribes to it: Kafka's
-    coordinators hear of a topic later than those who ask for metadata."""
+    """Creates the scenario's topic and waits until a subscriber gets its partitions: Kafka's
+    coordinators learn of a topic later than clients that ask for metadata."""
     create_topic(asker.address, asker.topic, partitions)
     deadline = time.monotonic() + CALL_TIMEOUT_S
     for number in count():
@@ -102,7 +102,7 @@ def consumer_group_heartbeat(asker: Asker) -> None:
     ask("unknown member, leaving", memberId="nobody", memberEpoch=-1)
     told = ask("a second member joins", **first(asker, "two"))
     two = {"memberId": "two", "memberEpoch": told.memberEpoch}
-    # An assignment is worked out once in a while, by a thread of its own: heartbeats until then.
+    # A separate thread computes the assignment now and then: send heartbeats until then.
     for _ in range(3):
         time.sleep(ASSIGNED_S)
         told = asker.call(HEARTBEAT, 1, groupId=f"{asker.topic}-a", **two | {"topicPartitions": []})
@@ -177,7 +177,7 @@ def consumer_group_describe(asker: Asker) -> None:
 
 
 def commits_of_consumers(asker: Asker, ask: Any) -> None:
-    """For OffsetCommit; the topic is there, with two partitions."""
+    """Cases for OffsetCommit; the topic exists, with two partitions."""
     group = Consumers(asker, "consumers").join("one")
     mine = {"memberId": "one", "generationIdOrMemberEpoch": group.epochs["one"]}
     ask("a consumer", group.name, **mine)
@@ -190,7 +190,7 @@ def commits_of_consumers(asker: Asker, ask: Any) -> None:
 
 
 def reads_of_consumers(asker: Asker, ask: Any, topics: list[dict[str, Any]]) -> None:
-    """For OffsetFetch."""
+    """Cases for OffsetFetch."""
     group = Consumers(asker, "consumers").join("one")
     epoch = group.epochs["one"]
     ask("a consumer", group.name, topics, memberId="one", memberEpoch=epoch)
@@ -201,7 +201,7 @@ def reads_of_consumers(asker: Asker, ask: Any, topics: list[dict[str, Any]]) -> 
 
 
 def consumer_group(asker: Asker) -> Consumers:
-    """One with a member, for requests that look at groups from outside."""
+    """A group with a member, for requests about groups."""
     return Consumers(asker, "consumers").join("one")
 
 

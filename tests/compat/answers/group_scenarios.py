@@ -1,6 +1,6 @@
-"""What is asked about groups and their offsets, in words that every version can take.
+"""Scenarios for groups and their offsets, with fields that every version has.
 
-Members beside the one that is asked about join with JoinGroup 3, which every Kafka still has and
+The other members of a group join with JoinGroup 3, which every Kafka still has and
 which needs no second round for an id.
 """
 
@@ -28,7 +28,7 @@ CONSUMERS_COMMIT_FROM = 9
 
 
 def subscription(*topics: str) -> str:
-    """A consumer's metadata, version 0, in the form that JSON has for bytes."""
+    """A consumer's subscription, version 0, as JSON represents bytes."""
     raw = struct.pack(">hi", 0, len(topics))
     for topic in topics:
         raw += struct.pack(">h", len(topic)) + topic.encode()
@@ -40,7 +40,7 @@ def protocols(asker: Asker, *names: str) -> list[dict[str, Any]]:
 
 
 class Group:
-    """A group of the scenario's own, and the member that joined it last."""
+    """A group of the scenario, and the member that joined it last."""
 
     def __init__(self, asker: Asker, suffix: str) -> None:
         self.asker = asker
@@ -49,7 +49,7 @@ class Group:
         self.generation = -1
 
     def join(self, member: str = "") -> "Group":
-        """Alone in the group, so it is answered at once."""
+        """Joins as the only member, so that the response comes at once."""
         told = self.asker.call_until_ready(
             JOIN,
             3,
@@ -65,7 +65,7 @@ class Group:
         return self
 
     def sync(self) -> "Group":
-        """The assignment is two bytes that mean nothing; coordinators do not look at it."""
+        """The assignment is two arbitrary bytes, because coordinators do not read it."""
         told = self.call(
             SYNC,
             0,
@@ -75,7 +75,7 @@ class Group:
         return self
 
     def commit(self, **offsets: int) -> "Group":
-        """Offset by partition, of the scenario's topic, with or without a member."""
+        """Commits offsets by partition of the scenario's topic, with or without a member."""
         partitions = [
             {"partitionIndex": int(p[1:]), "committedOffset": at, "committedMetadata": "note"}
             for p, at in offsets.items()
@@ -104,14 +104,15 @@ class Group:
 
 
 def nameless(asker: Asker) -> None:
-    """The group without a name, which all scenarios share, is there: it has committed an offset."""
+    """Makes sure that the group with an empty name, which all scenarios share, exists, by a
+    commit."""
     group = Group(asker, "")
     group.name = ""
     group.commit(p0=1)
 
 
 def coordinator_ready(asker: Asker) -> None:
-    """The coordinators' topic exists and is loaded."""
+    """Waits until the coordinators' topic exists and is loaded."""
     Group(asker, "first").join().leave()
 
 

@@ -28,7 +28,7 @@ KAFKAS = ("kafka:4.3.1", "kafka:4.4.0", "kafka:3.9.2:zookeeper")
 PAGE = ROOT / "docs" / "answers.md"
 FILE = HERE / "answers.tsv"
 Recorded = dict[tuple[int, int], tuple[str, dict[str, Any]]]
-# What Barnabas says otherwise, on purpose: (key, version or None for all, case or None) -> why.
+# Where Barnabas differs on purpose: (key, version or None for all, case or None) -> why.
 ALLOWED: dict[tuple[int, int | None, str | None], str] = {
     (55, 2, "the metadata"): "the controller's addresses are those of the broker",
     (9, 0, "a group without a name"): "INVALID_GROUP_ID; Kafka fails on the path of its node",
@@ -78,7 +78,8 @@ def lines_of(told: Recorded) -> list[str]:
 
 
 def covering(told: Recorded) -> list[tuple[int, int]]:
-    """Few keys and versions, the newest among equals, whose answers are all the distinct ones."""
+    """A small set of keys and versions (newer ones first) whose answers include every distinct
+    answer."""
     left: dict[int, dict[int, set[tuple[str, str]]]] = {}  # key -> version -> case and answer
     for (key, version), (_, cases) in told.items():
         answers = {(case, json.dumps(one, sort_keys=True)) for case, one in cases.items()}
@@ -115,7 +116,7 @@ def record(kinds: tuple[str, ...] = KAFKAS) -> None:
 
 
 def page() -> str:
-    """docs/answers.md: which Kafka's answers each key and version is held to."""
+    """docs/answers.md: the Kafka release whose answers each key and version is compared with."""
     lines = [
         "# The answers that Barnabas is held to",
         "",

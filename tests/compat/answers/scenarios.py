@@ -1,7 +1,7 @@
-"""What is asked for each key, in words that every version can take.
+"""The requests for each API key, with fields that every version has.
 
-A scenario makes topics of its own, so that any may run alone. Fields that a version lacks are left
-out; cases that make no sense without such a field are guarded by the version.
+A scenario creates its own topics, so that each can run alone. Fields that a version lacks are left
+out; cases that need such a field depend on the version.
 """
 
 import base64
@@ -18,7 +18,7 @@ from compat.support import CALL_TIMEOUT_S, create_topic
 from barnabas.cext.record.records import Record
 from barnabas.wire.batches import encode_batch
 
-START = 1_700_000_000_000  # the first record's timestamp; each next is 10 later
+START = 1_700_000_000_000  # the first record's timestamp; each later one is 10 more
 UNKNOWN = "no-such-topic"
 UNKNOWN_ID = "AAECAwQFBgcICQoLDA0ODw"
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -26,7 +26,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_KEYS = ["cleanup.policy", "max.message.bytes", "retention.bytes", "segment.bytes"]
 BROKER_KEYS = ["message.max.bytes", "num.partitions", "log.cleaner.threads", "log.roll.ms"]
-# Those of 4.3; a release may have more.
+# Those of 4.3; a later release may have more.
 GROUP_KEYS = [
     "consumer.heartbeat.interval.ms",
     "consumer.session.timeout.ms",
@@ -62,8 +62,8 @@ def filled_topic(asker: Asker, partitions: int = 1, **configs: str) -> str:
 
 
 def alter_entities(asker: Asker) -> None:
-    """Gives a group and a subscription, named like the topic, a setting each. Apache Kafka answers
-    when its controller has it; the broker may be told a little later."""
+    """Sets one setting of a group and of a subscription, both named like the topic. Apache Kafka
+    answers when its controller has the change; the broker may apply it a little later."""
     for kind, key, value in (
         (GROUP, "consumer.session.timeout.ms", "50000"),
         (CLIENT_METRICS, "interval.ms", "500"),
@@ -79,7 +79,7 @@ def alter_entities(asker: Asker) -> None:
 
 
 def told_value(asker: Asker, kind: int, key: str) -> str | None:
-    """Of the group or the subscription that is named like the topic."""
+    """The value of a setting of the group or the subscription that is named like the topic."""
     asked = {"resourceType": kind, "resourceName": asker.topic, "configurationKeys": [key]}
     answer = asker.call(32, 1, resources=[asked])
     return next((row.value for row in answer.results[0].configs if row.name == key), None)
@@ -517,7 +517,8 @@ ENTITY_CHANGES: dict[int, list[tuple[str, int, str | None]]] = {
 
 
 def update_features(asker: Asker) -> None:
-    """metadata.version's newest level here is every release's own; others are left as they are."""
+    """The newest level of metadata.version is different in each release; other features are
+    unchanged."""
 
     def ask(case: str, feature: str, level: int, kind: int = 1) -> None:
         update = {"feature": feature, "maxVersionLevel": level, "upgradeType": kind}
@@ -572,7 +573,7 @@ def describe_topic_partitions(asker: Asker) -> None:
 
 
 def sasl_handshake(asker: Asker) -> None:
-    """On a listener that asks for no login."""
+    """On a listener without logins."""
     asker.ask("no login is asked for", mechanism="PLAIN")
 
 
@@ -641,7 +642,7 @@ SCENARIOS |= SHARE_SCENARIOS
 
 
 def answers_to(address: str, key: int, version: int) -> dict[str, Any]:
-    """Every case of one key in one version: the masked answers by the case's name."""
+    """Every case of one key in one version: the masked responses by the name of the case."""
     asker = Asker(address, key, version)
     SCENARIOS[key](asker)
     return asker.answers

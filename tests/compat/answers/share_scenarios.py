@@ -1,7 +1,8 @@
-"""What is asked about share groups (KIP-932): above all what a broker refuses, and with which code.
+"""Scenarios for share groups (KIP-932): mainly the requests that a broker refuses, and the error
+codes.
 
-Beside the answer that is compared a scenario may need a group with a member, or a state of a
-partition; those are made with requests that are not compared.
+Besides the compared response a scenario may need a group with a member, or a state of a
+partition; requests whose responses are not compared create them.
 """
 
 import time
@@ -21,7 +22,7 @@ GROUP_ID_NOT_FOUND, COORDINATOR_CODES = 69, {14, 15, 16}
 
 
 class ShareGroup:
-    """A share group of the scenario's own with one member, who reads the scenario's topic."""
+    """A share group of the scenario with one member, which reads the scenario's topic."""
 
     def __init__(self, asker: Asker, suffix: str = "share", records: int = 5) -> None:
         self.asker = asker
@@ -40,7 +41,7 @@ class ShareGroup:
         return self
 
     def join(self) -> "ShareGroup":
-        """Until the member is given the partition."""
+        """Sends heartbeats until the member is assigned the partition."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
         given = False
         while not given:
@@ -83,7 +84,7 @@ class ShareGroup:
         return asked | fields
 
     def fetch_records(self) -> "ShareGroup":
-        """A session whose next epoch is told by `session`; all records are handed out."""
+        """Fetches in a session; `session` gives its next epoch. All records are acquired."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
         self.session = 0
         while True:
@@ -208,7 +209,8 @@ def acknowledge(asker: Asker) -> None:
 
 
 class Kept:
-    """Requests about the state of the first partition of the scenario's topic in a group."""
+    """Requests about the persisted state of the first partition of the scenario's topic in a
+    group."""
 
     def __init__(self, asker: Asker) -> None:
         self.asker = asker
@@ -351,7 +353,7 @@ def delete_offsets(asker: Asker) -> None:
 
 
 def alike(value: Any) -> Any:
-    """Without what says how a broker counts epochs, and in which words it refuses."""
+    """Removes leader epochs and error messages, which may differ."""
     if isinstance(value, dict):
         masked = {"acknowledgeErrorMessage", "groupEpoch", "assignmentEpoch", "memberEpoch"}
         return {

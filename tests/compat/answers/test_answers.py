@@ -1,6 +1,6 @@
-"""What we answer is what Apache Kafka answers, for every key and version that is served.
+"""Our responses equal those of Apache Kafka, for every key and version that is served.
 
-Kafka's answers are recorded (record.py), so that Java is needed only to see that they still hold.
+Kafka's responses are recorded (record.py), so that Java is only needed to check the recording.
 The short form asks in as few versions as give every distinct answer once; the long form in each.
 """
 
@@ -46,7 +46,7 @@ def differences(key: int, version: int, told: dict[str, Any], wanted: dict[str, 
 
 
 def differing(path: str, told: Any, wanted: Any) -> Iterator[str]:
-    """The deepest places where two answers part."""
+    """The innermost places where two responses differ."""
     if isinstance(told, dict) and isinstance(wanted, dict):
         for name in sorted(told.keys() | wanted.keys()):
             compare = differing_features if name in FEATURES and told.get(name) else differing
@@ -80,7 +80,7 @@ def differing_settings(path: str, told: list, wanted: list) -> Iterator[str]:
 
 
 def differing_features(path: str, told: list, wanted: list) -> Iterator[str]:
-    """Ours are some of Kafka's: no level is beyond its own."""
+    """Ours are a subset of Kafka's, with no level above Kafka's."""
     theirs = {row["name"]: row for row in wanted or ()}
     for row in told:
         name = row["name"]
@@ -95,9 +95,9 @@ def differing_features(path: str, told: list, wanted: list) -> Iterator[str]:
 
 @pytest.mark.parametrize("key, version", ASKED)
 def test_answers_as_kafka(broker: Broker, key: int, version: int) -> None:
-    """Asked of the broker under test, in each version that it says it serves."""
+    """Asks the broker under test, in each version that it announces."""
     if version not in served(broker.address).get(key, ()):
-        return  # not promised; test_nothing_served_is_left_out asks the other way round
+        return  # not announced; test_nothing_served_is_left_out checks the other direction
     wanted = RECORDED[key, version][1]
     assert differences(key, version, answers_to(broker.address, key, version), wanted) == []
 
@@ -125,7 +125,7 @@ def test_a_recorded_file_is_written_as_it_was_read() -> None:
 
 
 def test_a_difference_is_seen() -> None:
-    """The comparison finds a changed number, a missing field and a missing case."""
+    """The comparison reports a changed number, a missing field and a missing case."""
     wanted = RECORDED[3, 9][1]
     case = "by name"
     changed = {**wanted, case: {**wanted[case], "throttleTimeMs": 7}}
@@ -138,7 +138,7 @@ def test_a_difference_is_seen() -> None:
 
 
 def test_a_feature_that_kafka_lacks_is_seen() -> None:
-    """In name and in level; fewer features than Kafka's are no difference."""
+    """A feature with another name or level is reported; a missing feature is not."""
     wanted = RECORDED[18, 4][1]
     plain = wanted["plain"]
     [own] = [row for row in plain["supportedFeatures"] if row["name"] == "metadata.version"]
@@ -161,7 +161,7 @@ def test_every_allowed_difference_names_a_recorded_answer() -> None:
 
 
 def test_the_page_is_of_these_answers() -> None:
-    """docs/answers.md is made by record.py and has no empty cell."""
+    """docs/answers.md is the output of record.py and has no empty cell."""
     text = record.PAGE.read_text()
     assert text == record.page()
     for key, version in PAIRS:
@@ -171,7 +171,7 @@ def test_the_page_is_of_these_answers() -> None:
 
 @pytest.mark.java
 def test_kafka_still_says_so(kafka: Broker) -> None:
-    """The recorded answers of this Kafka, asked again."""
+    """Asks this Kafka again and compares with its recorded answers."""
     now = {}
     for key, version in ASKED:
         kind, wanted = RECORDED[key, version]

@@ -1,7 +1,7 @@
-"""What is asked about transactions, in words that every version can take.
+"""Scenarios for transactions, with fields that every version has.
 
-The conversations of tests/transactions/dialogue.py say more, in the newest versions; here each
-version of each request says the same few things.
+The dialogues of tests/transactions/dialogue.py cover more, in the newest versions; here each
+version of each request sends the same few cases.
 """
 
 import time
@@ -18,11 +18,12 @@ NO_TOPIC = "no-such-topic"
 NO_TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
 SEVERAL_FROM = 4  # of AddPartitionsToTxn
 IDS_FROM = 6  # of TxnOffsetCommit
-MOVING = (14, 15, 16)  # a group's coordinator is being found, or loads
+MOVING = (14, 15, 16)  # a group's coordinator is unknown or loading
 
 
 def until_ready(asker: Asker, key: int, version: int, /, **fields: Any) -> Struct:
-    """A request beside the one that is compared, while the coordinator is found or loads."""
+    """Sends a request whose response is not compared; repeats it while the coordinator is unknown
+    or loading."""
     name = fields.get("transactionalId") or fields["v3AndBelowTransactionalId"]
     deadline = time.monotonic() + CALL_TIMEOUT_S
     while True:
@@ -34,7 +35,7 @@ def until_ready(asker: Asker, key: int, version: int, /, **fields: Any) -> Struc
 
 
 class Transaction:
-    """A transactional id of the scenario's own, and the producer that has it."""
+    """A transactional id of the scenario, and its producer."""
 
     def __init__(self, asker: Asker, suffix: str) -> None:
         self.asker = asker
@@ -62,7 +63,7 @@ class Transaction:
         return self
 
     def add_offsets(self) -> "Transaction":
-        """As soon as the group has a coordinator."""
+        """Adds offsets as soon as the group has a coordinator."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
         while self.asker.call(10, 0, key=self.group).errorCode and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -99,7 +100,7 @@ def add_partitions_to_txn(asker: Asker) -> None:
 
 def add_offsets_to_txn(asker: Asker) -> None:
     create_topic(asker.address, asker.topic)
-    made = Transaction(asker, "a").add_offsets()  # the topic of offsets is there then
+    made = Transaction(asker, "a").add_offsets()  # creates __consumer_offsets
     asker.ask("a group", groupId=made.group, **made.producer())
     asker.ask("an epoch of the future", groupId=made.group, **made.producer(9))
     unknown = made.producer() | {"transactionalId": f"{asker.topic}-nobody"}

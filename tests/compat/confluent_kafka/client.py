@@ -25,7 +25,7 @@ class Confluent(Client):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._producers: dict[tuple[str, bool], Producer] = {}
-        # The group is named because the class wants one; nothing is ever committed to it.
+        # The class needs a group name; the client never commits to it.
         self._consumer = Consumer(
             {
                 "bootstrap.servers": address,
@@ -47,7 +47,7 @@ class Confluent(Client):
                     "acks": "all",
                     "compression.type": codec,
                     "enable.idempotence": idempotent,
-                    # A batch ends with the flush, not with a pause of this process.
+                    # The flush ends a batch; a pause of this process does not.
                     "linger.ms": CALL_TIMEOUT_S * 500,
                     "message.max.bytes": 12 << 20,
                     "message.timeout.ms": CALL_TIMEOUT_S * 1000,
@@ -65,7 +65,8 @@ class Confluent(Client):
         idempotent: bool = False,
     ) -> list[int] | None:
         producer = self._producer(codec, idempotent)
-        # What waits for its topic to be known comes to the batch one by one, while the flush sends.
+        # Records that wait for their topic's metadata would join the batch one by one during the
+        # flush.
         producer.list_topics(topic, timeout=CALL_TIMEOUT_S)
         offsets: list[int] = []
 

@@ -23,7 +23,8 @@ def missing(version: str) -> str | None:
 
 
 def compiled(version: str, source: Path = SOURCE) -> Path:
-    """The folder of a source's classes, compiled against that release's jars unless they are."""
+    """The folder of a source's classes; compiles them against that release's jars if they are
+    missing."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     folder = cache_dir() / "java" / f"{version}-{digest}"
     if not (folder / f"{source.stem}.class").exists():
@@ -42,7 +43,7 @@ class JavaClient(Client):
         classes = compiled(self.version)
         log = classes / "driver.log"
         *start, libs = rival.java(self.version, log, heap=("-Xmx768M",))
-        # Quick to start matters more than quick to run: each driver has seconds of work.
+        # A fast start matters more than speed: each driver works for seconds only.
         command = [*start, f"{classes}:{libs}", "Driver", address]
         command[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         self._errors = open(classes / "driver.err", "w")
@@ -72,7 +73,8 @@ class JavaClient(Client):
         )  # fmt: skip
 
     def committed(self, topic: str) -> tuple[list[str], int]:
-        """What a reader of committed records sees of partition 0, and where it ends."""
+        """The records of partition 0 that a reader of committed records sees, and its end
+        offset."""
         told = self._ask(do="committed", topic=topic, partition=0)
         return told["values"], told["end"]
 

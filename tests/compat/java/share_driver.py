@@ -61,7 +61,7 @@ class Member:
         return [(r["topic"], r["partition"], r["offset"], r["value"], r["count"]) for r in told]
 
     def poll_until(self, count: int, polls: int = 60, ms: int = 300) -> list[Row]:
-        """All that came until there were so many; no more when nothing else comes."""
+        """Polls until there are `count` records, or until nothing more comes."""
         found: list[Row] = []
         for _ in range(polls):
             found += self.poll(ms)

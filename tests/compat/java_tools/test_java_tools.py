@@ -16,13 +16,13 @@ from barnabas.wire import request
 pytestmark = [pytest.mark.java, pytest.mark.takes(seconds=100)]
 TOOL_TIMEOUT_S = 60
 Tool = Callable[..., str]
-# Most of a tool's time is the JVM's start; its optimizing compiler never pays back here.
+# Most of a tool's time is the start of the JVM; its optimizing compiler costs more than it gains.
 QUICK = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog:disable")
 
 
 @pytest.fixture(scope="session")
 def quick(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Options for a quick start: the first tool leaves its loaded classes in a file, which the
+    """Options for a fast start: the first tool writes its loaded classes to a file, which the
     others map; they start in about half the time (1.0 instead of 1.8 s on two busy cores)."""
     reason = rival.missing(KAFKA)
     if reason:
@@ -33,13 +33,13 @@ def quick(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> tuple[str
     command = rival.tool(KAFKA, "topics", folder / "tool.log", heap=options)
     command += ["--bootstrap-server", broker.address, "--list"]
     subprocess.run(command, capture_output=True, timeout=TOOL_TIMEOUT_S, check=False)
-    # A Java before 13 knows no such file and does without.
+    # Java before 13 does not have this.
     return (*QUICK, f"-XX:SharedArchiveFile={archive}") if archive.exists() else QUICK
 
 
 @pytest.fixture
 def tool(broker: Broker, tmp_path: Path, quick: tuple[str, ...]) -> Tool:
-    """Runs a tool against the broker; its output, or with ok=False what it complained of."""
+    """Runs a tool with the broker. Returns its output, or with ok=False its error output."""
 
     def run(verb: str, *arguments: str, given: str = "", ok: bool = True) -> str:
         command = rival.tool(KAFKA, verb, tmp_path / "tool.log", heap=quick)
@@ -54,7 +54,7 @@ def tool(broker: Broker, tmp_path: Path, quick: tuple[str, ...]) -> Tool:
             check=False,
         )
         said = done.stdout + done.stderr
-        if verb != "get-offsets":  # which complains without a status
+        if verb != "get-offsets":  # which reports errors without an exit status
             assert (done.returncode == 0) == ok, said
         return done.stdout if ok else said
 
@@ -147,7 +147,7 @@ def test_delete_records(
 
 
 def test_console_producer_and_consumer(tool: Tool, topic: Callable[..., str]) -> None:
-    """In assign form: a partition and an offset, no group."""
+    """With a partition and an offset, without a group."""
     name = topic()
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
     tool("console-producer", "--topic", name, *keyed, given="k1:one\nk2:two\nk3:three\n")
@@ -162,7 +162,7 @@ def test_console_producer_and_consumer(tool: Tool, topic: Callable[..., str]) ->
 def test_dump_log_reads_the_files(
     tool: Tool, broker: Broker, topic: Callable[..., str], codec: str
 ) -> None:
-    """Kafka's reader of log files finds our batches valid and the index in step with them."""
+    """Kafka's reader of log files finds our batches valid, and the index consistent with them."""
     name = topic(index_interval_bytes="0")
     for first in (0, 3):
         produce_batch(
@@ -180,7 +180,8 @@ def test_dump_log_reads_the_files(
 
 
 def test_transactions(tool: Tool, broker: Broker) -> None:
-    """An open transaction is listed, described, found in its partition, and aborted."""
+    """The tool lists an open transaction, describes it, finds it in its partition, and aborts
+    it."""
     talk = Talk(broker.address, "tools")
     producer = talk.begun(0)
     talk.produce(producer, 0, 2)
@@ -195,7 +196,7 @@ def test_transactions(tool: Tool, broker: Broker) -> None:
     assert (told[0], told[1], told[-1]) == (str(producer[0]), str(producer[1]), "0")
     hanging = ("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
     told = tool("transactions", *hanging)
-    assert talk.topic not in told  # its coordinator knows it
+    assert talk.topic not in told  # known to its coordinator
     tool("transactions", "abort", *of, "--start-offset", "0")
     assert talk.fetch()["aborted"] == [["id 1", 0]]
     talk.wire.close()
@@ -226,8 +227,8 @@ def lines(text: str) -> list[str]:
 
 
 def test_groups(tool: Tool, topic: Callable[..., str], broker: Broker) -> None:
-    """A group made by Kafka's own consumer, as its tools show, reset and delete it; and its
-    offsets in __consumer_offsets, as Kafka's formatter reads them."""
+    """Kafka's own consumer creates a group; Kafka's tools show, reset and delete it; and its
+    offsets in __consumer_offsets are read by Kafka's formatter."""
     name = topic()
     group = f"{name}-group"
     produce_batch(broker.address, name, [b"one", b"two", b"three"])
@@ -303,7 +304,7 @@ def test_share_groups(tool: Tool, topic: Callable[..., str], broker: Broker) -> 
 
 
 def test_groups_of_every_kind(tool: Tool, topic: Callable[..., str], broker: Broker) -> None:
-    """kafka-groups.sh lists each with its type, its protocol, and by filters of both."""
+    """kafka-groups.sh lists each with its type and protocol, and filters by both."""
     name = topic()
     classic, shared = f"{name}-classic", f"{name}-share"
     produce_batch(broker.address, name, [b"one"])
@@ -321,7 +322,8 @@ def test_groups_of_every_kind(tool: Tool, topic: Callable[..., str], broker: Bro
 
 
 def test_features(tool: Tool) -> None:
-    """kafka-features.sh shows what ApiVersions carries, by which clients choose their protocols."""
+    """kafka-features.sh shows the features of ApiVersions, by which clients choose their
+    protocols."""
     told = {}
     for row in lines(tool("features", "describe")):
         found = re.match(

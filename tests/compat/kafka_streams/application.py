@@ -1,4 +1,4 @@
-"""WordCount.java as a process, what is sent to it, and what it counted."""
+"""WordCount.java as a process, its input, and its counts."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def missing() -> str | None:
 
 
 class Application:
-    """The program, and what it said."""
+    """The program, and its output."""
 
     def __init__(self, address: str, folder: Path) -> None:
         self.said: list[str] = []
@@ -74,7 +74,7 @@ class Application:
         assert self._end() == -9
 
     def stop(self) -> int:
-        """Its standard input ends; the exit status."""
+        """Closes its standard input. Returns the exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self._end()
@@ -89,7 +89,7 @@ class Application:
 
 
 class Sender:
-    """Sends lines of known words until it is told to stop; every one is acknowledged, once."""
+    """Sends lines of known words until `stop`; each line is acknowledged exactly once."""
 
     def __init__(self, address: str, seed: int) -> None:
         self.words: Counter[str] = Counter()
@@ -109,11 +109,11 @@ class Sender:
         self._thread.start()
 
     def waiting(self) -> int:
-        """Lines on their way."""
+        """The number of lines that are not acknowledged yet."""
         return len(self._producer)
 
     def stop(self) -> Counter[str]:
-        """How often each word was sent."""
+        """Stops. Returns how often each word was sent."""
         self._stopping.set()
         self._thread.join(20)
         assert self._producer.flush(60) == 0 and not self.errors, self.errors
@@ -136,13 +136,13 @@ class Sender:
 
 
 class Progress:
-    """How far the application has committed in its lines."""
+    """The position that the application has committed in its input."""
 
     def __init__(self, address: str) -> None:
         self._consumer = consumer_of(address, NAME, committed=False)
 
     def lines(self) -> int:
-        """Of which position is committed in all, as soon as the broker tells."""
+        """The number of lines below the committed positions, as soon as the broker answers."""
         rows = [TopicPartition(LINES, at) for at in range(PARTITIONS)]
         deadline = time.monotonic() + STARTED_S_MAX
         while True:
@@ -167,7 +167,7 @@ class Progress:
 
 
 class Counted:
-    """What a reader of committed records sees in the two topics of counts."""
+    """The records that a reader of committed records sees in the two topics of counts."""
 
     def __init__(self, address: str) -> None:
         self.of: dict[str, dict[str, list[int]]] = {
@@ -190,7 +190,7 @@ class Counted:
                     raise KafkaException(error)
 
     def is_all_of(self, words: Counter[str]) -> bool:
-        """Whether as many counts are there as words were sent, or more."""
+        """Returns whether there are at least as many counts as words were sent."""
         wanted = sum(words.values())
         return all(
             sum(len(counts) for counts in found.values()) >= wanted for found in self.of.values()
@@ -201,6 +201,6 @@ class Counted:
 
 
 def remove_state(folder: Path) -> None:
-    """As if the application came back on another machine."""
+    """Deletes the local state, as if the application restarted on another machine."""
     for path in sorted((folder / "state").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() and not path.is_symlink() else os.unlink(path)

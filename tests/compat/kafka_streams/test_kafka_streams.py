@@ -1,7 +1,7 @@
-"""Kafka Streams counts words exactly once, though broker and application are killed meanwhile.
+"""Kafka Streams counts words exactly once while broker and application are killed.
 
-The counts are compared with the words that were sent, and each kill is seen to have struck work.
-`BARNABAS_HISTORY_SEED` gives the same lines and the same faults again.
+The test compares the counts with the words that were sent, and proves that each kill interrupted
+work. `BARNABAS_HISTORY_SEED` repeats the lines and the faults of a run.
 """
 
 import os
@@ -50,7 +50,7 @@ LATER_S_MAX = 0.5
 COUNTED_S_MAX = 60.0
 OUTPUTS = [(topic, at) for topic in (COUNTS, DAYS) for at in range(PARTITIONS)]
 DAY_MS = 24 * 3600 * 1000
-# What Kafka Streams wants of its topics, by their kind.
+# The settings that Kafka Streams needs for its topics, by their kind.
 CONFIGS = {
     f"{NAME}-totals-changelog": {"cleanup.policy": {"compact"}},
     # the window and its grace, and a day more
@@ -68,13 +68,13 @@ def seed() -> int:
 
 
 class Run:
-    """Broker, application and sender, and what was seen of each fault."""
+    """Broker, application and sender, and the evidence for each fault."""
 
     def __init__(self, kind: str, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
         self.chance = random.Random(f"{seed}:faults")
         settings = dict(SETTINGS)
-        if kind == "barnabas":  # with the one transactions are Python's, with the other not
+        if kind == "barnabas":  # the two write markers on different threads
             settings["log.durability"] = ("fsync", "os")[seed % 2]
         self.broker = killable(kind, folder / "broker", settings)
         self.application: Application | None = None
@@ -89,7 +89,7 @@ class Run:
         self.notes.append(f"{time.monotonic() - self.began:.1f} {text}")
 
     def strike(self, fault: str, progress: Progress, sender: Sender) -> None:
-        """One fault, in the middle of work."""
+        """Causes one fault in the middle of work."""
         before = progress.wait_beyond(progress.lines() + WORK_LINES)
         time.sleep(self.chance.uniform(0, LATER_S_MAX))
         if fault == "broker":
@@ -107,7 +107,7 @@ class Run:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", int(self.broker.address.split(":")[1])), 1)
         time.sleep(0.1)
-        assert sender.waiting() > 0  # it struck a sender too
+        assert sender.waiting() > 0  # it interrupted the sender, too
         self.broker.start()
         assert self.broker.pid != pid
 
@@ -120,7 +120,7 @@ class Run:
         self.left_open.append(is_open(self.broker.address))
 
     def count(self) -> tuple[dict[str, int], Counted]:
-        """Sends and strikes until all faults were; what was sent, and what was counted."""
+        """Sends lines and causes all faults. Returns the words sent and the words counted."""
         self.began = time.monotonic()
         self.broker.start()
         for topic in (LINES, COUNTS, DAYS):
@@ -154,7 +154,7 @@ class Run:
 
 
 def is_open(address: str) -> bool:
-    """Whether a transaction holds the readers of counts back."""
+    """Returns whether an open transaction delays the readers of counts."""
     return any(stable < high for stable, high in ends(address, OUTPUTS).values())
 
 
@@ -185,16 +185,16 @@ def test_word_count_is_exact_though_broker_and_application_are_killed(
 
 
 def check_topics(address: str, words: dict[str, int]) -> None:
-    """What Kafka Streams asked of the broker besides has come about."""
+    """Checks that the broker carried out the other requests of Kafka Streams."""
     for topic, wanted in CONFIGS.items():
         found = configs_of(address, topic)
         assert {name: set(found[name].split(",")) for name in wanted} == wanted, topic
     reader = consumer_of(address, "watermarks", committed=False)
-    # Records of the repartition topic are deleted when they were read.
+    # Kafka Streams deletes records of the repartition topic after reading them.
     for at in range(PARTITIONS):
         low, high = reader.get_watermark_offsets(TopicPartition(f"{NAME}-words-repartition", at))
         assert 0 < low <= high
-    # Without compaction a record of each word would be there.
+    # Without compaction the topic would have a record for each word.
     rows = [TopicPartition(f"{NAME}-totals-changelog", at, 0) for at in range(PARTITIONS)]
     reader.assign(rows)
     records = ended = 0
@@ -205,7 +205,7 @@ def check_topics(address: str, words: dict[str, int]) -> None:
             records, ended = (records + 1, ended) if error is None else (records, ended + 1)
     reader.close()
     assert len(words) <= records < sum(words.values())
-    # Streams keeps times of its own in the metadata of its commits.
+    # Kafka Streams stores its own timestamps in the metadata of its commits.
     assert all(committed_metadata(address))
 
 

@@ -1,4 +1,4 @@
-"""kcat: librdkafka 2.0 from a shell, one process for each order."""
+"""kcat: librdkafka 2.0 from a shell, one process for each call."""
 
 import subprocess
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from compat.client import Client
 from compat.support import CALL_TIMEOUT_S, Read, Sent
 
-# Neither byte is in what the tests send.
+# The tests send neither of these bytes.
 RECORD_END, KEY_END = b"\x1e", b"\x1f"
 LARGE = ("-X", "message.max.bytes=12582912", "-X", "receive.message.max.bytes=33554432")
 LARGE_FETCH = ("-X", "fetch.message.max.bytes=12582912", "-X", "fetch.max.bytes=12582912")
@@ -18,10 +18,10 @@ class Kcat(Client):
     sets_timestamps = False
     headers_differ = False
     null_header_values = False
-    keeps_empty = False  # empty is null to it (-Z), or is not sent at all
+    keeps_empty = False  # it sends empty as null (-Z), or not at all
 
     def run(self, *arguments: str, given: bytes = b"") -> bytes:
-        """kcat's output. Raises AssertionError with what it said."""
+        """Returns kcat's output. Raises AssertionError with its error output."""
         done = subprocess.run(
             ["kcat", "-b", self.address, "-q", *arguments],
             input=given,

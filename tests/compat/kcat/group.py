@@ -16,8 +16,8 @@ OPTIONS = {
 
 
 class KcatMember:
-    """A member of a group, as test_groups.py wants it. kcat keeps its positions to itself and
-    commits them every 100 ms and when it is ended."""
+    """A member of a group, with the interface of test_groups.py. kcat does not expose its positions
+    and commits them every 100 ms and at its end."""
 
     def __init__(self, address: str, group: str, topic: str) -> None:
         settings = [word for row in OPTIONS.items() for word in ("-X", "=".join(row))]
@@ -42,7 +42,7 @@ class KcatMember:
             self._values.append(line.rstrip(b"\n"))
 
     def _listen(self) -> None:
-        """It says on standard error what it is assigned: "t [0], t [2]"."""
+        """Reads its assignment from standard error: "t [0], t [2]"."""
         assert self._process.stderr is not None
         for line in self._process.stderr:
             if b"rebalanced" in line:
@@ -59,7 +59,7 @@ class KcatMember:
         return self._partitions
 
     def commit(self) -> None:
-        """Until what came last is committed by time."""
+        """Waits until the auto-commit has committed the last record."""
         time.sleep(max(0.0, self._came_at + 0.5 - time.monotonic()))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Node's clients kafkajs and @platformatic/kafka, behind driver.mjs: a process for each."""
+"""Node's clients kafkajs and @platformatic/kafka, driven by driver.mjs: a process for each."""
 
 import json
 import re
@@ -15,7 +15,7 @@ NODE_MIN = 20
 
 
 def modules() -> Path:
-    """Where ./install puts the clients."""
+    """The folder where ./install puts the clients."""
     return cache_dir() / "node"
 
 
@@ -48,7 +48,7 @@ class NodeClient:
         )
 
     def ask(self, **order: Any) -> dict[str, Any]:
-        """The answer. Raises RuntimeError with what went wrong in there."""
+        """Returns the answer. Raises RuntimeError with the error in the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -70,7 +70,8 @@ class NodeClient:
         )  # fmt: skip
 
     def committed(self, topic: str, count: int) -> list[str]:
-        """What a reader of committed records sees: `count` values, and what comes after them."""
+        """The records that a reader of committed records sees: `count` values, and any that come
+        after them."""
         values: list[str] = self.ask(do="committed", topic=topic, count=count)["values"]
         return values
 
@@ -93,7 +94,7 @@ class Platformatic(NodeClient):
 
 
 class Member:
-    """A member of a group, as test_groups.py wants it."""
+    """A member of a group, with the interface of test_groups.py."""
 
     client: type[NodeClient]
 

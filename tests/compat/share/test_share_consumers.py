@@ -1,5 +1,5 @@
-"""Kafka's own KafkaShareConsumer against the broker: every kind of acknowledgement, locks that run
-out, records given up, two members, transactions, and a broker that is killed in between."""
+"""Kafka's own KafkaShareConsumer with the broker: every kind of acknowledgement, locks that run
+out, archived records, two members, transactions, and a broker that is killed in between."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ Fresh = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def fresh(share_broker: Broker, request: pytest.FixtureRequest) -> Fresh:
-    """A topic and a group of the test's own; the group reads from the earliest record."""
+    """A new topic and a new group, which reads from the earliest record."""
 
     def make(partitions: int = 1, **settings: str) -> tuple[str, str]:
         name = "".join(c if c.isalnum() else "-" for c in request.node.name)
@@ -95,7 +95,7 @@ def numbers(count: int, first: int = 0) -> list[bytes]:
 
 
 def drained(member: Member) -> list[Row]:
-    """What still comes, until nothing does for a while."""
+    """Polls until no record comes for a while. Returns the records."""
     found: list[Row] = []
     quiet = 0
     while quiet < 6:
@@ -158,7 +158,7 @@ def test_a_lock_runs_out_and_a_renewed_one_does_not(
     for _ in range(12):  # longer than a lock
         renewing.acknowledge(mine[0], "RENEW")
         assert renewing.commit() == {f"{topic}-0": "none"}
-        assert values(renewing.poll()) == ["1"]  # it is the member's still
+        assert values(renewing.poll()) == ["1"]  # the member still has it
         found += other.poll()
         if found and not kept:
             other.acknowledge(found[0], "ACCEPT")
@@ -314,7 +314,7 @@ def test_what_was_acknowledged_stays_so_when_the_broker_is_killed(tmp_path: Path
         for row in rows:
             member.acknowledge(row, "ACCEPT" if row[3] in accepted else "RELEASE")
         assert member.commit() == {"killed-0": "none"}
-        member.poll_until(1)  # handed out, not acknowledged
+        member.poll_until(1)  # acquired, not acknowledged
         assert broker._process is not None
         os.kill(broker.pid, signal.SIGKILL)
         broker._process.wait()

@@ -1,6 +1,6 @@
-"""A share session ends with its connection: what its member had at hand goes to others long before
-the locks run out. Against `--broker=kafka` the same is seen of Apache Kafka, 4.3.1 and 4.4.0, but
-that it does not wake who waits: a fetch asks again here."""
+"""A share session ends with its connection: its acquired records go to other members long before
+the locks run out. With `--broker=kafka`, Apache Kafka 4.3.1 and 4.4.0 do the same, except
+that they do not wake waiting fetches: the test fetches again there."""
 
 import itertools
 import threading
@@ -25,7 +25,7 @@ Open = Callable[[str], ShareMember]
 
 @pytest.fixture
 def group(broker: Broker) -> str:
-    """A group that reads the four records of a topic of the same name."""
+    """A group that reads a topic of the same name with four records."""
     name = f"sessions-end-{next(NAMES)}"
     create_topic(broker.address, name, 1)
     produce_batch(broker.address, name, [b"%d" % n for n in range(4)])
@@ -47,7 +47,7 @@ def open_member(broker: Broker, group: str) -> Iterator[Open]:
 
 
 def again(member: ShareMember, broker: Broker) -> ShareMember:
-    """The same member on another connection; what it knows of its session goes with it."""
+    """The same member on another connection, with the state of its session."""
     other = ShareMember(broker.address, member.group, member.member)
     other.epoch, other.session, other.assigned = member.epoch, member.session, member.assigned
     return other
@@ -57,7 +57,7 @@ Handed = list[tuple[int, int, int, int]]
 
 
 def handed_out(member: ShareMember) -> Handed:
-    """What comes first; nothing when nothing comes before the locks run out."""
+    """Returns the first records; none if no record comes before the locks run out."""
     found: Handed = []
     deadline = time.monotonic() + PATIENCE_S
     while not found and time.monotonic() < deadline:
@@ -75,7 +75,7 @@ def test_the_records_of_a_closed_connection_go_to_another_member(open_member: Op
 
 
 def test_waiting_requests_are_woken(broker: Broker, open_member: Open) -> None:
-    """Kafka answers it when its wait is over; here that would be an empty answer."""
+    """Kafka answers it at the end of its wait; here that would be an empty response."""
     if not broker.is_ours:
         pytest.skip("of Barnabas alone")
     one, two = open_member("one"), open_member("two")
@@ -92,7 +92,7 @@ def test_waiting_requests_are_woken(broker: Broker, open_member: Open) -> None:
 def test_a_record_that_was_out_too_often_does_not_come_again(
     broker: Broker, open_member: Open, group: str
 ) -> None:
-    """Being released by a connection's end counts as a delivery."""
+    """A release by the end of a connection counts as a delivery."""
     assert configure(broker.address, group, **{"share.delivery.count.limit": "2"}) == 0
     one, two, three = open_member("one"), open_member("two"), open_member("three")
     assert handed_out(one) == [(0, 0, 3, 1)]
@@ -110,7 +110,7 @@ def test_what_was_accepted_before_the_connection_closed_stays_so(open_member: Op
     assert two.fetch() == []
     one.close()
     found = handed_out(two)
-    if found == [(0, 0, 0, 2)]:  # one of the two gaps at a time is as good
+    if found == [(0, 0, 0, 2)]:  # only one of the two gaps is allowed, too
         found += handed_out(two)
     assert found == [(0, 0, 0, 2), (0, 3, 3, 2)]
 
@@ -120,7 +120,7 @@ def test_a_session_is_gone_with_its_connection(broker: Broker, open_member: Open
     assert handed_out(one) == [(0, 0, 3, 1)]
     assert two.fetch() == []
     one.close()
-    assert handed_out(two) == [(0, 0, 3, 2)]  # it has been noticed
+    assert handed_out(two) == [(0, 0, 3, 2)]  # the broker has noticed the close
     back = again(one, broker)
     assert back.fetch() == [] and back.answer.errorCode == NO_SESSION
     assert back.acknowledge(0, 3, ACCEPT) == NO_SESSION
@@ -132,7 +132,7 @@ def test_a_session_is_gone_with_its_connection(broker: Broker, open_member: Open
 def test_a_fetch_that_waits_ends_with_its_connection(
     broker: Broker, open_member: Open, group: str
 ) -> None:
-    """What it was given meanwhile, if anything, comes back."""
+    """Records that it acquired meanwhile, if any, are released."""
     one, two = open_member("one"), open_member("two")
     assert handed_out(one) == [(0, 0, 3, 1)]
     assert one.acknowledge(0, 3, ACCEPT) == 0
@@ -146,7 +146,7 @@ def test_a_fetch_that_waits_ends_with_its_connection(
 
 
 def test_another_connection_of_the_member_may_close(broker: Broker, open_member: Open) -> None:
-    """Where its session did not begin."""
+    """A connection that did not begin the session."""
     one, two = open_member("one"), open_member("two")
     assert handed_out(one) == [(0, 0, 3, 1)]
     side = again(one, broker)
@@ -175,7 +175,7 @@ def test_a_session_that_began_anew_elsewhere_outlives_the_older_connection(
 def test_a_killed_consumer_gives_its_records_back(
     broker: Broker, group: str, tmp_path: Path
 ) -> None:
-    """Kafka's own KafkaShareConsumer, whose process is killed while it has records at hand."""
+    """Kafka's own KafkaShareConsumer, whose process is killed while it has acquired records."""
     reason = missing(KAFKA)
     if reason:
         pytest.skip(reason)
