@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Modules read the switch at import, in the worker processes of pytest-xdist too. Examples of
+    """Modules read the option at import, also in the worker processes of pytest-xdist. Examples of
     hypothesis are the same in each run of the short form, and new ones in the long form."""
     if config.getoption("--long"):
         os.environ["BARNABAS_LONG"] = "1"
@@ -53,7 +53,7 @@ def seconds_of(item: pytest.Item) -> float:
 
 
 def allowed_skips() -> Iterator[str]:
-    """The starts of test names that tests/skips.txt lets be skipped in CI."""
+    """Prefixes of the names of tests that CI may skip (tests/skips.txt)."""
     for line in ALLOWED.read_text().splitlines():
         if line and not line.startswith("#"):
             yield line.split("\t")[0]
@@ -74,8 +74,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A thread that a failed test left running would keep this process from ending: print its
-    stack then. A worker of pytest-xdist waits for the others instead, and is ended with them."""
+    """A thread that a failed test left running would prevent the exit of this process: print its
+    stack. A worker of pytest-xdist waits for the others instead, and ends with them."""
     if hasattr(config, "workerinput"):
         return
     faulthandler.dump_traceback_later(END_S, exit=True, file=sys.__stderr__)

@@ -1,4 +1,4 @@
-"""A file that is no text is refused as a settings file, in one line."""
+"""A binary file is refused as a settings file, with one line."""
 
 import sys
 

@@ -23,7 +23,7 @@ def test_allowed_values(name, text, value):
     assert parse_value(TOPIC_SETTINGS[name], text) == value
 
 
-# What Kafka 4.3.1 answers with INVALID_CONFIG, asked of a live broker; `0` of gzip is its range.
+# Values that a running Kafka 4.3.1 refuses with INVALID_CONFIG; `0` is outside gzip's range.
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [

@@ -1,4 +1,4 @@
-"""Where data goes when log.dirs is not set: a place that survives a reboot; the start logs it."""
+"""Without log.dirs the data goes to a directory that survives a reboot; the start logs it."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs beside the answers of a live Kafka 4.3.1 with the same file and alterations."""
+"""DescribeConfigs compared with a running Kafka 4.3.1 that had the same file and alterations."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 """
 
-# advertised.listeners, the protocol map and all that has a default are left out.
+# advertised.listeners, the protocol map and settings at their default are left out.
 LISTENERS_ONLY = """
 process.roles=broker,controller
 node.id=1
@@ -41,15 +41,15 @@ listeners=PLAINTEXT://127.0.0.1:28092,CONTROLLER://127.0.0.1:28093
 log.dirs=/tmp/k13/data
 """
 
-# Stated differences: the reach of listeners, a class for JMX, and that a group's first member waits
-# for others unless Kafka's own server.properties is used.
+# Documented differences: where listeners are reachable, a class for JMX, and that a group's first
+# member waits for others unless Kafka's own server.properties is used.
 OURS = {
     "group.initial.rebalance.delay.ms",
     "queued.max.request.bytes",
     "log.dir",
     "metric.reporters",
 }
-# What Kafka has under no name.
+# Settings without a public name in Kafka.
 OWN = {
     "allow.cluster.of.one",
     "allow.unauthenticated.remote",
@@ -107,7 +107,7 @@ def test_every_source_of_a_file_with_only_listeners_is_kafkas(tmp_path):
     path = tmp_path / "server.properties"
     path.write_text(LISTENERS_ONLY)
     config = DynamicConfig(BrokerConfig.load(path, environ={}))
-    config.alter(None, {"min.insync.replicas": "1"})  # Kafka's formatting does it (ELR)
+    config.alter(None, {"min.insync.replicas": "1"})  # Kafka sets it at formatting (ELR)
     entries = config.describe(None, 1)
     ours, kafka = shown(entries), golden("BROKER") | golden("LISTENERS_ONLY")
     shared = [name for name in kafka if name in BROKER_SETTINGS and name not in OURS]
@@ -148,7 +148,7 @@ def synonyms_of(name, topic=None, **given):
 
 
 def test_synonyms_are_those_that_kafka_shows():
-    """Taken from 4.3.1: a default of a second name is not shown where nobody gave anything."""
+    """As in 4.3.1: the default of a synonym is not shown when neither name is set."""
     assert synonyms_of("segment.ms") == []
     assert synonyms_of("flush.ms") == []
     assert synonyms_of("remote.storage.enable") == []

@@ -48,7 +48,7 @@ def test_listeners_hear_the_names_whose_value_changed():
     config, heard = made(), []
     config.on_change.append(heard.append)
     config.alter(None, {"num.io.threads": "4", "log.cleaner.threads": "1"})
-    assert heard == [{"num.io.threads"}]  # the cleaner's value is its default already
+    assert heard == [{"num.io.threads"}]  # the cleaner already has its default value
     config.alter(1, {"num.io.threads": "4"})
     config.alter(2, {"num.io.threads": "9"})
     assert len(heard) == 1
@@ -80,7 +80,7 @@ def test_all_or_nothing_and_validate_only():
     assert config.texts(1) == {} and config["num.io.threads"] == 8
 
 
-# The first two as Kafka 4.3.1 answers them; per-broker settings have no cluster default there too.
+# The first two as Kafka 4.3.1 answers; per-broker settings have no cluster default there, either.
 @pytest.mark.parametrize(
     ("broker_id", "name", "text", "reason"),
     [

@@ -36,7 +36,8 @@ def effective_problems(effective, root):
 
 
 def names_setting(source, function, name):
-    """Whether the test function, or a decorator of it, holds the setting's name as a text."""
+    """Whether the test function, or one of its decorators, contains the setting's name as a
+    string."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name == function.split("::")[-1]:
             inside = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]

@@ -70,7 +70,7 @@ def test_the_process_environment_is_read_by_default(monkeypatch):
 
 
 def test_every_switch_of_our_own_is_no_setting():
-    """What the build, the tests and the commands read must not be taken for a broker setting."""
+    """Variables for the build, the tests and the commands must not be read as broker settings."""
     root = Path(__file__).resolve().parents[2]
     files = [root / "setup.py", root / "tests" / "run", *root.glob("bench/**/*.py")]
     files += [p for room in ("broker", "tests") for p in (root / room).rglob("*.py")]

@@ -1,4 +1,5 @@
-"""The grammar of settings files beside java.util.Properties (golden/java-properties.json)."""
+"""The grammar of settings files, compared with java.util.Properties
+(golden/java-properties.json)."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Security fails closed: what is asked for and not built keeps the broker from starting."""
+"""Security fails closed: a security setting that is not supported stops the start."""
 
 import pytest
 

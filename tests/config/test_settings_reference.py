@@ -7,7 +7,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
 
 def test_the_page_is_current():
-    """Red: run `python -m barnabas.config.reference > docs/settings.md`."""
+    """If this fails, run `python -m barnabas.config.reference > docs/settings.md`."""
     assert PAGE.read_text() == page()
 
 

@@ -1,4 +1,4 @@
-"""The table itself, and the table beside Kafka 4.4.0's own definitions."""
+"""The table of settings, and its comparison with Kafka 4.4.0's own definitions."""
 
 import os
 import re
@@ -32,7 +32,7 @@ OTHER_DEFAULTS = {
     "node.id": ("(required)", "-1"),
     "process.roles": ("(required)", ""),
     "controller.listener.names": ("(required)", ""),
-    # Kafka's own server.properties says 0 as well: a first member need not wait for others.
+    # Kafka's own server.properties has 0, too: a first member need not wait for others.
     "group.initial.rebalance.delay.ms": ("3000", "0"),
     "metric.reporters": ("org.apache.kafka.common.metrics.JmxReporter", ""),
 }

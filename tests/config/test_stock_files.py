@@ -1,4 +1,5 @@
-"""Settings files as Kafka ships them: a node starts with each release's keys and values."""
+"""Settings files of Kafka's distributions: a node starts with the keys and values of each
+release."""
 
 from pathlib import Path
 

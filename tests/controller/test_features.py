@@ -1,4 +1,4 @@
-"""Levels of features: what is offered, what is agreed on, and that it outlives a start."""
+"""Levels of features: supported ones, finalized ones, and that they survive a restart."""
 
 import time
 

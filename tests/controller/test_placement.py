@@ -1,4 +1,4 @@
-"""Which brokers a new partition goes to, and which names and assignments are taken."""
+"""The brokers that get a new partition, and the names and assignments that are accepted."""
 
 import pytest
 from hypothesis import given

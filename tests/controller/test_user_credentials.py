@@ -1,4 +1,4 @@
-"""Changes of users' credentials while others change them too."""
+"""Changes of users' credentials while other brokers change them, too."""
 
 import threading
 
@@ -18,7 +18,7 @@ BOB = "/config/users/bob"
 
 
 class Busy:
-    """The tree of a broker whose first `count` changes come too late: `other` changes first."""
+    """A metadata tree in which `other` makes a change before each of the first `count` changes."""
 
     def __init__(self, tree, other, count):
         self._tree, self._other, self.count = tree, other, count

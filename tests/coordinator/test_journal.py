@@ -24,7 +24,7 @@ PATIENCE_S = 30
 
 
 class Replayed:
-    """A coordinator that remembers what it was told. `gate` holds the replay up."""
+    """A coordinator that records its calls. `gate` delays the replay."""
 
     def __init__(self):
         self.records = []
@@ -64,7 +64,7 @@ def journal(broker):
 
 
 def log_of(broker, replayed=None, topic="__test_state"):
-    """A journal in `topic`, made in the likeness of __transaction_state."""
+    """A journal in `topic`, which has the settings of __transaction_state."""
     node = broker.node
 
     def create():
@@ -90,7 +90,7 @@ def _fields(topic):
 
 
 def append(log, partition, *entries):
-    """Appends and waits; the error."""
+    """Appends and waits. Returns the error."""
     finished, told = threading.Event(), []
     log.append(partition, entries, lambda error: (told.append(error), finished.set()))
     assert finished.wait(PATIENCE_S)
@@ -105,7 +105,7 @@ def batches_in(broker, partition, topic="__test_state"):
 
 @pytest.mark.parametrize(
     ("name", "hashed"),
-    # Java's "...".hashCode(), made positive; the last is Integer.MIN_VALUE.
+    # Java's "...".hashCode(), made positive; the last one is Integer.MIN_VALUE.
     [
         ("", 0),
         ("a", 97),
@@ -201,7 +201,7 @@ def test_what_was_written_is_replayed_after_a_restart(tmp_path):
 
 
 def test_what_comes_to_a_partition_while_it_is_loaded_is_replayed_too(tmp_path):
-    """Markers do, of a coordinator of transactions that is ready before."""
+    """For example markers from a transaction coordinator that has loaded earlier."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
     with Broker(settings) as broker:
         log = log_of(broker)
@@ -232,12 +232,12 @@ def test_what_comes_to_a_partition_while_it_is_loaded_is_replayed_too(tmp_path):
         ([(0, 70)], [0]),
         ([(1, 70), (2, 61)], [1, 2]),
         ([(5, 70)], [5]),
-        ([(1, 8)], [1, 2]),  # its length: what follows in the segment cannot be found
+        ([(1, 8)], [1, 2]),  # its length: the batches after it in the segment cannot be found
     ],
     ids=["first", "neighbours", "last", "length"],
 )
 def test_a_flipped_bit_costs_its_batch_and_the_rest_is_loaded(tmp_path, caplog, places, lost):
-    """F49: it was COORDINATOR_LOAD_IN_PROGRESS for ever, and a traceback."""
+    """F49: clients got COORDINATOR_LOAD_IN_PROGRESS without end, and the log a traceback."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
     with Broker(settings) as broker:
         log = log_of(broker)

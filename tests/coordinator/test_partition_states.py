@@ -1,4 +1,4 @@
-"""The states of a coordinator's partitions, which network threads read."""
+"""The states of a coordinator's partitions, which network threads read without a lock."""
 
 import random
 from dataclasses import replace
@@ -12,7 +12,7 @@ from barnabas.wire.internal import CONSUMER_OFFSETS
 def test_a_new_partition_is_not_led():
     states = PartitionStates()
     assert states.count == 0 and states.get(0) == NOT_LED
-    states.set(0, LED)  # a partition that the topic does not have
+    states.set(0, LED)  # not a partition of the topic
     states.count = 3
     states.set(2, LED)
     states.set(1, LOADING)

@@ -1,4 +1,4 @@
-"""Rounds: none is lost, no two at once, on the thread that lends itself where nothing waits."""
+"""Rounds: none is lost, no two run at once, and a granted thread runs those that do not wait."""
 
 import random
 import threading
@@ -12,7 +12,7 @@ PATIENCE_S = 30
 
 
 class Work:
-    """What was left to do, done in rounds; remembers who did it."""
+    """Pending work that rounds carry out; records the thread of each round."""
 
     def __init__(self, may_wait=False):
         self.left, self.done, self.threads = [], [], []
@@ -163,7 +163,8 @@ def test_after_stop_nothing_runs():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_commit_is_lost_for_any_reader(seed):
-    """Lent and other threads by chance, rounds that ask for more, short rounds and longer ones."""
+    """Granted and other threads in random order, rounds that request more rounds, short and long
+    rounds."""
     work, rng = Work(), random.Random(seed)
     each, threads = 300, 4
     plans = [[rng.random() for _ in range(each)] for _ in range(threads)]

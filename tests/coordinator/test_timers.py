@@ -1,4 +1,4 @@
-"""Timers: order, cancelling, a clock that is moved by hand."""
+"""Timers: their order, cancelling, and a clock that the test moves."""
 
 import threading
 
