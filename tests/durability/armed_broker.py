@@ -1,9 +1,9 @@
-"""A broker as a process that kills itself, with SIGKILL, before a system call that a test names.
+"""A broker process that kills itself with SIGKILL before a system call that the test names.
 
     python -m durability.armed_broker DIRECTORY [NAME=VALUE ...]
 
-It says "ready ADDRESS", then takes lines "CALL NTH PATH_PART" and answers "armed": the NTH such
-call from then on, of a file whose path holds PATH_PART, is not made.
+It prints "ready ADDRESS", then reads lines "CALL NTH PATH_PART" and prints "armed": the NTH such
+call from then on, for a file whose path contains PATH_PART, is not made.
 """
 
 import os
@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class ArmedBroker:
-    """The process, as its test sees it."""
+    """The process, for the test."""
 
     def __init__(self, data: Path, settings: dict[str, str]) -> None:
         command = [sys.executable, "-m", "durability.armed_broker", str(data)]
@@ -43,7 +43,7 @@ class ArmedBroker:
         assert self._said() == "armed"
 
     def killed(self, within_s: float = 0.0) -> bool:
-        """Whether the fault has fired, or does so within a time."""
+        """Returns whether the fault has fired, or fires within a time."""
         try:
             return self.process.wait(within_s) == -9
         except subprocess.TimeoutExpired:

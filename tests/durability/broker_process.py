@@ -1,4 +1,4 @@
-"""A broker as a process of its own, to be killed, traced and started again on its directory."""
+"""A broker in a process of its own, which tests kill, trace and start again with its directory."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def free_port() -> int:
 
 
 class BrokerProcess:
-    """`barnabas start` on a data directory. `lines` is what it said on standard error."""
+    """`barnabas start` with a data directory. `lines` has its standard error."""
 
     def __init__(self, data: Path, port: int, settings=(), before=()) -> None:
         self.data = data
@@ -52,7 +52,7 @@ class BrokerProcess:
         self._ready.set()
 
     def kill(self) -> None:
-        """kill -9: nothing is closed, nothing is said."""
+        """kill -9: nothing is closed or logged."""
         self.process.kill()
         self._end()
 

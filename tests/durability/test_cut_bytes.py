@@ -1,5 +1,6 @@
-"""Bytes that recovery cuts off a log are set aside, and the log says how many records they hold.
-Apache Kafka 4.3.1 cuts them off and uses their offsets again; it ignores files named *.cut."""
+"""Bytes that recovery cuts off a log are kept in a file, and the broker logs how many records they
+hold. Apache Kafka 4.3.1 cuts them off and uses their offsets again; it ignores files named
+*.cut."""
 
 import logging
 import time
@@ -13,7 +14,7 @@ COUNT, SIZE, DAMAGED = 300, 100, 1
 
 
 def killed_after(tmp_path, **configs):
-    """COUNT records, one a batch, and the files as after an unclean stop."""
+    """COUNT records, one in each batch, and the files as after an unclean stop."""
     with admin_on(tmp_path) as a:
         a.create("t", **configs)
         for _ in range(COUNT):
@@ -33,7 +34,7 @@ def flip(path, at):
 
 
 def started(tmp_path, caplog):
-    """The log's end and the lines of one start."""
+    """The end offset of the log and the log lines of one start."""
     caplog.clear()
     with caplog.at_level(logging.INFO), admin_on(tmp_path) as a:
         ends = a.offset("t", -1)
@@ -50,7 +51,7 @@ def test_flipped_bit_in_the_active_segment_keeps_the_records_behind_it(
     size = segment.stat().st_size // COUNT
     content = flip(segment, DAMAGED * size + at)
     end, lines = started(tmp_path, caplog)
-    assert end == COUNT  # no offset of a sound batch is given again
+    assert end == COUNT  # no offset of a valid batch is used again
     (cut,) = folder.glob("*.cut")
     assert cut.read_bytes() == content[DAMAGED * size :]
     said = [row for row in lines if "are kept in" in row.getMessage()]
@@ -58,7 +59,7 @@ def test_flipped_bit_in_the_active_segment_keeps_the_records_behind_it(
     sound = COUNT - DAMAGED - 1
     assert str(cut) in said[0].getMessage()
     assert f"{sound} records in {sound} sound batches" in said[0].getMessage()
-    if at == 80:  # with its length the damaged batch can be passed over
+    if at == 80:  # the length of the damaged batch leads to the next one
         assert main(["log", "dump", str(cut)]) in (0, 1)
         assert str(COUNT - 1) in capsys.readouterr().out
     assert started(tmp_path, caplog)[0] == COUNT + 1

@@ -1,5 +1,5 @@
-"""A full disk that is freed: partitions that it took offline return by themselves within 10 s.
-A failed flush is no such case: its partition waits for a restart."""
+"""After space is freed on a full disk, its offline partitions come back without a restart within 10
+s. After a failed flush, a partition waits for a restart."""
 
 import errno
 import logging
@@ -12,7 +12,7 @@ STORAGE_ERROR = 56
 
 
 def faults(a, *calls, error=errno.ENOSPC):
-    """The numbers of rules that let calls on the files of topic t fail."""
+    """The ids of the rules that make calls on the files of topic t fail."""
     system = a.broker.node.system
     return [
         system.fault(call, "error", errno=error, count=1 << 30, path_contains=path)
@@ -38,7 +38,7 @@ def test_a_partition_returns_whose_failed_write_could_not_be_cut_off(tmp_path, c
         assert a.produce("t", size=100_000) == STORAGE_ERROR
         assert all(system.fired(rule) for rule in rules)
         assert a.broker.node.loaded.replicas.is_offline("t", 0)
-        time.sleep(4)  # a try meanwhile does not succeed
+        time.sleep(4)  # an attempt before that fails
         assert a.produce("t") == STORAGE_ERROR
         system.clear_faults()
         assert returns(a)

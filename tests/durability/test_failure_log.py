@@ -1,5 +1,6 @@
-"""A disk that fails under a log is an ERROR within two seconds: the file, the error, what clients
-get and what to do; once a minute for the same failure. Metrics and health agree."""
+"""When the disk of a log fails, the broker logs an ERROR within two seconds: the file, the error,
+what clients get and what to do; once a minute for the same failure. Metrics and health show the
+same."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""log.durability=fsync: the answer to acks=all leaves after the fdatasync of what it answers."""
+"""log.durability=fsync: the response to acks=all is sent after the fdatasync of its records."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ LINE = re.compile(r"^(?:\d+ +)?(?P<name>\w+)\((?P<fd>\d+)<(?P<what>[^>]*)>.*$")
 
 
 def traced(tmp_path, durability: str) -> list[str]:
-    """What one acks=all produce made the broker do: 'write', 'flush' of the .log, 'answer'."""
+    """The steps of one acks=all produce: 'write', 'flush' of the .log, 'answer'."""
     out = tmp_path / "trace"
     how = "strace -D -f --seccomp-bpf -qq -y -s 16"  # -D: the process started is the broker
     command = [*how.split(), "-e", f"trace={CALLS}", "-o", str(out)]

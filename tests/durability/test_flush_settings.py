@@ -1,4 +1,4 @@
-"""flush.messages and flush.ms: what reaches the disk without anybody asking for it."""
+"""flush.messages and flush.ms: records reach the disk without a request for a flush."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""`kill -9` under load, again and again: what was acknowledged is there, in order, and once."""
+"""Repeated `kill -9` under load: each acknowledged record is present, in order, exactly once."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ KINDS = {"plain": False, "idempotent": True}
 
 
 class Load:
-    """One producer with acks=all that numbers its records and remembers what was acknowledged."""
+    """One producer with acks=all that numbers its records and keeps the acknowledged ones."""
 
     def __init__(self, address: str, topic: str, idempotent: bool) -> None:
         self.topic = topic
@@ -65,7 +65,7 @@ class Load:
 
 
 def read_all(address: str, topic: str) -> list[tuple[int, int]]:
-    """(offset, number) of every record, as one connection fetches them."""
+    """Returns (offset, number) of every record, fetched over one connection."""
     found: list[tuple[int, int]] = []
     with Wire(address) as wire:
         while True:

@@ -1,8 +1,8 @@
 """Partition directories and segments that were deleted or emptied while the broker was down: an
-ERROR with the remedy, and no offset is given twice.
+ERROR with the remedy, and no offset is used twice.
 
-Apache Kafka 4.3.1, asked the same, says nothing; it begins at 0 (directory) or where the last
-segment that is left ends, and does not notice a gap.
+In the same case, Apache Kafka 4.3.1 logs nothing; it begins at 0 (directory) or where the last
+remaining segment ends, and does not notice a gap.
 """
 
 import logging
@@ -106,7 +106,7 @@ def test_no_offset_is_given_again_when_the_end_of_a_log_is_lost(tmp_path, caplog
 
 
 def test_readers_get_over_the_lost_end(tmp_path):
-    """A reader that waits for the end of the log passes over offsets that no record has."""
+    """A reader that waits at the end of the log skips offsets without a record."""
     folder = written(tmp_path)
     left = lost_last_segment(folder)
     with admin_on(tmp_path) as a:

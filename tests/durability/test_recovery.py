@@ -1,5 +1,6 @@
-"""Damage done to a stopped or killed broker's files, then a start: what is served is what was
-acknowledged, or the log ends earlier and says by how much. Never a wrong record."""
+"""The files of a stopped or killed broker are damaged, then it starts: it serves what was
+acknowledged, or the log ends earlier and the broker logs by how much. It never serves a wrong
+record."""
 
 import random
 import shutil
@@ -20,7 +21,7 @@ FIRST_MS = 1_700_000_000_000
 SETTINGS = {
     "log.segment.bytes": 8192,
     "log.index.interval.bytes": 256,
-    # Written every 5 s it would say of some runs only that the log went further than it does.
+    # If it were written every 5 s, it would show in some runs that the log was longer.
     "replica.high.watermark.checkpoint.interval.ms": 3_600_000,
 }
 BEFORE = {"message.timestamp.before.max.ms": 1 << 62}
@@ -32,7 +33,7 @@ def value_of(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> tuple[Path, Path]:
-    """Data directories with the same 300 records: of a clean stop, and of kill -9."""
+    """Data directories with the same 300 records: after a clean stop, and after kill -9."""
     clean = tmp_path_factory.mktemp("clean")
     killed = tmp_path_factory.mktemp("killed")
     for path in (clean, killed):
@@ -71,7 +72,7 @@ def read_from(wire: Wire, offset: int) -> tuple[int, dict[int, bytes]]:
 
 
 def _fetched(wire: Wire, offset: int) -> tuple[int, dict[int, bytes], int]:
-    """(error, {offset: value}, the offset to go on at) of one fetch."""
+    """(error, {offset: value}, the next offset) of one fetch."""
     [row] = fetch(wire, "t", offset=offset).responses[0].partitions
     found, after = {}, offset
     for batch in decode_batches(bytes(row.records or b""), size_max=1 << 26, partial_tail=True):
@@ -81,7 +82,8 @@ def _fetched(wire: Wire, offset: int) -> tuple[int, dict[int, bytes], int]:
 
 
 def read_all(wire: Wire) -> tuple[dict[int, bytes], list[int]]:
-    """What is served, and the offsets answered with CORRUPT_MESSAGE, which are passed over."""
+    """The records that are served, and the offsets answered with CORRUPT_MESSAGE, which are
+    skipped."""
     found: dict[int, bytes] = {}
     corrupt = []
     offset, end = 0, offset_at(wire, -1)
@@ -108,7 +110,7 @@ def offset_at(wire: Wire, timestamp: int) -> int:
 
 
 def check_all(wire: Wire, end: int = COUNT) -> None:
-    """Every record below `end`, by offset and by time."""
+    """Reads every record below `end`, by offset and by timestamp."""
     found, corrupt = read_all(wire)
     assert not corrupt
     assert found == {number: value_of(number) for number in range(end)}
@@ -178,7 +180,7 @@ def test_damaged_indexes_change_no_answer(written, tmp_path, damage, clean):
 
 
 def in_place(path: Path, content: bytes) -> None:
-    """Other bytes, or fewer, in the file that the broker has mapped."""
+    """Writes other or fewer bytes into the file that the broker has mapped."""
     with open(path, "r+b") as file:
         file.write(content)
         file.truncate(len(content))
@@ -207,7 +209,7 @@ def test_indexes_damaged_below_a_running_broker_change_no_answer(tmp_path, damag
                 assert (row.errorCode, row.baseOffset) == (0, number)
 
         write(0, COUNT)
-        check_all(wire)  # every index is mapped now
+        check_all(wire)  # now every index is mapped
         for suffix in (".index", ".timeindex"):
             paths = segments(tmp_path, suffix)
             other = paths[1].read_bytes()
@@ -291,7 +293,7 @@ def test_corrupt_batch_in_an_old_segment_is_reported_and_its_neighbours_are_serv
             time.sleep(0.05)
         assert any(told in line for line in broker.lines), broker.lines
         assert read_from(wire, base + 3)[0] == 2
-        time.sleep(1.2)  # one more look at what was found
+        time.sleep(1.2)  # time for one more report of the damage
         assert sum("hold no valid batch" in line for line in broker.lines) == 1, "told once"
 
 

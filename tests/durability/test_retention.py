@@ -1,4 +1,5 @@
-"""Retention through a broker: by time, by size, the delay before files go, and a failing plugin."""
+"""Retention in a broker: by time, by size, the delay before files are deleted, and a failing
+plugin."""
 
 from node.test_settings import broker_with, create, files, produce, wire_to
 
@@ -8,7 +9,7 @@ HOUR_MS = 3_600_000
 
 
 def filled(wire, configs, count=10):
-    """A topic whose every batch is a segment of its own."""
+    """A topic with one batch in each segment."""
     create(wire, "t", {"segment.bytes": 1024, "file.delete.delay.ms": 60_000} | configs)
     for _ in range(count):
         assert produce(wire, "t", b"x" * 700).errorCode == 0
@@ -70,7 +71,7 @@ def test_truncated_segments_go_after_file_delete_delay_ms(tmp_path):
 
 def test_a_round_reads_the_segments_of_a_log_once(tmp_path):
     class Row:
-        """A log that counts how often its segments are asked for."""
+        """A log that counts how often its segments are read."""
 
         def __init__(self, row):
             self._row, self._handle, self.asked = row, row.handle, 0

@@ -1,4 +1,4 @@
-"""The scrub: old segments are read again, damage is told, counted and never served."""
+"""The scrub: old segments are read again; damage is logged, counted and never served."""
 
 import ctypes
 import logging
@@ -19,7 +19,7 @@ PAGE = mmap.PAGESIZE
 
 
 def filled(wire, count=10, name="t"):
-    """A topic whose every batch is a segment of its own."""
+    """A topic with one batch in each segment."""
     create(wire, name, {"segment.bytes": 1024})
     for _ in range(count):
         assert produce(wire, name, VALUE).errorCode == 0
@@ -34,7 +34,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def scrubbed(broker) -> int:
-    """Bytes of a whole round, without the waits between its turns."""
+    """The bytes that a whole round reads, without the waits between its steps."""
     total = 0
     while found := broker.node.running.scrub.run():
         total += found

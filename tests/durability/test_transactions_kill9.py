@@ -1,4 +1,5 @@
-"""Transactions when the client, or the broker, is killed: all or nothing, and readers go on."""
+"""The client or the broker is killed during a transaction: all of it or nothing is visible, and
+readers continue."""
 
 import os
 import signal
@@ -22,7 +23,7 @@ CLIENT_KILLS, BROKER_KILLS = 12, 8
 
 
 def committed_values(talk, index=0):
-    """The records that a reader of committed records keeps, read to the end in one piece."""
+    """The records that a reader of committed records returns, read to the end without a break."""
     from barnabas.wire import request
 
     ask = request(1)
@@ -76,8 +77,8 @@ while True:
 
 
 def test_a_client_killed_between_produce_and_its_end_leaves_all_or_nothing(tmp_path):
-    """Copied numbers: each is there once and in order, whatever moment the client died at; what it
-    left open is aborted after its timeout, and readers go on."""
+    """Numbers are copied: each is there once and in order, whenever the client was killed; what it
+    left open is aborted after its timeout, and readers continue."""
     broker = Broker("barnabas", tmp_path, SETTINGS)
     try:
         talk = Talk(broker.address, "copy")
@@ -91,7 +92,7 @@ def test_a_client_killed_between_produce_and_its_end_leaves_all_or_nothing(tmp_p
             said += client.stdout.read().splitlines(keepends=True)
             client.wait()
             assert said[0].startswith("produced"), said
-            # What was told is there; one more may be, whose answer the client did not hear.
+            # All acknowledged ones are there, and perhaps one more, whose response was lost.
             wait_until("readers go on", lambda: talk.state() in ("CompleteCommit", "CompleteAbort"))
             told = [int(row.split()[1]) for row in said if row.startswith("committed")]
             found = committed_values(talk)[0]
@@ -105,7 +106,7 @@ def test_a_client_killed_between_produce_and_its_end_leaves_all_or_nothing(tmp_p
 
 
 def test_a_broker_killed_at_any_moment_of_a_commit_completes_it(tmp_path):
-    """All partitions of a transaction show it, or none does; what was answered is there."""
+    """All partitions of a transaction show it, or none does; each acknowledged one is there."""
     told = {}
     for kill in range(BROKER_KILLS):
         broker = Broker("barnabas", tmp_path, SETTINGS)
@@ -132,13 +133,14 @@ def test_a_broker_killed_at_any_moment_of_a_commit_completes_it(tmp_path):
         talk = Talk.__new__(Talk)
         fill_in(talk, broker.address)
         check(talk, told)
-        assert len(told) > 5 * BROKER_KILLS  # they had something to tear
+        assert len(told) > 5 * BROKER_KILLS  # some transactions were interrupted
     finally:
         broker.stop()
 
 
 def transactions_until_the_end(talk, told):
-    """One after the other, each with a record in both partitions; every third is aborted."""
+    """Runs transactions one after the other, each with a record in both partitions; every third
+    aborts."""
     error, producer_id, epoch = talk.init(4)
     assert error == 0
     producer, sequence = (producer_id, epoch), 0
@@ -156,7 +158,7 @@ def transactions_until_the_end(talk, told):
 
 
 def fill_in(talk, address):
-    """The same names at a broker that was started anew."""
+    """The same ids and names, with the broker that was started again."""
     from compat.support import Wire
 
     talk.address, talk.wire = address, Wire(address)
@@ -169,7 +171,7 @@ def check(talk, told):
     if not told:
         return
 
-    # Aborts what was not decided, and waits for what was.
+    # Aborts undecided transactions, and waits for decided ones.
     assert talk.init(4)[0] == 0
     seen = [committed_values(talk, index) for index in (0, 1)]
     for found, stable, high in seen:
@@ -183,7 +185,7 @@ def check(talk, told):
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_of_a_transaction_are_known_after_a_kill(tmp_path, commit):
-    """Pending ones stay pending, and count, or not, when the end comes."""
+    """Pending offsets stay pending until the transaction ends, and count if it commits."""
     broker = Broker("barnabas", tmp_path, SETTINGS)
     talk = Talk(broker.address, "torn")
     talk.coordinator(talk.group, 0)
@@ -195,7 +197,7 @@ def test_offsets_of_a_transaction_are_known_after_a_kill(tmp_path, commit):
     try:
         fill_in(talk, broker.address)
         talk.coordinator(talk.group, 0)
-        assert talk.committed() == (0, [(88, -1)])  # unstable: the end is not known
+        assert talk.committed() == (0, [(88, -1)])  # unstable: the transaction has not ended
         assert talk.end(producer, commit) == 0
         wait_until("the end", lambda: talk.state().startswith("Complete"))
         wait_until("stable", lambda: talk.committed()[1][0][0] == 0)

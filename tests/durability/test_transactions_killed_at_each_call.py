@@ -1,6 +1,7 @@
-"""The coordinator dies before each write, and each fsync, that an EndTxn makes: in the log of
+"""The coordinator is killed before each write and each fsync of an EndTxn: in the log of
 transactions before and after its decision, in the partitions between its markers, in the offsets of
-the group. After the restart it is all there or nothing of it, and readers go on."""
+the group. After the restart the transaction is complete or not there at all, and readers
+continue."""
 
 import time
 
@@ -16,10 +17,10 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
-TIMEOUT_MS = 1000  # of the transaction, when it was not decided
+TIMEOUT_MS = 1000  # the transaction's timeout, if it was not decided
 STABLE_S_MAX = 30.0
 CALLS_MAX = 10
-# Where an EndTxn writes: its coordinator's log, the partitions, the group's offsets.
+# The logs that an EndTxn writes to: its coordinator's, the partitions', the group's offsets.
 PLACES = ["__transaction_state", "torn-topic", "__consumer_offsets"]
 
 
@@ -38,7 +39,7 @@ def begun(address: str) -> tuple[Talk, tuple[int, int]]:
 
 
 def end_until_it_dies(broker: ArmedBroker, talk: Talk, producer, commit: bool) -> bool:
-    """Whether the end was answered. The broker may die after that: markers come later."""
+    """Returns whether EndTxn was answered. The kill may come later, with the markers."""
     answered = False
     try:
         answered = talk.end(producer, commit) == 0
@@ -51,7 +52,7 @@ def end_until_it_dies(broker: ArmedBroker, talk: Talk, producer, commit: bool) -
 
 
 def outcome_after(data, answered: bool, commit: bool) -> bool:
-    """Whether the transaction is there after a restart, as a whole."""
+    """Returns whether the transaction is committed after a restart, in all its partitions."""
     broker = ArmedBroker(data, SETTINGS)
     try:
         talk = Talk(broker.address, "torn", again=True)
@@ -107,7 +108,7 @@ def test_a_coordinator_that_dies_before_any_call_of_an_end_leaves_all_or_nothing
         assert nth > 1, f"no {call} of {place} was struck"
     print(outcomes)
     if commit and call == "pwritev":
-        # Before the decision was written it is undone, after it is carried out.
+        # Before the decision is written, the transaction is aborted; after it, it is committed.
         assert ("__transaction_state", False) in outcomes
         assert ("torn-topic", True) in outcomes
         assert ("__consumer_offsets", True) in outcomes

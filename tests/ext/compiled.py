@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def compiled(name: str, into: Path) -> ModuleType:
-    """The module, or a skip with the reason when this machine cannot compile."""
+    """Returns the module; skips with the reason if this machine cannot compile."""
     pytest.importorskip("Cython.Build")
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
