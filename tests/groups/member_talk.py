@@ -13,7 +13,7 @@ from barnabas.wire.headers import decode_response_header, encode_request
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
 GROUP = "g"
 WAIT_S = 20
-# How long nothing must come for a request to count as waiting.
+# A request without a response for this long counts as waiting.
 QUIET_S = 0.15
 
 
@@ -43,7 +43,7 @@ def join_body(member="", *, group=GROUP, instance=None, protocols=(("range", b"m
 
 
 def sync_body(member, generation, given=(), *, group=GROUP, **more):
-    """`given`: (member, assignment) of each, from a leader."""
+    """`given`: (member, assignment) of each member, from the leader."""
     ask = request(SYNC)
     named = {"protocolType": "consumer", "protocolName": "range"}
     return ask.cls(
@@ -64,7 +64,7 @@ def heartbeat_body(member, generation, *, group=GROUP, instance=None):
 
 
 class Talker:
-    """A connection whose answer need not be waited for."""
+    """A connection whose responses can be read later."""
 
     def __init__(self, broker, client="talker"):
         self.wire = Wire(broker.bootstrap_servers)
@@ -146,7 +146,7 @@ class Member(Talker):
 
 
 def settle(*members):
-    """All in one generation, each with its id as its assignment; the leader of it."""
+    """Brings all into one generation, each with its id as its assignment. Returns the leader."""
     joined_together(*members)
     leader = next(member for member in members if member.leads)
     for member in members:
@@ -159,7 +159,7 @@ def settle(*members):
 
 
 def joined_together(*members):
-    """All joined in one generation, none synced. Some of them may be in the group already."""
+    """Brings all into one generation without SyncGroup. Some may be in the group already."""
     deadline = time.monotonic() + WAIT_S
     for member in members:
         if not member.id and member.instance is None and member.version >= 4:

@@ -11,7 +11,7 @@ from barnabas.wire.batches import decode_batches
 from barnabas.wire.headers import encode_response
 from barnabas.wire.internal import CONSUMER_OFFSETS
 
-ENTRIES_MAX = 256  # of one shard: cext/coordinator/commit_entries.pxd
+ENTRIES_MAX = 256  # the limit of one shard: cext/coordinator/commit_entries.pxd
 PATIENCE_S = 30
 
 
@@ -108,7 +108,7 @@ def fetched(broker, group="g"):
     topics = [ask.struct("topics")(name="t", partitionIndexes=[0, 1, 2])]
     with closing(Wire(broker.bootstrap_servers)) as wire:
         told = wire.call(9, 5, ask.cls(groupId=group, topics=topics))
-    if told.errorCode:  # it loads
+    if told.errorCode:  # it is loading
         return [(-1, "", -1)] * 3
     return [
         (row.committedOffset, row.metadata, row.committedLeaderEpoch)
@@ -128,7 +128,7 @@ def batches(broker, group="g"):
 
 
 def records(broker, group="g"):
-    """Of the group's partition, whatever made them: offset records, in order."""
+    """The offset records of the group's partition, in order, from native code and from Python."""
     found = [read_record(record) for batch in batches(broker, group) for record in batch.records]
     return [row for row in found if isinstance(row, OffsetRecord) and row.group_id == group]
 

@@ -1,4 +1,4 @@
-"""Classic groups: joining, rebalancing, leaving, fencing, sessions; bugs that young brokers had."""
+"""Classic groups: joining, rebalancing, leaving, fencing, sessions; bugs of earlier versions."""
 
 import pytest
 from oracle.group_rig import GROUP, REBALANCE_MS, SESSION_MS, Client, Rig, settle
@@ -27,7 +27,7 @@ def together(rig, count, **more):
 
 
 def error_of_commit(rig, *args, **more):
-    """The error of a commit, whether the whole request's or the partition's."""
+    """The error of a commit, either of the request or of the partition."""
     try:
         ((error,),) = rig.commit(*args, **more)
         return error
@@ -48,14 +48,14 @@ def test_one_member_leads_itself():
 
 
 def test_three_consumers_that_join_at_once_are_known_to_the_end():
-    """Young brokers answered UNKNOWN_MEMBER_ID to members that they knew."""
+    """Earlier versions answered UNKNOWN_MEMBER_ID to known members."""
     rig = Rig(initial_delay_ms=100)
     made = clients(rig, 3)
     for client in made:
-        client.join()  # each is told to come again with its id
+        client.join()  # each must join again with its new id
     for client in made:
         client.join()
-    rig.timers.advance(200)  # drawn out once, since members came
+    rig.timers.advance(200)  # extended once, because members joined
     settle(*made)
     assert {client.generation for client in made} == {1}
     assert all(client.errors == {"MEMBER_ID_REQUIRED": 1} for client in made)
@@ -98,14 +98,15 @@ def test_a_repeated_join_does_not_get_unknown_member_id():
     assert waiting is not None
     rig.group.members[first.member].join = answers.append
     first.give_up()
-    first.join()  # the client gave its first question up and asks again
+    first.join()  # the client gave up its first request and sends it again
     assert [answer.error.name for answer in answers] == ["REBALANCE_IN_PROGRESS"]
     settle(first, second)
     assert first.errors["UNKNOWN_MEMBER_ID"] == 0
 
 
 def test_a_member_that_exceeded_max_poll_costs_one_rebalance_each_way():
-    """It leaves, the others go on; it comes back, all share again. No rebalance more."""
+    """It leaves and the others continue; it joins again and all share again. There are no more
+    rebalances."""
     rig = Rig()
     first, second = together(rig, 2)
     before = rig.group.generation
@@ -176,7 +177,7 @@ def test_heartbeats_keep_a_session_and_cost_no_timers():
 
 
 def test_each_member_has_its_own_session():
-    """One timer looks at all of them: not late for the shortest, and back for the others."""
+    """One timer checks all of them: in time for the shortest session, and again for the others."""
     rig = Rig()
     sessions = {"c0": 9_000, "c1": 3_000, "c2": 6_000, "c3": 3_000}
     clients = [Client(rig, name, session_ms=ms) for name, ms in sessions.items()]
@@ -230,7 +231,7 @@ def test_a_member_that_does_not_sync_is_removed():
     for client in (first, second):
         client.settle()
     first.heartbeat()
-    first.join()  # both are in the next generation now
+    first.join()  # now both are in the next generation
     leader, other = (first, second) if first.view else (second, first)
     leader.sync()
     if other.assignment is None and not other.wants_join:
@@ -276,7 +277,7 @@ def test_a_static_member_comes_back_into_its_place_without_a_rebalance():
     again = Client(rig, "c1", instance="two")
     again.settle()
     assert again.generation == generation and rig.group.state == "Stable"
-    assert again.assignment == old_id.encode()  # what its place has
+    assert again.assignment == old_id.encode()  # the assignment of its instance
     second.heartbeat()
     assert second.errors["FENCED_INSTANCE_ID"] == 1
     first.heartbeat()

@@ -1,4 +1,5 @@
-"""Committed offsets: who may commit, when it counts, transactions, expiry, deletion."""
+"""Committed offsets: which members may commit, when a commit counts, transactions, expiry,
+deletion."""
 
 import pytest
 from oracle.commit_twin import Producer
@@ -16,7 +17,7 @@ MINUTE = 60_000
 
 
 def consumer(rig, *topics, name="c0"):
-    """A member that subscribes to topics, and settled."""
+    """A member that subscribes to topics and has its assignment."""
     import struct
 
     data = struct.pack(">hi", 0, len(topics))
@@ -95,7 +96,7 @@ def test_offsets_of_a_transaction_count_with_its_marker():
 
 
 def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts():
-    """Kafka's rule, whichever is known first, and after a restart too."""
+    """Kafka's rule, in either order in memory, and also after a restart."""
     for restart in (False, True):
         rig = Rig()
 
@@ -109,7 +110,7 @@ def test_of_a_pending_offset_and_a_plain_one_the_later_in_the_log_counts():
 
         rig.commit(5, producer=Producer(7, 0))
         rig.commit(9)
-        assert rig.coordinator.offsets.is_pending(GROUP, "t", 0)  # it holds readers back till then
+        assert rig.coordinator.offsets.is_pending(GROUP, "t", 0)  # until then it makes readers wait
         assert end(7) == 9
         rig.commit(15, producer=Producer(7, 0))
         assert end(7) == 15
@@ -176,7 +177,7 @@ def test_an_empty_groups_offsets_expire_after_the_last_member_left():
     client.leave()
     assert rig.administration.expire() == 0
     rig.timers.advance(9 * MINUTE)
-    rig.crash()  # the time at which it became empty is in the journal
+    rig.crash()  # the journal has the time at which it became empty
     assert rig.administration.expire() == 0
     rig.timers.advance(2 * MINUTE)
     assert rig.administration.expire() == 1
@@ -208,7 +209,7 @@ def test_pending_offsets_keep_a_group():
 
 @pytest.mark.parametrize("committed_first", [True, False])
 def test_a_commit_that_is_being_written_while_offsets_expire_is_kept(committed_first):
-    """Older offsets of its partition are due: what is answered is kept all the same."""
+    """Older offsets of its partition expire at the same time; an acknowledged commit is kept."""
     rig = Rig(retention_ms=10 * MINUTE, immediately=False)
     old = rig.commit(1)
     rig.journal.flush()
@@ -228,7 +229,8 @@ def test_a_commit_that_is_being_written_while_offsets_expire_is_kept(committed_f
 
 
 def test_a_commit_that_is_being_written_while_its_group_is_deleted_is_in_the_log_as_it_is_here():
-    """Of a partition that nobody knew of: it came after the deletion. Of another: before it."""
+    """A commit for a new partition comes after the deletion in the log; for a known one, before
+    it."""
     rig = Rig(immediately=False)
     rig.commit(1)
     rig.journal.flush()

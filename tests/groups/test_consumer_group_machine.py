@@ -1,11 +1,11 @@
-"""Consumer groups under everything at once, in random order: a state machine beside a model.
+"""Consumer groups under random sequences of events: a state machine that is compared with a model.
 
-Members of both protocols join, heartbeat, give up late, fall silent, leave, come back; topics grow,
-come and go; the journal is late, fails, or loses what it had not flushed; time passes. What must
-hold at every step: no partition is read by two members that the group knows; epochs go up, those of
-the group and those that a member is told; a member that kept its session, and gave up in time, is
-known and not fenced. And in the end, with quiet, everybody has converged: every partition has one
-reader. Hypothesis prints the steps of a failing run, and runs them again.
+Members of both protocols join, heartbeat, revoke late, fall silent, leave, rejoin; topics grow,
+are created and deleted; the journal is late, fails, or loses unflushed records; time passes. What
+must hold at every step: no partition is read by two members of the group; epochs increase, those of
+the group and those in a member's responses; a member that kept its session, and revoked in time, is
+known and not fenced. And at the end, without new events, the group has converged: every partition
+has one reader. Hypothesis prints the steps of a failing run, and runs them again.
 """
 
 from hypothesis import HealthCheck, settings
@@ -81,7 +81,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         member.heartbeat()
         if kept and not member.waits:
             refused = sum(member.errors[name] for name in REFUSALS) - before
-            # Who is told of failures falls behind by more than the one epoch that is forgiven.
+            # A member whose heartbeats failed is behind by more than the one epoch that is
+            # accepted.
             assert not refused or self.troubled, f"{member.name} was known and is refused"
 
     @rule(at=st.integers(0, MEMBERS - 1))
@@ -117,7 +118,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, MEMBERS - 1))
     def come_back(self, at):
-        """A new process: it knows its instance and nothing else."""
+        """A new process, which knows only its instance id."""
         if at in self.silent:
             self.silent.discard(at)
             self.members[at] = self.new(at)
@@ -135,7 +136,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 7), other=st.sampled_from([None, 1, 3]))
     def change_topics(self, count, other):
-        """Partitions of t only come; u comes and goes."""
+        """Topic t only gets partitions; u is created and deleted."""
         self.rig.set_topics(t=max(count, self.rig.topics["t"]), u=other)
 
     @rule(ms=st.sampled_from([1, 60, 1000, INTERVAL_MS, REBALANCE_MS, 50_000]))
@@ -149,7 +150,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.rig.journal.waiting)
     @rule(count=st.integers(1, 3))
     def fail_to_write(self, count):
-        """Some fail, what comes behind them does not."""
+        """Some writes fail, and those after them do not."""
         self.troubled = True
         failing = self.rig.journal.waiting[:count]
         self.rig.journal.waiting = self.rig.journal.waiting[count:]
@@ -170,7 +171,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         seen = {}
         for member in self.members:
             if not self.known(member):
-                continue  # it was fenced; it will hear of it
+                continue  # it was fenced, and learns it with its next heartbeat
             for row in member.reading:
                 assert row not in seen, f"{row} is read by {seen[row]} and {member.name}"
                 seen[row] = member.name
@@ -180,7 +181,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         group = self.group
         if group is None or group.group_type != "consumer":
             return
-        if group is not self.seen:  # a new one; a group without members begins anew
+        if group is not self.seen:  # a new group: one without members starts again
             self.seen, self.epoch = group, 0
         assert group.epoch >= self.epoch and group.target_epoch <= group.epoch
         self.epoch = group.epoch
@@ -209,7 +210,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert set(group.names) == {name for m in members for name in m.topics}
 
     def teardown(self):
-        """Quiet: the journal writes, time passes, everybody keeps to the protocol."""
+        """No new events: the journal writes, time passes, all members follow the protocol."""
         if not hasattr(self, "rig"):
             return
         self.rig.journal.flush()
@@ -246,7 +247,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         reading = sum(len(member.reading) for member in live)
         if group is None or set(group.members) != {member.member for member in live}:
             return False
-        if group.group_type == "classic":  # its leader knows topic t alone
+        if group.group_type == "classic":  # its leader knows only topic t
             return group.state == "Stable" and reading == self.rig.topics["t"]
         if all(isinstance(member, Classic) for member in live):
             wanted = self.rig.topics["t"]
@@ -287,7 +288,7 @@ def test_the_checker_sees_a_partition_that_is_given_away_too_early():
     machine = object.__new__(ConsumerGroupMachine)
     machine.rig, machine.members = rig, [first, second]
     machine.no_partition_has_two_readers()
-    rig.group.owners.clear()  # planted: as if everything had been released
+    rig.group.owners.clear()  # the planted bug: as if all partitions had been released
     second.heartbeat()
     try:
         machine.no_partition_has_two_readers()

@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848): joining, being assigned, giving up, leaving, fencing, timeouts."""
+"""Consumer groups (KIP-848): joining, assigning, revoking, leaving, fencing, timeouts."""
 
 import pytest
 from oracle.consumer_rig import (
@@ -21,7 +21,7 @@ from barnabas.hooks import hookimpl
 
 
 def ask(rig, **fields):
-    """A heartbeat as it stands; what it is answered."""
+    """Sends one heartbeat. Returns the response."""
     told = []
     rig.coordinator.consumer_heartbeat(GROUP, Heartbeat(**fields), told.append)
     (result,) = told
@@ -65,7 +65,7 @@ def test_what_a_new_member_gets_is_first_given_up():
     second = Consumer(rig, "b")
     second.heartbeat()
     assert second.owned == [] and second.epoch == 3 and rig.group.state == "Reconciling"
-    first.heartbeat()  # is told to give up three
+    first.heartbeat()  # must revoke three
     assert first.epoch == 2 and len(first.to_revoke) == 3 and len(first.owned) == 6
     for _ in range(3):
         first.heartbeat()
@@ -120,7 +120,7 @@ def test_new_partitions_new_topics_and_deleted_ones_are_seen_with_a_heartbeat():
     rig.set_topics(t=None)
     settle(*made)
     assert made[0].owned == made[1].owned == [] and rig.group.epoch == epoch + 3
-    rig.set_topics(other=5)  # nobody subscribes to it
+    rig.set_topics(other=5)  # no member subscribes to it
     settle(*made)
     assert rig.group.epoch == epoch + 3
 
@@ -211,7 +211,7 @@ def test_epochs_that_are_fenced_and_the_one_whose_answer_was_lost():
     told = ask(rig, member_id="m", member_epoch=2, owned=everything)
     kept = {t: set(rows) for t, rows in told.assigned.items()}
     assert ask(rig, member_id="m", member_epoch=2, owned=kept).member_epoch == 3
-    # The last answer did not arrive: the member comes with the epoch before.
+    # The last response was lost: the member sends the epoch before it.
     assert ask(rig, member_id="m", member_epoch=2, owned=kept).member_epoch == 3
     assert name_of(ask(rig, member_id="m", member_epoch=2, owned=everything)) == (
         "FENCED_MEMBER_EPOCH"
@@ -332,7 +332,7 @@ class TestRegularExpressions:
         rig = ConsumerRig({"t": 2}, works_at_once=False)
         consumer = Consumer(rig, "a", topics=None, regex="t")
         result = consumer.heartbeat()
-        assert result.member_epoch == 1 and consumer.owned == []  # no name has been given
+        assert result.member_epoch == 1 and consumer.owned == []  # the pattern is not resolved yet
         assert len(rig.work) == 1
         consumer.heartbeat()
         assert len(rig.work) == 1, "one look at a time"
@@ -421,7 +421,7 @@ class TestWrites:
         assert first.heartbeat() is None and first.waits
         second = Consumer(rig, "a")
         second.epoch, second._full = 2, False
-        second.heartbeat()  # nothing new, but it must not be told of what may be lost
+        second.heartbeat()  # nothing new, but its state may be lost
         assert second.waits
         rig.journal.flush()
         assert not first.waits and not second.waits and len(first.owned) == 6
@@ -475,7 +475,7 @@ class TestWrites:
         assert len(first.owned) == 6
 
     def test_a_last_member_whose_leave_fails_twice_does_not_stay_in_the_log(self):
-        """No further request comes that would write the group."""
+        """No later request writes the group."""
         rig = ConsumerRig()
         alone = Consumer(rig, "a")
         alone.heartbeat()
@@ -600,7 +600,7 @@ class TestOffsets:
         assert self.commit(rig, 5, "c0", first.epoch, partition=first.owned[0]) is None
         assert self.commit(rig, 5, "c0", first.epoch + 1) == "STALE_MEMBER_EPOCH"
         assert self.commit(rig, 5, "nobody", 1) == "UNKNOWN_MEMBER_ID"
-        assert self.commit(rig, 5) == "UNKNOWN_MEMBER_ID"  # an administrator, beside members
+        assert self.commit(rig, 5) == "UNKNOWN_MEMBER_ID"  # without a member id
         told = self.commit(rig, 5, "c0", first.epoch, version=8)
         assert told == "UNSUPPORTED_VERSION"
         first.leave()
@@ -616,7 +616,7 @@ class TestOffsets:
         assert first.epoch == 3
         assert self.commit(rig, 7, "c0", 2, partition=kept) is None
         assert self.commit(rig, 7, "c0", 2, partition=gone) == "STALE_MEMBER_EPOCH"
-        # What came with the later epoch was not read in the earlier one.
+        # A partition of the later epoch was not owned in the earlier one.
         assert self.commit(rig, 7, "c1", 2, partition=gone) == "STALE_MEMBER_EPOCH"
 
     def test_readers_are_checked(self):

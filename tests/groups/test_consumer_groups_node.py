@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) through a whole broker: settings, kill -9, what tools see of them."""
+"""Consumer groups (KIP-848) in a whole broker: settings, kill -9, the output of tools."""
 
 import json
 import subprocess

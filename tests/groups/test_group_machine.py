@@ -1,11 +1,11 @@
-"""Groups under everything at once, in random order: a state machine beside a model.
+"""Classic groups under random sequences of events: a state machine that is compared with a model.
 
-Consumers join, sync, heartbeat, fall silent, leave, come back, commit; the journal is late, fails,
-or loses what it had not flushed; time passes. What must hold at every step: a question has one
-answer; a generation is never given twice, nor two members the same part of one; what was answered
-as committed is there, and nothing is there that nobody committed; a member that kept its session
-is known. And in the end, with quiet, every consumer gets an assignment. Hypothesis prints the
-steps of a failing run, and runs them again.
+Consumers join, sync, heartbeat, fall silent, leave, rejoin, commit; the journal is late, fails,
+or loses unflushed records; time passes. What must hold at every step: a request has one
+response; a generation is never used twice, nor are two members given the same part of one; an
+acknowledged commit is there, and nothing else is; a member that kept its session
+is known. And at the end, without new events, every consumer gets an assignment. Hypothesis prints
+the steps of a failing run, and runs them again.
 """
 
 from hypothesis import HealthCheck, settings
@@ -34,7 +34,7 @@ class GroupMachine(RuleBasedStateMachine):
             for at in range(CLIENTS)
         ]
         self.silent = set()
-        self.model = dict.fromkeys(range(PARTITIONS))  # what was answered as committed
+        self.model = dict.fromkeys(range(PARTITIONS))  # acknowledged commits
         self.unanswered = []
         self.next_offset = 1
 
@@ -47,7 +47,7 @@ class GroupMachine(RuleBasedStateMachine):
         if at in self.silent:
             return
         known_before = client.errors["UNKNOWN_MEMBER_ID"] + client.errors["FENCED_INSTANCE_ID"]
-        # Its own session, and nobody who takes its instance: it has to be known.
+        # Its session has not ended and no other member took its instance: it must be known.
         kept = (
             client.member
             and client.assignment is not None
@@ -61,8 +61,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(rounds=st.integers(2, 6), then=st.sampled_from(["flush", "fail", "crash", "wait"]))
     def everybody_goes_on(self, rounds, then):
-        """Without it chance alone would seldom bring a group to an assignment, or its members to
-        a commit that fails or is lost."""
+        """Without this rule a random sequence would seldom bring a group to an assignment, or its
+        members to a commit that fails or is lost."""
         for _ in range(rounds):
             for at in range(CLIENTS):
                 self.step(at)
@@ -90,7 +90,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, CLIENTS - 1))
     def come_back(self, at):
-        """A new process: it knows its instance and nothing else."""
+        """A new process, which knows only its instance id."""
         at %= CLIENTS
         if at in self.silent:
             self.silent.discard(at)
@@ -173,7 +173,7 @@ class GroupMachine(RuleBasedStateMachine):
         if group is None:
             return
         for member in group.members.values():
-            # Leaders give everybody its own name to do; an instance keeps what its place has.
+            # A leader assigns each member its own name; an instance keeps its assignment.
             if group.state == "Stable" and member.instance_id is None:
                 assert member.assignment == member.member_id.encode()
         assert group.leader is None or group.leader in group.members
@@ -189,7 +189,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert client.generations == ordered or self.rig.crashes
 
     def teardown(self):
-        """Quiet: the journal writes, time passes, everybody keeps to the protocol."""
+        """No new events: the journal writes, time passes, all clients follow the protocol."""
         if not hasattr(self, "rig"):
             return
         self.rig.journal.flush()

@@ -1,4 +1,5 @@
-"""Classic members in consumer groups, and groups that change their protocol while they live."""
+"""Classic members in consumer groups, and groups that change their protocol while they have
+members."""
 
 import pytest
 from oracle.consumer_rig import (
@@ -33,7 +34,7 @@ def classic_group(rig, count, **more):
 
 
 def go_on(rig, *members, rounds=14, owned_by_all=True):
-    """Everybody does what it does next; in the end every partition has one reader."""
+    """Each member takes its next steps; at the end every partition has one reader."""
     for _ in range(rounds):
         for one in members:
             one.step() if isinstance(one, Classic) else one.heartbeat()
@@ -59,7 +60,7 @@ def test_from_classic_to_consumer_and_back_with_partitions_read_all_the_time(ver
     old[1].leave()
     go_on(rig, *new)
     assert rig.group.classic_count == 0 and rig.group.state == "Stable"
-    # And back: classic members join, the others leave.
+    # And back: classic members join, and the others leave.
     again = [Classic(rig, f"b{at}", version=version) for at in range(2)]
     go_on(rig, *new, *again)
     new[0].leave()
@@ -181,7 +182,7 @@ def test_a_classic_member_of_a_consumer_group_needs_a_common_protocol():
     assert [None if r.error is None else r.error.name for r in told] == [
         "INCONSISTENT_GROUP_PROTOCOL",
         "INCONSISTENT_GROUP_PROTOCOL",
-        None,  # the first classic member chooses
+        None,  # the first classic member chooses the protocol
     ]
     asked = Join(
         "", None, "k", "/h", SESSION_MS, REBALANCE_MS, "consumer", [("range", b"")], False, True
@@ -344,7 +345,8 @@ def test_subscriptions_chopped_anywhere_are_refused_with_one_error():
 
 
 def test_members_of_an_earlier_group_whose_end_was_not_written_stay_gone():
-    """Consumer, classic, consumer again: the tombstones of the first were lost."""
+    """The group was consumer, classic, and consumer again: the tombstones of the first were
+    lost."""
     rig = ConsumerRig()
     (first,) = together(rig, 1)
     rig.timers.advance(60_000)

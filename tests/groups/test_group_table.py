@@ -1,5 +1,5 @@
-"""The table that commits are checked against: Kafka's rules for each kind and state of a group, and
-what stays of a group that is replaced, removed or on hold."""
+"""The table against which commits are checked: Kafka's rules for each kind and state of a group,
+and what remains of a group that is replaced, removed or on hold."""
 
 import random
 import struct
@@ -96,7 +96,7 @@ def test_a_member_commits_in_an_earlier_epoch_for_what_it_has_had_since(table, s
 
 
 def test_a_consumer_group_accepts_a_producer_that_names_no_member(table):
-    """It answered UNKNOWN_MEMBER_ID; a classic group accepted it already."""
+    """A consumer group answered UNKNOWN_MEMBER_ID; a classic group already accepted it."""
     table.put("g", 0, [("m", "i", 4, False)], kind="consumer")
     assert code(table, transactional=True) == 0
     assert code(table, transactional=True, instance="i") == UNKNOWN
@@ -106,7 +106,7 @@ def test_a_consumer_group_accepts_a_producer_that_names_no_member(table):
 
 
 def test_partitions_of_members_are_found(table):
-    """Against a dictionary."""
+    """Compares with a dictionary."""
     rng, ids = random.Random(3), [bytes([i]) * 16 for i in range(5)]
     for count in (0, 1, 2, 3, 50):
         known = {(rng.choice(ids), rng.randrange(400)): rng.randrange(5) for _ in range(count)}
@@ -135,7 +135,7 @@ def test_a_change_takes_the_place_of_what_was_known(table):
 
 
 def test_many_groups_and_members_are_found_and_forgotten(table):
-    """Against a dictionary."""
+    """Compares with a dictionary."""
     rng, known = random.Random(5), {}
     for _ in range(20_000):
         group, member = f"g{rng.randrange(300)}", f"m{rng.randrange(20)}"

@@ -1,4 +1,4 @@
-"""Groups through a whole broker: what is kept over kill -9, settings, offsets of the tree."""
+"""Groups in a whole broker: what survives kill -9, settings, offsets in the metadata tree."""
 
 import threading
 import time
@@ -83,7 +83,7 @@ def test_commits_that_were_answered_outlive_kill_9(tmp_path):
     assert len(last) == 4 and min(last.values()) >= 20
     with BrokerProcess(tmp_path, port) as broker:
         for group, offset in last.items():
-            # One more may have been written when its answer was lost.
+            # One more may have been written, whose response was lost.
             assert fetched(broker.address, group) in (offset, offset + 1)
 
 
@@ -126,7 +126,7 @@ def test_version_0_keeps_offsets_in_the_metadata_tree(tmp_path):
         assert broker.node.opened.tree.get("/consumers/old/offsets/t/0")[0] == b"13"
         assert fetched(address, "old", version=0) == 13
         ready(address, "old")
-        assert fetched(address, "old") == -1  # another place altogether
+        assert fetched(address, "old") == -1  # not in __consumer_offsets
     with broker_on(tmp_path) as broker:
         assert fetched(broker.bootstrap_servers, "old", version=0) == 13
 
@@ -229,7 +229,7 @@ def test_metadata_makes_the_coordinators_topic_as_it_must_be(tmp_path):
 
 
 def test_offsets_expire_after_offsets_retention_minutes(tmp_path):
-    """And are looked for every offsets.retention.check.interval.ms."""
+    """The broker checks every offsets.retention.check.interval.ms."""
     settings = {
         "offsets.retention.minutes": "5",
         "offsets.retention.check.interval.ms": "60000",
@@ -277,7 +277,7 @@ def test_offsets_go_with_their_topic(tmp_path):
 
 
 def test_what_kafka_wrote_is_read_and_a_group_without_the_topic_is_not_ours(tmp_path):
-    """NOT_COORDINATOR before the topic is there; a loaded offset is found by every version."""
+    """NOT_COORDINATOR before the topic exists; every version finds a loaded offset."""
     with broker_on(tmp_path) as broker:
         address = broker.bootstrap_servers
         create_topic(address, "t")

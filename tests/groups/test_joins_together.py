@@ -1,4 +1,4 @@
-"""Joins of the consumer protocol that come at once: one assignment, and each its own answer."""
+"""Joins of the consumer protocol that arrive together: one assignment, and a response for each."""
 
 import pytest
 from oracle.consumer_rig import REBALANCE_MS, ConsumerRig, topic_id
@@ -16,7 +16,7 @@ def joining(name, **fields):
 
 
 def at_once(rig, asked, group=GROUP):
-    """Heartbeats that all come before anybody looks at them; their answers."""
+    """Sends heartbeats that all arrive before the first is handled. Returns their responses."""
     told = [[] for _ in asked]
     rig.gathers = True
     for one, answers in zip(asked, told, strict=True):
@@ -29,7 +29,7 @@ def at_once(rig, asked, group=GROUP):
 
 
 class Counted:
-    """How often the group was assigned, and with how many members."""
+    """Counts the assignments of the group, with the number of members of each."""
 
     def __init__(self, rig):
         self.sizes = []

@@ -27,7 +27,7 @@ def seconds_of(count):
 def test_ten_times_the_members_cost_not_much_more_than_ten_times_the_time():
     seconds_of(50)
     few = min(seconds_of(200) for _ in range(3))
-    many = min(seconds_of(2000) for _ in range(2))  # of several: others use the caches too
+    many = min(seconds_of(2000) for _ in range(2))  # the better of two: others use the caches, too
     assert many < 30 * few
     assert many < 5
 

@@ -1,5 +1,5 @@
-"""Commits, which network threads carry out: answers, records and offsets in every version, errors,
-limits and damage. No commit follows a change of its group that refuses it."""
+"""Commits on network threads: responses, records and offsets in every version, errors,
+limits and malformed requests. No commit is written after a change of its group that refuses it."""
 
 import random
 import threading
@@ -71,7 +71,7 @@ def test_answers_and_records_of_each_version(broker, version):
     ],
 )
 def test_times_that_old_clients_send(broker, version, commit_ms, retention_ms, wanted):
-    """In the log, in memory, and read from the log again: (commit, expiry), relative to now."""
+    """In the log, in memory, and loaded from the log: (commit, expiry), relative to now."""
     asked = body([(0, 5, "m", -1)])
     asked.topics[0].partitions[0].commitTimestamp = commit_ms
     asked.retentionTimeMs = retention_ms
@@ -180,7 +180,7 @@ def test_text_that_is_not_utf8_closes_the_connection(broker):
 
 
 def test_groups_that_commits_make_are_known_to_every_request(broker):
-    """ListGroups, DescribeGroups, DeleteGroups, a member that joins, and a start."""
+    """ListGroups, DescribeGroups, DeleteGroups, a member that joins, and a restart."""
     with closing(Wire(broker.bootstrap_servers)) as wire:
         assert commit(wire, ROWS) == [0, 0] and commit(wire, ROWS, group="h") == [0, 0]
         ask = request(16)
@@ -247,7 +247,7 @@ def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
 
 
 def test_repeated_commits_free_entries(broker):
-    """However many commits of the same keys: Python is not asked to take them over."""
+    """Any number of commits of the same keys do not make Python take them over."""
     native = native_of(broker)
     with closing(Wire(broker.bootstrap_servers)) as wire:
         for offset in range(4 * ENTRIES_MAX):
@@ -301,7 +301,7 @@ def test_a_member_commits_in_its_generation_alone(broker, instance):
     member.join()
     joining.join(PATIENCE_S)
     assert member.commit(5, generation=old) == 22 and native.served == 3
-    assert member.commit(5) == 27  # it does not know yet what it owns
+    assert member.commit(5) == 27  # it does not have its assignment yet
     member.sync()
     assert member.commit(6) == 0 and member.commit(7) == 0 and native.served == 5
     assert fetched(broker)[0][0] == 7
@@ -401,7 +401,7 @@ def test_a_log_that_fails_is_reported_as_such(tmp_path):
 
 
 def test_the_codec_of_the_topic_is_for_what_python_writes(tmp_path):
-    """A commit is a batch of its own, and stays as it is; groups are compressed."""
+    """A commit is a separate, uncompressed batch; the records of groups are compressed."""
     with started(tmp_path, {"offsets.topic.compression.codec": "1"}) as broker:
         member = settled(broker)
         assert member.commit(1) == 0 and member.commit(2) == 0
@@ -410,7 +410,7 @@ def test_the_codec_of_the_topic_is_for_what_python_writes(tmp_path):
 
 
 def test_offsets_load_buffer_size(tmp_path):
-    """The same journal, loaded in small reads and in one."""
+    """The same journal is loaded with many small reads and with one large one."""
     reads = []
     for size_bytes in ("256", "1000000"):
         with started(tmp_path / size_bytes, {"offsets.load.buffer.size": size_bytes}) as broker:
@@ -444,8 +444,8 @@ def test_forgotten_partitions_leave_nothing(broker):
 
 
 def test_commits_beside_deletions_of_their_groups(broker):
-    """Commits make groups that another client deletes: in memory is what is in the log, and a start
-    finds the same."""
+    """Commits create groups that another client deletes: memory equals the log, and a restart
+    loads the same."""
     groups, rounds = [f"g{at}" for at in range(4)], 60
 
     def commit_all(seed):

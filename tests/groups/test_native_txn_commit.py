@@ -1,5 +1,5 @@
-"""Offsets of transactions: answers, batches and offsets in every version. When the log does not
-know the transaction, Python asks the coordinator of transactions; the network thread goes on."""
+"""Offsets of transactions: responses, batches and offsets in every version. When the log does not
+know the transaction, Python asks the transaction coordinator, and the network thread continues."""
 
 import random
 import threading
@@ -60,7 +60,7 @@ class Writer(Talk):
         return [row.errorCode for topic in told.topics for row in topic.partitions]
 
     def ends(self, committed=True):
-        """With an answer, and markers written."""
+        """Sends EndTxn and waits for the response and the markers."""
         assert self.end(self.producer, committed) == 0
         assert self.state() == ("CompleteCommit" if committed else "CompleteAbort")
 
@@ -86,7 +86,7 @@ def make_group(broker):
 
 
 def stored(broker):
-    """(what a batch says of itself, its records) of the group's partition, markers too."""
+    """(header fields, records) of the batches of the group's partition, markers included."""
     return [
         (
             (batch.magic, batch.codec, batch.timestamp_type, batch.transactional, batch.control),
@@ -109,8 +109,8 @@ def without_times(found):
 
 
 def replayed(broker, group="g"):
-    """What Kafka's rules make of the log: committed offsets, and producers with pending ones. Of
-    two commits of a partition the later in the log counts."""
+    """Applies Kafka's rules to the log: committed offsets, and producers with pending ones. Of
+    two commits for a partition the later one in the log counts."""
     counted, pending = {}, {}
     for batch in batches(broker, group):
         for record in batch.records:
@@ -132,7 +132,7 @@ def replayed(broker, group="g"):
 
 
 def known(broker, group="g"):
-    """The same, as the coordinator says it."""
+    """The same, from the coordinator's memory."""
     groups = broker.node.serving.coordinators.groups
     with groups.lock:
         rows = groups.offsets.of(group)
@@ -228,21 +228,21 @@ def test_damage_closes_the_connection_and_journals_nothing(tmp_path, version):
 
 
 def test_offsets_of_transactions_that_the_log_does_not_know_are_asked_for(broker, writer):
-    """Before the first of them in a version that adds the partition itself, after the end, and
-    with another epoch: the coordinator answers, and nothing that is refused is in the log."""
+    """Before the first commit in a version that adds the partition itself, after the end, and
+    with another epoch: the coordinator decides, and no refused commit is in the log."""
     native, log = native_of(broker), journal_of(broker)
     before, waiting = log.end_offset, native.waiting
     assert [writer.commit(ROWS, version) for version in (0, 3, 4)] == [[48] * 2] * 2 + [[120] * 2]
     assert (log.end_offset, native.served, native.waiting) == (before, 1, waiting)
     assert writer.commit(ROWS, 5) == [0, 0] and native.served == 2
-    assert writer.commit(ROWS, 5) == [0, 0] and native.served == 3  # it is open
+    assert writer.commit(ROWS, 5) == [0, 0] and native.served == 3  # the transaction is open
     assert writer.commit(ROWS, 3) == [0, 0] and native.served == 4
     writer.ends()
     before = log.end_offset
     assert writer.commit(ROWS, 3) == [48, 48]
     assert (log.end_offset, native.served) == (before, 4)
     assert writer.add_offsets(writer.producer) == 0
-    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 5  # it is expected
+    assert writer.commit(ROWS, 3) == [0, 0] and native.served == 5  # the log expects it
     zombie, (_, *writer.producer) = writer.producer, writer.init()
     assert writer.commit(ROWS, 3, producerEpoch=zombie[1]) == [47, 47]
     assert native.served == 5 and known(broker) == replayed(broker)
@@ -267,7 +267,7 @@ def test_readers_see_them_when_the_transaction_commits_and_never_when_it_aborts(
 
 
 def test_the_end_of_a_transaction_alone_takes_them_over(broker, writer):
-    """Nobody looks at offsets between the commit and the marker."""
+    """No request reads the offsets between the commit and the marker."""
     for offset in range(5):
         assert writer.add_offsets(writer.producer) == 0
         assert writer.commit([(0, offset, "", -1)]) == [0]
@@ -294,8 +294,8 @@ def test_a_reader_of_pending_offsets_finds_the_acknowledged_ones(broker, writer)
 
 @pytest.mark.parametrize("ends", [(False, False), (False, True), (True, False)])
 def test_waiting_for_markers_frees_no_entries(broker, writer, ends):
-    """Of one partition a plain commit and those of two producers, which end in either way. Python
-    takes them over when there are too many."""
+    """A plain commit and those of two producers for one partition; the transactions commit or
+    abort. Python takes over the entries when there are too many."""
     native = native_of(broker)
     with Writer(broker, "other") as other:
         for one in (writer, other):
@@ -351,7 +351,7 @@ def test_a_restart_finds_what_was_committed_and_what_is_pending(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_memory_says_what_the_log_says_after_any_order(broker, seed):
-    """Plain commits, those of three producers, and ends, until there are too many."""
+    """Plain commits, those of three producers, and ends, until there are too many entries."""
     rng = random.Random(seed)
     native = native_of(broker)
     with closing(Wire(broker.bootstrap_servers)) as wire:
@@ -427,7 +427,7 @@ def test_a_log_that_fails_is_reported_as_such(tmp_path):
 
 
 def test_a_fetch_of_records_that_are_being_appended_waits(tmp_path):
-    """A marker may follow in the log before the network thread has noted what it appended."""
+    """The log may have a marker before the network thread has noted the commit that it appended."""
     with started(tmp_path, {"log.durability": "os"}) as broker, Writer(broker) as writer:
         make_group(broker)
         native = native_of(broker)
@@ -444,9 +444,9 @@ def test_a_fetch_of_records_that_are_being_appended_waits(tmp_path):
         assert native.waiting == 2 and journal_of(broker).end_offset == before and not told
         began = time.monotonic()
         taken = native.take()
-        assert time.monotonic() - began > 0.5  # it waits for the append
+        assert time.monotonic() - began > 0.5  # the fetch waits for the append
         while len(taken) < 2 and time.monotonic() < deadline:
-            taken += native.take()  # the high watermark moves a moment later
+            taken += native.take()  # the high watermark moves a little later
         assert [row[3] for row in taken] == [5, 7]
         assert broker.node.system.fired(rule) == 1
         thread.join(PATIENCE_S)
@@ -455,7 +455,7 @@ def test_a_fetch_of_records_that_are_being_appended_waits(tmp_path):
 
 @pytest.mark.parametrize("rounds", [150])
 def test_commits_beside_the_end_of_their_transaction(tmp_path, rounds):
-    """Sent at about the same time by two threads of a producer: in memory is what is in the log."""
+    """Two threads of a producer send at about the same time: memory equals the log."""
     with started(tmp_path, {"log.durability": "os"}) as broker:
         make_group(broker)
         with Writer(broker) as writer, Writer(broker, init=False) as ending:
@@ -503,7 +503,8 @@ def test_forgotten_partitions_leave_nothing(broker, writer):
 
 
 def test_a_group_that_expires_meanwhile_keeps_what_a_transaction_commits(tmp_path):
-    """The group is empty, without offsets: its tombstone is on its way when the commit comes."""
+    """The group is empty and has no offsets: its tombstone is being written when the commit
+    arrives."""
     with started(tmp_path) as broker, Writer(broker) as writer:
         native = native_of(broker)
         assert writer.add_offsets(writer.producer) == 0

@@ -1,4 +1,4 @@
-"""Classic members over the wire: joins and syncs that wait are always answered in the end."""
+"""Classic members over the wire: joins and syncs that wait always get a response in the end."""
 
 import random
 import re
@@ -52,7 +52,7 @@ def pair(broker):
 
 
 def joined(broker, count):
-    """A leader and its followers, none of whom has synced."""
+    """A leader and its followers, none of which has synced."""
     members = [Member(broker) for _ in range(count)]
     joined_together(*members)
     leader = next(member for member in members if member.leads)
@@ -126,7 +126,7 @@ def test_a_sync_that_waits_ends_with_a_rebalance(broker):
     for member in followers:
         member.sync()
         assert member.waits()
-    with Member(broker, version=3) as new:  # joins without an id of its own
+    with Member(broker, version=3) as new:  # a new member, without an id, joins
         new.join()
         for member in followers:
             assert member.synced() == (REBALANCE, b"")
@@ -212,7 +212,7 @@ def eventually(true):
 
 
 def test_a_waiting_member_is_not_silent(broker):
-    """Its connection is not read from, so that it cannot send a heartbeat."""
+    """The broker does not read from its connection, so that it cannot send a heartbeat."""
     leader, follower = joined(broker, 2)
     follower.sync()
     for _ in range(3):
@@ -227,7 +227,7 @@ def test_a_waiting_member_is_not_silent(broker):
 
 
 def test_a_synced_member_is_not_late(broker):
-    """The rebalance timeout runs until all have synced, whoever answered them."""
+    """The rebalance timeout runs until all members have synced."""
     members = leader, synced, late = joined(broker, 3)
     synced.sync()
     leader.sync([(member.id, b"x") for member in members])
@@ -298,7 +298,8 @@ def test_each_new_member_has_a_random_uuid_of_its_own():
 
 
 class Restless(threading.Thread):
-    """A member that joins, syncs, beats, leaves and comes back, and notes what it is assigned."""
+    """A member that joins, syncs, sends heartbeats, leaves and rejoins, and records its
+    assignments."""
 
     def __init__(self, broker, seed, until, seen):
         super().__init__()
@@ -337,10 +338,10 @@ class Restless(threading.Thread):
             assert code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE), code
             if code == UNKNOWN_MEMBER:
                 return
-        leave(self.broker, member)  # nobody is to wait for it
+        leave(self.broker, member)  # so that no member waits for it
 
     def beat(self, member):
-        """Until it has to join again; None: it went."""
+        """Sends heartbeats until it has to join again; None: it has left."""
         for _ in range(self.random.randrange(60)):
             code = member.heartbeat()
             if code != NONE:
