@@ -1,9 +1,9 @@
-"""Finds what a broker may never do in the history of a run.
+"""Finds anomalies, which a correct broker never causes, in the history of a run.
 
 One function for each anomaly, named as Jepsen names those of its Kafka workload; a function gives
 one sentence for each case. Every reader of a history reads committed records only.
 
-Not an anomaly: records of several transactions that lie between each other in a partition (Kafka
+Not an anomaly: records of several transactions that are interleaved in a partition (Kafka
 orders records, not transactions, so writes give no edges for G1c), and a reader that sees one
 partition of a transaction before another.
 """
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from history.evidence import NEVER, Evidence
 from history.model import Operation, Outcome, Send
 
-SHOWN_MAX = 5  # cases of one anomaly in a report
+SHOWN_MAX = 5  # the most cases of one anomaly in a report
 Cases = Iterator[str]
 
 
 def lost_write(seen: Evidence) -> Cases:
-    """Acknowledged, and not read, though somebody read what comes after it."""
+    """Acknowledged, and not read, although a reader read a later record."""
     for one, send in unread_writes(seen):
         if is_passed(seen, one, send):
             yield f"{named(one, send)} is nowhere"
@@ -50,7 +50,7 @@ def is_passed(seen: Evidence, one: Operation, send: Send) -> bool:
 
 
 def vanished(seen: Evidence) -> Cases:
-    """Read once, and no longer there when the whole partition was read after that."""
+    """Read once, and missing when the whole partition was read later."""
     for process, scans in seen.scans.items():
         began = min(one.began for one in scans)
         covered = {partition for one in scans for partition in one.scanned}
@@ -65,14 +65,14 @@ def vanished(seen: Evidence) -> Cases:
 
 
 def duplicate(seen: Evidence) -> Cases:
-    """One value at two places."""
+    """One value at two offsets."""
     for value, places in seen.places.items():
         if len(places) > 1:
             yield f"{value} is at {sorted(places)}"
 
 
 def inconsistent_offset(seen: Evidence) -> Cases:
-    """Two values at one place, each read there or acknowledged with that offset."""
+    """Two values at one offset, each read there or acknowledged with that offset."""
     for partition, offsets in seen.at.items():
         for offset, values in offsets.items():
             if len(values) > 1:
@@ -80,7 +80,7 @@ def inconsistent_offset(seen: Evidence) -> Cases:
 
 
 def invented(seen: Evidence) -> Cases:
-    """Read, and never sent there."""
+    """Read, and never sent to that partition."""
     for value, places in seen.places.items():
         expected = seen.sent[value][1].partition if value in seen.sent else None
         for partition, offset in places:
@@ -89,7 +89,7 @@ def invented(seen: Evidence) -> Cases:
 
 
 def torn_transaction(seen: Evidence) -> Cases:
-    """A part of a transaction is there, and a part is not."""
+    """A part of a transaction was read, and a part is missing."""
     for one in seen.operations:
         if one.transactional and one.outcome != Outcome.FAIL:
             there = [send.value for send in one.sends if send.value in seen.readers]
@@ -103,7 +103,8 @@ def torn_transaction(seen: Evidence) -> Cases:
 
 
 def aborted_read(seen: Evidence) -> Cases:
-    """G1a: what was aborted, or refused, was read; or an offset that was committed in it."""
+    """G1a: an aborted or refused record was read, or an offset that was committed in its
+    transaction."""
     for value, readers in seen.readers.items():
         one, send = seen.sent.get(value, (None, None))
         if one is not None and (send.outcome or one.outcome) == Outcome.FAIL:
@@ -160,7 +161,7 @@ def poll_pairs(seen: Evidence) -> Iterator[tuple[Operation, str, int, int]]:
 
 
 def poll_skip(seen: Evidence) -> Cases:
-    """A reader passed over what others read."""
+    """A reader skipped records that others read."""
     for one, partition, before, after in poll_pairs(seen):
         between = seen.seen_between(partition, before, after)
         if between:
@@ -168,14 +169,14 @@ def poll_skip(seen: Evidence) -> Cases:
 
 
 def nonmonotonic_poll(seen: Evidence) -> Cases:
-    """A reader went back, or stayed, without having been told to."""
+    """A reader went back, or stayed, without a seek or a new assignment."""
     for one, partition, before, after in poll_pairs(seen):
         if after <= before:
             yield f"{one.process} went from {partition}@{before} back to {after}"
 
 
 def nonmonotonic_send(seen: Evidence) -> Cases:
-    """What an idempotent sender sent later is before what it sent earlier."""
+    """A record that an idempotent sender sent later has a smaller offset than an earlier one."""
     for (process, partition), stream in seen.streams().items():
         last = -1
         for _, send in stream:
@@ -187,7 +188,7 @@ def nonmonotonic_send(seen: Evidence) -> Cases:
 
 
 def send_skip(seen: Evidence) -> Cases:
-    """A hole in what a sender without gaps sent outside transactions: a later one is there."""
+    """A sender without gaps lost a record outside transactions, and a later one is there."""
     for (process, partition), stream in seen.streams().items():
         plain = [(one, send) for one, send in stream if not one.transactional]
         there = [at for at, (_, send) in enumerate(plain) if send.value in seen.readers]
@@ -208,7 +209,7 @@ def fetches(seen: Evidence) -> Iterator[tuple[Operation, str, int | None]]:
 
 
 def committers(seen: Evidence, fetch: Operation, partition: str) -> list[Operation]:
-    """What may have committed before a fetch was answered."""
+    """The operations that may have committed before a fetch was answered."""
     return [
         one
         for one in seen.operations
@@ -224,7 +225,7 @@ def failed(seen: Evidence, fetch: Operation, partition: str) -> list[Operation]:
 
 
 def possible(seen: Evidence, fetch: Operation, partition: str) -> set[int | None]:
-    """What a fetch may find: what may have been written and was not certainly written over."""
+    """The positions that a fetch may find: possibly written, and not certainly overwritten."""
     rows = [one for one in committers(seen, fetch, partition) if seen.outcome(one) != Outcome.FAIL]
     sure = [
         one
@@ -241,7 +242,7 @@ def possible(seen: Evidence, fetch: Operation, partition: str) -> set[int | None
 
 
 def lost_commit(seen: Evidence) -> Cases:
-    """A committed position went back: what is fetched was written over, or is nothing."""
+    """A committed position went back: a fetch returned an overwritten position, or none."""
     for fetch, partition, position in fetches(seen):
         rows = possible(seen, fetch, partition)
         if position not in rows:
@@ -255,7 +256,7 @@ def lost_commit(seen: Evidence) -> Cases:
 
 
 def invented_commit(seen: Evidence) -> Cases:
-    """A position that nobody committed."""
+    """A position that no client committed."""
     for fetch, partition, position in fetches(seen):
         before = [one.commits[partition] for one in committers(seen, fetch, partition)]
         if position is not None and position not in before:
@@ -263,7 +264,7 @@ def invented_commit(seen: Evidence) -> Cases:
 
 
 def group_skip(seen: Evidence) -> Cases:
-    """What lies below the committed position of a group, and no member read."""
+    """Records below the committed position of a group that no member read."""
     read: dict[tuple[str, str], set[int]] = defaultdict(set)
     committed: dict[tuple[str, str], int] = defaultdict(int)
     for one in seen.operations:
@@ -284,7 +285,7 @@ def group_skip(seen: Evidence) -> Cases:
 
 
 def copies(seen: Evidence) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
-    """By the partitions from and to: (offset of the source, offset, value) of copies there."""
+    """By source and target partition: (source offset, offset, value) of the copies."""
     found = defaultdict(list)
     for value in seen.readers:
         send = seen.sent[value][1] if value in seen.sent else None
@@ -297,7 +298,7 @@ def copies(seen: Evidence) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
 
 
 def copied_twice(seen: Evidence) -> Cases:
-    """Exactly once is not: two committed copies of one record."""
+    """Exactly once is violated: there are two committed copies of one record."""
     by_source = defaultdict(list)
     for value in seen.readers:
         if value in seen.sent and seen.sent[value][1].source is not None:
@@ -325,7 +326,7 @@ def copy_lost(seen: Evidence) -> Cases:
 
 
 def copy_order(seen: Evidence) -> Cases:
-    """Copies are in another order than what they are copies of."""
+    """Copies are in another order than their sources."""
     for (source, target), rows in copies(seen).items():
         last = -1
         for start, offset, value in sorted(rows):
@@ -360,7 +361,7 @@ ANOMALIES: dict[str, Callable[[Evidence], Cases]] = {
 
 @dataclass
 class Verdict:
-    """`valid` None is "unknown": `why` says what the run did not show."""
+    """`valid` None means "unknown": `why` says what the run did not show."""
 
     valid: bool | None
     why: str = ""

@@ -1,8 +1,8 @@
 """A program that copies "input" to "copy" in transactions, to be killed at any moment.
 
-It says on standard output what it is about to do, a line of JSON each, before it does it: "open"
+It prints each step as a line of JSON before it takes the step: "open"
 with the whole transaction when its records and positions are written, "deciding" before it asks for
-the commit, "done" after the answer. Who reads that to its end knows what became of it.
+the commit, "done" after the response. So the test knows the state at the kill.
 
     python -m history.copy_client ADDRESS FIRST_VALUE SEED
 """

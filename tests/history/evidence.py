@@ -1,4 +1,4 @@
-"""What a history proves, looked up by value, by place and by process. Next: checker.py."""
+"""What a history proves, by value, by offset and by process. Next: checker.py."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -10,7 +10,7 @@ NEVER = 1 << 80
 
 
 class Evidence:
-    """`places` are where a value is: as acknowledged, and as read. Seen is what was read."""
+    """`places`: the offsets of a value, as acknowledged and as read. `seen`: what was read."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self.operations = sorted(operations, key=lambda one: one.began)
@@ -42,7 +42,7 @@ class Evidence:
         self.at[partition][offset].add(value)
 
     def end(self, partition: str) -> int:
-        """The highest offset that anybody read."""
+        """The highest offset that a reader read."""
         offsets = self.seen.get(partition)
         return offsets[-1] if offsets else -1
 
@@ -56,12 +56,13 @@ class Evidence:
         return offsets.pop() if len(offsets) == 1 else None
 
     def is_due(self, send: Send) -> bool:
-        """Whether somebody read past where a value is, or would be: it is absent if not seen."""
+        """Whether a reader read past the place of a value: if it was not seen, it is absent."""
         known = send.offset is not None and send.offset < self.end(send.partition)
         return known or send.partition in self.scanned
 
     def outcome(self, one: Operation, send: Send | None = None) -> Outcome:
-        """As told; of a transaction that was not told, as its records show."""
+        """The known outcome; for a transaction without a response, the one that its records
+        show."""
         told = one.outcome if send is None else send.outcome or one.outcome
         if told != Outcome.UNKNOWN or not one.transactional or not one.sends:
             return told
@@ -70,7 +71,7 @@ class Evidence:
         return Outcome.FAIL if all(map(self.is_due, one.sends)) else told
 
     def certain_from(self, one: Operation) -> int:
-        """When an operation that took place is known to have."""
+        """The time from which an operation is known to have taken place."""
         if one.outcome == Outcome.OK and one.ended is not None:
             return one.ended
         reads = (reader for send in one.sends for reader in self.readers.get(send.value, ()))

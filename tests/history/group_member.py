@@ -1,9 +1,9 @@
-"""A member of a group that commits rising positions, to be stopped and let go on by its test.
+"""A member of a group that commits increasing positions; its test pauses and continues it.
 
-It says on standard output, a line of JSON each: "joining"; "assigned" with its generation and its
+It prints lines of JSON: "joining"; "assigned" with its generation and its
 partitions; "refused" with the error of a commit; and each commit and fetch of positions as an
-operation of a history. A member that learns that it is out commits once more by its old generation,
-as a consumer does that has not learned it yet. Ends when its standard input does.
+operation of a history. A member that learns of its removal commits once more with its old
+generation, like a consumer that does not know yet. It ends when its standard input ends.
 
     python -m history.group_member ADDRESS GROUP TOPIC PARTITIONS NAME SESSION_MS
 """
@@ -37,7 +37,7 @@ class GroupMember:
         self.address, self.group, self.topic, self.name = address, group, topic, name
         self.partition_count, self.session_ms = partitions, session_ms
         self.member = ""
-        self.generation = -1  # -1: it has to join
+        self.generation = -1  # -1: it must join
         self.positions: dict[int, int] = {}
         self.wire: Wire | None = None
         self.ending = threading.Event()
@@ -69,7 +69,7 @@ class GroupMember:
             memberId=self.member, protocolType="consumer", protocols=[protocol],
         )  # fmt: skip
         if told.errorCode in (UNAVAILABLE, NOT_COORDINATOR):
-            assert self.wire is not None  # who looks for a coordinator has its topic made
+            assert self.wire is not None  # FindCoordinator creates the coordinator's topic
             self.wire.call(10, 4, request(10).cls(coordinatorKeys=[self.group], keyType=0))
         elif told.errorCode == ID_REQUIRED:
             self.member = told.memberId
@@ -100,7 +100,7 @@ class GroupMember:
         told = self.call(9, 5, topics=[row])
         rows = {one.partitionIndex: one for topic in told.topics for one in topic.partitions}
         if told.errorCode or any(one.errorCode for one in rows.values()):
-            return  # the coordinator went away: join again
+            return  # the coordinator moved: join again
         found = {at: one.committedOffset for at, one in rows.items()}
         self.note(began, positions={at: n if n >= 0 else None for at, n in found.items()})
         self.positions = {at: max(n, 0) for at, n in found.items()}

@@ -1,4 +1,5 @@
-"""The end of a run: nothing is left open, and every partition is read from its start to its end."""
+"""The end of a run: no transaction is open, and every partition is read from its start to its
+end."""
 
 import time
 from typing import Any
@@ -39,7 +40,7 @@ def ends(address: str, partitions: Partitions) -> dict[str, tuple[int, int]]:
 
 
 def wait_until_stable(address: str, partitions: Partitions) -> float:
-    """Until no transaction is open; how long that took."""
+    """Waits until no transaction is open. Returns how long that took."""
     began = time.monotonic()
     while True:
         found = ends(address, partitions)
@@ -51,7 +52,7 @@ def wait_until_stable(address: str, partitions: Partitions) -> float:
 
 
 def scan(address: str, history: History, partitions: Partitions, process: str) -> None:
-    """Reads whole partitions, of which nothing is written any more, into the history: to the last
+    """Reads whole partitions, which get no more records, into the history: to the last
     stable offset, which is the high watermark where no transaction is open."""
     stables = {name: stable for name, (stable, _) in ends(address, partitions).items()}
     consumer = consumer_of(address, process)
@@ -76,7 +77,7 @@ def scan(address: str, history: History, partitions: Partitions, process: str) -
 def fetch_positions(
     address: str, history: History, group: str, partitions: Partitions
 ) -> dict[str, int | None]:
-    """What is committed to a group in the end."""
+    """Fetches the positions that are committed for a group at the end."""
     consumer = consumer_of(address, group)
     began = now()
     rows = consumer.committed([TopicPartition(*row) for row in partitions], timeout=30)

@@ -1,12 +1,12 @@
-"""A history: what each process asked of the broker, when, and what it was told.
+"""A history: the operations of each process, their times, and their results.
 
 Times are monotonic nanoseconds of one machine, so operations of several programs can be put in
 order. A partition is a string, "topic/index". A value is a number that is sent once in a whole
 history. Offsets of a group are fetched with "require stable", as librdkafka does.
 
-`outcome` is FAIL only when it is certain that nothing was done: an abort that was answered, an
+`outcome` is FAIL only when it is certain that nothing was done: an acknowledged abort, an
 error that a broker gives before it writes, a client that died before it asked for its commit.
-Timeouts and lost connections are UNKNOWN: the records may be there, or come to be there later.
+Timeouts and lost connections are UNKNOWN: the records may exist, or may appear later.
 """
 
 import json
@@ -26,8 +26,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Send:
-    """`offset` as it was acknowledged. `outcome` None: that of the operation, which is how it is
-    in a transaction. `source` is the value that this one is a copy of."""
+    """`offset`: the acknowledged one. `outcome` None: that of the operation, as always
+    in a transaction. `source`: the value of which this one is a copy."""
 
     partition: str
     value: int
@@ -45,7 +45,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One call, or one transaction from its begin to its end. `ended` None: it never came back."""
+    """One call, or one transaction from its begin to its end. `ended` None: it did not return."""
 
     process: str
     began: int
@@ -56,7 +56,7 @@ class Operation:
     transactional: bool = False
     deciding: int | None = None  # when the commit was asked for
     fresh: bool = False  # reads begin anywhere: after an assignment or a seek
-    scan: bool = False  # part of a read of whole partitions, from their start to their end
+    scan: bool = False  # part of a read of whole partitions, from start to end
     scanned: tuple[str, ...] = ()  # the partitions that this scan covers, empty ones too
     group: str = ""
     commits: Mapping[str, int] = field(default_factory=dict)  # committed to the group

@@ -1,7 +1,7 @@
-"""A broker in forty lines that does nothing wrong, and the histories of clients that it serves.
+"""A correct broker in forty lines, and the histories of its clients.
 
-What clients are told is left out now and then: an answer is lost, whether or not the thing was
-done. For the tests of checker.py; `damage` names one thing that is then done wrong.
+Some responses are lost, whether or not the operation was
+done. For the tests of checker.py; `damage` names one fault of the broker.
 """
 
 import random
@@ -16,7 +16,7 @@ Row = tuple[int, bool]  # a value, and whether it was committed
 
 
 class SoundBroker:
-    """One thing after the other: there is no concurrency in these histories."""
+    """Operations run one after the other: these histories have no concurrency."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -68,7 +68,7 @@ class SoundBroker:
     def poll(self) -> None:
         name, partition = self.chance.choice(["p", "q"]), self.chance.choice(PARTITIONS)
         if self.chance.random() < 0.1:
-            self.at.clear()  # everybody is assigned anew
+            self.at.clear()  # all members get a new assignment
             for other in ("p", "q", "copier"):
                 self._note(other, fresh=True)
         at = self.at.get((name, partition), 0)
@@ -118,7 +118,7 @@ class SoundBroker:
     def _end(self, name: str, sent: list[Send], done: bool, **more: object) -> None:
         told = Outcome.OK if done else Outcome.FAIL
         if self.chance.random() < 0.2:
-            told = Outcome.UNKNOWN  # its answer was lost, or its client
+            told = Outcome.UNKNOWN  # the response was lost, or the client died
         self._note(name, told, sends=tuple(sent), transactional=True, **more)
 
     def _note(self, process: str, outcome: Outcome = Outcome.OK, **more: object) -> None:
@@ -136,7 +136,7 @@ class SoundBroker:
             )
         )
 
-    # -- what it may not do ---------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------
 
     def lose_a_read_record(self) -> None:
         places = [

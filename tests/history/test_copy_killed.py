@@ -1,7 +1,7 @@
-"""A program that copies in transactions is killed between its writes and EndTxn, again and again.
+"""A program that copies in transactions is killed repeatedly between its writes and EndTxn.
 
-What it left open is aborted after its timeout, or by its successor; readers go on; in the end the
-copy is the input: every record once, in order. The long form kills it fifty times.
+Its open transaction is aborted after its timeout, or by its successor; readers continue; at the end
+the copy equals the input: every record once, in order. The long form kills it fifty times.
 `BARNABAS_HISTORY_SEED` runs a seed again.
 """
 
@@ -45,7 +45,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class CopyClient:
-    """The program, and what it said."""
+    """The program, and its output."""
 
     def __init__(self, address: str, number: int, seed: int) -> None:
         self.rows: list[dict] = []
@@ -75,7 +75,7 @@ class CopyClient:
             assert self._said.wait_for(enough, SAYS_S_MAX), f"no {count} x {kind}: {self.rows[-2:]}"
 
     def kill(self) -> str:
-        """kill -9; what it said last."""
+        """kill -9. Returns the last line of its output."""
         self.process.kill()
         assert self.process.wait(20) == -9
         self._reader.join(10)
@@ -84,7 +84,7 @@ class CopyClient:
         return self.rows[-1]["kind"] if self.rows else ""
 
     def operations(self) -> list[Operation]:
-        """Whole ones as they were told; the last one by how far it came."""
+        """The operations of the program; the outcome of the last one depends on its last step."""
         found, open_ = [], None
         for row in self.rows:
             if row["kind"] == "deciding":
@@ -150,7 +150,7 @@ def kill_again_and_again(tmp_path: Path, seed: int, kills: int) -> None:
             for one in client.operations():
                 history.add(one)
             if last_said[-1] == "open" and number % 3 == 1:
-                # The fault is there: readers are held back. And it goes away by itself.
+                # The fault has an effect: readers must wait. It ends without help.
                 found = ends(broker.address, COPIES)
                 assert any(stable < high for stable, high in found.values()), found
                 waited.append(wait_until_stable(broker.address, COPIES))

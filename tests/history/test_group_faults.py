@@ -1,6 +1,6 @@
 """A group whose member is paused past its session, and whose broker is killed during a rebalance.
 
-No partition has two owners in one generation, a member that is out commits nothing, and committed
+No partition has two owners in one generation, a removed member commits nothing, and committed
 positions never go back. `BARNABAS_HISTORY_SEED` runs the moments of a seed again.
 """
 
@@ -44,7 +44,7 @@ def seed() -> int:
 
 
 class Member:
-    """The program, and what it said."""
+    """The program, and its output."""
 
     def __init__(self, address: str, number: int) -> None:
         self.rows: list[dict] = []
@@ -69,7 +69,7 @@ class Member:
         return [row for row in list(self.rows) if row["kind"] in kinds]
 
     def generation(self) -> int:
-        """That of its assignment; -1 while it joins."""
+        """The generation of its assignment; -1 while it joins."""
         last = self.of("joining", "assigned")[-1:]
         return last[0]["generation"] if last and last[0]["kind"] == "assigned" else -1
 
@@ -94,7 +94,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 
 
 def share(members: list[Member]) -> int:
-    """Waits until these members, and no others, own all partitions; the generation."""
+    """Waits until exactly these members own all partitions. Returns the generation."""
 
     def is_shared() -> bool:
         generations = {member.generation() for member in members}
@@ -108,7 +108,7 @@ def share(members: list[Member]) -> int:
 
 
 def pause_past_the_session(member: Member, others: list[Member], chance: random.Random) -> None:
-    """The others go on without it; what it commits when it goes on itself is refused."""
+    """The others continue without it; its commits after the pause are refused."""
     before, refused = member.generation(), len(member.of("refused"))
     member.process.send_signal(signal.SIGSTOP)
     assert share(others) > before
@@ -121,18 +121,19 @@ def pause_past_the_session(member: Member, others: list[Member], chance: random.
 
 
 def kill_during_a_rebalance(broker: BrokerProcess, members: list[Member]) -> bool:
-    """Whether members were joining when the broker died. A new member makes them join."""
+    """Returns whether members were joining when the broker was killed. A new member makes them
+    join."""
     before = {one: len(one.of("joining")) for one in members}
     members.append(Member(broker.address, len(members)))
-    # Not whether one joins right now: a rebalance may be over between two looks.
+    # Not whether one is joining now: a rebalance may end between two checks.
     wait_for("nobody joins", lambda: any(len(one.of("joining")) > n for one, n in before.items()))
     broker.kill()
-    time.sleep(0.05)  # what they were told before its end has come
+    time.sleep(0.05)  # their output from before the kill has arrived
     return any(one.generation() < 0 for one in members)
 
 
 def went_back(operations: list[Operation]) -> list[str]:
-    """Positions that were fetched below what had been committed before."""
+    """Fetched positions below positions that had been committed before."""
     found = []
     for fetch in operations:
         for partition, position in fetch.positions.items():
@@ -150,7 +151,7 @@ def went_back(operations: list[Operation]) -> list[str]:
 
 
 def owners(members: list[Member]) -> dict[tuple[int, int], list[str]]:
-    """Of each generation and partition."""
+    """The owners of each generation and partition."""
     found: dict[tuple[int, int], list[str]] = {}
     for member in members:
         for row in member.of("assigned"):
@@ -213,7 +214,7 @@ def test_a_group_whose_member_is_paused_and_whose_broker_is_killed_in_a_rebalanc
 
 
 def test_a_position_that_goes_back_is_found():
-    """The check itself, on what a broker would do that takes a commit of a member that is out."""
+    """Tests the check with the history of a broker that accepts a commit of a removed member."""
 
     def op(began, **more):
         return Operation(process="p", began=began, ended=began + 1, group=GROUP, **more)

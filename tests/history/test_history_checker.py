@@ -1,4 +1,4 @@
-"""The checker of histories: each anomaly, planted by hand, is found; sound histories pass."""
+"""The checker of histories finds each planted anomaly; correct histories pass."""
 
 import random
 
@@ -46,7 +46,7 @@ def fetched(process, began, offset):
     return op(process, began, group="g", positions={A: offset})
 
 
-# name -> a history in which exactly that is wrong. Times are ticks.
+# name -> a history with exactly that anomaly. Times are ticks.
 PLANTED = {
     "lost-write: a later one is read": (
         {"lost-write"},
@@ -333,7 +333,7 @@ def test_a_run_that_shows_nothing_is_unknown():
     lost = sends("s", 0, (1, None), outcome=UNKNOWN)
     assert check([lost, scan(10, (0, 1))]).valid is None
     beyond = [sends("s", 0, (1, 0), (2, 1)), polls("p", 10, (0, 1))]
-    assert check(beyond).valid is None  # nobody read to the end
+    assert check(beyond).valid is None  # no reader read to the end
 
 
 def test_a_value_is_sent_once():
@@ -370,7 +370,7 @@ DAMAGES = {
 @given(seeds)
 @settings(max_examples=40, deadline=None)
 def test_a_broker_with_one_fault_is_found_out(damage, seed):
-    """The same broker, which does one thing wrong, once, at its end."""
+    """The same broker with one fault at the end of its run."""
     broker = SoundBroker(random.Random(seed))
     broker.run(80, damage=damage)
     verdict = check(broker.history)

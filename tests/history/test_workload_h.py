@@ -1,6 +1,6 @@
-"""Workload H against a broker that is left alone, and one that is killed again and again.
+"""Workload H with an undisturbed broker, and with one that is killed repeatedly.
 
-A failing run says its seed and keeps its history; `BARNABAS_HISTORY_SEED` runs that seed again:
+A failing run prints its seed and keeps its history; `BARNABAS_HISTORY_SEED` runs that seed again:
 the same kills at the same moments, and the same requests of every worker.
 """
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.takes(seconds=50)
 CALM_S, SHORT_S = 6.0, 3.0
 KILLS, BETWEEN_KILLS_S = pick(short=3, long=6), (1.5, 4.0)
 SERVING_S_MAX = 5.0
-GROUP_BACK_S_MAX = 40.0  # the session's 10 s, and what the machine is slow
+GROUP_BACK_S_MAX = 40.0  # the session timeout of 10 s, and time for a slow machine
 KINDS = ("sender", "transactor", "copier", "poller", "groupreader")
 ALL = [(topic, at) for topic in (INPUT, COPY) for at in range(PARTITIONS)]
 
@@ -42,7 +42,8 @@ def seed() -> int:
 
 
 def verdict_of(workload: Workload, tmp_path: Path, whole: bool = True) -> Verdict:
-    """Reads everything once more, and judges the whole run. `whole`: no transaction stays open."""
+    """Reads everything again and returns the verdict on the run. `whole`: no transaction stays
+    open."""
     address = workload.address
     stable_s = wait_until_stable(address, ALL) if whole else 0.0
     for name in ("last-scan", "again"):
@@ -84,7 +85,7 @@ def run(
 
 
 def done(operations: list[Operation], kind: str, began: int, ended: int) -> int:
-    """Operations of a kind of worker that were answered within a time."""
+    """The answered operations of a kind of worker within a time."""
     return sum(
         1
         for one in operations
@@ -97,7 +98,7 @@ def done(operations: list[Operation], kind: str, began: int, ended: int) -> int:
 
 
 def wait_until_all_go_on(workload: Workload, since: int) -> None:
-    """A member that left while the broker was down is in its group until its session ends."""
+    """A member that left while the broker was down stays in its group until its session ends."""
     deadline = time.monotonic() + GROUP_BACK_S_MAX
     waiting = list(KINDS)
     while waiting and not workload.errors:
@@ -124,7 +125,7 @@ def test_workload_h_on_a_broker_that_is_left_alone(tmp_path, seed):
 
 @pytest.mark.slow
 def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
-    """Each kill is seen to have happened, and the workload to go on before and after it."""
+    """The test proves each kill, and that the workload ran before and after it."""
     chance = random.Random(f"{seed}:kills")
     moments: list[int] = []
     took: list[float] = []
@@ -156,7 +157,7 @@ def test_workload_h_on_a_broker_that_is_killed(tmp_path, seed):
 
 @pytest.mark.slow
 def test_a_log_that_was_cut_is_found_out(tmp_path, seed):
-    """A fault that no broker can help: the end of a log is gone, with what was read there."""
+    """A fault that no broker can repair: the end of a log is lost, with records that were read."""
     broker = BrokerProcess(tmp_path / "data", free_port(), broker_settings(seed))
     try:
         create_topics(broker.address)

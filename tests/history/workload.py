@@ -1,8 +1,8 @@
 """Workload H: idempotent senders, transactions, copies, pollers and a group, side by side.
 
 Each worker is a thread with a librdkafka client of its own and a random generator of its own, made
-from the seed and its name, so that what it asks for is the same in each run of a seed; what the
-broker answers, and when, is not. Everything is noted in one history. Every reader is
+from the seed and its name, so that its requests are the same in each run of a seed; what the
+broker answers, and when, may differ. One history records everything. Every reader is
 read_committed. Topics: "input" is sent to, and copied in transactions to "copy".
 """
 
@@ -29,7 +29,7 @@ from history.model import History, Operation, Outcome, Read, Send, now
 
 INPUT, COPY = "input", "copy"
 PARTITIONS = 3
-PATIENCE_S = 60.0  # a broker is back long before
+PATIENCE_S = 60.0  # a broker restarts much faster
 BURST_MAX = 120
 PAUSE_S_MAX = 0.03
 BROKER_SETTINGS = {
@@ -42,7 +42,7 @@ BROKER_SETTINGS = {
 
 
 def broker_settings(seed: int) -> dict[str, str]:
-    """Half of the seeds count an append at once: then network threads begin transactions."""
+    """Half of the seeds use log.durability=os, the others fsync."""
     return BROKER_SETTINGS | {"log.durability": ("fsync", "os")[seed % 2]}
 
 
@@ -51,11 +51,11 @@ COMMON = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 50,
-    # After a re-bootstrap, librdkafka 2.16.0 waits for ever for a broker that it has let go of:
-    # AddOffsetsToTxn is answered, TxnOffsetCommit is not sent, and no timeout ends the call.
+    # After a re-bootstrap, librdkafka 2.16.0 waits without end for a broker that it has dropped:
+    # AddOffsetsToTxn is answered, TxnOffsetCommit is not sent, and the call has no timeout.
     "metadata.recovery.strategy": "none",
 }
-# Errors that are given before anything is written.
+# Errors that a broker returns before it writes.
 REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._QUEUE_FULL, KafkaError._UNKNOWN_PARTITION}
 
 
@@ -73,7 +73,7 @@ def create_topics(address: str) -> None:
 
 
 class Burst:
-    """Records on their way, and what was said of each."""
+    """Records that were sent, and the delivery report of each."""
 
     def __init__(self) -> None:
         self._sent: dict[int, tuple[str, int | None]] = {}
@@ -122,11 +122,11 @@ class Worker:
                 self.step()
                 time.sleep(self.chance.random() * PAUSE_S_MAX)
             self.close()
-        except Exception as error:  # a worker that dies is a finding, which finish() raises
+        except Exception as error:  # finish() raises the exception of a worker that died
             self.workload.errors.append((self.name, error))
 
     def where(self) -> str:
-        """Where the thread is, for a report of one that does not come back."""
+        """The thread's stack, for the report of a worker that does not end."""
         frame = sys._current_frames().get(self.thread.ident or 0)
         return "".join(traceback.format_stack(frame)[-6:]) if frame else "ended"
 
@@ -134,7 +134,7 @@ class Worker:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Lets go of the client."""
+        """Closes the client."""
 
     def settings(self, **more: Any) -> dict[str, Any]:
         named = {key.replace("_", "."): value for key, value in more.items()}
@@ -148,7 +148,7 @@ class Worker:
 
 
 class Sender(Worker):
-    """Idempotent, without gaps: a record whose fate is not known ends the producer."""
+    """Idempotent, without gaps: a record without a known outcome ends the producer."""
 
     incarnation = 0
     producer: Producer | None = None
@@ -198,7 +198,7 @@ class Transactor(Worker):
         return Burst()
 
     def transact(self, burst: Burst, fill: Callable[[], None], **more: Any) -> Outcome:
-        """One transaction, and its note. `more` is noted with it."""
+        """Runs one transaction and records it, with `more`."""
         commits = self.chance.random() < 0.75
         outcome = Outcome.FAIL
         try:
@@ -215,7 +215,7 @@ class Transactor(Worker):
                 self._again(self.producer.abort_transaction)
         except KafkaException as raised:
             self.tally[f"{self.name.split('-')[0]} {raised.args[0].name()}"] += 1
-            # Once a commit was asked for, an abort that follows does not prove that it was not.
+            # After a request to commit, a later abort does not prove that the commit failed.
             outcome = Outcome.FAIL if self.deciding is None else Outcome.UNKNOWN
             self._recover(raised.args[0])
         self.note(
@@ -237,7 +237,7 @@ class Transactor(Worker):
         return made
 
     def _again(self, call: Callable[..., object]) -> None:
-        """What librdkafka says may be asked again is, until it is answered."""
+        """Repeats calls that librdkafka calls retriable, until they succeed."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -258,7 +258,7 @@ class Transactor(Worker):
 
 
 class GroupMember(Worker):
-    """A consumer with a subscription. `fresh` is set when partitions were assigned anew."""
+    """A consumer with a subscription. `fresh` is set after a new assignment."""
 
     group, topics = "", ()
     consumer: Consumer | None = None
@@ -285,7 +285,7 @@ class GroupMember(Worker):
         self.positions_of(partitions)
 
     def positions_of(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
-        """Asks for what is committed, and notes it. None: there was no answer."""
+        """Fetches the committed positions and records them. None: there was no response."""
         began = now()
         try:
             found = self.joined().committed(partitions, timeout=10)
@@ -301,14 +301,14 @@ class GroupMember(Worker):
         return found
 
     def take(self, most: int) -> tuple[int, bool, tuple[Read, ...]]:
-        """Reads of one assignment: when they began, whether it is a new one, and the reads."""
+        """The reads of one assignment: their start time, whether it is a new one, and the reads."""
         consumer = self.joined()
         began, reads = now(), []
         fresh, self.fresh = self.fresh, False
         while len(reads) < most:
             message = consumer.poll(0.1)
             if self.fresh:
-                # A new assignment, perhaps with a first record: what was read before it is noted.
+                # A new assignment, perhaps with a first record: record what was read before it.
                 if reads:
                     self.note(began=began, reads=tuple(reads), fresh=fresh, group=self.group)
                 began, reads, fresh, self.fresh = now(), [], True, False
@@ -328,7 +328,7 @@ class GroupMember(Worker):
 
 
 class GroupReader(GroupMember):
-    """Reads, then commits where it is; now and then it leaves the group and comes back."""
+    """Reads, then commits its position; now and then it leaves the group and joins again."""
 
     group, topics = "readers", (INPUT, COPY)
 
@@ -383,7 +383,7 @@ class Copier(GroupMember, Transactor):
             self._rewind()
 
     def _rewind(self) -> None:
-        """Back to what is committed; where that cannot be, into the group anew."""
+        """Seeks to the committed positions; if that fails, joins the group again."""
         consumer = self.joined()
         try:
             found = self.positions_of(consumer.assignment())
@@ -401,7 +401,7 @@ class Copier(GroupMember, Transactor):
 
 
 class Poller(Worker):
-    """Follows all partitions from their start, and is never told to go elsewhere."""
+    """Reads all partitions from their start, without any seek."""
 
     consumer: Consumer | None = None
 
@@ -479,7 +479,7 @@ class Workload:
             worker.thread.start()
 
     def stop(self) -> None:
-        """Ends the workers. What died of an exception raises it here."""
+        """Ends the workers. Raises the exception of a worker that died."""
         self.stopping.set()
         deadline = time.monotonic() + PATIENCE_S
         for worker in self.workers:
