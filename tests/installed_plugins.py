@@ -1,4 +1,4 @@
-"""Plugins of tests, installed as pip would: modules and a .dist-info with entry points, in a
+"""Plugins of tests, installed as by pip: modules and a .dist-info with entry points, in a
 directory that this process and its children import from."""
 
 import importlib
@@ -8,7 +8,7 @@ import textwrap
 
 
 def install(folder, monkeypatch, name, source, version="1.0", **entries):
-    """`entries`: plugin name (underscores stand for hyphens) to the attribute of the module."""
+    """`entries`: plugin name (with underscores for hyphens) to the attribute of the module."""
     module = name.replace("-", "_")
     folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(textwrap.dedent(source))

@@ -1,4 +1,4 @@
-"""The built-in assignors: everybody their share, nothing twice, nothing left, little moved."""
+"""The built-in assignors: fair shares, each partition exactly once, and few moves."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,8 @@ REGISTRY.register(AssignorUniform(), "assignor_uniform")
 
 
 def view(topics, members):
-    """Topics by number of partitions; members by (topics, what they had, instance)."""
+    """Topics with their numbers of partitions; members with (topics, owned partitions,
+    instance)."""
     rows = {}
     for name, (wanted, had, instance) in members.items():
         assigned = {t: frozenset(p) for t, p in had.items() if p}
@@ -86,7 +87,7 @@ def test_uniform_shares_differ_by_one_and_everybody_keeps_what_fits(group):
         had = {(t, p) for t, rows in member.assigned.items() for p in rows}
         has = {(t, p) for t, rows in told[name].items() for p in rows}
         assert len(had & has) == min(len(had), counts[name])
-    assert assign("uniform", after(group, told)) == told  # nothing moves without a reason
+    assert assign("uniform", after(group, told)) == told  # no partition moves without a reason
 
 
 @settings(max_examples=60, deadline=None)

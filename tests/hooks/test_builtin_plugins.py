@@ -180,7 +180,7 @@ def test_audit_counts_add_up_to_what_was_sent():
             found = {}
             try:
                 records = broker.records("audit")
-            except KafkaError:  # the topic is being made
+            except KafkaError:  # the topic is being created
                 return found
             for record in records:
                 row = json.loads(record.value)

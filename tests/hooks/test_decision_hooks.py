@@ -1,5 +1,5 @@
-"""Hooks that decide and hooks that are told, in a running broker: each is called, its answer
-counts, and a failure means what the contract says."""
+"""Hooks that decide and hooks that are notified, in a running broker: each is called, its return
+value counts, and a failure has the effect that its contract names."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from barnabas.testing.plugins import Sender
 
 
 def registered(broker, hook, answer, name="probe"):
-    """A plugin with one hook; what it was called with is in `calls`."""
+    """A plugin with one hook; `calls` has the arguments of its calls."""
     calls = []
 
     class Probe:
@@ -226,7 +226,7 @@ def test_check_config_change(broker, topic):
     assert last.configs == {"message.max.bytes": "5000"}
 
 
-# -- life cycle, figures, the set -----------------------------------------------------------------
+# -- life cycle, metrics, the set of plugins -------------------------------------------------------
 
 RECORDER = """
     from barnabas import hookimpl
@@ -287,7 +287,7 @@ def test_metrics_are_reported(recorder):
         return bool(reports)
 
     with Broker({"plugins": "recorder", "plugins.report.interval.ms": 100}):
-        wait_for(is_told)  # a report during the start has fewer figures
+        wait_for(is_told)  # a report during the start has fewer metrics
     figures = reports[0]
     assert figures[brokers] == 1
     assert figures['barnabas_plugin_calls_total{plugin="recorder",hook="broker_started"}'] == 1
@@ -307,7 +307,7 @@ def test_a_reload_over_the_wire_takes_over_the_set_and_refuses_a_broken_one(
         before = broker.node.plugins.registry.plugin("recorder")
         assert main(["plugins", "reload", *servers]) == 0
         assert broker.node.plugins.registry.plugin("recorder") is not before
-        assert recorder == [("started", True), ("stopping",)]  # the new module has its own list
+        assert recorder == [("started", True), ("stopping",)]  # the new module has another list
         assert main([*alter_all, "plugins=recorder,nobody"]) == 1
         assert "the plugin 'nobody' is not installed" in capsys.readouterr().err
         assert broker.node.plugins.registry.names() == ["recorder"]
@@ -387,7 +387,7 @@ class Policy:
 
 
 def test_create_topic_policy_class_name(tmp_path, monkeypatch):
-    """Kafka's setting create.topic.policy.class.name names a plugin, which need not stand in
+    """Kafka's setting create.topic.policy.class.name names a plugin, which need not be in
     `plugins`."""
     install(tmp_path, monkeypatch, "our-policy", POLICY, our_policy="Policy")
     with Broker({"create.topic.policy.class.name": "our-policy"}) as broker:
@@ -398,7 +398,7 @@ def test_create_topic_policy_class_name(tmp_path, monkeypatch):
 
 
 def test_alter_config_policy_class_name(tmp_path, monkeypatch):
-    """The same of alter.config.policy.class.name; a plugin that both name is there once."""
+    """The same for alter.config.policy.class.name; a plugin that both settings name runs once."""
     install(tmp_path, monkeypatch, "our-policy", POLICY, our_policy="Policy")
     both = dict.fromkeys(
         ["create.topic.policy.class.name", "alter.config.policy.class.name"], "our-policy"

@@ -1,5 +1,5 @@
-"""The example distributions of tests/plugins: wheels, installed, in a broker of its own process,
-driven by real clients."""
+"""The example distributions of tests/plugins: installed from wheels, in a broker in another
+process, driven by real clients."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ NAMES = {"keep-newest", "no-secrets", "card-mask", "member-views"}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A directory with the plugins, or None: tests/run has installed them."""
+    """A directory with the plugins, or None if tests/run has installed them."""
     if {row.name for row in entry_points(group="barnabas.plugins")} >= NAMES:
         return None
     wheels = tmp_path_factory.mktemp("wheels")
@@ -33,7 +33,7 @@ def site(tmp_path_factory):
     found = sorted(wheels.glob("*.whl"))
     assert len(found) == len(NAMES)
     installed = tmp_path_factory.mktemp("site")
-    for wheel in found:  # what pip does with a wheel of plain modules
+    for wheel in found:  # as pip installs a wheel of plain modules
         zipfile.ZipFile(wheel).extractall(installed)
     return installed
 

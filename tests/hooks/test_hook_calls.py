@@ -1,4 +1,5 @@
-"""Calls of hooks: budgets, threads left behind, failures counted, said and put off."""
+"""Calls of hooks: budgets, abandoned threads, and failures that are counted, logged, and disable a
+plugin."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""docs/hooks.md has every hook with its exact arguments, and is what the code makes of it."""
+"""docs/hooks.md has every hook with its exact arguments, and equals what the code generates."""
 
 import inspect
 import re
@@ -73,7 +73,7 @@ def test_every_view_is_on_the_page():
 
 
 def test_no_built_in_says_its_first_line_twice():
-    """F35: the summary stood above a text that began with it."""
+    """F35: the page had the summary above a text that began with it."""
     part = PAGE.read_text().split("## Built-in plugins\n")[1]
     for section in part.split("\n### ")[1:]:
         paragraphs = [" ".join(text.split()) for text in section.split("\n\n")[1:3]]
@@ -81,7 +81,7 @@ def test_no_built_in_says_its_first_line_twice():
 
 
 def test_every_field_of_a_view_is_explained():
-    """F35: fields had types and no words."""
+    """F35: fields had types and no explanation."""
     for value in vars(views).values():
         if (
             inspect.isclass(value)
@@ -94,7 +94,7 @@ def test_every_field_of_a_view_is_explained():
 
 
 def test_no_paragraph_is_torn_at_a_back_quote():
-    """F35: a line that began with a back-quote in the middle of a sentence began a paragraph."""
+    """F35: a line inside a sentence that began with a back-quote became a new paragraph."""
     text = (
         "When: every x, for each log whose policy has\n`delete`, of the plugins.\n`log`: the log."
     )

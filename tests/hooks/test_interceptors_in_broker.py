@@ -1,4 +1,4 @@
-"""Interceptors in a running broker, driven by real clients: what is appended and what is seen."""
+"""Interceptors in a running broker with real clients: what is appended, and what consumers see."""
 
 import gzip
 import socket
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 class Judge:
-    """What a value says decides: refuse, drop, upper, raise, hang, rubbish."""
+    """The value decides the result: refuse, drop, upper, raise, hang, rubbish."""
 
     def __init__(self):
         self.seen = []
@@ -268,7 +268,7 @@ def test_a_topic_without_interceptors_makes_no_job(broker, judged, produce, topi
 
 
 class SlowOnce:
-    """The first call takes longer than the budget of the test, the others do not."""
+    """The first call takes longer than the budget of the test; the others do not."""
 
     def __init__(self):
         self.calls = 0
@@ -290,7 +290,7 @@ def test_a_batch_that_was_not_judged_in_time_is_sent_again(broker, produce):
 
 
 def test_a_client_without_retries_sees_request_timed_out(broker):
-    """F37: and confluent-kafka, told not to try again, reports a code that may be tried again."""
+    """F37: confluent-kafka without retries reports a retriable code."""
     slow = SlowOnce()
     broker.node.plugins.registry.register(slow, "slow-once").common["budget.ms"] = 50
     topic = broker.create_topic("late", configs={"produce.interceptors": "slow-once"})
@@ -419,7 +419,7 @@ def test_transactions_through_interceptors_of_both_kinds(broker):
 
 
 class Slow:
-    """Each hook takes as long as it is told."""
+    """Each hook takes a given time."""
 
     def __init__(self, event):
         self.begun, self.go_on = threading.Event(), event
@@ -475,7 +475,7 @@ def broker_address(broker):
 
 
 def asked(broker, topic, kind):
-    """The frame of one request, its size included."""
+    """The frame of one request, with its size."""
     if kind == "produce":
         message = request(0)
         rows = [message.struct("topicData.partitionData")(index=0, records=encode_batch([b"y"]))]

@@ -1,4 +1,4 @@
-"""What interceptors are shown of a batch, and what becomes of their answers."""
+"""The view of a batch that interceptors get, and the effect of their return values."""
 
 import pytest
 from hypothesis import given

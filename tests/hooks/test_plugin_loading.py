@@ -1,4 +1,4 @@
-"""From a name to a plugin: found, imported, checked, reloaded; and what is said when it cannot."""
+"""A plugin is found by name, imported, checked and reloaded; and the errors when that fails."""
 
 import sys
 
@@ -143,14 +143,14 @@ def test_hooks_are_listed_in_the_order_of_their_specifications():
     assert specs.names()[:3] == ["deletable_segments", "intercept_produce", "intercept_fetch"]
     own = [name for name in specs.names() if name in vars(specs.Specs)]
     assert all(specs.budget_ms(name) > 0 for name in own)
-    # Those of the clients are called straight, and come behind the broker's.
+    # The clients' hooks are called directly, and are listed after the broker's.
     assert own == specs.names()[: len(own)]
     assert all(specs.budget_ms(name) == 0 for name in specs.names()[len(own) :])
 
 
 @pytest.mark.parametrize("isolation", ["none", "process"])
 def test_a_plugin_without_hookimpl_is_an_error(tmp_path, monkeypatch, isolation):
-    """It was loaded, and topics that named it kept everything without a word."""
+    """It was loaded, and topics that named it kept all segments without a warning."""
     source = """
         class Forgot:
             def deletable_segments(self, log, now_ms):

@@ -1,4 +1,4 @@
-"""Options of plugins: what a schema takes, what it refuses, and with which words."""
+"""Options of plugins: the values that a schema accepts and refuses, and the error messages."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""A plugin in a process of its own that raises, hangs, talks rubbish, leaks, crashes or exits: each
-is a failed call, the broker's process goes on, and the next call finds a new child."""
+"""A plugin in a process of its own that raises, hangs, returns rubbish, leaks, crashes or exits:
+each is a failed call, the broker's process continues, and the next call gets a new child
+process."""
 
 import os
 import time
@@ -74,7 +75,7 @@ def ask(registry, word):
 
 
 def works(registry):
-    """A new child may be paused for; give it time."""
+    """Waits until a call succeeds: the restart of a child may be delayed."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         made = ask(registry, b"upper")

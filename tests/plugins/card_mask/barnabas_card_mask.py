@@ -9,7 +9,7 @@ import re
 from barnabas import hookimpl
 from barnabas.hooks import Record, Replace
 
-DIGITS = re.compile(rb"\d[\d -]{11,}\d")  # in the column values stand one right after another
+DIGITS = re.compile(rb"\d[\d -]{11,}\d")  # the column has the values one after another without gaps
 CARD = re.compile(rb"\b(?:\d[ -]?){12,15}\d\b")
 
 

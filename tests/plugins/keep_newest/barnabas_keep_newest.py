@@ -1,4 +1,4 @@
-"""Keeps the newest segments of each partition and lets the others go, however old or large.
+"""Keeps the newest segments of each partition and deletes the others, however old or large.
 
 plugin.keep-newest.segments=3
 retention.policy=keep-newest        (of the topic)
