@@ -1,5 +1,5 @@
 """Prints the requirements of this project and of the named extras, a line each: what pip installs
-beside the wheel. So pip can bring them while the wheel is built.
+besides the wheel. So pip can install them while the wheel is built.
 
     python tests/requirements.py test spark-jre
 """

@@ -1,4 +1,4 @@
-"""Each file gets its own broker, and a normal client that hostile clients must not harm."""
+"""Each file has its own broker, and a normal client that hostile clients must not disturb."""
 
 import pytest
 from compat.support import Wire
@@ -16,7 +16,7 @@ def broker(tmp_path_factory, request):
     with BrokerProcess(tmp_path_factory.mktemp("data"), free_port(), settings) as made:
         with Wire(made.address) as wire:
             create(wire, "t")
-            for _ in range(200):  # what a broker allocates once is not growth
+            for _ in range(200):  # memory that a broker allocates once is not growth
                 assert produce(wire, "t", b"warm" * 1000).errorCode == 0
         yield made
 

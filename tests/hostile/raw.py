@@ -1,4 +1,4 @@
-"""What hostile tests say on a raw connection, and how they watch the broker while they do."""
+"""Raw connections of hostile tests, and how the tests watch the broker meanwhile."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ def connect(broker: BrokerProcess) -> socket.socket:
 
 
 def is_closed(connection: socket.socket, within_s: float = CLOSED_S) -> bool:
-    """Whether the broker closes, and says nothing before."""
+    """Returns whether the broker closes the connection without a response."""
     connection.settimeout(within_s)
     try:
         return connection.recv(1) == b""
@@ -44,12 +44,12 @@ def error_of(wire, records: bytes, acks: int = -1, topic: str = "t") -> int:
 
 
 class Growth:
-    """How far the broker's memory went at most since this was made, above what it was."""
+    """The largest growth of the broker's memory since this object was made."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._process = f"/proc/{broker.process.pid}"
         with open(f"{self._process}/clear_refs", "w") as file:
-            file.write("5")  # the high water mark starts anew
+            file.write("5")  # resets the kernel's peak value
         self.before = self._pages("VmRSS")
 
     def peak_bytes(self) -> int:

@@ -1,8 +1,8 @@
-"""Bad input to a running broker: the class of its answer, and that nobody else is harmed.
+"""Bad input to a running broker: the kind of its response, and no effect on other clients.
 
-After each: the broker answers on a new connection and on one opened before, and never had more
-than 8 MiB more than before (conftest.py). The tables were taken from Apache Kafka 4.3.1 over raw
-sockets.
+After each input the broker answers on a new connection and on an older one, and never used more
+than 8 MiB more memory than before (conftest.py). The expected answers come from Apache Kafka 4.3.1
+over raw sockets.
 """
 
 import struct
@@ -82,8 +82,8 @@ def test_topic_names_that_are_none(broker, neighbour, name):
 
 
 def test_topic_name_that_is_not_utf8_closes(broker):
-    """Kafka reads it with replacement characters and says INVALID_TOPIC_EXCEPTION; here text that
-    is no text is no message."""
+    """Kafka reads it with replacement characters and answers INVALID_TOPIC_EXCEPTION; here invalid
+    UTF-8 makes the request malformed."""
     with connect(broker) as connection:
         connection.sendall(framed(head(3, 1) + struct.pack(">ih", 1, 2) + b"\xff\xfe"))
         assert is_closed(connection)
@@ -110,7 +110,7 @@ def with_record_length(length: int) -> bytes:
 
 
 def compressed(codec: int, body: bytes, count: int = 1) -> bytes:
-    """A batch whose header is right and whose body is `body`."""
+    """A batch with a valid header and the body `body`."""
     plain = bytearray(encode_batch([Record(b"v", timestamp=1)])[:61] + body)
     struct.pack_into(">i", plain, 8, len(plain) - 12)
     struct.pack_into(">h", plain, 21, codec)
@@ -120,8 +120,8 @@ def compressed(codec: int, body: bytes, count: int = 1) -> bytes:
 
 
 CORRUPT, TRANSACTIONAL_ID, UNSUPPORTED_CODEC, INVALID = 2, 53, 76, 87
-# The codes of 4.3.1. It has UNKNOWN_SERVER_ERROR for those of BETTER, where a code that names the
-# fault is to be had: what nobody could have meant to send was damaged on the way.
+# The error codes of 4.3.1. For those of BETTER it has UNKNOWN_SERVER_ERROR, where we use a code
+# that names the fault: such bytes were damaged on the way.
 BAD_BATCHES = {
     "wrong crc": (changed(30, ">B", 0x55, sealed=False), CORRUPT),
     "length -5": (changed(8, ">i", -5, sealed=False), CORRUPT),

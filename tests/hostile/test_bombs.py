@@ -1,4 +1,5 @@
-"""Batches that are small on the way and large inside: refused, or streamed; never held whole."""
+"""Batches that are small on the wire and large after decompression: refused, or streamed; never
+wholly in memory."""
 
 import functools
 import struct
@@ -18,8 +19,8 @@ from barnabas.wire import compression
 from barnabas.wire.batches import encode_batch
 from barnabas.wire.compression import GZIP_HEADER, XERIAL_HEADER
 
-GROWTH_MAX = 64 << 20  # the README's promise for whatever a batch inflates to
-STREAMED_MAX = 32 << 20  # what opening a batch of gzip or zstd costs, however large it is inside
+GROWTH_MAX = 64 << 20  # the README's limit for any decompressed batch
+STREAMED_MAX = 32 << 20  # memory to open a gzip or zstd batch of any decompressed size
 BOMB_BYTES = 512 << 20
 PIECE = bytes(1 << 20)
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -27,7 +28,7 @@ TOO_LARGE = 10
 
 
 def gzip_zeros(pieces: int) -> bytes:
-    """In members of 64 pieces at most: to deflate zeros takes longer than to inflate them."""
+    """In members of at most 64 pieces, because deflating zeros takes longer than inflating them."""
     if pieces > 64:
         return gzip_zeros(64) * (pieces // 64)
     deflater = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)

@@ -1,8 +1,8 @@
 """Every served request, cut at every byte and sent a byte at a time.
 
-The requests are the vectors of Kafka's own classes (tests/vectors). A frame that is cut and says
-its true size is no request: the connection is closed without an answer. A whole one that arrives in
-pieces is answered as if it came at once.
+The requests are the vectors of Kafka's own classes (tests/vectors). A frame that is cut and has
+the right size is malformed: the connection is closed without a response. A complete one that
+arrives in pieces gets the same response.
 """
 
 import select
@@ -19,12 +19,12 @@ from barnabas.api.table import api_table
 from barnabas.wire import request
 from barnabas.wire.headers import encode_request
 
-# Long enough for what waits here.
+# Long enough for the waiting requests of this test.
 MORE_SETTINGS = {"request.receive.timeout.ms": 10_000}
 CORRELATION_ID = 5
-AT_ONCE = 40  # fewer than a listener lets wait: one that does not fit tries again after 1 s
-CUT_BYTES_MAX = 250  # of a vector: longer ones repeat what shorter ones hold
-ANSWER_S = 0.5  # after this long a request counts as one that waits
+AT_ONCE = 40  # fewer than the listener's backlog: a refused connection is retried after 1 s
+CUT_BYTES_MAX = 250  # of a vector: longer ones repeat the contents of shorter ones
+ANSWER_S = 0.5  # a request without a response for this long counts as waiting
 KEYS = sorted(api_table())
 
 
@@ -42,7 +42,7 @@ def frames_of(key: int) -> dict[tuple[int, str], bytes]:
 
 
 def largest(key: int) -> Iterator[bytes]:
-    """For each version the longest frame that is not too long to be cut everywhere."""
+    """For each version the longest frame that is short enough to be cut at every byte."""
     by_version: dict[int, list[bytes]] = {}
     for (version, _), frame in frames_of(key).items():
         by_version.setdefault(version, []).append(frame)
@@ -52,7 +52,7 @@ def largest(key: int) -> Iterator[bytes]:
 
 
 def outcomes(broker, sent: list[bytes]) -> list[bytes | None]:
-    """For each of `sent`, on a connection of its own: what came back, b"" when it was closed,
+    """For each of `sent`, on its own connection: the response, b"" if it was closed,
     None when nothing came for as long as the others took and ANSWER_S more."""
     connections: list[socket.socket] = []
     found: dict[int, bytes | None] = {}
@@ -98,7 +98,8 @@ def test_a_request_cut_at_any_byte_closes_the_connection(broker, key):
 
 
 def same_answer(whole: bytes | None, pieces: bytes | None) -> bool:
-    """Both closed, both wait, or both answered, with as many bytes: times and new ids differ."""
+    """Both closed, both wait, or both answered with the same number of bytes: times and new ids
+    differ."""
     if not whole or not pieces:
         return whole == pieces
     is_answer = whole[4:8] == struct.pack(">i", CORRELATION_ID) == pieces[4:8]
@@ -107,7 +108,8 @@ def same_answer(whole: bytes | None, pieces: bytes | None) -> bool:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_request_in_pieces_of_one_byte_is_answered_as_whole(broker, key):
-    """The case without content in the newest version: it changes nothing, so twice is once."""
+    """The case without content in the newest version, which changes nothing and can be sent
+    twice."""
     frames = frames_of(key)
     version = max(version for version, _ in frames)
     cases = {case: frame for (v, case), frame in frames.items() if v == version}
@@ -128,7 +130,8 @@ def test_a_request_in_pieces_of_one_byte_is_answered_as_whole(broker, key):
 
 
 def test_a_frame_that_is_not_whole_waits(broker):
-    """The size promises more than came: neither an answer nor an end, until the rest is there."""
+    """The size announces more bytes than arrived: no response and no close until the rest
+    arrives."""
     frames = [framed(next(largest(key))) for key in KEYS]
     sent = [frame[: len(frame) // 2] for frame in frames] + [frames[0][:3], frames[0][:4]]
     assert outcomes(broker, sent) == [None] * len(sent)

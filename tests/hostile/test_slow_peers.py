@@ -1,9 +1,9 @@
-"""Peers that do nothing, send half of a frame, or never read: nobody else waits for them.
+"""Clients that do nothing, send half of a frame, or never read: no other client waits for them.
 
-2,000 idle connections, 200 half-sent frames and clients that do not read stand beside a client that
-works; its p99 stays within twice what it is without them. Both are measured in turns in one run and
-the median round of each counts: a round on a busy machine, or one in which no core went to sleep
-between two requests, is one of many.
+2,000 idle connections, 200 half-sent frames and clients that do not read are open beside a client
+that works; its p99 stays within twice the value without them. Both are measured alternately in one
+run, and the median round of each counts: a round on a busy machine, or one in which no core went to
+sleep between two requests, is one of many.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ MORE_SETTINGS = {
 }
 GROWTH_MAX = 32 << 20
 IDLE, HALF, DEAF = 2_000, 200, 3
-ACCEPTED_AT_ONCE = 25  # below the listener's backlog: what does not fit tries again after 1 s
-SETTLE_S = 0.3  # until the answers that nobody reads fill their sockets
+ACCEPTED_AT_ONCE = 25  # below the listener's backlog: a refused connection is retried after 1 s
+SETTLE_S = 0.3  # until the unread responses fill their sockets
 CALLS = 1_000
 ROUNDS_MIN, ROUNDS_MAX = 3, 12
 TIMES_MAX = 2.0
@@ -46,7 +46,7 @@ def half_sent(broker) -> socket.socket:
 
 
 def deaf(broker) -> socket.socket:
-    """Asks for more than it takes, as often as it can."""
+    """Requests more than it reads, as often as it can."""
     connection = connect(broker)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.setblocking(False)
@@ -139,8 +139,8 @@ def test_half_sent_frames_end_after_their_time_and_idle_connections_do_not(broke
 
 
 def test_what_is_kept_for_clients_that_do_not_read_is_bounded(broker):
-    """Each asked for hundreds of MiB: one answer at a time is made, and after a while it is given
-    up."""
+    """Each requests hundreds of MiB: the broker makes one response at a time, and drops it after a
+    while."""
     growth = Growth(broker)
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(deaf(broker)) for _ in range(20)]
@@ -153,7 +153,7 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(broker):
 
 
 def hung_up(peer: socket.socket) -> bool:
-    """Whether the other side closed, though nothing is read here."""
+    """Whether the broker closed the connection, without reading from it."""
     waiting = select.poll()
     waiting.register(peer, select.POLLRDHUP)
     return bool(waiting.poll(0))

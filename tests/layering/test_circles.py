@@ -1,7 +1,7 @@
 """No modules of one package import each other in a circle.
 
 Every import statement counts: those of a function and those under TYPE_CHECKING too, because a
-reader follows them all the same. A .pyx and its .pxd are one module. The layers of test_layers
+reader follows them, too. A .pyx and its .pxd are one module. The layers of test_layers
 keep packages apart, so a circle through several packages would climb there.
 """
 

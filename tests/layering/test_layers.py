@@ -34,7 +34,7 @@ CEXT = (
 )
 
 # Layer -> the layers it may import. A layer is a top-level module or package; the sub-packages of
-# `coordinator` and the module that wires them are layers of their own. Each line adds to what the
+# `coordinator` and the module that connects them are separate layers. Each line adds to what the
 # layers above it on the page may see.
 LOW: dict[str, set[str]] = {"cext": set(), "errors": set(), "zookeeper_client": set()}
 LOW |= {"config": {"errors"}}

@@ -46,7 +46,7 @@ def module_exists(root: Path, name: str) -> bool:
 
 
 def missing(root: Path) -> list[str]:
-    """`FILE: NAME` for each name that stands for nothing."""
+    """`FILE: NAME` for each name of a file or module that does not exist."""
     kinds = (".py", ".pyx", ".pxd", ".pyi")
     files = {p.name for p in root.rglob("*") if p.suffix in kinds and ".venv" not in p.parts}
     found = []

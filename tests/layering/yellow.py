@@ -2,7 +2,7 @@
 
 Runs Cython on cext and reads the C it gives. Each function declared `nogil` in a .pyx or .pxd of
 cext is found by its C name, each `with nogil:` block by the thread state it saves; a GIL call or a
-call of Python's C API inside is reported. The usual way in is a function without `noexcept`: its
+call of Python's C API inside is reported. The usual cause is a function without `noexcept`: its
 caller then takes the GIL after every call to see whether it raised.
 Functions that end at an edge (`with gil`) are not nogil leaves and must not exist in hot modules.
 """
@@ -59,7 +59,7 @@ def blocks(text: str) -> list[tuple[int, str]]:
 
 
 def forbidden(body: str) -> str | None:
-    """The first thing of Python's that a piece of C calls, comments aside."""
+    """The first function of Python's C API that a piece of C code calls outside comments."""
     bad = FORBIDDEN.search(re.sub(r"/\*.*?\*/|^#.*$", "", body, flags=re.S | re.M))
     return bad[0] if bad else None
 
@@ -81,7 +81,7 @@ def findings(name: str, nogil: set[str], c_text: str) -> tuple[set[str], list[st
 
 
 def generate_c(into: Path) -> None:
-    """Runs Cython over every module of cext; what is newer than its sources is left."""
+    """Runs Cython for every module of cext whose C file is older than its sources."""
     environment = {**os.environ, "BARNABAS_C_DIR": str(into)}
     script = "import runpy; s = runpy.run_path('setup.py'); s['cythonized'](s['extensions']())"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, check=True)

@@ -1,5 +1,5 @@
-"""What every store of the tree has to do. A test file subclasses TreeConformance and gives the
-fixture `store`, which has `open()` (a new session; former ones are closed) and `tree`.
+"""Tests for every store of the metadata tree. A test file subclasses TreeConformance and defines
+the fixture `store`, which has `open()` (a new session; former ones are closed) and `tree`.
 """
 
 import threading
@@ -35,7 +35,7 @@ WAIT_SECONDS = 10
 
 
 class Told:
-    """A watch that remembers what it was told, and by which thread."""
+    """A watch that records its events and their threads."""
 
     def __init__(self):
         self.events = []
@@ -55,7 +55,7 @@ class Told:
 
 
 def settle(tree):
-    """Until everything committed before has been told."""
+    """Waits until the events of all earlier commits have arrived."""
     last = Told()
     tree.exists("/settle", last)
     tree.create("/settle")
@@ -174,7 +174,7 @@ class TreeConformance:
         tree, told, absent = store.tree, Told(), Told()
         tree.create("/a", b"0")
         tree.get("/a", told)
-        tree.exists("/a", told)  # the same watch on the same node is called once
+        tree.exists("/a", told)  # the same watch on the same node fires once
         with pytest.raises(NoNode):
             tree.get("/b", absent)
         tree.set("/a", b"1")
@@ -207,7 +207,7 @@ class TreeConformance:
             lambda: tree.delete("/p/b"),
         ):
             tree.children("/p", told)
-            tree.set("/p", b"data")  # not told to a watch on children
+            tree.set("/p", b"data")  # does not fire a watch on children
             tree.set("/p/a", b"data")
             change()
         tree.create("/p/c")
@@ -413,7 +413,7 @@ class TreeMachine(RuleBasedStateMachine):
         self.store.tree.close()
 
     def expected(self, model, operation):
-        """The error of the operation on the model, or None after doing it."""
+        """Carries out the operation on the model. Returns its error or None."""
         path = operation.path
         if isinstance(operation, CreateNode):
             parent = model.get(parent_of(path))

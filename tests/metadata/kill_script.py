@@ -1,7 +1,7 @@
-"""Child of test_embedded_kill: writes to a store and prints each operation once it is answered.
+"""Child process of test_embedded_kill: writes to a store and prints each step once it is committed.
 
-    kill_script.py DIRECTORY        run; one line an answered step: its number
-Imported, `steps` gives the same operations, and `model_after` what the tree then holds.
+    kill_script.py DIRECTORY        run; prints the number of each committed step
+As a module: `steps` gives the same operations, and `model_after` the tree after them.
 """
 
 import os
@@ -15,7 +15,7 @@ WAL_PAGES_MAX = 4  # checkpoints fall within the script
 
 
 def steps():
-    """Each step is one multi. The three nodes of a step always come and go together."""
+    """Each step is one multi. The three nodes of a step are always created and deleted together."""
     found = [[CreateNode("/t")]]
     for number in range(3):
         triple = [f"/t/{number}", f"/t/{number}/x", f"/t/{number}/y"]

@@ -102,7 +102,7 @@ def test_watches_keep_it_current(tree):
         more = TopicAssignment({0: (1,), 1: (1,)})
         tree.set(znodes.topic_path("t"), more.encode())
         soon(lambda: len(reader.state.topic("t").partitions) == 2)
-        topic = reader.state.topic("t")  # an old tool wrote it without the id
+        topic = reader.state.topic("t")  # as an old tool writes it, without the id
         assert not topic.is_id_kept and reader.state.topic_by_id(topic.topic_id) is topic
         tree.create("/admin/delete_topics/t")
         soon(lambda: reader.state.topic("t").deleting)

@@ -1,5 +1,5 @@
-"""SIGKILL before the n-th write, fsync or truncation of the store: what was answered is there,
-and no multi is there by half."""
+"""SIGKILL before the n-th write, fsync or truncation of the store: committed steps are there,
+and no multi is half applied."""
 
 import itertools
 import os
@@ -36,7 +36,7 @@ def run_child(directory, *strace):
 
 
 def killed_child(directory, call, number):
-    """Whether the fault fired, and how many steps were answered."""
+    """Returns whether the fault fired, and the number of committed steps."""
     inject = f"inject={call}:signal=KILL:when={number}"
     child = run_child(directory, "strace", "-qq", "-f", "-o", "/dev/null", "-e", inject)
     # strace ends itself with the signal that ended its child.

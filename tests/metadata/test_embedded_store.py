@@ -96,7 +96,7 @@ def test_a_damaged_file_is_named(tmp_path, damage):
 
 
 def test_flipped_bits_never_give_wrong_data(tmp_path):
-    """At each place: refused, or (in bytes that nothing uses) everything is as it was."""
+    """At each place the file is refused, or (in unused bytes) the contents are unchanged."""
     path = filled(tmp_path, nodes=30)
     good = path.read_bytes()
     tree = open_tree(tmp_path)
@@ -184,7 +184,7 @@ def test_a_full_disk_is_a_clean_error_and_goes_away(tmp_path):
 
 
 class FailingCommit:
-    """A connection whose next COMMIT fails with EIO after or before it was done."""
+    """A connection whose next COMMIT fails with EIO, before or after it takes effect."""
 
     def __init__(self, connection, done):
         self._connection = connection

@@ -245,7 +245,7 @@ def test_new_ids_have_22_characters_and_no_leading_dash():
     made = znodes.new_uuid(lambda count: next(draws)[:count])
     assert made == "AQAAAAAAQACAAAAAAAAAAA" and len(made) == 22
     assert uuid_text(znodes.uuid_bytes(made)) == made
-    assert next(draws, None) is None  # the first draw began with a dash and was given up
+    assert next(draws, None) is None  # the first random id began with a dash and was dropped
 
 
 @pytest.mark.parametrize("number", [1.0, True, None, "1.0", "", "x", 2**31, -3, [], {}])
