@@ -46,11 +46,12 @@ class Broker:
         )
 
     def stored(self, name: str, index: int = 0) -> bytes:
-        """What stands in the partition's first segment."""
+        """The bytes of the partition's first segment."""
         return Path(self.directory, f"{name}-{index}", f"{0:020}.log").read_bytes()
 
     def send(self, parts, version: int = 9, wait: bool = True, **options):
-        """Returns the ProduceResponse, None, or with wait=False a request that waits."""
+        """Returns the ProduceResponse, None if there is none, or with wait=False a waiting
+        request."""
         answer = self.native.handle_frame(wire.produce_frame(parts, version, **options))
         while wait and answer is not None and not isinstance(answer, bytes):
             job = self.native.decodes.next(0)

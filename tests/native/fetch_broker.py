@@ -69,12 +69,12 @@ class FetchBroker:
             )
 
     def append(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:
-        """As a leader does, and visible at once."""
+        """Appends as a leader does; the records are visible at once."""
         self.append_unseen(name, index, batch, epoch)
         assert self.parts[name, index].commit(5000)
 
     def append_unseen(self, name: str, index: int, batch: bytes, epoch: int = LEADER_EPOCH) -> None:
-        """On the log's end; nobody was told."""
+        """Appends to the log without waking waiting fetches."""
         self.logs[name, index].append(bytearray(batch), leader_epoch=epoch)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class FetchBroker:
         return version, self.native.handle_frame(frame)
 
     def ask(self, wanted: Step) -> dict[str, Any]:
-        """The answer in the form of the scenarios, after the wait it takes."""
+        """The response in the form of the scenarios, and how long it took."""
         began = time.monotonic()
         version, answer = self.start(wanted)
         if isinstance(answer, ParkedFetch):
@@ -97,7 +97,7 @@ class FetchBroker:
 
 
 def decoded(frame: bytes, version: int) -> Any:
-    """The answer in a frame, its size and correlation id checked."""
+    """Decodes the response in a frame; checks its size and correlation id."""
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header, at = decode_response_header(frame[4:], 1, version)
     assert header.correlationId == 7

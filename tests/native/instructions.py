@@ -1,7 +1,8 @@
-"""Instructions a request costs on the network thread, by callgrind: noise does not move them.
+"""Counts the instructions of a request on the network thread with callgrind, which noise does not
+change.
 
-    python tests/native/instructions.py              the figures beside the recorded ones
-    python tests/native/instructions.py --record     writes instructions.json anew
+    python tests/native/instructions.py              shows the counts and the recorded ones
+    python tests/native/instructions.py --record     writes instructions.json again
 
 A broker with its defaults runs under valgrind; bench/loadgen.c sends from outside of it, one
 request at a time. Only what happens inside conn_event is counted, which is the whole of a request
@@ -43,21 +44,21 @@ with Broker(settings) as broker:
     signal.pause()
 """
 
-# name -> (topic, words for loadgen); a topic is filled by the produce row before it is read.
+# name -> (topic, arguments of loadgen); the produce row fills a topic before it is read.
 LOADS = {
     "produce of 1 record": ("small", "produce"),
     "produce of 64 KiB, 595 records": ("bulk", "produce --records 595"),
     "fetch of 4 KiB": ("small", "fetch --max-bytes 4096"),
     "fetch of 1 MiB": ("bulk", "fetch --max-bytes 1048576"),
 }
-# Plugins run, and have nothing to do with this topic.
+# Plugins run, but not for this topic.
 BESIDE_PLUGINS = "produce of 1 record beside plugins"
 PLUGINS = {"plugins": "audit"}
 INTERCEPTED = {"produce.interceptors": "audit"}
 
 
 def missing() -> str | None:
-    """Why nothing can be counted here."""
+    """Why this machine cannot count, or None."""
     for command in ("valgrind", "callgrind_control", "cc"):
         if shutil.which(command) is None:
             return f"{command} is not installed"
@@ -65,13 +66,13 @@ def missing() -> str | None:
 
 
 def machine() -> str:
-    """What the figures depend on beside the code: another compiler makes other instructions."""
+    """What the counts depend on besides the code: another compiler makes other instructions."""
     compiler = subprocess.run(["cc", "-dumpfullversion"], capture_output=True, text=True).stdout
     return f"{platform.machine()}, cc {compiler.strip()}"
 
 
 class Counted:
-    """A broker under callgrind, and the generator."""
+    """A broker under callgrind, and the load generator."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder, self.settings, self.dumps = folder, settings, 0
@@ -111,7 +112,7 @@ class Counted:
         subprocess.run(command, check=True, capture_output=True)
 
     def count(self) -> int:
-        """Instructions since the count before."""
+        """Instructions since the previous count."""
         self.dumps += 1
         pid = str(self.process.pid)
         subprocess.run(["callgrind_control", "-d", pid], check=True, capture_output=True)
@@ -129,7 +130,7 @@ class Counted:
 
 
 def measured() -> dict[str, int]:
-    """Instructions a request of each load."""
+    """Instructions for one request of each load."""
     sys.path.insert(0, str(ROOT / "bench"))
     from sides import create_topic
 

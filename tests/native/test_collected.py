@@ -1,4 +1,4 @@
-"""A broker's parts that are collected together, in whatever order the collector takes them."""
+"""The garbage collector may free the parts of a broker in any order."""
 
 import gc
 import os
@@ -14,7 +14,8 @@ from barnabas.cext.partition.partitions import PartitionTable
 
 @pytest.mark.parametrize("handle_first", [True, False])
 def test_a_table_in_a_cycle_goes_while_its_commits_are_still_there(tmp_path, handle_first):
-    """Its directory's group commit was destroyed before it, and its lock waited for for ever."""
+    """Its directory's group commit was destroyed first, and the table waited for its lock without
+    end."""
     for number in range(50):
         directory = tmp_path / f"{number}" / "t-0"
         directory.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""fsync durability: acknowledged and visible after fdatasync, never after one that failed."""
+"""log.durability=fsync: records are acknowledged and visible after fdatasync, never after a failed
+one."""
 
 import threading
 import time

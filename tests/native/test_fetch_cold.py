@@ -1,4 +1,4 @@
-"""Records that are not in memory are read by a thread apart before they are sent."""
+"""A separate thread reads records that are not in memory before they are sent."""
 
 import time
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def test_cold_records_are_read_first_and_then_answered(broker: FetchBroker) -> N
     waiting = broker.start(WANTED)[1]
     assert isinstance(waiting, ParkedFetch)
     began = time.monotonic()
-    assert waiting.resume() is None  # woken for nothing
+    assert waiting.resume() is None  # woken although nothing has changed
     assert sizes(waiting.wait()) == [len(BATCH)] * 2
     assert time.monotonic() - began >= 0.15  # both ranges, one after the other
     assert broker.system.fired(cold) == 2

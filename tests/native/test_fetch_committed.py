@@ -1,8 +1,8 @@
-"""Readers of committed records: what they are given, against the plainest account of a log.
+"""What readers of committed records get, compared with a simple list of a log's contents.
 
 A history of transactional and plain batches and markers is written into a log of small segments.
-Whoever reads it from anywhere, in pieces of any size, and leaves out what the answers call aborted,
-as every client does, keeps exactly the committed records below the last stable offset.
+A client that reads it from any offset, in pieces of any size, and skips what the responses list as
+aborted, gets exactly the committed records below the last stable offset.
 """
 
 import struct
@@ -24,7 +24,7 @@ from barnabas.wire.batches import decode_batches
 
 SMALL = LogSettings(segment_bytes=700, index_interval_bytes=80, segment_index_bytes=4096)
 TRANSACTIONAL, CONTROL = 0x10, 0x20
-EXPECTED_MAX = 256  # of one log: cext/log/log_transactions.pyx
+EXPECTED_MAX = 256  # the limit of one log: cext/log/log_transactions.pyx
 
 
 def data(producer, sequence, count=1, *, transactional=True, epoch=0):
@@ -48,7 +48,7 @@ class Account:
     """The log as a list: (producer, record, transactional), a marker, in order."""
 
     def __init__(self):
-        self.rows = []  # of each offset: (producer or None, value or None, outcome)
+        self.rows = []  # for each offset: (producer or None, value or None, outcome)
         self.open = {}  # producer -> offsets
         self.aborted = []  # (producer, first offset, marker offset)
         self.sequences = {}
@@ -73,7 +73,7 @@ class Account:
         return marker(producer, commit)
 
     def cut(self, end):
-        """The log ends here: what was ended later is open again."""
+        """Truncates the log: transactions that ended later are open again."""
         self.rows = self.rows[:end]
         self.open = {}
         for offset, row in enumerate(self.rows):
@@ -96,7 +96,7 @@ STEP = st.one_of(
     st.tuples(st.just("write"), st.integers(5, 6), st.integers(1, 3), st.just(False)),
     st.tuples(st.just("end"), st.integers(1, 4), st.booleans()),
 )
-# Left alone, hypothesis makes histories that fit into one segment.
+# Without this minimum, hypothesis makes histories that fit into one segment.
 HISTORY = st.one_of(st.lists(STEP, max_size=8), st.lists(STEP, min_size=30, max_size=60))
 
 
@@ -118,7 +118,7 @@ def fetched(broker, offset, size):
 
 
 def kept(row, start):
-    """What a client keeps of one answer, and where it goes on."""
+    """The records that a client keeps from one response, and its next offset."""
     waiting = sorted((one.firstOffset, one.producerId) for one in row.abortedTransactions)
     aborting, found, after = set(), [], start
     for batch in decode_batches(bytes(row.records), size_max=1 << 20, partial_tail=True):
@@ -159,10 +159,10 @@ def test_exactly_the_committed_records_are_kept(tmp_path_factory, history, seed,
                 some, after = kept(row, at)
                 assert after > at
                 reach = [(p, f) for p, f, last in account.aborted if last >= at]
-                assert set(told) <= set(reach)  # nothing that ended before is told again
+                assert set(told) <= set(reach)  # no transaction that ended earlier is listed
                 found, at = found + some, after
             assert found == account.committed(start)
-        if account.rows:  # what is cut off is forgotten, in the index too
+        if account.rows:  # truncation also removes transactions from the index
             log.truncate_to(batch_start(log, int(cut * len(account.rows))))
             account.cut(log.end_offset)
             assert log.first_open_offset == (account.stable() if account.open else -1)
@@ -178,8 +178,8 @@ def test_exactly_the_committed_records_are_kept(tmp_path_factory, history, seed,
 
 @pytest.mark.parametrize("size", [1, 300, 100_000])
 def test_an_abort_reaches_from_the_first_to_the_last_record_of_its_transaction(tmp_path, size):
-    """Young brokers told of an abort too narrowly: of the segment of its marker alone, or from the
-    fetched offset on. Here one lies over many segments, with what others commit in between."""
+    """Earlier versions listed an abort only for the segment of its marker, or only from the
+    fetched offset on. Here one spans many segments, with committed transactions in between."""
     broker = FetchBroker(tmp_path, {"t": 1})
     log, account = broker.logs["t", 0], Account()
     log.set_config(SMALL)
@@ -246,7 +246,7 @@ def test_a_reader_at_an_open_transaction_is_woken_by_its_marker(tmp_path):
             )
             waiting = broker.start(wanted)[1]
             assert isinstance(waiting, ParkedFetch)
-            broker.append("t", 0, data(2, 0))  # the watermark moves, and wakes it for nothing
+            broker.append("t", 0, data(2, 0))  # wakes it, but the transaction is open
             began = time.monotonic()
             broker.append("t", 0, marker(1, True))
             row = decoded(waiting.wait(), 11).responses[0].partitions[0]
@@ -260,7 +260,7 @@ def test_a_reader_at_an_open_transaction_is_woken_by_its_marker(tmp_path):
 
 
 def test_a_marker_overtakes_a_verification(tmp_path):
-    """A batch that was verified before its transaction ended would hang for ever."""
+    """A batch that was verified before its transaction ended would leave a hanging transaction."""
     broker = FetchBroker(tmp_path, {"t": 1})
     log = broker.logs["t", 0]
     try:
@@ -277,7 +277,7 @@ def test_a_marker_overtakes_a_verification(tmp_path):
             log.append(bytearray(data(1, 0)), verification=number)
         number = log.begin_verification(1)
         other = log.begin_verification(2)
-        log.append(bytearray(marker(2, False)))  # another producer's
+        log.append(bytearray(marker(2, False)))  # of another producer
         log.append(bytearray(data(1, 0)), verification=number)
         for done in (number, other):
             log.end_verification(done)
@@ -294,13 +294,13 @@ def refused(log, batch):
 
 
 def test_an_expected_transaction_needs_no_verification(tmp_path):
-    """The coordinator has answered beforehand; its word is good until the marker."""
+    """The coordinator has answered in advance; the answer holds until the marker."""
     broker = FetchBroker(tmp_path, {"t": 1, "u": 1})
     log = broker.logs["t", 0]
     try:
         broker.logs["u", 0].expect_transaction(1, 0)  # another partition
         refused(log, data(1, 0))
-        for _ in range(2):  # the same again
+        for _ in range(2):  # the same request again
             log.expect_transaction(1, 0)
         refused(log, data(2, 0))
         refused(log, data(1, 0, epoch=1))
@@ -309,7 +309,7 @@ def test_an_expected_transaction_needs_no_verification(tmp_path):
         log.append(bytearray(marker(1, True)))
         refused(log, data(1, 2))
         log.expect_transaction(1, 0)
-        log.append(bytearray(marker(1, False)))  # nothing was written in this one
+        log.append(bytearray(marker(1, False)))  # this one has no records
         refused(log, data(1, 2))
     finally:
         broker.close()
@@ -337,7 +337,7 @@ def test_a_late_marker_with_its_transactions_epoch_does_not_end_the_next_one(tmp
     try:
         log.append(bytearray(data(1, 0, epoch=5)))
         log.append(bytearray(marker(1, True, epoch=6)), verification=BUMPING_MARKER)
-        log.append(bytearray(marker(1, True, epoch=6)), verification=BUMPING_MARKER)  # once more
+        log.append(bytearray(marker(1, True, epoch=6)), verification=BUMPING_MARKER)  # again
         log.append(bytearray(data(1, 0, epoch=6)))
         with pytest.raises(LogError) as error:
             log.append(bytearray(marker(1, True, epoch=6)), verification=BUMPING_MARKER)
@@ -348,7 +348,7 @@ def test_a_late_marker_with_its_transactions_epoch_does_not_end_the_next_one(tmp
 
 
 def test_many_open_transactions_cost_an_append_nothing_more(tmp_path):
-    """The earliest is known at once, however many there are."""
+    """The earliest one is found without a search, however many there are."""
     broker = FetchBroker(tmp_path, {"t": 1})
     log = broker.logs["t", 0]
     count = 20_000

@@ -1,4 +1,4 @@
-"""Bytes that are no Fetch request end in MalformedMessage (the connection is closed), whatever is
+"""Bytes that are not a Fetch request give MalformedMessage (the connection is closed), whatever is
 wrong with them, and leave no session memory behind."""
 
 import random
@@ -75,8 +75,9 @@ def test_request_whole_is_answered_and_cut_at_every_byte_is_closed(
 def test_mutated_requests_are_read_as_the_codec_reads_them(
     broker: FetchBroker, version: int
 ) -> None:
-    """The native handler answers what the codec reads, and closes on what the codec refuses. A name
-    that is not UTF-8 is the one exception: the native handler takes it for an unknown topic."""
+    """The native handler answers requests that the codec reads, and closes on those that it
+    refuses. A name that is not UTF-8 is the one exception: the native handler treats it as an
+    unknown topic."""
     chance = random.Random(version)
     frame = frame_of(broker, version)
     header, body_at = decode_request_header(frame)

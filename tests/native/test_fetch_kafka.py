@@ -1,5 +1,5 @@
 """The native handler answers the scenarios as Kafka 4.3.1 answered them (tests/vectors, recorded by
-tests/oracle/fetch_scenarios.py from a broker with these very records)."""
+tests/oracle/fetch_scenarios.py from a broker with the same records)."""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def test_the_native_handler_answers_as_kafka(broker: FetchBroker, wanted: Step) 
 
 
 def test_the_native_handler_keeps_sessions_as_kafka(broker: FetchBroker) -> None:
-    first = KAFKA["new v7"]["session"]  # Kafka made some before, in other steps
+    first = KAFKA["new v7"]["session"]  # Kafka had created some earlier, in other steps
     broker.runner.sessions.extend(range(-first, -1))
     for wanted in session_steps():
         assert broker.ask(wanted) == KAFKA[wanted["name"]], wanted["name"]

@@ -1,4 +1,4 @@
-"""How long a fetch waits, what wakes it, and what it holds meanwhile."""
+"""How long a fetch waits, what wakes it, and which resources it holds meanwhile."""
 
 import threading
 import time
@@ -46,7 +46,7 @@ def ended(waiting: ParkedFetch) -> tuple[float, bytes]:
 
 def test_wait_ends_when_records_become_visible(broker: FetchBroker) -> None:
     waiting = parked(broker, topics=[("t", [part(0, 0), part(1, 0), part(2, 0)])])
-    assert waiting.resume() is None  # woken for nothing: it waits on
+    assert waiting.resume() is None  # woken without new records: it continues to wait
     threading.Timer(0.1, lambda: broker.append("t", 1, BATCH)).start()
     seconds, frame = ended(waiting)
     assert 0.05 < seconds < 5
@@ -100,7 +100,7 @@ def test_abandoned_wait_lets_go_of_everything(broker: FetchBroker) -> None:
     waiting = parked(broker, topics=[("t", [part(0, 0)])], session="new", epoch=0)
     waiting.abandon()
     waiting.abandon()
-    broker.append("t", 0, BATCH)  # its watches are gone: nobody to wake
+    broker.append("t", 0, BATCH)  # its watches are removed: nothing is woken
     del waiting
     left = parked(broker, topics=[("t", [part(1, 0)])])
     del left  # abandoned by its end
@@ -159,7 +159,7 @@ def test_many_waits_and_appends_at_once_lose_nothing(broker: FetchBroker) -> Non
 
 
 def test_unflushed_records_are_waited_for_and_then_seen(tmp_path: Path) -> None:
-    """acks=1 data: appended, not yet on disk, and nobody else asks for a commit."""
+    """acks=1 records are appended and not yet on disk, and no other request asks for a flush."""
     broker = FetchBroker(tmp_path, {"t": 1}, durability="fsync")
     broker.append_unseen("t", 0, BATCH)
     slow = broker.system.fault("fdatasync", "delay", delay_ms=100)
@@ -195,7 +195,7 @@ def test_failed_flush_ends_the_wait_with_a_storage_error(tmp_path: Path) -> None
     failing = broker.system.fault("fdatasync", "error", errno=5)
     began = time.monotonic()
     answer = broker.start(step("s", max_wait_ms=LONG_MS, topics=[("t", [part(0, 0)])]))[1]
-    frame = answer.wait() if isinstance(answer, ParkedFetch) else answer  # it may be that quick
+    frame = answer.wait() if isinstance(answer, ParkedFetch) else answer  # it may have failed
     assert broker.system.fired(failing) == 1 and time.monotonic() - began < 5
     assert decoded(frame, 16).responses[0].partitions[0].errorCode == 56
     broker.close()

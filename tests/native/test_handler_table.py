@@ -21,7 +21,7 @@ def test_native_handlers_answer_only_versions_that_are_announced(tmp_path):
         row = table[key]
         assert row.version_min <= first <= last <= row.version_max, row.name
     for row in table.values():
-        if row.handle is None:  # no Python answers the other versions
+        if row.handle is None:  # no Python handler answers the other versions
             assert native[row.key] == (row.version_min, row.version_max), row.name
 
 

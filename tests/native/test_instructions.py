@@ -1,7 +1,8 @@
 """A request costs no more instructions on the network thread than were recorded.
 
-Times cannot guard a build machine that is busy; instructions can. Who makes a request dearer on
-purpose records anew (`python tests/native/instructions.py --record`) and says why in the commit.
+On a busy build machine times prove nothing; counts of instructions do. If you make a request more
+expensive on purpose, record again (`python tests/native/instructions.py --record`) and say why in
+the commit.
 """
 
 import json
@@ -11,11 +12,12 @@ import pytest
 
 pytestmark = pytest.mark.takes(seconds=33)
 
-# The same build differs by less than 1 % from run to run; 1 MiB goes out in more or fewer pieces,
-# as the reader takes them. Cheaper by more than this fails too: the next change would hide in it.
+# The same build differs by less than 1 % from run to run; 1 MiB is sent in more or fewer pieces,
+# as the reader takes them. A request that is cheaper by more than this fails, too: otherwise it
+# would hide a later increase.
 TOLERANCE = 0.05
 TOLERANCES = {"fetch of 1 MiB": 0.15}
-PLUGINS_COST = 0.02  # at most, of a topic that none of them has to do with
+PLUGINS_COST = 0.02  # the largest difference for a topic without plugins
 
 
 def outside(found, recorded):

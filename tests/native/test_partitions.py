@@ -1,4 +1,4 @@
-"""The table against a plain dict, its limits and memory, and readers beside changes."""
+"""The partition table compared with a dict; its limits and memory; readers during changes."""
 
 import gc
 import threading
@@ -136,7 +136,8 @@ def test_20000_partitions_take_little_memory():
 
 
 def test_lookups_beside_changes(make_broker):
-    """Readers in produce while topics come and go: answers are 0 or 3, and nothing crashes."""
+    """Produce requests while topics are created and deleted: the error is 0 or 3, and nothing
+    crashes."""
     broker = make_broker("os")
     broker.topic("steady")
     stop = threading.Event()
@@ -180,7 +181,8 @@ def test_lookups_beside_changes(make_broker):
 
 
 def test_waiting_threads_beside_flushes(make_broker):
-    """acks=all from several threads: each is answered, in time, and only when visible."""
+    """acks=all from several threads: each is answered in time, and only when its records are
+    visible."""
     broker = make_broker("fsync", 2)
     broker.topic("orders", partitions=3)
     failures = []

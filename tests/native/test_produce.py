@@ -1,4 +1,4 @@
-"""What a producer gets for good batches, in every version, and what is stored for them."""
+"""The responses to valid batches in every version, and the bytes that are stored."""
 
 import uuid
 

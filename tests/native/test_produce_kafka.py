@@ -1,4 +1,4 @@
-"""The native handler's answers beside those of Apache Kafka 4.3.1 to the same requests."""
+"""The native handler's responses compared with those of Apache Kafka 4.3.1 to the same requests."""
 
 import pytest
 from oracle.produce import CASES, NOW_MS, TOPICS, partitions_of

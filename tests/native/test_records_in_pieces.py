@@ -1,4 +1,5 @@
-"""Records checked in pieces get the verdict of records checked whole, however the body is cut."""
+"""Records that are checked in pieces get the same verdict as whole ones, however the body is
+cut."""
 
 import random
 
@@ -14,7 +15,7 @@ DAY = 86_400_000
 
 
 def sealed(body: bytes, count: int, base: int, payload: bytes = b"opened by the test") -> bytes:
-    """A gzip batch of a header for `body`; what it carries is never looked at."""
+    """A gzip batch with a header for `body`; its own body is never read."""
     return seal_batch(
         payload,
         count=count,
@@ -26,7 +27,7 @@ def sealed(body: bytes, count: int, base: int, payload: bytes = b"opened by the 
 
 
 def verdict(broker, topic: str, batch: bytes, answer) -> tuple:
-    """The partition's answer when `answer` did the job."""
+    """The partition's response after `answer` did the decode job."""
     parked = broker.native.handle_frame(produce_frame([(topic, 0, batch)]))
     job = broker.native.decodes.next(0)
     answer(job)
@@ -56,7 +57,7 @@ def some_record(draw: random.Random) -> Record:
 
 
 def damaged(draw: random.Random, body: bytes) -> bytes:
-    """One of: a byte changed, the end cut off, bytes more, as it is."""
+    """One of: a byte changed, the end cut off, bytes added, unchanged."""
     way = draw.randrange(5)
     at = draw.randrange(len(body))
     if way == 0:
@@ -112,7 +113,7 @@ def test_rejected_records_are_named_up_to_the_limit(topics):
 
 @pytest.mark.parametrize("damage", [b"\x80" * 5, b"\x80" * 11, b"\xff" * 10])
 def test_numbers_without_an_end(topics, damage):
-    """As a record's length, and as each number inside one."""
+    """As the length of a record, and as each number inside one."""
     body, count, _, base, _ = encode_records([record(b"v" * 40)] * 2)
     for at in range(8):
         bad = body[:at] + damage + body[at:]
@@ -146,7 +147,7 @@ def test_pieces_are_not_for_what_is_compressed_anew(broker, now):
 
 
 def many_records(draw: random.Random) -> tuple[bytes, int, int]:
-    """About 1 MiB of small records: a byte that is lost or doubled breaks their chain."""
+    """About 1 MiB of small records: a lost or repeated byte makes them invalid."""
     records = [
         Record(draw.randbytes(draw.randrange(40)) * draw.randrange(1, 4), b"k", timestamp=NOW_MS)
         for _ in range(20_000)

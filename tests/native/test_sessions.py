@@ -1,4 +1,4 @@
-"""Fetch sessions against the plain model in tests/oracle/sessions.py, and their limits."""
+"""Fetch sessions compared with the model in tests/oracle/sessions.py, and their limits."""
 
 import threading
 
@@ -27,7 +27,7 @@ ANSWER = st.one_of(
 REQUEST = st.fixed_dictionaries(
     {
         "version": st.sampled_from([5, 7, 12, 13, 16]),
-        "session": st.integers(0, 5),  # one of those seen, or none
+        "session": st.integers(0, 5),  # a session id that was seen, or none
         "epoch": st.sampled_from(["right", "right", "right", "right", 0, 0, -1, 2, -7]),
         "keep_version": st.booleans(),
         "wanted": st.lists(st.tuples(PLACES, st.integers(0, 9)), max_size=6),
@@ -159,7 +159,7 @@ def test_sessions_evict_none_younger_than_two_minutes() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_sessions_shared_by_threads_stay_whole(seed: int) -> None:
-    """Threads use and close each other's sessions; memory and counts must come out even."""
+    """Threads use and close each other's sessions; memory and counts must be zero at the end."""
     cache = FetchSessions(6, seed=seed)
     wanted = [(IDS[0], index, 0) for index in range(20)]
     answers = {(IDS[0], index): (0, 1, 0, index % 2, False) for index in range(20)}

@@ -24,7 +24,7 @@ def broker_on(tmp_path, dirs, **settings):
 
 
 def written(tmp_path, dirs, partitions=6):
-    """Partitions of one topic with one record each; the directory of each."""
+    """Creates partitions of one topic with one record each. Returns the directory of each."""
     with broker_on(tmp_path, dirs) as a:
         a.create("t", partitions)
         for index in range(partitions):
@@ -33,7 +33,7 @@ def written(tmp_path, dirs, partitions=6):
 
 
 def broken(directory):
-    """In place of the directory is something that is none: each use of it is an I/O error."""
+    """Replaces the directory by a file, so that each use of it is an I/O error."""
     directory.rename(directory.with_suffix(".away"))
     directory.write_bytes(b"")
 

@@ -20,7 +20,7 @@ def taken_port():
 
 
 def failed_start(tmp_path, taken_port, cause):
-    """Each fails after the logs were opened."""
+    """Starts that fail after the logs were opened."""
     if cause == "port in use":
         settings = {"listeners": f"PLAINTEXT://127.0.0.1:{taken_port}"}
     else:

@@ -1,4 +1,4 @@
-"""Idempotent producers through the whole broker: what is kept, also over a restart."""
+"""Idempotent producers in a whole broker: their state, also after a restart."""
 
 import time
 from contextlib import closing
@@ -70,7 +70,7 @@ def test_sequences_are_known_after_a_restart(tmp_path, clean):
         producer = new_id(broker)
         assert send(broker, producer, 0, count=3) == (0, 0)
         assert send(broker, producer, 3, count=2) == (0, 3)
-    if not clean:  # as after a crash: the marker of the clean stop is not there
+    if not clean:  # as after a crash: without the marker of a clean stop
         (tmp_path / ".kafka_cleanshutdown").unlink()
         for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
             snapshot.unlink()
@@ -110,5 +110,5 @@ def test_a_quiet_producer_is_forgotten_after_producer_id_expiration_ms(tmp_path)
         assert send(broker, 9, 0) == (0, 0)
         assert send(broker, 9, 5)[0] == OUT_OF_ORDER
         time.sleep(0.4)
-        assert broker.node.loaded.logs.expire_producers() == 1  # comes by itself every ten minutes
-        assert send(broker, 9, 5) == (0, 1)  # nothing is known that it could be out of order with
+        assert broker.node.loaded.logs.expire_producers() == 1  # runs every ten minutes
+        assert send(broker, 9, 5) == (0, 1)  # an unknown producer may begin with any sequence

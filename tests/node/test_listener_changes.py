@@ -1,4 +1,4 @@
-"""Listeners that come and go while the broker runs."""
+"""Listeners are added and removed while the broker runs."""
 
 import contextlib
 import socket
@@ -67,7 +67,7 @@ def test_a_listener_outlives_a_restart(tmp_path):
 
 
 def test_the_listener_that_is_used_may_go(tmp_path):
-    """The change itself is answered on it."""
+    """The response to the change is sent on it."""
     with admin_on(tmp_path, node_id="1", **PROTOCOLS) as a:
         plain = listening(a)["PLAINTEXT"]
         set_listeners(a, "SECOND://127.0.0.1:0")
@@ -117,7 +117,8 @@ def test_a_port_that_is_taken_changes_nothing(tmp_path):
 
 
 def test_a_listener_in_a_freed_place_is_not_closed():
-    """The acceptor, awake for other connections, took the new socket for the one it had closed."""
+    """The acceptor, woken by other connections, mistook the new socket for the one it had
+    closed."""
 
     def knock():
         while not stopping.is_set():
@@ -133,7 +134,7 @@ def test_a_listener_in_a_freed_place_is_not_closed():
             while time.monotonic() < end:
                 try:
                     port = served.reactor.listen("OTHER", "127.0.0.1", 0)
-                except ValueError:  # no place is free yet
+                except ValueError:  # no slot is free yet
                     time.sleep(0.0005)
                     continue
                 socket.create_connection(("127.0.0.1", port), 10).close()

@@ -17,7 +17,7 @@ OK, TOO_LARGE, INVALID_TIMESTAMP, BAD_FACTOR = 0, 10, 32, 38
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A broker whose settings each test changes and puts back."""
+    """A broker whose settings each test changes and restores."""
     path = tmp_path_factory.mktemp("live")
     with admin_on(
         path, node_id="1", log_durability="os", log_flush_scheduler_interval_ms="20"
@@ -151,7 +151,7 @@ def test_roll_hours_and_their_precedence(tmp_path, settings, segments):
 
 
 def test_roll_jitter_spreads_the_rolls(shared):
-    """Half the time a segment may last has passed: of 40 logs some have rolled, some have not."""
+    """Half of segment.ms has passed: some of the 40 logs have rolled, some have not."""
 
     def rolled(topic):
         for partition in range(40):
@@ -316,7 +316,7 @@ def test_retention_check_interval(tmp_path):
         assert not goes(a, 0.3), "log.initial.task.delay.ms"
     seldom = {"log.retention.check.interval.ms": "600000"}
     with admin_on(tmp_path / "3", **often | seldom, **hour) as a:
-        time.sleep(0.2)  # the first look is over
+        time.sleep(0.2)  # the first check is over
         three_old_segments(a, "t")
         assert not goes(a, 0.3), "log.retention.check.interval.ms"
 
@@ -376,7 +376,7 @@ def test_producer_id_expiration_ms_live(tmp_path):
 
 
 def test_num_recovery_threads_per_data_dir(tmp_path, monkeypatch):
-    """After an unclean stop so many logs are opened at a time, in each directory."""
+    """After an unclean stop, so many logs are opened at the same time in each directory."""
     name = "num.recovery.threads.per.data.dir"
     with admin_on(tmp_path, **{name: "3"}) as a:
         a.create("t", partitions=12)
@@ -397,7 +397,7 @@ def test_num_recovery_threads_per_data_dir(tmp_path, monkeypatch):
         return opened(*given)
 
     monkeypatch.setattr(LogManager, "_open_found", slow)
-    for most, then in ((3, "5"), (5, "4")):  # what was altered counts at the next start
+    for most, then in ((3, "5"), (5, "4")):  # the altered value applies at the next start
         mark.unlink()
         seen.clear()
         with admin_on(tmp_path, **{name: "3"}) as a:

@@ -1,4 +1,4 @@
-"""A log directory whose meta.properties is lost: the node keeps its id, or the start is refused."""
+"""A log directory without its meta.properties: the node keeps its id, or the start is refused."""
 
 import logging
 from dataclasses import replace
@@ -70,7 +70,7 @@ def test_a_stray_partition_whose_topic_exists_is_said_at_every_start(tmp_path, c
     for _start in range(2):
         caplog.clear()
         with caplog.at_level(logging.WARNING), admin_on(tmp_path) as a:
-            assert (a.offset("t", -2), a.offset("t", -1)) == (3, 3)  # 0 to 2 are in the other
+            assert (a.offset("t", -2), a.offset("t", -1)) == (3, 3)  # 0 to 2 are in the other one
         (said,) = [row.getMessage() for row in caplog.records if stray.name in row.getMessage()]
         assert "its topic exists" in said and "rename" in said
     for path in sorted(folder.iterdir()):

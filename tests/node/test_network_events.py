@@ -1,4 +1,4 @@
-"""Peers that send nonsense are written down: one line a peer and second, not one a frame."""
+"""Malformed frames are logged: one line for each peer and second, not one for each frame."""
 
 import logging
 import socket

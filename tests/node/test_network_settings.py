@@ -30,7 +30,7 @@ OVERRIDES = "max.connections.per.ip.overrides"
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A broker whose settings each test changes and puts back."""
+    """A broker whose settings each test changes and restores."""
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECOND:PLAINTEXT",
@@ -60,7 +60,7 @@ API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")
 
 
 def serves(connection, seconds=3.0):
-    """Whether a request is answered in that time; False for one that waits or was closed."""
+    """Whether a request is answered within that time; False if it waits or is closed."""
     connection.settimeout(seconds)
     try:
         connection.sendall(API_VERSIONS)
@@ -152,7 +152,7 @@ def test_limits_of_a_listener_from_the_file(tmp_path):
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_max_connection_creation_rate_live(tmp_path, index):
-    """One a second, and ten at once."""
+    """One connection a second, and ten at once."""
     names = ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
     with admin_on(tmp_path, node_id="1") as a:
         assert a.alter(BROKER, "1", (names[index], SET, "1")) == (0, None)
@@ -170,7 +170,7 @@ def test_max_connection_creation_rate_live(tmp_path, index):
 
 
 def test_max_connections_per_ip_overrides_live(shared):
-    # Connection of the test itself, and two more.
+    # The test's own connection, and two more.
     name = "max.connections.per.ip.overrides"
     with altered(shared, name, "127.0.0.9:1, localhost:50", broker=""):
         with connect(shared.broker, source="127.0.0.9") as first:
@@ -198,7 +198,7 @@ def test_only_overridden_addresses_may_connect(tmp_path):
 
 
 def servers_socket(connection):
-    """A second descriptor of the broker's end: it is in this process."""
+    """A second descriptor of the broker's socket, which is in this process."""
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if not stat.S_ISSOCK(os.fstat(int(number)).st_mode):
@@ -214,7 +214,7 @@ def test_socket_buffer_bytes(tmp_path):
     settings = {"socket.send.buffer.bytes": "30000", "socket.receive.buffer.bytes": "20000"}
     with broker_with(tmp_path, settings) as b, connect(b) as c:
         assert serves(c)
-        with closing(servers_socket(c)) as ours:  # Linux gives twice what is asked for
+        with closing(servers_socket(c)) as ours:  # Linux doubles the requested size
             assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 60_000
             assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 40_000
     system = dict.fromkeys(settings, "-1")
@@ -232,7 +232,7 @@ def test_the_send_buffer_grows_for_readers_with_a_narrow_window(tmp_path):
             assert produce(wire, "t", bytes(900_000)).errorCode == 0
         with wire_to(b) as reader:
             reader._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
-            metadata(reader, "t")  # the broker has taken the connection
+            metadata(reader, "t")  # the broker has accepted the connection
             with closing(servers_socket(reader._socket)) as ours:
                 at_first = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
                 assert at_first == 2 * 102_400
@@ -243,7 +243,7 @@ def test_the_send_buffer_grows_for_readers_with_a_narrow_window(tmp_path):
 
 
 def test_socket_listen_backlog_size(tmp_path):
-    """The system keeps one connection more than it is told, and lets further ones wait."""
+    """Linux queues one connection more than the backlog, and makes further ones wait."""
     name = "socket.listen.backlog.size"
     settings = {name: "3", "max.connections": "0"}
     with broker_with(tmp_path, settings) as b:
@@ -276,14 +276,15 @@ def test_response_send_timeout_ms(tmp_path):
 
 
 def _reads_nothing(wire):
-    """Sends a fetch; the answer is left where it is."""
+    """Sends a fetch and does not read the response."""
     wire._frame = lambda: (_ for _ in ()).throw(ConnectionError)
     with contextlib.suppress(ConnectionError):
         fetch(wire, "t", size_max=8 << 20)
 
 
 def test_queued_max_request_bytes(tmp_path):
-    """One connection has announced and partly sent more than the budget: others are not read."""
+    """One connection has announced and partly sent more than the budget: the broker reads from no
+    other."""
     settings = {"queued.max.request.bytes": "100000", "socket.request.max.bytes": "100000"}
     with broker_with(tmp_path, settings) as b, connect(b) as large, connect(b) as small:
         assert serves(small)
@@ -301,7 +302,8 @@ def test_queued_max_request_bytes(tmp_path):
 
 
 def test_queued_max_requests(tmp_path):
-    """The one request handler waits: two requests are queued, those of other clients not read."""
+    """The only request handler waits: two requests are queued, and those of other clients are not
+    read."""
     settings = {"queued.max.requests": "2", "num.io.threads": "1"}
     with broker_with(tmp_path, settings) as b:
         gate = threading.Event()
@@ -313,7 +315,8 @@ def test_queued_max_requests(tmp_path):
             c.sendall(API_VERSIONS)
         time.sleep(0.3)
         queued = b.node.reactor.counters()["python_queue"]
-        # Network threads look at the queue before they read: each may be one too far.
+        # Network threads check the queue before they read, so that each may exceed the limit by
+        # one.
         assert 2 <= queued <= 2 + b.node.config.integer("num.network.threads") - 1
         gate.set()
         for c in connections:
@@ -328,7 +331,8 @@ def test_too_many_threads_are_refused(tmp_path):
 
 
 def test_a_wire_closed_by_a_retired_thread_connects_again(shared):
-    """What a client sees of num.network.threads going down: an answer, or an end, never silence."""
+    """When num.network.threads is reduced, a client gets a response or a closed connection, and
+    never waits."""
     with altered(shared, "num.network.threads", 4, broker=""):
         wires = [Wire(":".join(map(str, address(shared.broker)))) for _ in range(4)]
         assert all(metadata(wire).brokers for wire in wires)

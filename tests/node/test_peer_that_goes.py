@@ -1,4 +1,5 @@
-"""A producer that wants no answer sends and goes: what it sent is kept, also what Python opens."""
+"""A producer with acks=0 sends and closes: its records are appended, also those that Python
+decompresses."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""Settings whose effect a client or a person can see, each set and seen."""
+"""Settings with a visible effect: each test sets one and checks its effect."""
 
 import socket
 import time
@@ -36,7 +36,7 @@ def metadata(wire, *names, version=9):
 
 
 def metadata_when_created(wire, name):
-    """Asks until the topic, which the first question creates, is there."""
+    """Repeats the request until the topic, which the first one creates, exists."""
     deadline = time.monotonic() + 10
     while (answer := metadata(wire, name)).topics[0].errorCode == 3:
         assert time.monotonic() < deadline
@@ -54,7 +54,7 @@ def create(wire, name, configs=(), partitions=1):
 
 
 def produce(wire, topic, *values, partition=0, codec=0, timestamp=None, key=None, acks=-1):
-    """The answer's row for one batch."""
+    """The partition's response to one batch."""
     now = int(time.time() * 1000) if timestamp is None else timestamp
     records = [Record(value, key, timestamp=now) for value in values]
     ask = request(0)

@@ -1,4 +1,4 @@
-"""A start goes through its stages, and can be undone from each of them."""
+"""A start goes through its stages, and can be undone after each of them."""
 
 import os
 import threading
@@ -31,7 +31,7 @@ def new_node(tmp_path):
 
 
 def held():
-    """How many threads and descriptors this process has."""
+    """The numbers of threads and descriptors of this process."""
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
 

@@ -1,4 +1,4 @@
-"""What a start must not pay for: heavy modules, and the empty part of every index."""
+"""A start imports no expensive modules, and does not read the empty part of indexes."""
 
 import json
 import os
@@ -45,7 +45,7 @@ NEVER_AT_START = {
     "xml",
     "zstandard",
 }
-# What an editable install's finder imports before anything else is taken out of both counts.
+# Modules that the finder of an editable install imports first do not count.
 STARTED = """
 import json, pathlib, sys
 before = set(sys.modules)
@@ -64,15 +64,15 @@ def test_a_started_broker_has_imported_nothing_heavy(tmp_path):
     before, after = (set(names) for names in json.loads(ran.stdout))
     assert "barnabas.node" in after and "sqlite3" in after
     assert (after - before) & NEVER_AT_START == set()
-    # The broker's own modules become more with what it does; those of others have to be few.
+    # The broker's own modules increase with its features; those of others must be few.
     assert (
         len({name for name in after - before if not name.startswith("barnabas")}) < 63
-    )  # 59 with an installed wheel; dataclasses brings inspect, ast and dis along
+    )  # 59 with an installed wheel; dataclasses imports inspect, ast and dis
     assert len(after - before) < 300
 
 
 def resident_bytes(path):
-    """What this process has touched of a file it has mapped; None when it has not mapped it."""
+    """The bytes of a mapped file that this process has in memory; None if it has not mapped it."""
     rows = Path("/proc/self/smaps").read_text().splitlines()
     found, inside = None, False
     for row in rows:
@@ -92,7 +92,7 @@ def test_the_unused_part_of_an_index_is_not_read_after_a_crash(tmp_path):
         shutil.copytree(tmp_path / "first", tmp_path / "crashed")  # as after kill -9: no clean mark
     index = tmp_path / "crashed" / "t-0" / f"{0:020}.index"
     if index.stat().st_blocks * 512 > 1 << 20:
-        index.write_bytes(b"")  # a copy that is not sparse says nothing
+        index.write_bytes(b"")  # with a copy that is not sparse the test would prove nothing
         os.truncate(index, 10 << 20)
     assert index.stat().st_size == 10 << 20
     with Broker(settings | {"log.dirs": str(tmp_path / "crashed")}) as broker:

@@ -1,4 +1,4 @@
-"""Kafka's own single-node property files start our node, and a line says what was made of them."""
+"""Kafka's own single-node property files start our node, which logs how it used them."""
 
 import re
 import subprocess

@@ -1,4 +1,5 @@
-"""What a start logs about settings that this node cannot keep, or that an alteration overrides."""
+"""A start logs settings that a single node cannot fulfil, and those that an alteration
+overrides."""
 
 import logging
 
@@ -28,7 +29,7 @@ def warnings_of_start(path, caplog, **settings):
 
 @pytest.mark.parametrize("name", FACTORS + MIN_ISRS)
 def test_a_single_node_that_cannot_keep_a_number_of_replicas_says_so(tmp_path, caplog, name):
-    """F3: default.replication.factor=3 and min.insync.replicas=2 started without a word."""
+    """F3: default.replication.factor=3 and min.insync.replicas=2 started without a warning."""
     [line] = warnings_of_start(tmp_path, caplog, **{name: "2"})
     assert line.startswith(f"{name}=2 (given at the start) is not kept: ")
     assert ("replication factor 1" if "topic.rep" in name or "log.rep" in name else "1") in line
@@ -54,7 +55,7 @@ def test_min_insync_replicas_of_topics_and_altered_ones_are_said_at_the_start(tm
 
 
 def test_a_setting_that_an_alteration_beats_is_said_at_the_start(tmp_path, caplog):
-    """F20: what was altered while the broker ran beat --set for ever, silently."""
+    """F20: an alteration while the broker ran overrode --set permanently, without a warning."""
     hours = "log.retention.hours"
     with admin_on(tmp_path, broker_id="1", **{hours: "5"}) as a:
         assert a.alter(BROKER, "", ("log.retention.ms", SET, "1000"))[0] == 0
@@ -69,7 +70,7 @@ def test_a_setting_that_an_alteration_beats_is_said_at_the_start(tmp_path, caplo
     assert "log.retention.hours=7" in retention and "configs alter default --delete" in retention
     same = {"log.cleaner.threads": "2", "broker_id": "1"}
     assert warnings_of_start(tmp_path, caplog, **same) == []
-    with admin_on(tmp_path, **given) as a:  # what the line advises
+    with admin_on(tmp_path, **given) as a:  # the remedy of the log line
         assert a.alter(BROKER, "", ("log.retention.ms", DELETE, None))[0] == 0
         assert a.alter(BROKER, "1", ("log.cleaner.threads", DELETE, None))[0] == 0
         a.create("t")
