@@ -1,8 +1,8 @@
 """The native handler of OffsetCommit in plain Python, for coordinators without network threads.
 
-It does what cext/coordinator/offset_commit.pyx does: it checks a commit against the table of
-groups, appends it to the journal, and gives durable commits to the coordinator. In place of a
-partition of the log it has the rig's journal, whose writes a test may hold back or fail.
+It does the same as cext/coordinator/offset_commit.pyx: it checks a commit against the table of
+groups, appends it to the journal, and gives durable commits to the coordinator. Instead of a
+partition's log it has the rig's journal, whose writes a test may delay or fail.
 """
 
 from collections import Counter
@@ -22,23 +22,23 @@ MEMBER_EPOCHS_FROM = 9  # of OffsetCommit
 
 
 class Producer(NamedTuple):
-    """Whose transaction the offsets belong to."""
+    """The producer to whose transaction the offsets belong."""
 
     producer_id: int
     producer_epoch: int
 
 
 class TableTwin:
-    """A GroupTable that also knows when members have committed, and which commits wait."""
+    """A GroupTable that also knows the members' last commits and the waiting commits."""
 
-    new_count = 0  # the twin makes groups in the coordinator itself
+    new_count = 0  # the twin creates groups directly in the coordinator
 
     def __init__(self, now_ms):
         self._table = GroupTable()
         self._now_ms = now_ms
         self._heard_ms = {}
         self._holds = Counter()
-        self._held = {}  # group: commits that wait
+        self._held = {}  # group: waiting commits
 
     def __getattr__(self, name):
         return getattr(self._table, name)
@@ -56,7 +56,7 @@ class TableTwin:
                 go_on()
 
     def waits(self, group_id, go_on):
-        """Whether the group is on hold; then `go_on` is called at the end of it."""
+        """Returns whether the group is on hold; if so, `go_on` is called at the end of the hold."""
         if self._holds[group_id]:
             self._held.setdefault(group_id, []).append(go_on)
         return self._holds[group_id] > 0
@@ -74,7 +74,7 @@ class CommitTwin:
         self._durable = []
         self._writing = Counter()
 
-    # -- what the coordinator calls -------------------------------------------------------------
+    # -- calls by the coordinator ----------------------------------------------------------------
 
     @property
     def waiting(self):
@@ -91,11 +91,11 @@ class CommitTwin:
         of = self.rig.journal.partition_of
         self._durable = [row for row in self._durable if of(row[0]) != partition]
 
-    # -- what clients call ----------------------------------------------------------------------
+    # -- calls by clients ------------------------------------------------------------------------
 
     def commit(self, group_id, member_id, instance_id, epoch, commits, done, **more):
-        """Calls `done` with the outcome of each commit: (topic, partition, Committed). Raises for
-        the whole request. `more`: producer, version."""
+        """Calls `done` with the outcome of each commit: (topic, partition, Committed). Raises an
+        error for the whole request. `more`: producer, version."""
         given = group_id, member_id, instance_id, epoch, commits, done
         with self.rig.coordinator.lock:
             if not self.table.waits(group_id, lambda: self._commit(*given, **more)):

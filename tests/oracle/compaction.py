@@ -1,7 +1,7 @@
-"""Compaction in plain Python, on decoded batches: what cext.log.cleaner.compact is compared with.
+"""Compaction in plain Python, on decoded batches: the twin of cext.log.cleaner.compact.
 
-`passes` is one pass over a whole log as Kafka's cleaner defines it: which records stay, what
-becomes of batches that lost theirs, and when tombstones and markers go.
+`passes` is one pass over a whole log as Kafka's cleaner defines it: which records are kept, what
+happens to empty batches, and when tombstones and markers are removed.
 """
 
 from dataclasses import dataclass, replace
@@ -91,7 +91,7 @@ def last_of_producers(rows) -> dict[int, tuple[int, int]]:
 
 
 def passes(rows, *, spans, producers, dirty_from, end, now, retention, below) -> list[Row]:
-    """The log after one pass; rows from `below` on are not touched."""
+    """Returns the log after one pass, with the rows from `below` on unchanged."""
     latest = latest_of(rows, spans, dirty_from, end)
     kept, with_data = [], set()
     for row in rows:

@@ -1,7 +1,9 @@
-"""Consumer groups (KIP-848) moved by hand: topics, members that keep to the protocol, crashes.
+"""Consumer groups (KIP-848) that a test controls: topics, members that follow the protocol,
+crashes.
 
-A Consumer reads what it owns: `reading` is what it would fetch from at this moment. It gives up
-partitions when `revokes_at_once`, or when the test says `revoke`; only then its heartbeats say so.
+A Consumer reads the partitions that it owns: `reading` has those it would fetch from now. It
+revokes partitions if `revokes_at_once`, or when the test calls `revoke`; only then its heartbeats
+say so.
 """
 
 import base64
@@ -31,7 +33,7 @@ REBALANCE_MS = 30_000
 
 
 def topic_id(name):
-    """Always the same for a name."""
+    """The topic id of a name, always the same."""
     return name.encode().rjust(16, b"\1")
 
 
@@ -112,7 +114,7 @@ class ConsumerRig(Rig):
         ]
 
     def compacted(self):
-        """A rig that reads what compaction would leave: the last value of each key."""
+        """A rig that loads the records that compaction would keep: the last value of each key."""
         last = {}
         for at, (key, value) in enumerate(self.entries()):
             last[key] = at, value
@@ -127,7 +129,7 @@ class ConsumerRig(Rig):
         return other
 
     def kept(self):
-        """What of the group a restart must bring back."""
+        """The state of the group that a restart must restore."""
         group = self.group
         return (
             group.state,
@@ -172,7 +174,7 @@ class _Around:
 
 
 class Consumer:
-    """A member that keeps to the protocol."""
+    """A member that follows the protocol."""
 
     def __init__(
         self,
@@ -205,7 +207,7 @@ class Consumer:
         self.waits = False
         self.heard_ms = 0
         self._asked = 0
-        self._full = True  # the next heartbeat says everything
+        self._full = True  # the next heartbeat has all fields
 
     @property
     def owned(self):
@@ -213,7 +215,7 @@ class Consumer:
         return sorted(p for t, p in self.reading if t == topic_id("t"))
 
     def heartbeat(self):
-        """What it is answered, if it is answered at once."""
+        """Sends a heartbeat. Returns the response, if it comes at once."""
         if self.waits:
             return None
         asked = Heartbeat(
@@ -256,7 +258,7 @@ class Consumer:
         return told[0] if told else None
 
     def give_up(self):
-        """The connection is gone, with what was on its way."""
+        """Drops the connection, with requests and responses on their way."""
         self._asked += 1
         self.waits = False
         self._full = True
@@ -351,7 +353,7 @@ class Classic:
     def join(self):
         self.waits = True
         if self.version == 0:
-            self.owned = {}  # eager: it gives everything up before it joins
+            self.owned = {}  # eager: it revokes all partitions before it joins
         metadata = subscription(self.topics, self.owned, self.version)
         asked = Join(
             member_id=self.member,
@@ -413,11 +415,11 @@ class Classic:
         given = assignment_of(result.assignment)
         lost = {t: p - given.get(t, frozenset()) for t, p in self.owned.items()}
         self.owned = given
-        # A cooperative consumer that had to give something up joins again at once.
+        # A cooperative consumer that revoked partitions joins again at once.
         self.wants = "join" if any(lost.values()) else "heartbeat"
 
     def give_up(self):
-        """The connection is gone, with what was on its way."""
+        """Drops the connection, with requests and responses on their way."""
         self._asked += 1
         self.waits = False
         self.wants = "join"
@@ -447,7 +449,7 @@ class Classic:
 
 
 def settle(*consumers, rounds=12):
-    """Everybody heartbeats until nothing changes any more."""
+    """All members send heartbeats until nothing changes."""
     before = None
     for _ in range(rounds):
         for consumer in consumers:

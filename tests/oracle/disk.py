@@ -1,6 +1,6 @@
-"""The files of a partition in plain Python: what cext.log.log_handle is compared with.
+"""The files of a partition in plain Python: the twin of cext.log.log_handle.
 
-A batch is (base offset, last offset, position, size, largest timestamp). Damage is a ValueError.
+A batch is (base offset, last offset, position, size, largest timestamp). Damage raises ValueError.
 """
 
 import struct

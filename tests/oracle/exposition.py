@@ -19,7 +19,7 @@ class Family:
 
 
 def read_page(text: str) -> dict[str, Family]:
-    """Families by name. Refuses what Prometheus would refuse or mix up."""
+    """Families by name. Refuses what Prometheus would refuse or confuse."""
     families: dict[str, Family] = {}
     family = None
     helped = None

@@ -1,12 +1,13 @@
-"""What a real Kafka answers to a list of Fetch requests, in a form that another broker can match.
+"""A real Kafka's responses to a list of Fetch requests, in a form that can be compared with another
+broker.
 
     python tests/oracle/fetch_scenarios.py prepare HOST:PORT     topics and records
     (restart the broker, so that its leader epoch is no longer the first)
     python tests/oracle/fetch_scenarios.py record HOST:PORT > tests/vectors/fetch-kafka-4.3.1.json
 
-An answer is written without what differs from run to run: ids of topics and sessions are names,
+A response is written without parts that differ in each run: ids of topics and sessions are names,
 leader epochs are counted from the current one, times are "now" or "waited". The same steps are run
-against the native by tests/native/test_fetch_kafka.py.
+with the native handler by tests/native/test_fetch_kafka.py.
 """
 
 import json
@@ -41,7 +42,8 @@ BATCH = len(batch(1000))
 
 
 def part(index: int, offset: int, size_max: int = 1 << 20, **more: int) -> Step:
-    """epoch: the leader epoch, counted from the current one; fetched: likewise the last fetched."""
+    """epoch: the leader epoch relative to the current one; fetched: the last fetched epoch,
+    likewise."""
     return {"index": index, "offset": offset, "size_max": size_max, **more}
 
 
@@ -263,13 +265,13 @@ def steps() -> Iterator[Step]:
 
 
 class Runner:
-    """Turns steps into request bodies and answers into their form without ids and times."""
+    """Converts steps to request bodies, and responses to their form without ids and times."""
 
     def __init__(self, topic_ids: dict[str, bytes], leader_epoch: int) -> None:
         self.topic_ids = topic_ids | {"nobody": UNKNOWN_ID}
         self.names = {topic_id: name for name, topic_id in self.topic_ids.items()}
         self.leader_epoch = leader_epoch
-        self.sessions: list[int] = [0]  # ids in the order in which they were made
+        self.sessions: list[int] = [0]  # ids in the order of their creation
 
     def body(self, wanted: Step) -> Any:
         fetch = request(1)

@@ -1,7 +1,7 @@
-"""A group coordinator with a clock, a journal and clients that tests move by hand.
+"""A group coordinator with a clock, a journal and clients that the test controls.
 
-The journal keeps what was appended and tells nobody before `flush`; `crash` loses what was not
-flushed. Clients keep to the protocol as consumers do, one step at a time.
+The journal keeps appended records and reports them at `flush`; `crash` loses those that were not
+flushed. Clients follow the protocol like consumers, one step at a time.
 """
 
 import heapq
@@ -67,7 +67,7 @@ class _HandTimer:
 
 
 class HandJournal:
-    """Batches that are durable, and those that wait for `flush`. One partition unless told."""
+    """Durable batches, and those that wait for `flush`. One partition by default."""
 
     def __init__(self, partition_count=1, immediately=False):
         self.partition_count = partition_count
@@ -102,7 +102,7 @@ class HandJournal:
             self.flush()
 
     def marker(self, partition, producer_id, commit):
-        """As WriteTxnMarkers leaves it in the log."""
+        """Appends a marker as WriteTxnMarkers does."""
         key = b"\0\0" + (b"\0\1" if commit else b"\0\0")
         records = [Record(b"\0\0\0\0\0\0", key, timestamp=WALL_MS)]
         batch = encode_batch(
@@ -111,7 +111,8 @@ class HandJournal:
         self.durable.append((partition, batch))
 
     def flush(self, error=None):
-        """What is asked for meanwhile comes behind, and waits unless writes are immediate."""
+        """Makes all waiting batches durable. Appends during the flush wait, unless writes are
+        immediate."""
         if self._flushing:
             return
         self._flushing = True
@@ -127,7 +128,7 @@ class HandJournal:
 
 
 class Rig:
-    """A coordinator that may crash and come back."""
+    """A coordinator that can crash and restart."""
 
     def __init__(self, immediately=True, **settings):
         self.timers = HandTimers()
@@ -163,15 +164,15 @@ class Rig:
         self.administration = GroupAdministration(self.coordinator)
 
     def topic_id(self, topic):
-        """The id of a topic, of zeros for one without."""
+        """The id of a topic, or zeros."""
         return bytes(16)
 
     def dependencies(self):
-        """What consumer groups need: consumer_rig.py has it."""
+        """Dependencies of consumer groups; consumer_rig.py defines them."""
         raise AssertionError("this rig has no consumer groups")
 
     def crash(self):
-        """Nothing but the durable part of the journal is left."""
+        """Only the durable part of the journal survives."""
         self.timers.clear()
         self.journal.waiting.clear()
         self.crashes += 1
@@ -187,7 +188,7 @@ class Rig:
         return self.coordinator.groups[GROUP]
 
     def commit(self, offset, member="", generation=-1, instance=None, partition=0, **more):
-        """Commits for one partition of topic t; the list that gets its outcome."""
+        """Commits for one partition of topic t. Returns the list that gets the outcome."""
         told = []
         row = Committed(offset, -1, more.pop("metadata", ""), self.timers.wall_ms())
         self.commits.commit(
@@ -207,7 +208,7 @@ class Rig:
 
 
 class Client:
-    """A consumer: joins, syncs, heartbeats, one step at a time. Counts what it is told."""
+    """A consumer: joins, syncs, sends heartbeats, one step at a time. Counts its responses."""
 
     def __init__(
         self,
@@ -226,7 +227,7 @@ class Client:
         self.protocols = [(protocol, b"") for protocol in protocols]
         self.member = ""
         self.generation = -1
-        self.assignment = None  # of the generation; None: not told yet
+        self.assignment = None  # of the generation; None: not known yet
         self.view = None  # members, when leading
         self.wants_join = True
         self.waits = None  # "join" or "sync"
@@ -236,7 +237,7 @@ class Client:
         self._asked = 0
 
     def step(self):
-        """The next thing that a consumer does, if it need not wait."""
+        """Takes the next step of a consumer, unless it must wait."""
         if self.waits is not None:
             return
         if self.wants_join:
@@ -247,7 +248,7 @@ class Client:
             self.heartbeat()
 
     def settle(self):
-        """Steps until it waits, or has its assignment."""
+        """Takes steps until it waits or has its assignment."""
         for _ in range(4):
             if self.waits is not None or self.assignment is not None:
                 break
@@ -271,7 +272,7 @@ class Client:
         self.rig.coordinator.join(self.group, asked, self._once(self._joined))
 
     def _once(self, handle):
-        """Each question has one answer; one to a question given up is not for us any more."""
+        """Each request has one response; that to an abandoned request is dropped."""
         self._asked += 1
         number, told = self._asked, []
 
@@ -285,7 +286,7 @@ class Client:
         return answer
 
     def give_up(self):
-        """Closes its connections; what is still on its way is lost."""
+        """Closes its connections; requests and responses on their way are lost."""
         self._asked += 1
         self.waits = None
 
@@ -351,7 +352,7 @@ class Client:
 
 
 def settle(*clients, rounds=20):
-    """All clients go on until each has its assignment of one generation."""
+    """All clients take steps until each has its assignment of one generation."""
     for _ in range(rounds):
         for client in clients:
             client.step()

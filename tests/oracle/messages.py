@@ -1,7 +1,8 @@
 """A slow, obvious codec of protocol messages over dicts, to compare barnabas.cext.codec.wire with.
 
-It reads the schema text by itself and shares no code with barnabas.wire. A struct is a dict of the
-fields that the version carries; the key "" holds its unknown tagged fields as [(tag, bytes)].
+It has its own reader of the schema text and shares no code with barnabas.wire. A struct is a dict
+of the fields that the version carries; the key "" holds its unknown tagged fields as [(tag,
+bytes)].
 """
 
 import random
@@ -76,7 +77,7 @@ def is_flexible(name, version):
 
 
 class Kind:
-    """What one field is in one version."""
+    """The type of one field in one version."""
 
     def __init__(self, field, version, flexible):
         words, self.children = field
@@ -93,7 +94,7 @@ class Kind:
         self.version, self.flexible = version, flexible
 
     def default(self):
-        """What a missing tagged field stands for when compared."""
+        """The value of a missing tagged field in comparisons."""
         if self.default_text == "null":
             return None
         if self.type.startswith("[]"):
@@ -142,7 +143,7 @@ def write(kind, type_, value):
             write_plain(kind, type_[2:], element) for element in value
         )
     if type_ == "{}" and kind.nullable:
-        null = b"\xff" if kind.tag is None else b"\0"  # in a tag the mark is a varint
+        null = b"\xff" if kind.tag is None else b"\0"  # inside a tag the null mark is a varint
         return null if value is None else b"\x01" + write_plain(kind, type_, value)
     return write_plain(kind, type_, value)
 

@@ -1,5 +1,4 @@
-"""Compaction of message formats 0 and 1 in plain Python: what cext.log.cleaner.compact is compared
-with.
+"""Compaction of message formats 0 and 1 in plain Python: the twin of cext.log.cleaner.compact.
 
 A log is a list of entries; an entry has its own offset and timestamp and, when it is a wrapper, the
 messages inside with theirs. `cleaned` is the rule of Kafka 4 (Cleaner, MemoryRecords.filterTo).
@@ -18,7 +17,7 @@ APPEND_TIME = 8
 
 @dataclass(frozen=True)
 class Message:
-    offset: int  # as stored: within a wrapper of format 1 relative
+    offset: int  # as stored: relative inside a wrapper of format 1
     timestamp: int
     attributes: int
     key: bytes | None
@@ -28,12 +27,12 @@ class Message:
 @dataclass(frozen=True)
 class Entry:
     magic: int
-    message: Message  # of a wrapper: without what is in it
+    message: Message  # of a wrapper: without its inner messages
     inner: tuple[Message, ...] | None
 
     @property
     def base(self) -> int:
-        """What the offsets inside are counted from."""
+        """The offset to which the inner offsets are relative."""
         if self.inner is None or self.magic == 0:
             return 0
         return self.message.offset - self.inner[-1].offset
@@ -46,7 +45,7 @@ def _sized(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def messages(data: bytes) -> list[tuple[int, Message]]:
-    """(format, message) of each entry as it stands; asserts that its checksum is true."""
+    """(format, message) of each entry; asserts that its checksum is right."""
     found, at = [], 0
     while at < len(data):
         offset, size, crc, magic, attributes = struct.unpack_from(">qiIbb", data, at)
@@ -89,7 +88,7 @@ def latest_of(log: list[Entry], first: int, end: int) -> dict[bytes, int]:
 def cleaned(
     log: list[Entry], latest: dict[bytes, int], end: int, tombstones: bool, horizon: int
 ) -> list[Row]:
-    """What is left of each entry, as a batch; from `end` on nothing was learnt and all stays."""
+    """The batch that remains of each entry; entries from `end` on were not read and are kept."""
 
     def stays(row: Message, offset: int) -> bool:
         if offset >= end:

@@ -1,7 +1,8 @@
-"""Produce requests built and answers read through barnabas.wire, and a table of refused batches.
+"""Encodes Produce requests and decodes responses with barnabas.wire; and a table of refused
+batches.
 
 CASES are the same requests that were sent to Apache Kafka 4.3.1 (raw sockets, one broker, topics as
-in TOPICS); `kafka` is what it answered: (error code, has a message, indexes of record errors).
+in TOPICS); `kafka` is its response: (error code, has a message, indexes of record errors).
 """
 
 import struct
@@ -68,7 +69,7 @@ def partitions_of(answer) -> list:
 
 
 def patched(batch: bytes, at: int, layout: str, value: int, seal: bool = True) -> bytes:
-    """The batch with one header field replaced, its CRC made good again unless told not to."""
+    """The batch with one header field replaced, and by default with a matching CRC."""
     out = bytearray(batch)
     struct.pack_into(layout, out, at, value)
     if seal:
@@ -99,14 +100,14 @@ def batch(count: int = 3, **options) -> bytes:
 @dataclass
 class Case:
     name: str
-    records: Callable[[int], bytes | None]  # of the time now
+    records: Callable[[int], bytes | None]  # relative to the current time
     kafka: tuple[int, bool, list[int]]
     topic: str = "plain"
     version: int = 9
     acks: int = -1
     index: int = 0
     transactional_id: str | None = None
-    ours: tuple[int, bool, list[int]] | None = None  # where it differs on purpose
+    ours: tuple[int, bool, list[int]] | None = None  # our response where it differs on purpose
     why: str = field(default="")
 
 

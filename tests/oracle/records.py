@@ -1,6 +1,6 @@
-"""Record batches v2 and message sets v0/v1 in plain, slow Python: what cext is compared with.
+"""Record batches v2 and message sets v0/v1 in plain, slow Python: the twin of cext.record.
 
-Records are tuples (offset, timestamp, key, value, headers). Anything wrong is a Damaged.
+Records are tuples (offset, timestamp, key, value, headers). Any damage raises Damaged.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """A plain model of incremental fetch sessions (KIP-227), written from the rules, one shard.
 
-Answers of partitions come from outside: {(topic, partition): (error, high watermark, log start,
-record bytes, unknown)}.
+The caller passes the responses of partitions: {(topic, partition): (error, high watermark, log
+start, record bytes, unknown)}.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Session:
     created_ms: int
     used_ms: int
     epoch: int = 1
-    # in the order of answers: place -> [offset, high watermark told, log start told]
+    # in the order of responses: place -> [offset, last sent high watermark, last sent log start]
     parts: dict[Place, list[int]] = field(default_factory=dict)
     size_at_touch: int = 0
     evictable_by_all: bool = False
@@ -53,7 +53,7 @@ class Sessions:
         follower: bool,
         new_id: int,
     ) -> tuple[int, int, list[Told], list[Told]]:
-        """(error, session id, fetched, told). new_id: the id of a session made now."""
+        """(error, session id, fetched, sent). new_id: the id for a new session."""
         if version < 7:
             session_id, epoch = 0, -1
         asked = {(topic, index): offset for topic, index, offset in wanted}

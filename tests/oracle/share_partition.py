@@ -1,5 +1,5 @@
-"""One partition in a share group, offset by offset: what the broker's
-coordinator/share/share_partition.py does with runs of offsets. A row of the model is
+"""A model of one partition in a share group, offset by offset: the broker's
+coordinator/share/share_partition.py does the same with runs of offsets. A row of the model is
 [state, deliveries, member, deadline]."""
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
@@ -9,7 +9,7 @@ OVER = (ACKNOWLEDGED, ARCHIVED)
 
 class Model:
     def __init__(self, start, kept=None):
-        """kept: offset -> (state, deliveries), as it was made durable."""
+        """kept: offset -> (state, deliveries), as last persisted."""
         self.start = self.end = start
         self.rows = {}
         for offset in range(start, max(kept or (), default=start - 1) + 1):
@@ -28,7 +28,7 @@ class Model:
         return min(free, default=self.end)
 
     def give(self, offset, member, deadline):
-        """The deliveries of it by now."""
+        """Acquires the offset for a member. Returns its number of deliveries."""
         row = self.rows.setdefault(offset, [AVAILABLE, 0, "", 0])
         assert row[0] == AVAILABLE, f"{offset} is {row}"
         self.end = max(self.end, offset + 1)
@@ -47,7 +47,7 @@ class Model:
         return is_out and row[2] == member
 
     def after(self, offset, kind, limit, letters):
-        """State and deliveries that an acknowledgement leads to."""
+        """State and deliveries after an acknowledgement."""
         count = self.rows[offset][1]
         if kind == ACCEPT:
             return ACKNOWLEDGED, count

@@ -1,4 +1,4 @@
-"""The golden vectors of tests/vectors (its README says who made them)."""
+"""The golden vectors of tests/vectors (its README says how they were made)."""
 
 import gzip
 import json
