@@ -1,4 +1,4 @@
-"""What tests of this folder share."""
+"""Fixtures of this folder."""
 
 import pytest
 from ext.compiled import compiled
@@ -6,5 +6,6 @@ from ext.compiled import compiled
 
 @pytest.fixture(scope="session")
 def trial_handler(tmp_path_factory):
-    """A native handler that answers, parks, closes or passes on to Python, by the API key."""
+    """A native handler that answers, parks, closes, or passes the request to Python, by the API
+    key."""
     return compiled("trial_handler", tmp_path_factory.mktemp("ext")).TrialHandler

@@ -1,4 +1,4 @@
-"""What the reactor's tests share: frames, a reactor whose requests a Python handler answers."""
+"""Frames, and a reactor whose requests a Python handler answers, for the tests of this folder."""
 
 import contextlib
 import socket
@@ -61,7 +61,7 @@ class Served:
     def _serve(self):
         while (pending := self.reactor.next_request()) is not None:
             self.handle(pending)
-            del pending  # the next wait must not keep it
+            del pending  # so that the next wait does not keep it alive
 
     def __enter__(self):
         return self
@@ -79,7 +79,7 @@ class Served:
         return made
 
     def eventually(self, holds, seconds=10.0):
-        """Waits until holds(counters) and gives the counters."""
+        """Waits until holds(counters) is true. Returns the counters."""
         end = time.monotonic() + seconds
         while True:
             counters = self.reactor.counters()
@@ -92,7 +92,7 @@ class Served:
         return self.eventually(lambda c: c["closed"][reason] >= count)
 
     def quiet(self):
-        """Nothing is held any more: no connection, no byte, no request."""
+        """Waits until the reactor holds no connection, no byte and no request."""
         return self.eventually(
             lambda c: (
                 not (
@@ -124,7 +124,7 @@ def response(connection):
 
 
 def is_closed(connection, seconds=5.0):
-    """Whether the peer closes, and says nothing before."""
+    """Returns whether the reactor closes the connection without a response."""
     connection.settimeout(seconds)
     with contextlib.suppress(ConnectionResetError, BrokenPipeError):
         return connection.recv(1) == b""

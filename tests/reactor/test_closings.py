@@ -1,4 +1,4 @@
-"""Python is told when a connection closes that it marked, and of no other."""
+"""Python gets an event when a connection that it marked closes, and none for others."""
 
 import threading
 
@@ -6,10 +6,10 @@ from reactor.network import Served, answer_to, request
 
 
 def marking(pending):
-    """Answers after the mark; `x` in the body: without one."""
+    """Marks the connection and answers; `x` in the body: does not mark it."""
     if pending.data[pending.body_at :] != b"x":
         pending.tell_closing()
-        pending.tell_closing()  # once is enough
+        pending.tell_closing()  # the second mark has no effect
     pending.reply(answer_to(pending))
 
 

@@ -1,4 +1,4 @@
-"""Frames in, answers out, in order, whatever the segments of the stream look like."""
+"""Frames are answered in order, whatever the segments of the stream are."""
 
 import gc
 import socket

@@ -1,4 +1,4 @@
-"""A gate shows Python the requests of a native handler first: Python may answer, or not."""
+"""With a gate, Python sees the requests of a native handler first and may answer them."""
 
 import struct
 import time
@@ -80,7 +80,7 @@ def test_a_muffled_request_is_carried_out_and_its_connection_closes(trial_handle
         served.closed("handler")
         e.sendall(request(1, b"x", key=18) + request(2, b"x", key=18))
         assert is_closed(e)
-        with served.connect() as d:  # one that waits closes when its wait is over
+        with served.connect() as d:  # a parked request closes at the end of its wait
             d.sendall(request(1, struct.pack(">i", 60_000), key=101))
             served.eventually(lambda k: k["parked"] == 1)
             native.wake_last()

@@ -1,4 +1,5 @@
-"""One handler works off the queue while it gets on; who waits holds nobody up."""
+"""One request handler empties the queue while it makes progress; a blocked handler delays no other
+request."""
 
 import threading
 import time
@@ -10,7 +11,7 @@ HANDLERS = 4
 
 
 def test_waiting_handlers_hold_up_no_request():
-    """All but one wait for something; the last answers everybody else."""
+    """All handlers but one are blocked; the last answers all other requests."""
     release, waiting = threading.Event(), threading.Semaphore(0)
 
     def handle(pending):
@@ -36,13 +37,13 @@ def test_waiting_handlers_hold_up_no_request():
 
 
 def test_a_handler_that_gets_on_is_left_alone():
-    """Of many requests that lie there at once, one thread answers nearly all."""
+    """One thread answers nearly all of many requests that are queued at once."""
     by_thread, count = {}, 400
 
     def handle(pending):
         name = threading.get_ident()
         by_thread[name] = by_thread.get(name, 0) + 1
-        time.sleep(0.0001)  # far below a millisecond: it gets on
+        time.sleep(0.0001)  # far below a millisecond: it makes progress
         echo(pending)
         pending.leave()
 
@@ -57,8 +58,8 @@ def test_a_handler_that_gets_on_is_left_alone():
         for number, connection in enumerate(connections):
             assert response(connection) == (number, b"")
     assert sum(by_thread.values()) == count
-    # The others come in when the machine lets the one wait for a millisecond. If they did not leave
-    # the queue to it, they would answer while it sleeps, and each would have a quarter.
+    # The others help when the machine pauses the one for a millisecond. If they did not leave
+    # the queue to it, they would answer while it sleeps, and each would answer a quarter.
     assert max(by_thread.values()) > count / 3, by_thread
 
 
@@ -74,7 +75,7 @@ def test_a_request_that_comes_while_all_sleep_is_taken_at_once():
 
 
 def test_a_taker_that_stays_busy_is_not_waited_for():
-    """Its thread may be gone: each request after it comes to the next that asks."""
+    """Its thread may have ended: each later request goes to the next handler that asks."""
     with Served(start=False) as served, ExitStack() as stack:
         served.reactor.start()
         held = []

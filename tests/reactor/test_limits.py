@@ -1,4 +1,4 @@
-"""Each limit of the network, with proof that it fired; bad frames; what abrupt ends leave."""
+"""Each network limit, with proof that it was applied; bad frames; no leaks after abrupt closes."""
 
 import os
 import resource
@@ -113,7 +113,7 @@ def test_2000_idle_connections_cost_little():
         for c in [*connections, first]:
             c.close()
         served.quiet()
-    # The clients' own sockets are Python objects of this process and are counted with them.
+    # This includes the clients' sockets, which are Python objects of this process.
     assert used_kib < 2000 * 2
 
 
@@ -130,7 +130,7 @@ def test_frame_size_limit_can_be_changed():
 
 
 def serves(connection, seconds=5.0):
-    """Whether a request is answered in that time."""
+    """Whether a request is answered within that time."""
     connection.settimeout(seconds)
     connection.sendall(request(7))
     try:
@@ -174,7 +174,8 @@ def test_a_listeners_own_max_connections_leaves_the_others_alone():
 
 @pytest.mark.parametrize("of_listener", [False, True])
 def test_max_connection_creation_rate(of_listener):
-    """Two a second, and ten seconds' worth at once, as a mean over ten seconds allows."""
+    """Two connections a second, and those of ten seconds at once, as a mean over ten seconds
+    allows."""
     with Served() as served:
         if of_listener:
             served.reactor.set_listener_limit("PLAINTEXT", "max.connection.creation.rate", 2)
@@ -304,7 +305,7 @@ def test_a_client_that_never_reads():
             c.sendall(request(i))
         served.closed("send-timeout")
         counters = served.quiet()
-        # One answer at a time: what it asked for ahead was not looked at.
+        # One response at a time: its later requests were not read.
         assert counters["requests"] < 20
         assert resident_kib() - before < 30 * 1024
 
@@ -378,7 +379,7 @@ def test_callers_sleep_until_the_queue_has_capacity():
 
 
 def test_a_frame_that_does_not_fit_beside_another_does_not_spin():
-    """One connection is beyond the budget and slow; what another wants does not fit meanwhile."""
+    """One slow connection exceeds the budget; the request of another does not fit meanwhile."""
     with Served(queued_max_request_bytes=100_000) as served:
         slow, other = served.connect(), served.connect()
         frames = [request(1, b"x" * 150_000), request(2, b"y" * 120_000)]
@@ -417,7 +418,7 @@ def test_queued_max_requests_stops_reading():
         time.sleep(0.2)
         counters = served.reactor.counters()
         assert (counters["python_queue"], wakeups(served)) == (3, before)
-        assert counters["python_requests"] == 4  # one is with the handler
+        assert counters["python_requests"] == 4  # the handler has one
         gate.set()
         for i, c in enumerate(connections):
             assert response(c)[0] == i
@@ -496,8 +497,8 @@ def cpu_s(name):
 
 
 def test_a_closed_connection_with_another_holder_is_forgotten():
-    """A forked child has copies of all descriptors; a copy kept the connection in epoll, which
-    then reported it for ever, to memory that was another's by then."""
+    """A forked child has copies of all descriptors; such a copy kept the connection in epoll, which
+    reported events for it without end, for memory that another connection used by then."""
     with Served() as served:
         c = served.connect()
         c.sendall(request(1))

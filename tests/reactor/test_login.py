@@ -1,4 +1,4 @@
-"""The login state of a connection on the network thread, and the session that it holds."""
+"""The login state and the session of a connection on the network thread."""
 
 import contextlib
 import struct
@@ -22,7 +22,7 @@ def trial_handler(tmp_path_factory):
 
 
 class Logins:
-    """Goes to the state that a request's body names; `seen` has what Python was shown."""
+    """Changes to the state that a request's body names; `seen` has what Python got."""
 
     def __init__(self):
         self.seen = []
@@ -87,7 +87,7 @@ def test_a_gate_does_not_open_a_listener_that_asks_for_a_login(trial_handler):
 
 
 def test_a_gated_token_that_spells_a_request_is_not_carried_out(trial_handler):
-    """A gate passes requests on to native handlers by their bytes."""
+    """A gate passes requests to native handlers by their bytes."""
 
     def handle(pending):
         if pending.gated:
@@ -228,7 +228,7 @@ def test_the_bytes_of_a_login_count_as_request_bytes_until_the_connection_closes
 
 
 def test_the_copies_of_a_login_behind_waiting_requests_count_as_request_bytes(trial_handler):
-    """Each request that waits for Python takes a copy of the principal and the session along."""
+    """Each request that waits for Python has a copy of the principal and the session."""
     arrived, go_on = threading.Semaphore(0), threading.Event()
 
     def handle(pending):
@@ -272,7 +272,8 @@ def test_a_connection_without_a_login_has_no_principal(trial_handler):
 
 
 def test_a_client_that_leaves_while_its_login_is_judged_leaves_nothing_behind(trial_handler):
-    """The delay of a failed login ends after its connection: nothing waits, nothing is kept."""
+    """The delay of a failed login ends after its connection: nothing waits and no memory is
+    kept."""
     left, answered = threading.Event(), threading.Event()
 
     def handle(pending):

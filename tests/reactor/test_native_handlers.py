@@ -1,4 +1,5 @@
-"""Native handlers on the network thread: answers, waits, wakings, file slices, Python's share."""
+"""Native handlers on the network thread: responses, waits, wakes, file slices, requests for
+Python."""
 
 import random
 import socket

@@ -1,4 +1,4 @@
-"""Where a request's time goes, as the network threads count it."""
+"""The parts of a request's time, as the network threads count them."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ STEP_NS = int(STEP_S * 1e9)
 
 
 def figures(served, key=PING, requests=1):
-    """Once that many are answered and sent."""
+    """The request metrics, once that many requests are answered and sent."""
     end = time.monotonic() + 5
     while True:
         found = served.reactor.request_metrics().get(key)
@@ -106,7 +106,7 @@ def test_silent_and_dropped_requests():
         assert time_ns(found, "response_send") == 0
         client.sendall(request(2))
         served.closed("handler")
-        assert figures(served)["versions"] == {0: 1}  # what got no answer is not counted
+        assert figures(served)["versions"] == {0: 1}  # a request without a response is not counted
 
 
 @pytest.mark.parametrize("key", [-1, 19, 20, 32767])
@@ -114,14 +114,14 @@ def test_keys_that_do_not_exist_are_not_counted(key):
     with Served() as served, served.connect() as client:
         client.sendall(request(1, key=key, version=3))
         response(client)
-        client.sendall(request(2, version=99, tags=b"\0"))  # beyond what is kept apart
+        client.sendall(request(2, version=99, tags=b"\0"))  # has no counter of its own
         response(client)
         assert figures(served)["versions"] == {31: 1}
         assert set(served.reactor.request_metrics()) == {PING}
 
 
 def test_the_parts_never_add_up_to_more_than_the_whole():
-    """Small and large answers share the thread: it learns of some while it sends others."""
+    """Small and large responses share the thread, which gets some while it sends others."""
     large = [((1 << 20) + 4).to_bytes(4, "big"), bytes(4), bytes(1 << 20)]
 
     def handle(pending):

@@ -66,7 +66,7 @@ def test_f44_one_peer_leaves_memory_for_a_large_request_of_another(threads):
 
 
 def test_f44_slow_senders_of_large_frames_are_dropped_first_and_logged():
-    """They go when another request waits for memory, not before."""
+    """They are closed when another request waits for memory, not earlier."""
     with Served(queued_max_request_bytes=16 * MIB) as served:
         (alone,) = stalled(served, 1)
         time.sleep(2.5)
@@ -119,9 +119,9 @@ def test_f44_partial_small_requests_do_not_stop_another_address(threads, count):
 
 
 def test_f44_the_share_of_an_address_is_as_before_when_its_requests_are_gone(trial_handler):
-    """Requests that end in each way: half in the first receive, in a grown buffer, in one that
-    became large, answered, and parked. A leak of one buffer in a round would stop the address; the
-    opposite would let it stop another address."""
+    """Requests that end in every way: half received in the first buffer, in a grown buffer, in one
+    that became large, answered, and parked. A leak of one buffer in a round would stop the address;
+    the opposite would let it stop another address."""
     native = trial_handler()
     with Served(native=[native], queued_max_request_bytes=4 * MIB) as served:
         known = served.connect()
@@ -148,7 +148,7 @@ def test_f44_the_share_of_an_address_is_as_before_when_its_requests_are_gone(tri
 
 
 def test_partial_requests_that_wait_for_memory_end_with_their_peers():
-    """They kept all memory after their connections were closed."""
+    """They kept all their memory after their connections were closed."""
     with Served(queued_max_request_bytes=4 * MIB) as served:
         attackers = stalled(served, 10, announced_bytes=MIB, sent_bytes=MIB - 5000)
         served.eventually(lambda c: c["held_bytes"] > MIB)

@@ -1,4 +1,4 @@
-"""Network threads come and go while requests are answered."""
+"""Network threads are added and removed while requests are answered."""
 
 import random
 import threading
@@ -71,7 +71,7 @@ def test_fewer_threads_answer_what_is_in_work_and_close_the_rest():
 
 
 def _patient(connections):
-    """is_closed of a live one runs into its own timeout: that is an answer here."""
+    """For an open connection is_closed reaches its timeout, which means False here."""
     for c in connections:
         yield _Quiet(c)
 
@@ -130,7 +130,7 @@ def test_an_unanswered_request_does_not_keep_a_thread_for_ever():
         time.sleep(0.05)
         assert served.reactor.counters()["connection_count"] == 2
         served.system.move_monotonic(6000)
-        with served.connect():  # so that somebody looks at the clock
+        with served.connect():  # so that a thread reads the clock
             served.reactor.set_limit("max.connections", 100)
             served.eventually(lambda c: c["closed"]["stop"] == 1, seconds=2)
         for pending in kept:
@@ -139,7 +139,7 @@ def test_an_unanswered_request_does_not_keep_a_thread_for_ever():
 
 
 def test_threads_come_and_go_under_load():
-    """Clients connect again when they are closed; nobody waits for ever, nothing is left."""
+    """Clients connect again when they are closed; none waits without end, and nothing leaks."""
     chance = random.Random(4)
     answered = [0] * 6
     stop = threading.Event()

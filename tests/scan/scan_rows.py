@@ -1,4 +1,5 @@
-"""Rows of a topic as three readers give them, in one form: scan (files or wire) and a consumer."""
+"""The rows of a topic in one form, from three readers: scan of files, scan over Fetch, and a
+consumer."""
 
 import time
 
@@ -7,7 +8,7 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from barnabas.scan import scan
 
-# Of topics whose records bear times of long ago: retention would take them away.
+# For topics with old timestamps, whose records retention would delete.
 KEPT = {"retention.ms": "-1"}
 
 
@@ -30,7 +31,7 @@ def scanned(broker, topic, **options):
 
 
 def consumed(broker, topic, *, isolation="read_committed"):
-    """By librdkafka, to where each partition ends for that isolation."""
+    """Read by librdkafka, to the end of each partition for that isolation level."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

@@ -1,5 +1,5 @@
 """Scans of Apache Kafka's topics, from the first release with record batches on: the rows are those
-of librdkafka's consumer. Its files are read beside it where they can be told from another's:
+of librdkafka's consumer. Its files are read, too, where they name their cluster:
 meta.properties of the first releases has no cluster id."""
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def kafka(
 
 
 class Reached:
-    """A Kafka as the helpers of these tests take it."""
+    """A Kafka with the interface that the helpers of these tests need."""
 
     def __init__(self, running: rival.Rival) -> None:
         self.version = running.version

@@ -1,5 +1,5 @@
-"""Room of columns that were let go is used again, within limits, and nothing of what was there is
-seen again."""
+"""The memory of freed columns is used again, within limits, and its former contents are never
+visible."""
 
 import random
 import threading
@@ -26,7 +26,7 @@ def roomy(data=b"", *, data_bytes=MIB):
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    """Whatever earlier tests let go is pushed out by what is let go here."""
+    """Frees columns, which displace the memory that earlier tests left."""
     roomy(data_bytes=KEPT_BYTES_MAX - 700_000)
     taken = roomy(data_bytes=KEPT_BYTES_MAX - 700_000)
     assert room_kept_bytes() == 0
@@ -104,7 +104,7 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first():
         kept.append(room_kept_bytes())
     assert kept[:8] == sorted(kept[:8])
     assert KEPT_BYTES_MAX // 2 < kept[-1] <= max(kept) <= KEPT_BYTES_MAX
-    roomy(data_bytes=KEPT_BYTES_MAX)  # its columns together are larger
+    roomy(data_bytes=KEPT_BYTES_MAX)  # its columns together are larger than the limit
     assert room_kept_bytes() == kept[-1]
     roomy()
     before = room_kept_bytes()

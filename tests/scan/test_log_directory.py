@@ -1,4 +1,4 @@
-"""Segments that are swapped, deleted and added below a reader who does not own the directory."""
+"""Segments are swapped, deleted and added while a reader that does not own the directory reads."""
 
 import os
 
@@ -11,7 +11,7 @@ from barnabas.scan.log_directory import ABORTED_ENTRY, LogDirectory
 
 
 def put(place, base_offset, *offsets):
-    """A segment with one record at each of these offsets, renamed to its place as brokers do."""
+    """Writes a segment with one record at each of these offsets, and renames it as brokers do."""
     data = b"".join(batch(b"v%d" % offset, at=NOW, base_offset=offset) for offset in offsets)
     file = place.path / f"{base_offset:020d}.log"
     making = file.with_suffix(".cleaned")
@@ -54,7 +54,7 @@ def test_segments_are_opened_one_after_another(place):
 
 
 def test_a_merged_segment_may_begin_before_the_one_that_was_read(place):
-    """450 was read to its end; then 0, 450 and 900 became one, which holds what lies behind."""
+    """450 was read to its end; then 0, 450 and 900 became one segment, which holds the rest."""
     read = place.open_for(450)
     for base in (0, 450, 900):
         take_away(place, base)
@@ -107,7 +107,7 @@ def test_the_same_names_may_be_other_files(place):
 
 
 def test_aborted_transactions_are_of_the_segments_as_they_are(place, monkeypatch):
-    """The index of 900 is asked for when its segment has become part of 450."""
+    """The index of 900 is read after its segment has become part of 450."""
     abort(place, 900, 7, 900, 901)
     of_segment = LogDirectory._aborted_of
 

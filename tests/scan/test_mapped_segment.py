@@ -1,5 +1,5 @@
-"""Segments read beside their owner: searches agree with a walk, and a file that is cut short below
-the map gives CutShort and no rows, never SIGBUS (the process would end)."""
+"""Segments that another process owns: searches agree with a walk, and a file that is cut short
+inside the map gives CutShort and no rows, never SIGBUS (which would end the process)."""
 
 import os
 
@@ -70,7 +70,7 @@ def test_a_wrong_index_misleads_no_reader(filled, suffix, damage):
             "empty": b"",
             "short": data[:13],
             "noise": bytes(i * 89 % 256 for i in range(len(data))),
-            # Every entry is later, or farther on, than what it stands for.
+            # Every entry has a later offset or a larger position than its batch.
             "false": b"".join(
                 data[i : i + 7] + bytes([data[i + 7] ^ 0x55]) for i in range(0, len(data) - 7, 8)
             ),
@@ -110,7 +110,7 @@ def test_a_file_cut_short_below_the_map_gives_no_rows(filled):
 
 
 def test_what_was_cut_short_once_is_never_read_again(filled):
-    """Zeros lie there for good: a value of zeros would look like one."""
+    """The map has zeros there from then on, which would look like a value of zeros."""
     segment = opened(filled)
     os.truncate(filled.file(0, ".log"), 0)
     builder = ColumnsBuilder()
@@ -142,7 +142,7 @@ def test_a_torn_tail_is_where_it_ends(filled):
 
 
 def all_offsets(segment, bytes_max):
-    """As a scan reads: columns are given out when they are full."""
+    """Reads as a scan does: columns are returned when they are full."""
     builder = ColumnsBuilder()
     builder.only(0, 1 << 40, bytes_max=bytes_max)
     found, at = [], 0

@@ -1,4 +1,5 @@
-"""Scans of a running broker: the rows are those of Fetch and of a consumer, whatever is in them."""
+"""Scans of a running broker return the rows that Fetch and a consumer return, for every kind of
+record."""
 
 import json
 import random
@@ -99,7 +100,7 @@ def test_times_of_appending(session_broker, topic):
 
 
 def transact(broker, topic, name, steps):
-    """steps: (first number, how many, whether it is committed); None leaves it open."""
+    """steps: (first number, count, whether it commits); None leaves it open."""
     producer = ConfluentProducer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "linger.ms": 2}
     )
@@ -143,7 +144,7 @@ def test_records_of_aborted_and_of_open_transactions(session_broker, topic):
 
 
 def clean(cleaner):
-    """Until nothing is due, and no thread of the cleaner's is at it any more."""
+    """Waits until no log needs cleaning and no cleaner thread is working."""
     deadline = time.monotonic() + 20
     while cleaner.run() or cleaner._busy:
         assert time.monotonic() < deadline, "it does not end"
@@ -168,7 +169,7 @@ def test_a_compacted_topic(broker):
 
 
 def test_a_scan_goes_on_while_segments_are_swapped_and_deleted(broker):
-    """Each key's last value is there, though the files change below the scan."""
+    """The scan returns each key's last value although the files change meanwhile."""
     topic = broker.create_topic(
         "c", configs={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
     )
@@ -187,7 +188,7 @@ def test_a_scan_goes_on_while_segments_are_swapped_and_deleted(broker):
 def test_offsets_and_times_are_sought(session_broker, topic):
     base = 1_700_000_000_000
     producer = ConfluentProducer({"bootstrap.servers": session_broker.bootstrap_servers})
-    # Times go up and down: what is later than an index entry may stand anywhere behind it.
+    # Timestamps are not in order: a later one may be anywhere after an index entry.
     times = [base + i * 10 + (i * 37 % 50) * 7 for i in range(800)]
     for i, at in enumerate(times):
         producer.produce(topic, value=b"%d" % i + bytes(80), timestamp=at, partition=0)

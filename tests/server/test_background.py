@@ -1,4 +1,4 @@
-"""Repeating tasks: they come again after a failure, at once when asked, and stop when told."""
+"""Repeating tasks run again after a failure, run at once on request, and stop on request."""
 
 import threading
 import time

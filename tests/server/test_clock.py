@@ -1,4 +1,5 @@
-"""A broker's clock: it goes with the machine's, may be moved, and wakes those who wait by it."""
+"""A broker's clock follows the machine's, can be moved, and then wakes the threads that wait with
+it."""
 
 import threading
 import time
@@ -35,7 +36,7 @@ def test_an_alarm_ends_by_time_by_ringing_and_by_a_moved_clock():
     assert not alarm.wait_until(clock.monotonic_ns() + 1_000_000)
     alarm.ring()
     assert alarm.wait_until(clock.monotonic_ns() + 60_000_000_000)
-    assert not alarm.wait_until(clock.monotonic_ns())  # one ring wakes once
+    assert not alarm.wait_until(clock.monotonic_ns())  # one ring ends one wait
     ended = []
     hour_ns = 3_600_000_000_000
     waiter = threading.Thread(

@@ -1,4 +1,4 @@
-"""The pool's threads open what the native queues, and survive what cannot be opened."""
+"""The decode threads decompress the batches that native code queues, and survive damaged ones."""
 
 import threading
 import uuid

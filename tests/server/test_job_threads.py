@@ -1,4 +1,5 @@
-"""Threads on a queue: each job once, none that ends a thread, an end when the queue is closed."""
+"""Threads of a queue: each job runs once, no job ends a thread, and the threads end when the queue
+is closed."""
 
 import queue
 import threading
@@ -10,7 +11,8 @@ SOON_S = 10
 
 
 class Waiting:
-    """Gives what was put; raises what is an exception. Closed, it gives None to all."""
+    """Returns the jobs that were put; raises those that are exceptions. When closed, returns None
+    to all."""
 
     def __init__(self):
         self.jobs = queue.SimpleQueue()
@@ -70,7 +72,7 @@ def test_stopping_what_was_never_started_closes_the_queue():
 
 
 def test_a_job_is_let_go_when_it_is_done():
-    """Its connection waits for that."""
+    """Its connection waits until the job is freed."""
 
     class Job:
         pass
