@@ -6,7 +6,7 @@ from security.users import alter, upsertion
 
 @pytest.fixture(scope="module")
 def login(tmp_path_factory):
-    """Alice logs in with PLAIN, bob with either SCRAM."""
+    """A broker where alice logs in with PLAIN, and bob with either SCRAM mechanism."""
     with login_broker(tmp_path_factory.mktemp("login")) as made, Wire(made.plain) as wire:
         for mechanism in HASHES:
             row = upsertion("bob", PASSWORD, NUMBERS[mechanism])

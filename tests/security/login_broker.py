@@ -1,4 +1,4 @@
-"""A broker with a SASL listener beside its plain one, and logins in their plainest form."""
+"""A broker with a SASL listener beside its plain one, and simple functions for logins."""
 
 import base64
 import contextlib
@@ -43,7 +43,7 @@ class Login:
 
 @contextlib.contextmanager
 def login_broker(tmp_path, **settings):
-    """`settings` come on top of SETTINGS; None removes one."""
+    """`settings` override SETTINGS; None removes one."""
     given = SETTINGS | {"log.dirs": str(tmp_path / "data")} | settings
     with Broker({name: value for name, value in given.items() if value is not None}) as broker:
         ports = {row.name: row.port for row in broker.node.listeners}
@@ -59,7 +59,7 @@ def header(key: int, version: int, body: bytes = b"") -> bytes:
 
 
 class Conversation:
-    """One connection. `None` from the broker means that it has closed the connection."""
+    """One connection. A response of `None` means that the broker has closed it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -115,7 +115,7 @@ class Conversation:
 
 
 def scram_final(mechanism, password, first_bare, server_first, gs2=b"n,,"):
-    """(client's final message, the server's signature that must come)."""
+    """(client's final message, expected signature of the server)."""
     kind = HASHES[mechanism]
     fields = dict(part.split(b"=", 1) for part in server_first.split(b","))
     salted = hashlib.pbkdf2_hmac(
@@ -131,7 +131,7 @@ def scram_final(mechanism, password, first_bare, server_first, gs2=b"n,,"):
 
 
 def scram_login(conversation, mechanism, user, password):
-    """(the answer to the first token, that to the last, the signature that is expected)."""
+    """(response to the first token, response to the last one, expected signature)."""
     assert conversation.handshake(mechanism) == 0
     bare = f"n={user},r=abc".encode()
     first = conversation.token(b"n,," + bare)

@@ -1,4 +1,4 @@
-"""Before a login nothing but ApiVersions, SaslHandshake and SaslAuthenticate is answered."""
+"""Before a login the broker answers only ApiVersions, SaslHandshake and SaslAuthenticate."""
 
 import random
 
@@ -23,7 +23,7 @@ def every_request():
 
 
 def whole(key, version):
-    """A request that its handler would take, where there is one."""
+    """A valid request, where the tests have one."""
     if key in api_table():
         return encode_request(key, version, 7, "c", request(key).cls(), framed=False)
     return header(key, version, bytes(64))

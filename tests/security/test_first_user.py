@@ -1,4 +1,4 @@
-"""`barnabas users add`: a first SCRAM user in the directory of a broker that does not run."""
+"""`barnabas users add` creates the first SCRAM user in the directory of a stopped broker."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ def add(tmp_path, *words):
 
 
 def login_as(tmp_path, user, mechanism, password):
-    """The error code, and whether the broker proved that it knows the password."""
+    """The error code, and whether the broker's signature proved that it knows the password."""
     with login_broker(tmp_path) as login, login.connect() as c:
         _, last, expected = scram_login(c, mechanism, user, password)
         return last[0], last[2] == expected

@@ -1,4 +1,4 @@
-"""Logins on the wire. The expected answers are Apache Kafka 4.3.1's, asked on 2026-11-24."""
+"""Logins on the wire. The expected answers were recorded from Apache Kafka 4.3.1 on 2026-11-24."""
 
 import time
 
@@ -45,13 +45,13 @@ def test_a_login_by_plain_is_served(login):
     [
         (b"\0alice\0bad", WRONG),
         (b"\0nobody\0bad", WRONG),
-        (b"\0bob\0" + PASSWORD.encode(), WRONG),  # who has SCRAM credentials alone
+        (b"\0bob\0" + PASSWORD.encode(), WRONG),  # a user with SCRAM credentials only
         (b"\xff\0alice\0\xff", WRONG),
         (b"bob" + GOOD, OTHER_ID),
         (b"\0\0x", "Authentication failed: username not specified"),
         (b"\0alice\0", "Authentication failed: password not specified"),
         (b"\0" + b"a" * 1025 + b"\0x", WRONG),
-        (b"a" * 1025 + GOOD, WRONG),  # which is not OTHER_ID: the length is judged first
+        (b"a" * 1025 + GOOD, WRONG),  # not OTHER_ID: the length is checked first
         (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
         (b"abc", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
         (b"a\0b\0c\0d\0e", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),

@@ -1,4 +1,4 @@
-"""What many failed logins leave behind, and how long each kind of failure takes."""
+"""Many failed logins leave no memory, and each kind of failure takes the same time."""
 
 import gc
 import os
@@ -36,10 +36,10 @@ def fail(login):
 
 
 def test_failed_logins_leave_nothing_behind(login):
-    """4,000 of four kinds, among them logins that are given up half-way."""
+    """4,000 of four kinds, among them logins that the client aborts half-way."""
     reactor = login.broker.node.reactor
     for _ in range(5):
-        fail(login)  # what is made once is made now
+        fail(login)  # allocates what is allocated once
     gc.collect()
     before, files = resident_bytes(), len(os.listdir("/proc/self/fd"))
     for _ in range(ROUNDS):
@@ -68,7 +68,7 @@ def median_ns(users, token):
 def test_a_plain_user_that_does_not_exist_takes_as_long_as_a_wrong_password():
     users = PlainUsers(LoginModule("", {f"user_u{n}": PASSWORD for n in range(1000)}))
     wrong = b"\0u500\0" + b"x" * 40
-    for _ in range(5):  # others use this machine, too
+    for _ in range(5):  # other programs use this machine, too
         ratio = median_ns(users, wrong) / median_ns(users, wrong.replace(b"u500", b"v500"))
         if 0.93 < ratio < 1.07:
             return

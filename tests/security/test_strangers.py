@@ -1,4 +1,4 @@
-"""What a client sees of a SCRAM user that does not exist, before it has proved anything."""
+"""The responses to a SCRAM login of an unknown user look like those of a known user."""
 
 import base64
 import re
@@ -29,7 +29,7 @@ def shown(login, user, mechanism=MECHANISM):
 
 
 def state_of(*users):
-    """A state whose users have these (salt, iterations)."""
+    """A cluster state whose users have these (salt, iterations)."""
     return ClusterState(
         configs={
             f"users/u{number}": {MECHANISM: credentials.encode(Credential(salt, b"k", b"v", count))}
@@ -40,7 +40,7 @@ def state_of(*users):
 
 @pytest.mark.parametrize("mechanism", HASHES)
 def test_a_name_shows_the_same_salt_and_iterations_after_a_restart(tmp_path, mechanism):
-    """Before, the salts changed: two looks at a name told whether it is a user."""
+    """Before, the salts changed, so that two logins with a name showed whether it is a user."""
     seen = []
     for start in range(2):
         with login_broker(tmp_path) as login, Wire(login.plain) as wire:
@@ -50,7 +50,7 @@ def test_a_name_shows_the_same_salt_and_iterations_after_a_restart(tmp_path, mec
             seen.append([shown(login, name, mechanism) for name in (*NAMES, "bob")])
     assert seen[0] == seen[1]
     assert len({salt for salt, _ in seen[0]}) == 4
-    # Before, 4096 for each name without a user, whatever the users have.
+    # Before, each name without a user had 4096, whatever the users had.
     assert {iterations for _, iterations in seen[0]} == {8192}
 
 
@@ -81,7 +81,7 @@ def test_brokers_that_make_the_secret_at_once_get_the_same(tmp_path):
 
 
 def test_names_look_like_the_users_that_there_are():
-    """In iterations and in the form of the salt, as often as the users do."""
+    """Iterations and lengths of salts have the same distribution as those of the users."""
     kafka, librdkafka = b"1abcdefghijklmnopqrstuvwxyz"[:25], bytes(range(64))
     state = state_of(*[(kafka, 4096)] * 6, *[(librdkafka, 10000)] * 3, (b"12345678", 16384))
     strangers = Strangers(bytes(32))
@@ -96,7 +96,7 @@ def test_names_look_like_the_users_that_there_are():
 
 
 def test_a_change_of_one_user_moves_few_names():
-    """A name whose iterations move when another user comes is no user."""
+    """A name whose iterations change when another user is added cannot be a user."""
     before = [(bytes(64), 4096)] * 50 + [(bytes(64), 8192)] * 50
     strangers = Strangers(bytes(32))
     names = [f"n{number}" for number in range(1000)]

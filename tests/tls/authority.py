@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it issues."""
+"""A certificate authority for tests, and the certificates that it issues."""
 
 import datetime
 import ipaddress
@@ -35,7 +35,7 @@ class Issued:
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-    issuer_pem: str = ""  # of an intermediate authority
+    issuer_pem: str = ""  # the certificates of intermediate authorities
 
     @property
     def certificate_pem(self) -> str:
@@ -119,7 +119,7 @@ class Authority:
         days: tuple[int, int] = (-1, 30),
         padding_bytes: int = 0,
     ) -> Issued:
-        """`days`: first and last day of its life, from today. `padding_bytes` make it large."""
+        """`days`: first and last day of validity, from today. `padding_bytes` make it large."""
         key = KEYS[kind]()
         names = [_general_name(host) for host in hosts]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]

@@ -1,4 +1,4 @@
-"""A build without OpenSSL has no TLS to test, but for what it says about that (test_build.py)."""
+"""Skips the tests of TLS in a build without OpenSSL, except test_build.py."""
 
 from barnabas.config.tls import is_built_in
 

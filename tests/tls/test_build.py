@@ -1,4 +1,4 @@
-"""A build without OpenSSL's headers: it works, says what it lacks, and refuses TLS listeners."""
+"""A build without OpenSSL's headers works, reports the missing TLS, and refuses TLS listeners."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ LIST = (
 
 
 def extensions_of(**environment):
-    """What setup.py would compile, by a line for its module of TLS, and what it prints."""
+    """The extensions that setup.py would compile, and its output."""
     command = [sys.executable, "-c", LIST]
     pytest.importorskip("Cython")
     done = subprocess.run(
@@ -33,7 +33,7 @@ def extensions_of(**environment):
 
 
 def test_a_build_without_headers_says_so_and_leaves_tls_out(tmp_path):
-    """Once by the switch; once because the compiler finds no headers."""
+    """Once with the switch, and once because the compiler finds no headers."""
     no_headers = tmp_path / "cc"
     no_headers.write_text('#!/bin/sh\ncase "$*" in *probe.c*) exit 1;; esac\nexec gcc "$@"\n')
     no_headers.chmod(0o755)

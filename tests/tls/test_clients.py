@@ -1,4 +1,4 @@
-"""Clients of every family over TLS: records both ways, certificates asked for and refused."""
+"""Clients of every family over TLS: produce and consume, with and without client certificates."""
 
 import asyncio
 import subprocess
@@ -15,7 +15,7 @@ from tls.tls_broker import (
 )
 
 QUICK = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-VALUES = [bytes([i]) * 300_000 for i in range(12)]  # more than a socket's buffer, in and out
+VALUES = [bytes([i]) * 300_000 for i in range(12)]  # more than a socket's buffer, both ways
 
 
 @pytest.fixture(scope="module")

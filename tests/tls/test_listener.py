@@ -1,4 +1,4 @@
-"""SSL listeners of a broker: what they serve with, and what refuses the start."""
+"""SSL listeners of a broker: their keys and certificates, and settings that stop the start."""
 
 import socket
 import ssl
@@ -24,7 +24,7 @@ API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
 def asked(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """A connection over which ApiVersions was answered."""
+    """Opens a connection and gets a response to ApiVersions on it."""
     plain = socket.create_connection(("127.0.0.1", port), timeout=10)
     client = context.wrap_socket(plain, server_hostname="localhost")
     client.sendall(API_VERSIONS)
@@ -98,7 +98,7 @@ def test_ssl_enabled_protocols(tmp_path):
 
 
 def test_ssl_cipher_suites(tmp_path):
-    """Under Java's names. One of TLS 1.2 alone leaves no TLS 1.3."""
+    """With Java's names. A list with only a TLS 1.2 suite excludes TLS 1.3."""
     suite = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
     settings = pem_settings(tmp_path) | {"ssl.cipher.suites": suite}
     with tls_broker(tmp_path, settings) as served:
@@ -201,7 +201,7 @@ def test_a_key_of_another_certificate_refuses_the_start(tmp_path):
 
 
 def test_max_tls_handshakes(tmp_path):
-    """A broker of 3 handshakes at once closes the oldest for the fourth."""
+    """A broker with at most 3 concurrent handshakes closes the oldest for a fourth."""
     settings = pem_settings(tmp_path) | {"max.tls.handshakes": "3"}
     with tls_broker(tmp_path, settings) as served:
         slow = [socket.create_connection(("127.0.0.1", served.port), timeout=10) for _ in range(4)]

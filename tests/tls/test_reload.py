@@ -1,4 +1,4 @@
-"""New certificates without a restart: by a changed file, and by an altered setting."""
+"""New certificates without a restart: from a changed file, and by an altered setting."""
 
 import logging
 import socket
@@ -120,7 +120,7 @@ def test_what_cannot_be_altered_says_so(tmp_path, name):
 
 
 def test_a_withdrawn_authority_is_trusted_no_more(tmp_path):
-    """Nor is a session of one of its clients resumed."""
+    """A session of one of its clients is not resumed, either."""
     settings = pem_settings(tmp_path) | trust_settings(tmp_path)
     settings["ssl.client.auth"] = "required"
     context = client_context(CLIENTS.issue("CN=alice", ()), tmp_path)

@@ -1,4 +1,4 @@
-"""Keystores and truststores in every format, those that Java's keytool made among them."""
+"""Keystores and truststores in every format, also those that Java's keytool made."""
 
 import shutil
 import ssl
@@ -58,7 +58,7 @@ def test_a_jks_keystore_of_keytool():
 @pytest.mark.parametrize("kind", ["jks", "p12"])
 @pytest.mark.parametrize("named", ["JKS", "PKCS12"])
 def test_stores_of_keytool_are_served(tmp_path, kind, named):
-    """Java reads either format whichever of the two names is set, and so does a broker here."""
+    """Java reads both formats, whichever of the two type names is set, and so does our broker."""
     settings = {
         "ssl.keystore.location": str(VECTORS / f"keystore.{kind}"),
         "ssl.keystore.type": named,
@@ -104,7 +104,7 @@ def test_a_store_without_a_key_is_no_keystore():
 
 
 def test_a_jks_store_cut_at_every_byte_or_with_a_wrong_byte_is_refused():
-    """Hostile input: one error, at every place. Without a password only the parser checks."""
+    """Hostile input: the same error at every place. Without a password only the parser checks."""
     whole = (VECTORS / "keystore.jks").read_bytes()
     for size in range(len(whole)):
         with pytest.raises(BadJks):
@@ -121,7 +121,7 @@ def test_a_jks_store_cut_at_every_byte_or_with_a_wrong_byte_is_refused():
 
 
 def test_a_pkcs12_store(tmp_path):
-    """With a chain of three; clients know its root alone."""
+    """With a chain of three certificates; clients have only the root."""
     above = Authority("CN=root")
     between = Authority("CN=between", above)
     issued = between.issue()

@@ -61,12 +61,12 @@ def test_a_large_request_and_its_answer(served, version):
     """More than a socket's buffer and than one receive, both ways."""
     body = random.Random(7).randbytes(3 << 20)
     with connect(served, client_context(version)) as client:
-        client.sendall(request(1, body))  # in turns: an SSLSocket is not for two threads at once
+        client.sendall(request(1, body))  # in turns: one thread uses the SSLSocket
         assert response(client) == (1, body)
 
 
 def test_requests_that_came_in_one_record_are_all_answered(served, version):
-    """Bytes that OpenSSL has taken from the socket wake no epoll."""
+    """epoll does not report bytes that OpenSSL has read from the socket."""
     frames = b"".join(request(i, bytes([i % 251]) * (i % 37)) for i in range(300))
     with connect(served, client_context(version)) as client:
         client.sendall(frames)
@@ -75,7 +75,7 @@ def test_requests_that_came_in_one_record_are_all_answered(served, version):
 
 
 def test_requests_ahead_of_a_slow_answer_are_answered():
-    """The first request is in Python while the records of the others lie in OpenSSL's buffer."""
+    """Python handles the first request while OpenSSL's buffer holds the others."""
 
     def slow(pending):
         time.sleep(0.02)
@@ -150,7 +150,7 @@ def test_a_plain_client_is_closed_and_named(served):
 
 
 def test_handshake_cut_at_every_byte(served):
-    """The client's first flight, cut: no state is left."""
+    """The client's first messages are cut: no state remains."""
     hello = client_hello()
     for size in range(len(hello)):
         with served.connect() as plain:
@@ -186,7 +186,7 @@ def test_a_wrong_byte_at_every_place_of_the_first_flight(served):
 
 
 def test_a_wrong_byte_at_every_place_of_a_record(served):
-    """After the handshake: never a request from a forged record."""
+    """After the handshake: a forged record never becomes a request."""
     for at in range(40):
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
@@ -233,7 +233,7 @@ def test_the_oldest_handshake_goes_when_there_are_too_many():
         for connection in slow:
             connection.sendall(hello[:50])
         served.closed("too-many-handshakes", 7)
-        with connect(served) as client:  # a quick one is not delayed
+        with connect(served) as client:  # a fast one is not delayed
             client.sendall(request(1))
             assert response(client)[0] == 1
         assert [is_closed(connection) for connection in slow[:7]] == [True] * 7
@@ -243,7 +243,7 @@ def test_the_oldest_handshake_goes_when_there_are_too_many():
 
 
 def test_a_handshake_has_a_limit_of_bytes(tmp_path):
-    """A client certificate that is larger than a handshake may be."""
+    """A client certificate that is larger than the limit of a handshake."""
     trusted = Authority("CN=clients")
     large = trusted.issue("CN=alice", (), padding_bytes=1 << 20)
     with Served(transport=context_of(trusted=(trusted.der,), client_auth=REQUIRED)) as served:
@@ -255,7 +255,7 @@ def test_a_handshake_has_a_limit_of_bytes(tmp_path):
 
 
 def test_other_clients_go_on_during_many_handshakes(served):
-    """A handshake in each turn of the thread, no more: a request waits for one of them at most."""
+    """At most one handshake in each turn of the thread: a request waits for at most one."""
     stop = threading.Event()
 
     def storm():
@@ -324,7 +324,7 @@ def test_the_version_may_be_limited():
 
 @needs_openssl
 def test_there_is_no_renegotiation(served):
-    """TLS 1.2; asked for by OpenSSL's own client, since ssl cannot."""
+    """TLS 1.2; OpenSSL's own client requests it, because Python's ssl cannot."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{served.port}", "-tls1_2"]
     done = subprocess.run(command, input=b"R\n", capture_output=True, timeout=30)
     text = (done.stdout + done.stderr).decode("latin-1")
@@ -334,7 +334,7 @@ def test_there_is_no_renegotiation(served):
 
 @needs_openssl
 def test_key_updates_are_answered(served):
-    """TLS 1.3; asked for by OpenSSL's own client."""
+    """TLS 1.3; OpenSSL's own client requests it."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{served.port}", "-tls1_3"]
     client = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

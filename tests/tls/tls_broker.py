@@ -55,7 +55,7 @@ class Served:
 
 @contextlib.contextmanager
 def tls_broker(folder: Path, settings: dict[str, str] | None = None) -> Iterator[Served]:
-    """`settings` in place of a PEM keystore; the listeners are SAFE and PLAINTEXT."""
+    """`settings` replace the PEM keystore; the listeners are SAFE and PLAINTEXT."""
     given = pem_settings(folder) if settings is None else settings
     with Broker(PAIR | given) as broker:
         ports = {row.name: row.port for row in broker.node.listeners}
@@ -64,7 +64,7 @@ def tls_broker(folder: Path, settings: dict[str, str] | None = None) -> Iterator
 
 
 def replace_file(path: Path, text: str) -> None:
-    """As tools that renew certificates do: readers see the old file or the new one."""
+    """As tools that renew certificates do: a reader sees the old file or the new one."""
     new = path.with_suffix(".new")
     new.write_text(text)
     new.chmod(0o600)
