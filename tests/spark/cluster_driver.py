@@ -1,8 +1,8 @@
 """A driver for spark-submit: cluster_driver.py JSON reads a topic in a batch and in a stream, which
-it writes into another topic, and says as JSON what it saw.
+it writes into another topic, and prints its results as JSON.
 
-JSON: servers, topic, other, place. Of the stream's tasks the first attempt of the first one stops
-when it has handed over some rows: only a copy of it ever ends.
+JSON: servers, topic, other, place. The first attempt of the stream's first task stops
+after it has passed on some rows, so that only a copy of it ends.
 """
 
 import json
@@ -26,7 +26,7 @@ def slowly(batches):
     context = TaskContext.get()
     is_slow = context.partitionId() == 0 and context.attemptNumber() == 0
     for count, batch in enumerate(batches):
-        # Longer than the buffers on the way, so that what is handed over comes as far as the sink.
+        # More than the buffers on the way hold, so that rows reach the sink.
         attempt = str(context.attemptNumber()).zfill(ATTEMPT_DIGITS)
         yield batch.append_column("attempt", pa.array([attempt] * len(batch)))
         if is_slow and count == 2:
@@ -64,8 +64,8 @@ def main(text):
     writer = writer.option("topic", given["other"]).option("kafka.batch.size", 1000)
     writer.start().awaitTermination()
 
-    # The copy ran on the other executor; the first one is free when Spark has ended the worker that
-    # stands still, which it gives two seconds.
+    # The copy ran on the other executor; the first one is free after Spark has ended the worker
+    # that hangs, which takes two seconds.
     places, deadline = set(), time.monotonic() + FREE_S
     while len(places) < 2 and time.monotonic() < deadline:
         places |= set(spark.sparkContext.parallelize(range(4), 4).map(place).collect())

@@ -1,12 +1,12 @@
-"""One Spark session for all tests of this folder that need one: a JVM costs a quarter of a minute.
+"""One Spark session for all tests of this folder that need one, because a JVM takes 15 s.
 
 `spark` has the format `barnabas`, and spark-sql-kafka's `kafka` where bench/spark_sql_kafka/fetch
-has brought it (`kafka_format` skips otherwise), and Delta where tests/delta/fetch has (`delta`
-skips otherwise). A test leaves no query running and no setting changed (`no_query_is_left` looks
-after the first). A failed task is tried a second time.
+has installed it (`kafka_format` skips otherwise), and Delta where tests/delta/fetch has (`delta`
+skips otherwise). A test leaves no query running and no setting changed (`no_query_is_left` checks
+the first). Spark retries a failed task once.
 
-The tests that share it have the mark `spark_session`: tests/run gives them a process, and another
-one meanwhile to those that start what they need.
+The tests that share it have the mark `spark_session`: tests/run runs them in one process, and in
+another one at the same time the tests that start their own.
 """
 
 import os
@@ -20,14 +20,14 @@ from spark.store_fixtures import place_of, s3_server
 CONNECTOR = Path(os.environ.get("BARNABAS_SPARK_HOME") or CACHE / "spark") / "4.2.0"
 DELTA = Path(os.environ.get("BARNABAS_DELTA_HOME") or CACHE / "delta") / "4.4.0"
 HERE = Path(__file__).parent
-# What a test with the mark spark_session asks for.
+# Fixtures of tests with the mark spark_session.
 SHARED = {"spark", "secure", "loaded"}
-# Of Delta's own; 50 tasks for each look at a table of ten files.
+# Delta's default is 50 tasks for each read of a table with ten files.
 DELTA_SETTINGS = {"spark.databricks.delta.snapshotPartitions": "2"}
 
 
 def fetched_jars(place):
-    """Empty where they were not fetched."""
+    """The jars; none if they were not fetched."""
     return sorted((place / "libs").glob("*.jar")) if (place / "complete").exists() else []
 
 
@@ -36,7 +36,7 @@ def connector_jars():
 
 
 def session_settings(warehouse):
-    """For tests that start a driver of their own, too."""
+    """The settings of a session, also for tests that start their own driver."""
     return {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "512m",
@@ -50,7 +50,7 @@ def session_settings(warehouse):
 
 @pytest.fixture(scope="session", autouse=True)
 def home_of_spark():
-    """For the processes of tests, too."""
+    """Sets SPARK_HOME, also for the processes of tests."""
     with pytest.MonkeyPatch.context() as patch:
         if installed():
             patch.setenv("SPARK_HOME", str(spark_home()))

@@ -1,7 +1,7 @@
-"""A driver to be killed: python driver.py JSON runs a query from a topic into parquet.
+"""A driver that a test kills: python driver.py JSON runs a query from a topic into parquet.
 
-JSON: settings of the session, options of the source (and its format), place, and `pause_s`, for how
-long each task waits before it hands its rows on.
+JSON: settings of the session, options of the source (and its format), place, and `pause_s`, how
+long each task waits before it passes its rows on.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`barnabas spark-load` as a process: its command, those below it, and what it has written."""
+"""`barnabas spark-load` as a process: its command, its child processes, and its files."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ def submitted(words, master):
 
 
 def children_of(pid):
-    """Of a process and of its children, by name."""
+    """The children of a process and of its children, by name."""
     found = {}
     for place in Path("/proc").iterdir():
         if place.name.isdecimal():

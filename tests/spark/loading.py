@@ -1,4 +1,4 @@
-"""Loads in a test's own process, and what lies in the place that they load into."""
+"""Loads in the test's process, and functions that read the loaded files."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from barnabas.spark.options import parse_options
 
 HOUR_MS = 3_600_000
 HOURS = 490_000 * HOUR_MS  # 2025-11-24T16:00Z
-# Of topics: the times of these records are long over, so that a broker would delete them soon.
+# For topics: without this, retention would delete these records with their old timestamps.
 KEPT = {"retention.ms": -1}
 KEPT_TEXT = {"retention.ms": "-1"}
 COLUMNS = ["key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -60,7 +60,7 @@ def send(broker, topic, count, *, partition=0, at_ms=HOURS, step_ms=0, size=10, 
 
 
 def tree(url, directory, files=None):
-    """All files below it, as paths from the root."""
+    """All files below a directory, as relative paths."""
     files, found = files or files_at(url), []
     for name in files.names(directory):
         path = f"{directory}/{name}" if directory else name
@@ -70,7 +70,7 @@ def tree(url, directory, files=None):
 
 
 def published(url, topic):
-    """Rows of all batches that count, as (partition, offset, value), and the audits."""
+    """Rows of all published batches, as (partition, offset, value), and the audits."""
     files = files_at(url)
     rows, audits = [], []
     for batch in files.names(topic):

@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 class MiniHdfs:
-    """Runs until it is closed. `hdfs`: what Spark is told; `web`: the same for WebHDFS."""
+    """Runs until it is closed. `hdfs`: its URL for Spark; `web`: its URL for WebHDFS."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

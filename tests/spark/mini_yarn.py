@@ -11,7 +11,7 @@ import pyspark
 from spark.mini_hdfs import jars
 
 MAIN = Path(__file__).with_name("MiniYarn.java")
-# The installed one: on YARN Spark ships its pyspark.zip.
+# The installed Spark: on YARN, Spark sends its pyspark.zip to the nodes.
 SPARK_HOME = Path(pyspark.__file__).parent
 START_S = 150
 
@@ -42,15 +42,16 @@ class MiniYarn:
             time.sleep(0.1)
 
     def environment(self) -> dict[str, str]:
-        """Of who submits."""
+        """The environment of the submitting process."""
         return os.environ | {"HADOOP_CONF_DIR": str(self.conf_dir), "SPARK_HOME": str(SPARK_HOME)}
 
     def settings(self, place: Path) -> dict[str, str]:
-        """Of an application with one executor; `place` is for what it ships."""
+        """The settings of an application with one executor; `place`: for the files that Spark
+        sends."""
         quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         found = {
             "spark.pyspark.python": sys.executable,
-            # 400 MB that are on every node.
+            # Spark's 400 MB, which every node has already.
             "spark.yarn.jars": f"local:{SPARK_HOME}/jars/*",
             "spark.yarn.stagingDir": str(place),
             "spark.yarn.am.memory": "256m",

@@ -1,4 +1,4 @@
-"""Streaming queries from a topic into parquet, and what landed there."""
+"""Streaming queries from a topic into parquet, and functions that read the results."""
 
 from barnabas.client import Cluster
 from barnabas.client.groups import committed_offsets
@@ -22,7 +22,8 @@ def to_parquet(frame, place):
 
 
 def run_once(frame, place):
-    """All that is there now, in as many batches as it takes; the query's progress events."""
+    """Processes all available records in one or more batches. Returns the query's progress
+    events."""
     query = to_parquet(frame, place).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(TIMEOUT_S), "the query does not come to its end"

@@ -1,9 +1,9 @@
 """A query of micro-batches without Spark, as a process that is killed: `sink_query.py JSON`.
 
-It does with the sink what Spark does: batch after batch, its tasks in processes of their own and
-tried again when they die, then the commit, then a file that says which batch comes next. It says
-each step on its standard output; at the step of the fault it kills itself or waits to be told to go
-on (the broker is killed meanwhile).
+It uses the sink as Spark does: batch after batch, with tasks in separate processes that are
+retried when they die, then the commit, then a file with the number of the next batch. It prints
+each step; at the step of the fault it kills itself, or waits for the signal to
+continue (the broker is killed meanwhile).
 """
 
 import json
@@ -38,7 +38,7 @@ DRIVER_STEPS = (
 
 
 def values(batches, tasks, rows):
-    """What the topic is to hold."""
+    """The expected values of the topic."""
     return sorted(
         f"{batch}/{task}/{row}"
         for batch in range(batches)
@@ -48,7 +48,8 @@ def values(batches, tasks, rows):
 
 
 def batch_of(text):
-    """By CSV: pyarrow would import pandas in each process to look at Python's values."""
+    """Made from CSV, because pyarrow would import pandas in each process to convert Python's
+    values."""
     (found,) = csv.read_csv(pa.BufferReader(text.encode())).to_batches()
     return found
 
@@ -112,7 +113,7 @@ class Query:
             rows = self.given["rows"]
             for begin, end in ((0, rows // 2), (rows // 2, rows)):
                 names = [f"{place.batch}/{task}/{row}" for row in range(begin, end)]
-                # So that half of the rows have left the producer, they are larger than a batch.
+                # They are larger than a batch, so that the producer has sent half of the rows.
                 yield batch_of("\n".join(["value,key", *(f"{name},k{name}" for name in names)]))
                 if begin == 0:
                     self.reached(f"task {task} half", place.batch, attempt)

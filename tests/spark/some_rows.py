@@ -1,4 +1,4 @@
-"""Records with everything that may be missing in one, and transactions."""
+"""Records with missing parts of every kind, and transactions."""
 
 from confluent_kafka import Producer
 
@@ -15,7 +15,7 @@ def rows(count):
 
 
 def transactions(broker, topic):
-    """One that is committed, one that is aborted, between records of nobody's."""
+    """A committed and an aborted transaction between records without a transaction."""
     for decided in ("commit", "abort", "commit"):
         producer = Producer(
             {

@@ -1,10 +1,10 @@
-"""The Spark that the processes of these tests start from: the installed one, each start cheaper.
+"""The SPARK_HOME of the processes of these tests: the installed Spark, with faster starts.
 
-Its SPARK_HOME has no pyspark.zip. Spark puts that before all else on the path of its Python
-processes, and what is imported from a zip is compiled anew: 1.1 s of CPU for each process, 0.2 s
+It has no pyspark.zip. Spark puts that file first on the path of its Python
+processes, and modules in a zip are compiled at each import: 1.1 s of CPU for each process, 0.2 s
 from the installed package.
 
-Its JVMs find their classes in an archive, as a JVM maps them, that one of them has written at its
+Its JVMs map their classes from an archive that one of them has written at its
 end (Java's -XX:ArchiveClassesAtExit): a `spark-load` takes 8 s of CPU, and 11 s without. Both are
 kept in ~/.cache/barnabas for one version of Spark and of Java.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
 DRIVER = Path(__file__).with_name("driver.py")
-# Classes alone fill what a JVM begins with; it would collect garbage for it each time.
+# Classes alone fill the initial heap of a JVM, which would cause a garbage collection each time.
 PLAIN_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=192m"
 ARCHIVE_S = 200
 
@@ -37,7 +37,7 @@ def installed() -> Path | None:
 
 @contextmanager
 def locked(name: Path) -> Iterator[None]:
-    """Against the other processes of a run."""
+    """Holds a lock that the other processes of a run use, too."""
     with open(name, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -48,7 +48,8 @@ def spark_home() -> Path:
     package = installed()
     assert package is not None
     java = Path(os.path.realpath(shutil.which("java") or "java")).parent.parent
-    # The archive knows jars by their dates, which each installation of the same Spark has anew.
+    # The archive identifies jars by their dates, which differ in each installation of the same
+    # Spark.
     home = CACHE / "spark-home" / f"{version('pyspark')}-{java.name}"
     home.parent.mkdir(parents=True, exist_ok=True)
     with locked(home.with_suffix(".lock")):
@@ -69,7 +70,7 @@ def link_or_copy(source: str, target: str) -> None:
 
 @functools.cache
 def quick_java() -> str:
-    """Options of a JVM that lives for seconds."""
+    """Options of a JVM that runs for seconds."""
     archive = spark_home() / "classes.jsa"
     with locked(spark_home().with_suffix(".lock")):
         if not archive.exists():
@@ -78,7 +79,7 @@ def quick_java() -> str:
 
 
 def make_archive(archive: Path) -> None:
-    """Of the classes that a small query wants."""
+    """Writes the archive with the classes of a small query."""
     from barnabas import Broker
 
     new, place = archive.with_suffix(".new"), archive.with_suffix(".work")
@@ -96,7 +97,8 @@ def make_archive(archive: Path) -> None:
             "place": str(place),
             "pause_s": 0,
         }
-        # Its JVM, which writes the archive when the driver has gone, holds the pipe until then.
+        # Its JVM, which writes the archive after the end of the driver, keeps the pipe open until
+        # then.
         done = subprocess.run(
             [sys.executable, str(DRIVER), json.dumps(given)],
             stdin=subprocess.DEVNULL,
@@ -112,7 +114,7 @@ def make_archive(archive: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Of a driver on this machine."""
+    """The environment of a driver on this machine."""
     return {
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -120,5 +122,5 @@ def environment() -> dict[str, str]:
     }
 
 
-if __name__ == "__main__":  # for tests/run, which has the archive made before the tests
+if __name__ == "__main__":  # for tests/run, which makes the archive before the tests
     print(quick_java())

@@ -1,7 +1,7 @@
 """A real standalone Spark cluster: a master and two workers, each a process of its own.
 
-The workers are two hosts to it, because Spark runs the second copy of a slow task on another host
-alone: all of 127/8 is this machine.
+The workers have two different hosts, because Spark runs the second copy of a slow task only on
+another host: all of 127/8 is this machine.
 """
 
 import os
@@ -20,7 +20,7 @@ START_S = 90
 
 
 class Standalone:
-    """Runs until it is closed. `url`: what --master is told. Each worker has one core."""
+    """Runs until it is closed. `url`: for --master. Each worker has one core."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class Standalone:
         self.url = f"spark://{HOSTS[0]}:{port}"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._deadline = time.monotonic() + START_S
-        # A worker that finds no master waits for ten seconds before it asks again.
+        # A worker that finds no master tries again after ten seconds.
         self._start("master", HOSTS[0], "master.Master", "--port", str(port))
         self._wait("master", "I have been elected leader")
         for host in HOSTS:
@@ -76,7 +76,7 @@ class Standalone:
 
     @staticmethod
     def settings() -> dict[str, str]:
-        """Of an application: an executor on each host, and copies of tasks that are slow."""
+        """The settings of an application: an executor on each host, and copies of slow tasks."""
         return {
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": quick_java(),

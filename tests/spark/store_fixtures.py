@@ -1,4 +1,5 @@
-"""Real stores for tests: a local disk, HDFS and an S3 server, each an empty directory's URL."""
+"""Real stores for tests: a local disk, HDFS and an S3 server, each as the URL of an empty
+directory."""
 
 import uuid
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ import pytest
 
 @dataclass
 class S3Server:
-    """moto's server, as another process would run it."""
+    """moto's server, in another process."""
 
     endpoint: str
     bucket: str = "lake"
@@ -43,7 +44,7 @@ def s3_server():
 
 
 def place_of(kind, request, monkeypatch):
-    """A URL below which nothing is."""
+    """The URL of an empty place."""
     if kind == "local":
         return str(request.getfixturevalue("tmp_path") / "store")
     name = uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""Batches planned and read without Spark: the same rows, whichever way they come."""
+"""Batches that are planned and read without Spark: the same rows from files and over Fetch."""
 
 from dataclasses import replace
 
@@ -72,12 +72,12 @@ def test_rows_of_files_and_wire_are_those_of_a_consumer(session_broker, topic):
         for row in found["files"]
     ]
     assert wanted == consumed(session_broker, topic)
-    assert all(row["headers"] != [] for row in found["files"])  # null where there are none
+    assert all(row["headers"] != [] for row in found["files"])  # null if a record has none
     assert {row["topic"] for row in found["files"]} == {topic}
 
 
 def test_a_worker_does_not_take_other_files_for_those_that_the_driver_saw(session_broker, topic):
-    """Workers elsewhere may have brokers of their own, whose directories are named alike."""
+    """Workers on other hosts may have other brokers, whose directories have the same names."""
     produce(session_broker, topic, rows(50))
     (task,) = planned(session_broker, subscribe=topic, source="files")
     wanted = read([task])

@@ -160,7 +160,7 @@ def test_an_unknown_version_is_named_and_nothing_is_written(place, name, version
 
 
 def test_two_writers_of_a_batch(place):
-    """Of many that put the same name one is told that it is there, whichever comes first."""
+    """Of several writers of the same name all but the first get FileExistsError."""
     won, lost = [], []
     start = threading.Barrier(8)
 
@@ -303,7 +303,7 @@ def test_topic_ids_stand_behind_the_offsets(tmp_path):
     batch = checkpoint.last_committed()
     assert batch.kafka() == {"t": {0: 7}, "u": {0: 2}}
     assert batch.topic_ids() == {"t": b"\2" * 16}
-    assert checkpoint.verify().problems == []  # another topic begins at 0 again
+    assert checkpoint.verify().problems == []  # the new topic begins at 0 again
     assert topic_ids('{"t":{"0":7},"t#no id":{}}') == {} == topic_ids("17")
 
 

@@ -1,4 +1,4 @@
-"""`barnabas spark-load`: what it refuses, before Spark is started."""
+"""`barnabas spark-load`: arguments that it refuses before it starts Spark."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 """Queries and loads on a standalone Spark cluster: executors are processes on other hosts, each in
-a directory of its own, and slow tasks get a copy."""
+its own directory, and Spark starts copies of slow tasks."""
 
 import json
 import os
@@ -93,15 +93,15 @@ def test_a_batch_and_a_stream_whose_task_has_a_copy(session_broker, topic, home,
     pairs = [row[:2] for row in found]
     assert len(pairs) == 8000
     assert set(pairs) == {(partition, i) for partition in range(4) for i in range(2000)}
-    assert {row[2] for row in found} == {0, 1}  # a copy's rows are among them
+    assert {row[2] for row in found} == {0, 1}  # some rows are from a copy
     sent = consumed(session_broker, other, isolation="read_uncommitted")
-    assert len(sent) > 8000  # and the stopped attempt had sent some
+    assert len(sent) > 8000  # and the stopped attempt had sent some rows
     session_broker.delete_topic(other)
 
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
 def test_a_load_whose_task_has_a_copy(session_broker, topic, home, cluster):
-    """By spark-submit; one of its Python workers is stopped while it writes."""
+    """A load by spark-submit; one of its Python workers is stopped while it writes."""
     values = [(None, os.urandom(600), None) for _ in range(20_000)]
     more = {"batch.num.messages": 2000, "linger.ms": 5}
     for partition in (0, 1):
@@ -116,7 +116,7 @@ def test_a_load_whose_task_has_a_copy(session_broker, topic, home, cluster):
     wait_for(lambda: len(staged(home)) > 3, process)
     (executor,) = [pid for pid, line in children_of(cluster.workers[1]).items() if EXECUTOR in line]
     assert os.readlink(f"/proc/{executor}/cwd") != os.readlink(f"/proc/{process.pid}/cwd")
-    # The youngest was forked for the task; the oldest forks them.
+    # The newest one was forked for the task; the oldest one forks them.
     _, *workers = sorted(pid for pid, line in children_of(executor).items() if DAEMON in line)
     stopped = workers[-1]
     os.kill(stopped, signal.SIGSTOP)
@@ -128,7 +128,7 @@ def test_a_load_whose_task_has_a_copy(session_broker, topic, home, cluster):
     assert process.returncode == 0, err[-3000:]
     batch, end = map(json.loads, out.splitlines())
     assert end["complete"] and end["records"] == 80_000
-    assert batch["retried"] >= 1  # the copy's files are the ones that count
+    assert batch["retried"] >= 1  # the published files are those of the copy
     pairs = offsets_of(home, topic)
     assert len(pairs) == len(set(pairs)) == 80_000
     assert tree(f"{home}/lake", "_staging") == []
@@ -146,8 +146,8 @@ def yarn(tmp_path_factory):
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
 def test_loads_on_yarn(session_broker, topic, home, yarn):
-    """The driver here at first; then on the cluster too, where the second load goes on from the
-    first one's checkpoint."""
+    """First with the driver on this machine, then with the driver on the cluster, where the second
+    load continues from the first one's checkpoint."""
     for turn, mode in enumerate(("client", "cluster")):
         for partition in (0, 1):
             produce(
@@ -167,7 +167,7 @@ def test_loads_on_yarn(session_broker, topic, home, yarn):
         assert done.returncode == 0, done.stderr[-3000:]
         rows = [(partition, i) for partition in (0, 1) for i in range(700 * (turn + 1))]
         assert sorted(offsets_of(home, topic)) == rows
-        # Of each application a master and an executor; the second's master is its driver.
+        # Each application has a master and an executor; the master of the second is its driver.
         said = yarn.said()
         assert len(said) == 2 * (turn + 1)
         report = ("".join(said) if mode == "cluster" else done.stdout).splitlines()
@@ -176,7 +176,7 @@ def test_loads_on_yarn(session_broker, topic, home, yarn):
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
 def test_a_cluster_loads_into_hdfs(session_broker, topic, home, hdfs, monkeypatch, cluster):
-    """By an executor in a process of its own, that sees no segment file."""
+    """The executor is another process, which cannot read the segment files."""
     for partition in (0, 1):
         send(session_broker, topic, 500, partition=partition, step_ms=HOUR_MS // 200)
     monkeypatch.setenv("HADOOP_CONF_DIR", hdfs.conf_dir())

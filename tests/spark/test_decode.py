@@ -105,7 +105,7 @@ def person_message():
 
 
 class Answers(BaseHTTPRequestHandler):
-    """A registry's answers: 1 Avro, 2 Avro that refers to another, 3 JSON, 4 Protobuf."""
+    """The responses of a registry: 1 Avro, 2 Avro with a reference, 3 JSON, 4 Protobuf."""
 
     def do_GET(self):
         self.server.asked.append(self.path)

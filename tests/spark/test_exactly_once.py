@@ -1,5 +1,5 @@
-"""kill -9 of a worker, of the driver, of the broker, in the middle of a batch: afterwards each
-record is in the sink once. The long form runs ten seeds of each.
+"""kill -9 of a worker, of the driver, or of the broker, in the middle of a batch: afterwards each
+record is in the sink exactly once. The long form runs ten seeds of each.
 """
 
 import json
@@ -37,7 +37,7 @@ def seeds(count):
 
 
 class Topic:
-    """A topic with records on a broker of its own process, whom tests kill and start again."""
+    """A topic with records, on a broker in another process, which tests kill and start again."""
 
     def __init__(self, folder):
         self._arguments = (folder / "data", free_port())
@@ -50,7 +50,7 @@ class Topic:
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "queue.buffering.max.messages": 10**6,
-                "batch.num.messages": 400,  # batches are not split: a task must give several
+                "batch.num.messages": 400,  # batches are not split, and a task must return several
             }
         )
         for partition in range(PARTITIONS):
@@ -76,8 +76,8 @@ def all_of_it():
 
 
 def striking_source(name, marker, after, pid):
-    """A format that kills -9 a process (pid 0: the worker itself) when one of its tasks has handed
-    over so many Arrow batches, once."""
+    """A format that kills a process with -9 (pid 0: the worker itself) after one of its tasks has
+    passed on a number of Arrow batches, once."""
     from barnabas.spark.readers import StreamReader
     from barnabas.spark.source import BarnabasSource
 
@@ -149,7 +149,8 @@ def test_the_broker_is_killed(spark, loaded, tmp_path, all_of_it, seed):
 
 
 def test_a_task_waits_for_a_broker_that_comes_back(loaded):
-    """A task that begins while the broker is away knows from the driver that there is one."""
+    """A task that begins while the broker is down waits, because the driver has reached the
+    broker."""
     given = {"kafka.bootstrap.servers": loaded.bootstrap_servers, "source": "wire"}
     tasks = plan_batch(parse_options(given | {"subscribe": loaded.name}))
     loaded.process.kill()
@@ -169,13 +170,13 @@ def batches(place, name):
 
 
 def kill_between_offsets_and_commits(command, place, batch, pause_s):
-    """Whether it fired: the driver died when the batch was planned and not committed."""
+    """Returns whether the kill hit a batch that was planned and not committed."""
     driver = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # of Python and its JVM
+        start_new_session=True,  # the processes of Python and its JVM
         env=os.environ | environment(),
     )
     said = threading.Thread(target=lambda: lines.extend(driver.stderr), daemon=True)
@@ -203,7 +204,7 @@ def test_the_driver_is_killed(spark, loaded, tmp_path, all_of_it, seed):
         "options": {name: str(value) for name, value in options.items()}
         | {"kafka.bootstrap.servers": loaded.bootstrap_servers},
         "place": str(tmp_path),
-        "pause_s": 0.3,  # a batch has several Arrow batches: none is done before the kill
+        "pause_s": 0.3,  # a batch has several Arrow batches, so that the kill comes before its end
     }
     is_one_batch = options["maxOffsetsPerTrigger"] >= PARTITIONS * RECORDS
     fired = kill_between_offsets_and_commits(

@@ -1,4 +1,5 @@
-"""Queries with all they have on HDFS: `barnabas checkpoint` works on what Spark wrote there."""
+"""Queries with sink and checkpoint on HDFS: `barnabas checkpoint` works with Spark's files
+there."""
 
 import json
 
@@ -60,7 +61,7 @@ def test_a_query_on_hdfs_and_the_commands(spark, session_broker, topic, hdfs, mo
     say(capsys, "to-group", f"{topic}-group", f"{place}/cp", "-b", servers)
     with Cluster(servers) as cluster:
         assert committed_offsets(cluster, f"{topic}-group") == {topic: {0: 100}}
-    # Forgotten, and read again into a sink that has not got them.
+    # The rewind drops batches, which are read again into another sink.
     last = batches[-1]["batch"]
     say(capsys, "rewind", str(last - 1), f"{place}/cp")
     assert json.loads(say(capsys, "export", f"{place}/cp")) == {topic: {"0": 60}}
@@ -72,7 +73,7 @@ def test_a_query_on_hdfs_and_the_commands(spark, session_broker, topic, hdfs, mo
     send(session_broker, topic, 5)
     run_query(spark, session_broker, topic, place)
     assert landed(spark, place) == [(0, offset) for offset in range(105)]
-    # The query's checkpoint goes over to a load, which reads what the query has not.
+    # A load continues with the query's checkpoint and reads the remaining records.
     send(session_broker, topic, 7)
     (report,) = loader_of(session_broker, topic, place, to="load").batches()
     assert report.audits[0].ends == {0: (105, 112)}

@@ -1,4 +1,4 @@
-"""Files of a task of a load."""
+"""The files that a task of a load writes."""
 
 import gc
 import sys
@@ -24,7 +24,7 @@ def batch(count):
 
 
 def test_those_of_a_task_that_failed_go_without_a_word(tmp_path, monkeypatch):
-    """A Parquet writer that is let go open would write its end into the file that is gone."""
+    """A Parquet writer that is freed while open would write its footer into the deleted file."""
     said = []
     monkeypatch.setattr(sys, "unraisablehook", said.append)
     with pytest.raises(ConnectionError, match="gone"):

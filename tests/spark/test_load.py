@@ -1,4 +1,5 @@
-"""Loads without Spark: what is written where; a crash anywhere loses and doubles nothing."""
+"""Loads without Spark: which files are written where; a crash at any point loses and duplicates
+nothing."""
 
 import json
 from collections import Counter
@@ -150,7 +151,7 @@ def test_audits_are_what_a_recount_gives(session_broker, topic, store):
 
 
 class Crash(BaseException):
-    """As a kill: nothing catches it but what must run anyway."""
+    """Acts as a kill: only `finally` blocks run."""
 
 
 class DyingFiles(LocalFiles):
@@ -182,7 +183,7 @@ class DyingFiles(LocalFiles):
     def publish(self, files, directory, *, gathered):
         self._live()
         super().publish(files, directory, gathered=gathered)
-        self._live()  # after it was done, before anybody was told
+        self._live()  # after the change, before the return
 
 
 def test_a_crash_at_every_change_loses_and_doubles_nothing(session_broker, tmp_path, monkeypatch):
@@ -224,7 +225,8 @@ def test_a_crash_at_every_change_loses_and_doubles_nothing(session_broker, tmp_p
 
 @pytest.mark.topic(partitions=1, configs=KEPT)
 def test_two_loaders_of_one_checkpoint(session_broker, topic, store):
-    """The second comes while the first works: one is told, and the records are there once."""
+    """The second starts while the first works: one gets an error, and each record is loaded
+    once."""
     send(session_broker, topic, 50)
     told = []
 
@@ -252,7 +254,7 @@ def test_another_load_is_not_overwritten(session_broker, topic, store):
     with pytest.raises(ConcurrentWriter) as raised:
         list(other.batches())
     assert raised.value.path == f"{store}/lake/{topic}/batch=0"
-    # As after a rewind, when more has come since: the batch would have other offsets.
+    # As after a rewind with new records: the batch would have other offsets.
     send(session_broker, topic, 5)
     loader.checkpoint.files.delete("commits/0")
     loader.checkpoint.files.delete("offsets/0")
@@ -278,7 +280,7 @@ def test_a_task_that_fails_leaves_nothing(session_broker, topic, tmp_path):
 
 
 def everything(store):
-    """The checkpoint's bytes and the names of what is loaded."""
+    """The checkpoint's bytes and the names of the loaded files."""
     files = files_at(store)
     loaded = [name for name in tree(store, "lake", files) if "/_staging" not in name]
     return {name: files.read(name) for name in tree(store, "cp", files)} | {"lake": loaded}
@@ -328,7 +330,7 @@ def test_hours_are_complete_once_and_late_records_are_reported(session_broker, t
             for name in files.names(f"{topic}/_complete")
         }
 
-    # 16 and 18 o'clock in one partition, 16 in the other; none at 17.
+    # Hours 16 and 18 in one partition, 16 in the other; none at 17.
     send(session_broker, topic, 10)
     send(session_broker, topic, 4, at_ms=HOURS + 2 * HOUR_MS)
     send(session_broker, topic, 7, partition=1)
@@ -350,7 +352,7 @@ def test_hours_are_complete_once_and_late_records_are_reported(session_broker, t
     assert (late["records"], late["batch"], late["partitions"]["1"]["records"]) == (2, 1, 2)
     assert complete()["2025-11-24T16"] == whole
     now[0] += 2 * HOUR_MS
-    assert go() == []  # nothing came, and two more hours are over
+    assert go() == []  # no new records, and two more hours have passed
     assert complete()["2025-11-24T20"]["records"] == 0
 
 
@@ -434,7 +436,7 @@ def test_offsets_of_a_group(session_broker, topic, tmp_path):
 
 @pytest.mark.topic(partitions=1, configs=KEPT)
 def test_a_batch_that_spark_planned_is_loaded(session_broker, topic, tmp_path):
-    """A checkpoint that comes from a streaming query, its last batch not committed."""
+    """A checkpoint of a streaming query whose last batch is not committed."""
     send(session_broker, topic, 10)
     checkpoint = Checkpoint(LocalFiles(tmp_path / "cp"))
     checkpoint.create()
@@ -447,7 +449,7 @@ def test_a_batch_that_spark_planned_is_loaded(session_broker, topic, tmp_path):
 
 @pytest.mark.topic(partitions=1, configs=KEPT)
 def test_a_batch_that_spark_planned_of_a_topic_made_anew(session_broker, topic, tmp_path):
-    """By failOnDataLoss=false: the batch begins where the new topic does."""
+    """With failOnDataLoss=false the batch begins at the start of the new topic."""
     send(session_broker, topic, 10)
     checkpoint = Checkpoint(LocalFiles(tmp_path / "cp"))
     checkpoint.create()
@@ -462,7 +464,7 @@ def test_a_batch_that_spark_planned_of_a_topic_made_anew(session_broker, topic, 
 
 
 def test_a_topic_made_anew_before_its_batch_is_run_again(session_broker, tmp_path):
-    """The offsets of the batch would fit the new topic: only its id tells."""
+    """The offsets of the batch exist in the new topic, too: only its id is different."""
 
     def fails(tasks):
         raise OSError(5, "no", "worker")

@@ -1,4 +1,5 @@
-"""Loads into Delta tables, which Delta itself reads back: each record once, whatever dies."""
+"""Loads into Delta tables, which Delta itself reads back: each record once, whichever process is
+killed."""
 
 import json
 import os
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.java
 
 
 def into(session):
-    """What makes a loader one that loads into Delta."""
+    """The arguments of a loader for Delta."""
     return {"run": DeltaTasks(session), "publisher": partial(DeltaPublisher, session=session)}
 
 
@@ -144,7 +145,7 @@ def test_late_records_and_a_lost_audit(delta, session_broker, topic, tmp_path):
     before = commits(tmp_path, topic)
     (report,) = go().batches()
     assert report.is_repeated and report.audits[0].late_records() == 3
-    assert audit_of(tmp_path, topic, 1) == told  # counted in the table: bytes, late, open too
+    assert audit_of(tmp_path, topic, 1) == told  # counted in the table: also bytes, late, open
     assert commits(tmp_path, topic) == before == [0, 1, 2]
     late = json.loads((audits.parent / "_complete/2025-11-24T16+late+1.json").read_text())
     assert (late["records"], late["partitions"]) == (3, {"1": {"records": 3, "bytes": 36}})
@@ -155,7 +156,7 @@ def test_late_records_and_a_lost_audit(delta, session_broker, topic, tmp_path):
 
 @pytest.mark.topic(partitions=1, configs=KEPT)
 def test_a_rewind_wants_the_table_restored(delta, session_broker, topic, tmp_path):
-    """Delta would pass over a batch whose number it has seen: nothing may be lost by that."""
+    """Delta skips a batch with a number that it has seen, which must lose no records."""
     for start in (0, 5):
         send(session_broker, topic, 5, start=start)
         load(session_broker, topic, tmp_path, **into(delta))
@@ -224,7 +225,7 @@ def test_a_mark_without_a_batch_and_a_failed_task_are_reported(
 
 @pytest.mark.topic(partitions=1, configs=KEPT)
 def test_files_of_the_table_have_about_the_size_asked_for(delta, session_broker, topic, tmp_path):
-    """In a table that was there before, with a layout of its own."""
+    """In an existing table with another layout."""
     values = [(None, os.urandom(20_000), None) for _ in range(300)]
     produce(session_broker, topic, values, codec="none")
     delta.sql(
@@ -269,7 +270,7 @@ def data_files(place, topic):
 
 
 def stop(process, number):
-    """The processes that are below a command, and it itself."""
+    """Stops a command and its child processes."""
     for pid in children_of(process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -279,7 +280,7 @@ def stop(process, number):
 def test_stopped_before_the_commit_and_woken_late_then_killed_after_it(
     delta, delta_jars, session_broker, topic, tmp_path
 ):
-    """A driver that stands still while files are written, until another has loaded its batch; and
+    """A driver that is stopped while files are written, until another has loaded its batch; and
     kill -9 when Delta has committed and the checkpoint has not."""
 
     def begin():

@@ -1,4 +1,4 @@
-"""A query changes its format on one checkpoint, back and forth: no gap, no duplicate."""
+"""A query switches its format with one checkpoint, in both directions: no gap, no duplicate."""
 
 import pytest
 from scan.scan_rows import produce
@@ -35,7 +35,7 @@ def test_a_query_moves_and_comes_back(
         assert landed(spark, tmp_path) == wanted, (n, kind)
         newest = Checkpoint(LocalFiles(tmp_path / "checkpoint")).last_committed()
         assert newest.kafka() == {topic: {0: count, 1: count}}
-        # Ours says which topic it is; spark-sql-kafka has read that, and says nothing itself.
+        # Our offsets have the topic id; spark-sql-kafka reads them, and writes none.
         assert list(newest.topic_ids()) == ([topic] if kind == "barnabas" else [])
     batches = {int(p.name) for p in (tmp_path / "checkpoint/commits").iterdir() if p.name.isdigit()}
     assert batches == set(range(len(batches)))

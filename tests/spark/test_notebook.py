@@ -1,4 +1,5 @@
-"""docs/notebooks runs as it stands, cell after cell, in this process and its Spark session."""
+"""The notebook in docs/notebooks runs unchanged, cell after cell, in this process and its Spark
+session."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Plans of batches and tasks: nothing is read twice or left out, limits hold, losses are told."""
+"""Plans of batches and tasks: nothing is read twice or left out, limits hold, losses are
+reported."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +41,7 @@ def test_batches_come_to_the_end_and_keep_within_the_limit(sizes, offsets_max):
         ends = latest_within(start, latest, offsets_max)
         taken = {tp: ends[tp] - start[tp] for tp in ends}
         assert all(0 <= n <= latest[tp] - start[tp] for tp, n in taken.items())
-        assert sum(taken.values()) <= offsets_max + len(sizes)  # a share below one is one
+        assert sum(taken.values()) <= offsets_max + len(sizes)  # a share below one becomes one
         assert sum(taken.values()) > 0 or start == latest
         start = ends
 
@@ -86,7 +87,7 @@ def test_tasks_as_spark_sql_kafka_cuts_them():
     assert cut([4, 20], 3) == [(0, 1, 5), (1, 1, 11), (1, 11, 21)]
     assert cut([1, 0, 3], 3) == [(0, 1, 2), (2, 1, 2), (2, 2, 4)]
     assert cut([10, 10], None) == cut([10, 10], 2) == [(0, 1, 11), (1, 1, 11)]
-    # A partition of most records takes most tasks; the small ones are not counted with them.
+    # The partition with most records gets most tasks; the small ones get one each.
     assert len(cut([1_000, 10, 10, 10], 8)) == 8
 
 
@@ -140,7 +141,7 @@ def test_a_new_partition_begins_at_its_earliest_offset():
 
 
 def test_a_topic_made_anew_is_seen_by_its_id():
-    """Its offsets would fit: only the id tells."""
+    """Its offsets exist in the new topic, too: only the id is different."""
     before, now = {"t": b"\1" * 16, "u": b"\3" * 16}, {"t": b"\2" * 16, "u": b"\3" * 16}
     asked, earliest, latest = {A: 5, C: 2}, {A: 0, C: 0}, {A: 9, C: 3}
     with pytest.raises(DataLoss) as raised:

@@ -1,4 +1,4 @@
-"""Which Python the workers of a local master run."""
+"""The Python of the workers of a local master."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Spark's workers read and load without pandas."""
+"""Spark's workers read and load without importing pandas."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""PySpark writes into topics: rows as spark-sql-kafka writes them, each once whatever is killed."""
+"""PySpark writes into topics: rows as spark-sql-kafka writes them, each exactly once after every
+kill."""
 
 import json
 import os
@@ -44,7 +45,7 @@ pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 HERE = Path(__file__).parent
 FILES, ROWS = 3, 60
-WAITS = 0  # in the place of a JVM's pid
+WAITS = 0  # in place of a JVM's pid
 SCHEMA = "key string, value string"
 
 
@@ -56,7 +57,7 @@ def wait_for(file):
 
 
 class FaultyWriter(StreamWriter):
-    """Kills the process that comes to a step for the first time, and a JVM with it; or lets it
+    """Kills the first process that reaches a step, and a JVM with it; or makes it
     wait there for a file."""
 
     def __init__(self, options, schema, step, flag, whom):
@@ -92,7 +93,8 @@ class FaultyWriter(StreamWriter):
 
 
 class FaultySource(BarnabasSource):
-    """Options beside the sink's: fault.step, fault.flag (a file made then), fault.jvm (a pid)."""
+    """Additional options: fault.step, fault.flag (a file that is created then), fault.jvm (a
+    pid)."""
 
     @classmethod
     def name(cls):
@@ -133,7 +135,7 @@ def write_inputs(folder):
 
 
 def run_query(spark, bootstrap_servers, topic, folder, form="barnabas", **options):
-    """All files that are there, one a batch; the query, when it has ended."""
+    """Runs a query over all input files, one in each batch. Returns the ended query."""
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(f"{folder}/in")
     writer = rows.repartition(2).writeStream.format(form).trigger(availableNow=True)
     writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
@@ -147,7 +149,7 @@ def run_query(spark, bootstrap_servers, topic, folder, form="barnabas", **option
 
 
 def seen(broker, topic):
-    """When nothing is open any more: markers come after the sink's commit."""
+    """Waits until no transaction is open, because markers come after the sink's commit."""
     deadline = time.monotonic() + 60
     while end_offsets(broker, topic, 0) != end_offsets(broker, topic, 1):
         assert time.monotonic() < deadline, "something stayed open"
@@ -178,7 +180,7 @@ def test_a_batch_write_has_spark_sql_kafkas_rows(spark, session_broker, topic):
         (2, b"a", b"1", ()),
     ]
     assert [row[4:] for row in consumed(session_broker, other)] == [(b"d", b"4", ())]
-    # By key as every Kafka client of Java does: murmur2; and the option goes before the column.
+    # Partitioned by key with murmur2, as Java's clients do; and the option overrides the column.
     keyed = spark.createDataFrame([("ä",), ("b",), ("c",)], "key string")
     frame = keyed.selectExpr("cast(key as binary) as KEY", "key as value", "'nowhere' as topic")
     sink(frame, session_broker, topic=topic, kafka__compression__type="zstd")
@@ -230,7 +232,7 @@ def test_a_query_writes_each_row_once_though_its_last_commit_is_gone(
     run_query(spark, session_broker.bootstrap_servers, topic, tmp_path)
     assert seen(session_broker, topic) == wanted
     ends = end_offsets(session_broker, topic)
-    # As when the driver died after the sink's commit and before Spark's own.
+    # As if the driver died after the sink's commit and before Spark's.
     for name in (str(FILES - 1), f".{FILES - 1}.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink()
     run_query(spark, session_broker.bootstrap_servers, topic, tmp_path)
@@ -248,7 +250,7 @@ def test_a_query_whose_worker_is_killed_writes_each_row_once(
     wanted = write_inputs(tmp_path / "in")
     fault = {"fault__step": step, "fault__flag": str(tmp_path / "fired")}
     place = spark, session_broker.bootstrap_servers, topic, tmp_path
-    if step == "task":  # is tried again
+    if step == "task":  # the task is retried
         run_query(*place, "faulty", **fault)
     else:
         with pytest.raises(Exception, match=r"(?i)python worker|crashed|eof|ended"):
@@ -259,7 +261,7 @@ def test_a_query_whose_worker_is_killed_writes_each_row_once(
 
 
 def main():
-    """The driver of the next test: a Spark of its own."""
+    """The driver of the next test, with another Spark."""
     from pyspark.sql import SparkSession
 
     given = json.loads(sys.argv[1])
@@ -274,7 +276,7 @@ def main():
 def test_a_query_whose_driver_is_killed_goes_on_in_another_spark(
     spark, session_broker, topic, tmp_path
 ):
-    """Between the decision and the ends: the JVM with everything that hangs on it."""
+    """The JVM and its processes are killed between the decision and the ends of transactions."""
     wanted = write_inputs(tmp_path / "in")
     servers = session_broker.bootstrap_servers
     fault = {"fault__step": "decided", "fault__flag": str(tmp_path / "fired")}
@@ -305,7 +307,8 @@ def kill_at(broker, flag):
 
 @pytest.mark.java
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(spark, tmp_path):
-    """While a task writes, and between the decision and the ends: the query goes on."""
+    """The kill comes while a task writes, or between the decision and the ends; the query
+    continues."""
     spark.dataSource.register(FaultySource)
     wanted = write_inputs(tmp_path / "in")
     settings = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "1"}

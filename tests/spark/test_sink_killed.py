@@ -1,5 +1,5 @@
 """The sink when task, driver or broker is killed at each step: a reader of committed records sees
-each row exactly once, and nothing stays open. Our broker, and Apache Kafka beside it."""
+each row exactly once, and no transaction stays open. With our broker and with Apache Kafka."""
 
 import json
 import os
@@ -44,8 +44,8 @@ KINDS = [
 
 
 class Place:
-    """A topic and the runs of one query. options: how the query reaches the broker that we look at
-    by bootstrap_servers."""
+    """A topic and the runs of one query. options: how the query reaches the broker that the test
+    reads by bootstrap_servers."""
 
     def __init__(self, folder, bootstrap_servers):
         self.folder, self.bootstrap_servers, self.batches = folder, bootstrap_servers, 0
@@ -54,7 +54,7 @@ class Place:
             create_topics(cluster, [NewTopic("t", PARTITIONS, 1)])
 
     def run(self, fault=None):
-        """One run of the query, to its end or to its fault; what it said."""
+        """Runs the query to its end or to its fault. Returns its output."""
         given = {
             "options": {
                 **self.options,
@@ -87,7 +87,7 @@ class Place:
         return process.wait(60), said
 
     def survive(self, fault):
-        """A run that first finishes what the one before has left, and then meets its fault, which
+        """A run that first finishes the batch of the previous run, and then has its fault, which
         is proved to have fired."""
         status, said = self.run(fault)
         at = said.index(f"batch {fault['batch']}: {fault['step']}")
@@ -103,7 +103,7 @@ class Place:
         assert (status, said[-1]) == (0, "query ended"), said
 
     def check(self):
-        """When nothing is open any more: markers come after the sink's commit."""
+        """Waits until no transaction is open, because markers come after the sink's commit."""
         deadline = time.monotonic() + 60
         while self.is_open():
             assert time.monotonic() < deadline, "a transaction stayed open"
@@ -119,7 +119,7 @@ class Place:
 
 
 class PlaceOfItsOwn(Place):
-    """On a broker that may be killed."""
+    """A topic on a broker that may be killed."""
 
     def __init__(self, kind, folder):
         self.broker = killable(kind, folder / "broker", SETTINGS)
@@ -141,7 +141,8 @@ def place(tmp_path):
 
 
 TASK = [f"task 1 {step}" for step in TASK_STEPS]
-# Each costs a start or two; Apache Kafka, and a broker that starts again, take the telling ones.
+# Each costs one or two starts; Apache Kafka, and a broker that restarts, get the most important
+# ones.
 TELLING = ["task 1 half", "tasks written", "decision written", "decided", "ended 1", "done"]
 
 
@@ -166,7 +167,7 @@ def test_broker_killed_at_each_step(place):
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_kills_at_random(place, seed):
-    """Three kills, of whoever comes; some in the batch that the one before has left."""
+    """Three kills of random processes; some hit the batch that an earlier kill interrupted."""
     chance = random.Random(seed)
     found = place("barnabas")
     steps = [f"task {chance.randrange(TASKS)} {step}" for step in TASK_STEPS]
@@ -177,7 +178,7 @@ def test_kills_at_random(place, seed):
         found.batches = batch + 1
         fault = {"batch": batch, "step": chance.choice(steps), "how": chance.choice(HOWS)}
         _, said = found.run(fault)
-        # A batch that an earlier run had decided does not come to each step any more.
+        # A batch that an earlier run has decided does not reach every step.
         fired = said[-1] != "query ended" or any(
             line == "waiting" or line.endswith("attempt 0 -9") for line in said
         )

@@ -1,4 +1,4 @@
-"""The file sink's log: what counts is the newest compacted batch and all after it."""
+"""The file sink's log: its contents are the newest compacted batch and all batches after it."""
 
 import os
 

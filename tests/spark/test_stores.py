@@ -1,4 +1,4 @@
-"""What checkpoints and loads ask of a store, on each kind: a local disk, HDFS, S3."""
+"""What checkpoints and loads need from a store, for each kind: a local disk, HDFS, S3."""
 
 import socket
 import threading

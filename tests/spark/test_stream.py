@@ -1,4 +1,4 @@
-"""A streaming query's way through its topics, without Spark: offsets, limits, losses, groups."""
+"""The batches of a streaming query, without Spark: offsets, limits, losses, groups."""
 
 import pytest
 from scan.scan_rows import produce
@@ -18,7 +18,7 @@ from barnabas.spark.stream import Limit, Point, Stream, document, point
 
 @pytest.fixture
 def stream_of(session_broker, request):
-    """Makes streams on the broker of the test; a later one is a query that was started again."""
+    """Makes streams with the broker of the test; a later one is a restart of the query."""
     broker = request.getfixturevalue("broker") if "broker" in request.fixturenames else None
     made = []
 
@@ -47,7 +47,7 @@ def test_a_query_begins_where_its_options_say(session_broker, topic, stream_of):
     fill(session_broker, topic, 100)
     first = {(topic, 0): 0, (topic, 1): 0}
     last = {(topic, 0): 100, (topic, 1): 0}
-    assert stream_of(subscribe=topic).initial().offsets == last  # as a stream of spark-sql-kafka
+    assert stream_of(subscribe=topic).initial().offsets == last  # as spark-sql-kafka
     earliest = stream_of(subscribe=topic, startingOffsets="earliest")
     assert earliest.initial().offsets == first
     given = f'{{"{topic}":{{"0":7,"1":-1}}}}'
@@ -64,7 +64,7 @@ def test_a_query_begins_where_its_options_say(session_broker, topic, stream_of):
 
 
 def test_where_a_query_begins_outlives_a_crash_in_its_first_batch(session_broker, topic, stream_of):
-    """offsets/0 is written, commits/0 is not: the batch is run again, and the topic has grown."""
+    """offsets/0 exists, commits/0 does not: the batch is run again after the topic has grown."""
     fill(session_broker, topic, 10)
     query = stream_of(subscribe=topic)
     begun = query.initial()
@@ -86,7 +86,7 @@ def test_a_batch_keeps_within_its_limits(session_broker, topic, stream_of):
     query = stream_of(**earliest, maxOffsetsPerTrigger=400)
     start = query.initial()
     end = query.latest(start)
-    assert end.offsets == {(topic, 0): 300, (topic, 1): 100}  # in proportion to what waits
+    assert end.offsets == {(topic, 0): 300, (topic, 1): 100}  # in proportion to the waiting records
     all_of_it = query.latest(start, Limit(everything=True))
     assert all_of_it.offsets == {(topic, 0): 3000, (topic, 1): 1000}
     few = query.latest(start, Limit(offsets_max=40))
@@ -97,14 +97,14 @@ def test_a_batch_keeps_within_its_limits(session_broker, topic, stream_of):
     held = stream_of(lambda: now[0], **earliest, minOffsetsPerTrigger=5000, maxTriggerDelay="2m")
     start = held.initial()
     end = held.latest(start)
-    assert end.offsets == {(topic, 0): 3000, (topic, 1): 1000}  # the first one is not held back
+    assert end.offsets == {(topic, 0): 3000, (topic, 1): 1000}  # the first one does not wait
     fill(session_broker, topic, 10)
     now[0] = 119_999
     assert held.latest(end) == end
     now[0] = 120_000
     assert held.latest(end).offsets == end.offsets | {(topic, 0): 3010}
     held.stop_at_latest()
-    late = held.latest(end)  # AvailableNow waits for nothing
+    late = held.latest(end)  # AvailableNow does not wait
     assert late.offsets == end.offsets | {(topic, 0): 3010}
 
     for source in ("files", "wire"):
@@ -122,7 +122,7 @@ def test_new_partitions_and_topics_join(broker, stream_of):
     fill(broker, "news-1", 10)
     query = stream_of(subscribePattern="news-.*", startingOffsets="latest")
     at = query.initial()
-    assert query.latest(at) == at  # where it began is kept
+    assert query.latest(at) == at  # its start offset is kept
     with Cluster(broker.bootstrap_servers) as cluster:
         create_partitions(cluster, {"news-1": 2})
     fill(broker, "news-1", 3, partition=1)
@@ -171,7 +171,7 @@ def make_anew(broker, topic, count):
     fill(broker, topic, count)
 
 
-# So many that the old offset is one of the new topic too, or just its end, or beyond it.
+# The old offset is inside the new topic, at its end, or beyond it.
 @pytest.mark.parametrize("count", [70, 50, 30])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_topic_made_anew_is_seen_by_its_id(session_broker, stream_of, topic, count, restarted):
@@ -188,7 +188,7 @@ def test_a_topic_made_anew_is_seen_by_its_id(session_broker, stream_of, topic, c
     told = f"of topic {topic}: offset 50 was to be read and offsets 0 to {count} are there"
     assert told in str(raised.value)
     end = lenient.latest(ends[1])
-    for _ in range(2):  # the second time as after a crash before the batch's commit
+    for _ in range(2):  # the second time, as after a crash before the batch's commit
         assert ranges(lenient.tasks(ends[1], end)) == [(topic, 0, 0, count)]
         lenient = stream_of(**begun, failOnDataLoss="false")
     assert lenient.latest(end) == end
@@ -206,13 +206,13 @@ def test_a_topic_made_anew_before_its_batch_is_run_again(session_broker, stream_
     with pytest.raises(DataLoss, match="offset 0 was to be read and offsets 0 to 70 are there"):
         stream_of(**begun).tasks(start, end)
     lenient = stream_of(**begun, failOnDataLoss="false")
-    assert lenient.tasks(start, end) == []  # those were records of the old topic
+    assert lenient.tasks(start, end) == []  # those records belonged to the old topic
     following = lenient.latest(end)
     assert ranges(lenient.tasks(end, following)) == [(topic, 0, 0, 20)]
 
 
 def test_ends_without_ids_get_them(session_broker, stream_of, topic):
-    """Of spark-sql-kafka's making: its topics are taken for those that are there."""
+    """Offsets of spark-sql-kafka have no topic ids: they are applied to the existing topics."""
     fill(session_broker, topic, 50)
     end = Point({(topic, 0): 50})
     query = stream_of(subscribe=topic)
@@ -237,7 +237,7 @@ def test_the_group_gets_only_offsets_that_are_done(session_broker, topic, stream
 
     start = query.initial()
     first = query.latest(start)
-    assert stands() == {0: 0, 1: 0}  # nothing of it is done
+    assert stands() == {0: 0, 1: 0}  # no part of it is finished
     query.tasks(start, first)
     assert stands() == {0: 0, 1: 0}
     query.latest(first)

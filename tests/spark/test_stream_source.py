@@ -61,7 +61,7 @@ def test_the_group_and_the_lag_are_right_after_an_available_now_run(
     lags = [lag(event) for event in events]
     assert lags[-1] == {(topic, 0): 0, (topic, 1): 0}
     assert {(topic, 0): 40, (topic, 1): 0} in lags
-    # It goes on from its checkpoint, not from the group.
+    # It continues from its checkpoint, not from the group.
     produce(session_broker, topic, rows(5), partition=1)
     run_once(stream(spark, session_broker, **options), tmp_path)
     assert group_stands(session_broker, "nightly", topic) == {0: 100, 1: 5}
@@ -69,7 +69,7 @@ def test_the_group_and_the_lag_are_right_after_an_available_now_run(
 
 
 def test_a_topic_made_anew_is_seen_after_a_restart(spark, session_broker, topic, tmp_path):
-    """Its id stands in the checkpoint. The old offset is one of the new topic too."""
+    """The checkpoint has its id. The old offset also exists in the new topic."""
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     produce(session_broker, topic, rows(40))
     run_once(stream(spark, session_broker, **options), tmp_path)
@@ -104,7 +104,7 @@ def test_a_running_query_sees_new_topics_and_tells_the_group(
         subscribePattern=f"{topic}.*",
         startingOffsets="earliest",
     )
-    # The next trigger is so late that nobody but the listener can tell the group.
+    # The next trigger is so late that only the listener can commit for the group.
     writer = to_parquet(frame, tmp_path).queryName(topic)
     query = writer.trigger(processingTime="10 minutes").start()
     try:
@@ -137,7 +137,7 @@ def test_filters_narrow_what_is_read(spark, session_broker, topic):
         kept = frame.where(condition)
         return kept.rdd.getNumPartitions(), kept.count()
 
-    assert found("partition >= 0") == (2, 200)  # not understood, Spark's
+    assert found("partition >= 0") == (2, 200)  # not handled here, so that Spark applies it
     assert found("partition = 1") == (1, 100)
     assert found("partition in (0, 7) and offset >= 10 and offset < 30") == (1, 20)
     assert found("offset = 5") == (2, 2)
