@@ -89,7 +89,8 @@ class ShareMember:
         return topics
 
     def fetch(self, wait_ms=0, acknowledged=(), **fields):
-        """(partition, first, last, deliveries) of what was handed out; `answer` has all."""
+        """(partition, first, last, deliveries) of the acquired records; `answer` has the whole
+        response."""
         asked = {
             "groupId": self.group,
             "memberId": self.member,
@@ -125,7 +126,7 @@ class ShareMember:
         return row.errorCode
 
     def state(self, topic, partition=0):
-        """(start offset, records above it that are done with), as it is kept."""
+        """(start offset, finished records above it) of the persisted state."""
         told = self.call(
             87, 1, groupId=self.group,
             topics=[self._state_of(topic, partition)],

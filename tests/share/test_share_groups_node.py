@@ -1,4 +1,4 @@
-"""Share groups through a whole broker whose clock is moved: members, settings, what is kept."""
+"""Share groups in a whole broker whose clock is moved: members, settings, persisted state."""
 
 import time
 from contextlib import contextmanager
@@ -83,7 +83,7 @@ def test_a_lock_lasts_as_long_as_the_group_says(tmp_path):
         broker.clock.advance(seconds=2)
         assert until(two.fetch) == [(0, 0, 3, 2)]
         assert one.acknowledge(0, 3, ACCEPT) == INVALID_RECORD_STATE
-        # The group's own duration goes before the broker's.
+        # The group's own duration overrides the broker's.
         assert configure(broker.address, "g", **{"share.record.lock.duration.ms": "40000"}) == 0
         assert two.acknowledge(0, 3, RELEASE) == 0
         assert until(one.fetch) == [(0, 0, 3, 3)]
@@ -165,7 +165,7 @@ def test_heartbeats_and_sessions_of_members(tmp_path):
         assert one.fetch() == [(0, 0, 3, 1)]
         broker.clock.advance(seconds=55)
         assert two.beat() == 0
-        broker.clock.advance(seconds=10)  # m1 is gone, and what it had with it
+        broker.clock.advance(seconds=10)  # m1 is removed, and its records are released
         assert until(two.fetch)[0][:3] == (0, 0, 3)
         assert one.beat() == 25  # UNKNOWN_MEMBER_ID
 
@@ -195,7 +195,7 @@ def test_the_assignor_gives_each_partition_a_reader(tmp_path):
             member.beat()
         counts = [sum(map(len, member.assigned.values())) for member in [*members, *more]]
         assert min(counts) >= 1 and max(counts) - min(counts) <= 1
-        # A partition that comes is given to somebody.
+        # A new partition is assigned to a member.
         grow = request(37)
         row = grow.struct("topics")(name="t", count=5, assignments=None)
         with Wire(broker.address) as wire:
@@ -267,7 +267,7 @@ def test_a_fetch_waits_without_a_thread_and_sees_what_comes(tmp_path):
         from barnabas.wire.headers import encode_request
 
         one.wire._socket.sendall(encode_request(78, 2, 1000, "c", body))
-        time.sleep(0.1)  # it waits; the only handler is free for the producer
+        time.sleep(0.1)  # it waits without blocking the only request handler
         produce_batch(broker.address, "t", [b"a"])
         began = time.monotonic()
         frame = one.wire._frame()
@@ -276,7 +276,8 @@ def test_a_fetch_waits_without_a_thread_and_sees_what_comes(tmp_path):
 
 
 def test_readers_of_committed_records(tmp_path):
-    """share.isolation.level: what a transaction aborted is nobody's, what is open waits."""
+    """share.isolation.level: aborted records are not delivered, and records of open transactions
+    wait."""
     from confluent_kafka import Producer
 
     with broker_with(tmp_path) as broker:
@@ -305,7 +306,8 @@ def letters(broker, topic):
 
 
 def test_dead_letters(tmp_path):
-    """errors.deadletterqueue.topic.name and what else decides whether letters are written."""
+    """errors.deadletterqueue.topic.name and the other settings that decide whether dead letters are
+    written."""
     with broker_with(tmp_path) as broker:
         filled(broker, records=4)
         name = {"errors.deadletterqueue.topic.name": "dlq.t"}
@@ -320,7 +322,7 @@ def test_dead_letters(tmp_path):
             assert until(lambda: not service.letters._waiting)
 
         member.fetch()
-        reject(0)  # no such topic, and it is not made by itself
+        reject(0)  # the topic does not exist and is not created automatically
         assert "dlq.t" not in broker.topics
         create_topic(broker.address, "dlq.t", 1)
         reject(1)  # errors.deadletterqueue.group.enable of the topic is false
@@ -380,7 +382,7 @@ def test_settings_of_the_state_topic(tmp_path):
         for offset in range(5):
             assert member.acknowledge(offset, offset, ACCEPT) == 0
         kinds = [record.key[:2] for record in broker.records("__share_group_state")]
-        # The partition's first, then two updates between one snapshot and the next.
+        # The partition's first snapshot, then two updates between one snapshot and the next.
         assert kinds.count(b"\x00\x00") >= 2 and kinds.count(b"\x00\x01") >= 3
 
 
@@ -443,9 +445,10 @@ def test_a_last_member_whose_leaving_was_not_written_stays_away_after_a_restart(
 
         writes = broker.node.serving.coordinators.share().groups._writes
         monkeypatch.setattr(writes, "_append", fails_twice)
-        # The first answer is COORDINATOR_NOT_AVAILABLE; the member, asking again, is gone already.
+        # The first response is COORDINATOR_NOT_AVAILABLE; when it retries, the member is already
+        # removed.
         assert member.leave() == UnknownMemberId.code
-        # The whole group was tried at once, and failed too; it is written after RETRY_MS.
+        # The write of the whole group followed at once and failed, too; it succeeds after RETRY_MS.
         assert len(failed) == 2
         group = broker.node.serving.coordinators.share().groups.groups["g"]
         assert group.behind and not group.members

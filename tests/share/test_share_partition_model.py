@@ -1,5 +1,6 @@
-"""SharePartition against a model that has a row for each offset, over random lives of a partition:
-what is in the log, who fetches, acknowledges and falls silent, writes that fail, crashes."""
+"""SharePartition compared with a model that has a row for each offset, for random histories of a
+partition: batches of the log, members that fetch, acknowledge and fall silent, failed writes,
+crashes."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -83,7 +84,7 @@ class Life(RuleBasedStateMachine):
             assert len(new) <= max(free_before, 0)
         for o, count in sorted(told.items()):
             assert self.model.give(o, member, self.now + LOCK_MS) == count <= self.limit
-        # What is no record of anybody's, up to where the fetch came, is over.
+        # Offsets without a record are finished, up to the end of the fetch.
         reached = max([self.partition.end - 1, *told], default=offset - 1)
         for o in range(offset, reached + 1):
             if o not in known and any(o <= row[1] for row in batches):
@@ -99,11 +100,11 @@ class Life(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 30), kind=st.sampled_from([1, 2, 2, 3]))
     @precondition(lambda self: any(row[0] == ACQUIRED for row in self.model.rows.values()))
     def acknowledge_one(self, pick, kind):
-        """And it is kept at once, with all that waits before it."""
+        """Acknowledges; the state is persisted at once, with all earlier changes."""
         self.written(self.acknowledge_what_is_out(pick, None, [kind], 0), False)
 
     def _is_over(self, offset):
-        """An offset that is in no batch is left out once the fetch has passed it."""
+        """An offset in no batch is finished once a fetch has passed it."""
         found = [run for run in self.partition.runs if run.first <= offset <= run.last]
         return offset < self.partition.start or (found and found[0].state != AVAILABLE)
 
@@ -151,7 +152,7 @@ class Life(RuleBasedStateMachine):
     )
     @precondition(lambda self: any(row[0] == ACQUIRED for row in self.model.rows.values()))
     def acknowledge_what_is_out(self, pick, member, kinds, one_for_all):
-        """Mostly by who has it; the other rule is about what makes no sense."""
+        """Mostly by the member that acquired it; the other rule covers invalid acknowledgements."""
         out = sorted(o for o, row in self.model.rows.items() if row[0] == ACQUIRED)
         first = out[pick % len(out)]
         return self.acknowledge(member or self.model.rows[first][2], first, kinds, one_for_all)
@@ -253,7 +254,7 @@ class Life(RuleBasedStateMachine):
         assert told == self.model.rows
 
     def teardown(self):
-        """Nobody forgets anything: all that is left is delivered and accepted."""
+        """No more failures: all remaining records are delivered and accepted."""
         for number in list(self.open):
             self.written(number, False)
         self.letters = False
@@ -346,7 +347,7 @@ def test_an_acknowledgement_that_fits_in_part_changes_nothing():
     with pytest.raises(InvalidRecordState):
         partition.acknowledge("bob", [Acknowledgement(0, 1, [1])], **asked)
     change = partition.acknowledge("ada", [Acknowledgement(0, 4, [1])], **asked)
-    with pytest.raises(InvalidRecordState):  # it is on its way
+    with pytest.raises(InvalidRecordState):  # its write is pending
         partition.acknowledge("ada", [Acknowledgement(0, 0, [1])], **asked)
     partition.undo(change)
     partition.finish(partition.acknowledge("ada", [Acknowledgement(0, 4, [1])], **asked))
@@ -358,7 +359,7 @@ def test_what_is_out_is_not_handed_out_again_with_its_batch():
     partition.acquire(0, [(0, 4)], terms())
     asked = {"now_ms": 0, "deadline_ms": 1, "delivery_max": 5}
     partition.finish(partition.acknowledge("ada", [Acknowledgement(1, 1, [2])], **asked))
-    change = partition.acknowledge("ada", [Acknowledgement(3, 3, [2])], **asked)  # not kept yet
+    change = partition.acknowledge("ada", [Acknowledgement(3, 3, [2])], **asked)  # not persisted
     assert partition.next_offset() == 1
     given = partition.acquire(1, [(0, 4)], terms(member_id="bob"))
     assert given == [(1, 1, 2)]

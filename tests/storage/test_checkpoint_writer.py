@@ -1,4 +1,4 @@
-"""Checkpoints are written when they say something new, and then they say it."""
+"""Checkpoints are written only when their contents change."""
 
 import pytest
 from confluent_kafka import Producer
@@ -43,7 +43,7 @@ def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time(broker,
     produce(broker, topic)
     hidden = tmp_path / "hidden"
     path.rename(hidden)
-    path.mkdir()  # nothing can be renamed onto it
+    path.mkdir()  # no file can be renamed over a directory
     assert not writer.write_high_watermarks()
     path.rmdir()
     assert writer.write_high_watermarks()

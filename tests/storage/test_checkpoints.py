@@ -1,4 +1,4 @@
-"""Checkpoint files: what is written is what Kafka writes, and damage is told, never guessed."""
+"""Checkpoint files have Kafka's format, and damage raises an error."""
 
 import pytest
 

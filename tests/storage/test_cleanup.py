@@ -1,4 +1,4 @@
-"""Directories of deleted topics are removed when their delay is over, by the node's clock."""
+"""Directories of deleted topics are removed after their delay, by the node's clock."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Damage as log lines: each find once, and never a flood of them."""
+"""Damage in the log: one line for each find, and a limited number of lines."""
 
 import logging
 

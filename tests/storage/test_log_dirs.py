@@ -1,4 +1,5 @@
-"""Log directories: one broker each, of one node and one cluster, or one plain line."""
+"""A log directory belongs to one broker, one node and one cluster; otherwise the start fails with
+one line."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""What thousands of partitions cost: syncs, descriptors and maps; and what a power cut may tear."""
+"""The cost of thousands of partitions: syncs, descriptors and maps; and files that a power cut
+tears."""
 
 import os
 from pathlib import Path
@@ -15,7 +16,7 @@ def open_files(directory: Path) -> list[str]:
         try:
             paths.append(os.readlink(entry.path))
         except FileNotFoundError:
-            continue  # the scan's own
+            continue  # the descriptor of this listing
     return [path for path in paths if path.startswith(str(directory))]
 
 

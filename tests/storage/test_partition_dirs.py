@@ -1,4 +1,4 @@
-"""Names of partition directories: which are taken for a partition, and which are left alone."""
+"""Which names of directories are those of partitions, and which are ignored."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Small files replaced together: nothing new is seen before all of it is on disk."""
+"""Small files that are replaced together: no new content is visible before all of it is on disk."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from barnabas.storage.replace_file import MANY, Replacements
 
 @pytest.fixture
 def steps(monkeypatch) -> list[tuple[str, str]]:
-    """What reached the disk or got its name, in order."""
+    """The syncs and renames, in order."""
     seen: list[tuple[str, str]] = []
     replace, fsync, fdatasync = os.replace, os.fsync, os.fdatasync
     sync_filesystem = replace_file.sync_filesystem

@@ -1,4 +1,4 @@
-"""A broker with a page of metrics, and functions that read it."""
+"""A broker with a metrics page, and functions that read the page."""
 
 import http.client
 import time

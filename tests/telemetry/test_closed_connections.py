@@ -1,4 +1,5 @@
-"""What the log says of connections that a broker closed: the cause, and once a host and second."""
+"""Log lines about connections that a broker closed: with the cause, one for each host and
+second."""
 
 import logging
 import re
@@ -71,6 +72,6 @@ def test_f47_a_broker_limits_its_lines_of_bad_requests(tmp_path, lines):
                 c.sendall(request(1, key=999))
                 assert is_closed(c)
     found = [line for line in lines() if "API key 999 version 0 is not served" in line]
-    assert 1 <= len(found) <= 10  # one a second; 100 connections take less than ten
+    assert 1 <= len(found) <= 10  # one line a second; 100 connections take less than ten seconds
     more = [int(m[1]) for line in found if (m := re.search(r"and (\d+) more", line))]
     assert len(found) + sum(more) == 100

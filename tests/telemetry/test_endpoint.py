@@ -1,4 +1,5 @@
-"""The page's door: what it answers, its limits, and that it never keeps a stop waiting."""
+"""The HTTP endpoint of the metrics page: its responses and limits, and that it never delays a
+stop."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""The text of the page, and the names that follow from MBeans."""
+"""The text of the metrics page, and the names that are derived from MBeans."""
 
 import pytest
 from hypothesis import given

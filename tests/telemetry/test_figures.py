@@ -1,4 +1,4 @@
-"""What the page says of a broker that is used: each figure against what was done."""
+"""The metrics page of a broker in use: each metric equals what the test did."""
 
 import json
 import math
@@ -91,7 +91,7 @@ def test_refused_batches(broker):
     page = broker.page()
     assert value_of(page, TOPIC + "bytesrejected_total", topic="orders") > 3_000_000
     assert value_of(page, "barnabas_rejected_batches_total", reason="too_large") == 1
-    assert value_of(page, TOPIC + "failedproducerequests_total") == 0  # clients meet it: not failed
+    assert value_of(page, TOPIC + "failedproducerequests_total") == 0  # normal: not failed
     assert (
         value_of(page, REQUESTS + "errors_total", request="Produce", error="MESSAGE_TOO_LARGE") == 1
     )
@@ -99,7 +99,7 @@ def test_refused_batches(broker):
 
 
 def test_requests_by_version_with_their_times(broker):
-    count = 60  # so that the first one, which finds nothing ready, is of no weight
+    count = 60  # so that the first one, which is slower, does not matter
     broker.produce("orders", count=count, **{"linger.ms": 0, "batch.num.messages": 1})
     page = broker.page()
     versions = rows_of(page, REQUESTS + "requests_total")
@@ -250,7 +250,7 @@ def test_metrics_max_partitions_leaves_out_each_partition(tmp_path):
 
 
 def test_offline_logs_and_replicas_out_of_sync_are_seen(broker):
-    """The figures follow the partition table, whatever brought it there."""
+    """The metrics follow the partition table, whatever changed it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic("t", 4, 1)]).values():
         future.result(20)
@@ -270,7 +270,7 @@ def test_offline_logs_and_replicas_out_of_sync_are_seen(broker):
     assert manager("leadercount") == 3
     assert manager("underreplicatedpartitions") == 2
     assert manager("underminisrpartitioncount") == 1
-    assert manager("atminisrpartitioncount") == 2  # one replica cannot be asked for two
+    assert manager("atminisrpartitioncount") == 2  # one replica cannot satisfy two
     assert manager("offlinereplicacount") == 2
     assert value_of(page, "kafka_controller_kafkacontroller_offlinepartitionscount") == 2
     assert value_of(page, "kafka_cluster_partition_underminisr", topic="t", partition="1") == 1

@@ -1,4 +1,4 @@
-"""How far groups are behind, on the page of figures."""
+"""The lag of groups on the metrics page."""
 
 import time
 

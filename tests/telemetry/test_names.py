@@ -1,4 +1,4 @@
-"""The names that dashboards ask for are there, with data, and docs/metrics.md lists them all."""
+"""The metrics of dashboards exist and have data, and docs/metrics.md lists them all."""
 
 import io
 from contextlib import redirect_stdout
@@ -12,7 +12,7 @@ from barnabas.cli import metrics_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Strimzi's Kafka dashboard, panel by panel: what its query reads, and the labels it chooses or
+# Strimzi's Kafka dashboard, panel by panel: the metrics of its query, and the labels it selects or
 # groups by. Names and labels only; labels that Prometheus adds to a target are left out.
 KAFKA_DASHBOARD = {
     "Brokers Online": ("kafka_server_replicamanager_leadercount", ()),
@@ -60,7 +60,7 @@ KAFKA_DASHBOARD = {
     "Log Size": ("kafka_log_log_size", ("topic", "partition")),
     "variable kafka_topic": ("kafka_cluster_partition_replicascount", ("topic",)),
 }
-# Its panels that have no data here, and why.
+# Its panels without data here, and why.
 NOT_HERE = {
     "Memory Usage": "container_memory_usage_bytes is the container runtime's",
     "CPU Usage": "container_cpu_usage_seconds_total is the container runtime's",
@@ -70,7 +70,8 @@ NOT_HERE = {
     "JVM GC Count": "there is no JVM",
     "JVM Thread Count": "there is no JVM; process_threads tells of the process",
 }
-# Strimzi's Kafka Exporter dashboard; the two of consumer groups are the groups' own to tell.
+# Strimzi's Kafka Exporter dashboard; the coordinator of groups exports its two metrics of consumer
+# groups.
 EXPORTER_DASHBOARD = {
     "Topics": ("kafka_topic_partitions", ("topic",)),
     "Replicas": ("kafka_topic_partition_replicas", ("topic",)),
@@ -115,7 +116,7 @@ CONFLUENT_DASHBOARD = {
 
 
 def used(path, **settings):
-    """The page of a broker that has been produced to and consumed from."""
+    """The metrics page of a broker after some produces and fetches."""
     with watched(path, **settings) as broker:
         broker.produce("orders", count=5)
         broker.consume("orders", 5)
@@ -187,7 +188,7 @@ def test_docs_metrics_is_current():
 
 
 def test_mbeans_are_kafkas():
-    """A typing error in an MBean would make a name that nobody asks for."""
+    """A typing error in an MBean would make a name that no dashboard uses."""
     wrong = [
         metric.mbean
         for metric in metrics_reference.metrics()

@@ -1,4 +1,5 @@
-"""When there is a page: settings, a taken port, the states a probe sees, and its price."""
+"""When a broker has a metrics page: settings, a taken port, the states that a probe sees, and its
+cost."""
 
 import http.client
 import os
@@ -110,7 +111,7 @@ def test_a_probe_sees_why_a_broker_is_not_ready(tmp_path):
 
 
 def test_recovery_is_reported_while_it_runs(tmp_path, monkeypatch):
-    """After an unclean stop, on the way through the logs, the page is there and says so."""
+    """During recovery after an unclean stop the page is served and shows the progress."""
     with Broker(settings(tmp_path)) as broker:
         broker.node.serving.administration.topics.create(NewLocalTopic("t"))
     (tmp_path / ".kafka_cleanshutdown").unlink()
@@ -177,8 +178,8 @@ def price_of_a_page(address):
 
 @pytest.mark.slow
 def test_five_thousand_partitions_take_less_than_a_second(tmp_path):
-    """And a thread of the Python native has its turn meanwhile. The best of five scrapes counts:
-    what else runs on the machine can only add to one."""
+    """Other Python threads get the global lock meanwhile. The best of five scrapes counts:
+    other programs on the machine can only make a scrape slower."""
     with watched(tmp_path, num_network_threads=1) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         new = [NewTopic(f"t{i}", PARTITIONS // 10, 1) for i in range(10)]

@@ -1,4 +1,4 @@
-"""What share groups do, on the page of figures."""
+"""The metrics of share groups on the metrics page."""
 
 import time
 

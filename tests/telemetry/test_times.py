@@ -1,4 +1,4 @@
-"""Histograms of cext, beside plain Python; and the last minutes of what only grows."""
+"""Histograms of cext, compared with plain Python; and the last minutes of cumulative counters."""
 
 import math
 

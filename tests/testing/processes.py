@@ -1,4 +1,4 @@
-"""What the tests of this folder share: what a process holds, and programs run beside it."""
+"""What a process holds (threads, descriptors, directories), and programs that run beside it."""
 
 import os
 import socket
@@ -17,19 +17,19 @@ def threads():
 
 
 def descriptors():
-    """What is open: the target of each descriptor, with its number."""
+    """The open descriptors: the target of each, with its number."""
     found = set()
     for fd in os.listdir("/proc/self/fd"):
         try:
             found.add((int(fd), os.readlink(f"/proc/self/fd/{fd}")))
         except FileNotFoundError:
-            pass  # the listing's own
+            pass  # the descriptor of this listing
     return found
 
 
 def scratch_directories():
-    """The directories of this process's brokers, and those that no process holds any more. A test
-    beside this one may run a broker of its own: its directory is left out."""
+    """The directories of this process's brokers, and those that no process has locked. A test
+    in another process may run a broker: its directory is left out."""
     elsewhere = _locked_elsewhere()
     return {
         os.path.join(parent, name)
@@ -54,18 +54,18 @@ def _locked_elsewhere():
 
 
 def held():
-    """Everything that a broker which was stopped must have given back."""
+    """Everything that a stopped broker must have released."""
     return threads() | descriptors() | scratch_directories()
 
 
 def left_since(before):
-    """What is held beyond `before`. Less may be held: a client of an earlier test, whose threads
-    and pipes go in their own time, or a directory that the next broker swept away."""
+    """What is held in addition to `before`. Less is possible: a client of an earlier test, whose
+    threads and pipes end later, or a directory that the next broker removed."""
     return held() - before
 
 
 def eventually(holds, seconds=10.0):
-    """The first true answer of holds()."""
+    """The first true value of holds()."""
     end = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < end, "it did not come to be"

@@ -1,4 +1,4 @@
-"""Time that the test moves: retention, idle connections, and what is stamped with it."""
+"""A clock that the test moves: retention, idle connections, and timestamps."""
 
 import socket
 import time
@@ -28,7 +28,7 @@ def test_retention_deletes_when_its_time_has_come():
         broker.clock.advance(minutes=6)
         assert broker.records("hour") == []
         assert len(broker.records("week")) == 1
-        produce(broker, "hour", b"new")  # by its producer's clock it is an hour old already
+        produce(broker, "hour", b"new")  # by its producer's clock it is already an hour old
         assert [row.offset for row in broker.records("hour")] == [1]
         broker.clock.advance(days=8)
         assert broker.records("week") == []
@@ -63,7 +63,7 @@ def test_a_connection_that_idles_too_long_is_closed():
             broker.clock.advance(minutes=9)
             time.sleep(0.05)
             assert broker.node.reactor.counters()["connection_count"] == 1
-            # More than is left: a thread that took the connection over late counts from there.
+            # More than the remaining time: a thread that got the connection late counts from then.
             broker.clock.advance(minutes=11)
             assert connection.recv(1) == b""
         assert answers(address(broker))
@@ -86,7 +86,7 @@ def test_a_fetch_that_waits_is_answered_when_its_wait_is_over():
         eventually(lambda: consumer.poll(0.01) or counters()["parked"] == 1)
         requests = counters()["requests"]
         broker.clock.advance(seconds=251)
-        eventually(lambda: counters()["requests"] > requests)  # answered, and it asks anew
+        eventually(lambda: counters()["requests"] > requests)  # answered, and it fetches again
         consumer.close()
 
 
@@ -132,7 +132,7 @@ def test_a_member_whose_session_is_over_joins_anew():
         eventually(lambda: consumer.poll(0.05) or len(assigned) == 1, 20)
         broker.clock.advance(seconds=40)
         end = time.monotonic() + 1
-        while time.monotonic() < end:  # its heartbeats keep it in time
+        while time.monotonic() < end:  # its heartbeats keep its session
             consumer.poll(0.05)
         assert len(assigned) == 1
         broker.clock.advance(seconds=46)

@@ -1,4 +1,5 @@
-"""Error answers made from the schemas: every API, every version, and against what handlers say."""
+"""Error responses that are made from the schemas: every API and version, compared with those of
+handlers."""
 
 import itertools
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ from barnabas.wire.schema import within
 UNKNOWN_TOPIC_OR_PARTITION = 3
 NOT_COORDINATOR = 16
 
-# Their answers have no code, or name what no request does: the schemas cannot pair them.
+# Their responses have no error code, or name entries that the request does not: the schemas cannot
+# pair them.
 NO_PLACE = {
     "CreateAcls",
     "DeleteAcls",
@@ -30,7 +32,7 @@ VERSIONS = [
 
 
 def sample(message, version, path="", numbers=None):
-    """A request with two of everything, each field with a value of its own."""
+    """A request with two elements in every array, each field with a different value."""
     numbers = itertools.count(1) if numbers is None else numbers
     made = message.struct(path)()
     for field in message.fields_at(path):
@@ -108,8 +110,8 @@ def test_a_request_that_names_nothing_has_no_place():
         error_answer(0, 9, request(0).cls(), UNKNOWN_TOPIC_OR_PARTITION)
 
 
-# Where a handler says more than the schema can (the versions it serves, the cluster), says it
-# twice, or leaves zeros where nothing is known.
+# Where a handler's response has more than the schema tells (its versions, the cluster), has it
+# twice, or has zeros for unknown values.
 SAYS_MORE = {
     "Metadata",
     "ApiVersions",
@@ -118,7 +120,7 @@ SAYS_MORE = {
     "ElectLeaders",
     "GetTelemetrySubscriptions",
 }
-# The handler refuses the whole request where a topic's error stands with the topic.
+# The handler refuses the whole request where the schema has the error at a topic.
 OF_THE_WHOLE = {
     "OffsetFetch",
     "OffsetDelete",
@@ -150,7 +152,7 @@ def test_the_schema_says_what_the_handler_would(api):
 
 
 def plain(made, key, version):
-    """As it is read from the wire, without the texts for people."""
+    """As read from the wire, without error messages."""
     message = response(key)
     read = message.decode(message.encode(made, version=version), version=version)
     strip(read, message, "")

@@ -1,4 +1,4 @@
-"""Faults on demand, each laid on a broker and met by a real client."""
+"""Faults on demand: each is set on a broker and hits a real client."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ def producer_to(broker, **options):
 
 
 def produce(broker, topic, value, **options):
-    """What the delivery report of one record says: None or its error."""
+    """The delivery report of one record: None or its error."""
     said = []
     producer = producer_to(broker, **options)
     producer.produce(topic, value, on_delivery=lambda error, _: said.append(error))
@@ -121,7 +121,7 @@ def test_fetch_gets_an_error_with_and_without_a_session(broker, topic):
     assert next(consumer).value == b"v"
     eventually(lambda: consumer.poll(timeout_ms=50) == {})  # its session is incremental now
     with broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", times=2) as fault:
-        assert produce(broker, topic, b"w") is None  # ends the Fetch that waits since before
+        assert produce(broker, topic, b"w") is None  # ends the Fetch that was already waiting
         found = []
         eventually(lambda: found.extend(got(consumer)) or fault.left == 0, 30)
         assert produce(broker, topic, b"x") is None
@@ -333,7 +333,8 @@ def test_a_fault_that_cannot_be_is_refused_with_what_can(broker):
 
 
 def test_faults_are_those_of_the_protocol_for_every_api_that_is_served(broker):
-    """The broker's own client asks each question of Python's native that it has a command for."""
+    """The broker's own client sends each request of the request handlers for which it has a
+    function."""
     broker.create_topic("asked")
     with Cluster(broker.bootstrap_servers) as cluster:
         asked = {

@@ -1,4 +1,4 @@
-"""A forked child has no broker of its parent's, harms it in nothing, and may start its own."""
+"""A forked child does not have its parent's broker, does not disturb it, and may start its own."""
 
 import faulthandler
 import gc
@@ -16,7 +16,7 @@ from testing.processes import address, answers, descriptors, scratch_directories
 from barnabas import Broker
 from barnabas.testing.broker import BrokerNotRunning
 
-HANG_S = 20  # then a child says where it hangs
+HANG_S = 20  # after that, a child prints its stack
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
     pytest.mark.alone(
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def in_a_child(work):
-    """Runs work() in a forked child, which must end well and soon."""
+    """Runs work() in a forked child, which must succeed within a time."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -194,7 +194,7 @@ def test_a_program_that_is_started_inherits_nothing():
             command = [sys.executable, "-c", code]
             alone = subprocess.run(command, capture_output=True, text=True, close_fds=True)
             open_too = subprocess.run(command, capture_output=True, text=True, close_fds=False)
-            # What the test runner itself hands on is the same with and without a broker.
+            # The descriptors that the test runner passes on are the same with and without a broker.
             handed_on = sum(
                 os.get_inheritable(fd) for fd, _ in descriptors() if is_open(fd) and fd > 2
             )

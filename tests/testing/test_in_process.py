@@ -1,4 +1,5 @@
-"""A broker inside the test process: what it is, what it leaves behind, what it does not touch."""
+"""A broker inside the test process: it works, leaves nothing behind, and does not change the
+process."""
 
 import gc
 import os
@@ -50,7 +51,7 @@ def test_a_broker_on_a_free_port_keeps_its_data_in_memory():
 
 
 def test_nothing_is_left_behind():
-    with Broker():  # what Python itself opens once
+    with Broker():  # so that Python has opened what it opens once
         pass
     before = held()
     for _ in range(5):
@@ -60,7 +61,7 @@ def test_nothing_is_left_behind():
             where = address(broker)
             assert threads() - before
             assert scratch_directories() - before == {str(broker.directory)}
-        # librdkafka's threads and their pipes go in their own time.
+        # librdkafka's threads and their pipes end later.
         assert not scratch_directories() - before
         eventually(lambda: not left_since(before))
         with pytest.raises(ConnectionRefusedError):
@@ -213,7 +214,7 @@ def test_what_a_killed_process_left_goes_with_the_next_start():
     assert abandoned
     with Broker() as living:
         for path in (*abandoned, str(living.directory)):
-            os.utime(path, (0, 0))  # older than the time that young ones are spared
+            os.utime(path, (0, 0))  # older than the age at which a directory may be removed
         with Broker():
             assert not any(os.path.exists(path) for path in abandoned)
             assert living.directory.exists()

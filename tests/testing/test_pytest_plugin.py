@@ -1,4 +1,4 @@
-"""The pytest plugin: its fixtures, its markers, and several workers at once."""
+"""The pytest plugin: its fixtures and markers, and several xdist workers."""
 
 import os
 import subprocess
@@ -13,7 +13,8 @@ pytestmark = pytest.mark.alone(
 
 
 def run(folder, *arguments, **files):
-    """pytest in a process of its own, in a folder with these files; its exit code and output."""
+    """Runs pytest in another process, in a folder with these files. Returns its exit code and
+    output."""
     for name, text in files.items():
         suffix = ".ini" if name == "pytest" else ".py"
         (folder / f"{name}{suffix}").write_text(text)

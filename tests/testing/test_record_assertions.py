@@ -1,4 +1,4 @@
-"""Records as a test reads them, and failures that say what is wrong."""
+"""Assertions about records, and their failure messages."""
 
 import gzip
 import threading

@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md are run, all of them, as they stand there."""
+"""All examples of docs/testing.md are run, unchanged."""
 
 import re
 from pathlib import Path
