@@ -1,4 +1,4 @@
-"""Brokers whose transactional ids are the test's own."""
+"""Brokers for tests of transactions."""
 
 import pytest
 from transactions.native_twins import started
@@ -13,7 +13,7 @@ def broker(tmp_path):
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory):
-    """One broker whose appends count at once, and one whose appends wait for a flush."""
+    """One broker with log.durability=os, and one with fsync, whose steps wait for a flush."""
     with (
         started(tmp_path_factory.mktemp("os"), "os") as at_once,
         started(tmp_path_factory.mktemp("fsync"), "fsync") as flushed,

@@ -1,8 +1,8 @@
-"""Conversations about transactions, said in the plainest form of the protocol, to any broker.
+"""Dialogues about transactions: simple sequences of requests, for any broker.
 
-Each case is a function that talks and notes what it was answered. The same cases were said to
-Apache Kafka 4.3.1; `python tests/transactions/dialogue.py` writes down what it answered.
-Producer ids are noted as "id 1", "id 2" in the order in which they came.
+Each case is a function that sends requests and records the responses. The same cases were sent to
+Apache Kafka 4.3.1; `python tests/transactions/dialogue.py` records its responses.
+Producer ids are recorded as "id 1", "id 2", in the order of their first use.
 """
 
 import json
@@ -39,10 +39,10 @@ WAIT_S = 20
 
 
 class Talk:
-    """One case: a connection, names of its own, and what was noted."""
+    """One case: a connection, its own names, and the recorded responses."""
 
     def __init__(self, address: str, name: str, *, again: bool = False) -> None:
-        """again: at a broker that was started anew; the topic is there."""
+        """again: the broker was restarted, so that the topic exists."""
         self.address = address
         self.wire = Wire(address)
         self.topic = f"{name}-topic"
@@ -68,7 +68,7 @@ class Talk:
     # -- requests -------------------------------------------------------------------------------
 
     def coordinator(self, name: str, kind: int = 1) -> int:
-        """Until the coordinator is there."""
+        """Waits until the coordinator is available."""
         deadline = time.monotonic() + WAIT_S
         while True:
             row = self.call(10, 4, coordinatorKeys=[name], keyType=kind).coordinators[0]
@@ -80,7 +80,7 @@ class Talk:
         self, version: int = 4, name: str | None = None, timeout_ms: int = 60_000,
         expected: tuple[int, int] = (-1, -1), settle: bool = True,
     ) -> tuple[int, int, int]:  # fmt: skip
-        """(error, producer id, epoch). settle: asks again while the broker says to."""
+        """(error, producer id, epoch). settle: repeats the request while the error is retriable."""
         deadline = time.monotonic() + WAIT_S
         while True:
             fields = dict(
@@ -171,7 +171,7 @@ class Talk:
                 for topic in told.responses
                 for row in topic.partitionResponses
             ]
-            # 19: the transaction before is not complete yet
+            # 19: the previous transaction is not complete yet
             waits = {code for code, _ in found} & {19, *TRANSIENT}
             if not (waits and settle and time.monotonic() < deadline):
                 return found if batches else found[0]
@@ -197,7 +197,7 @@ class Talk:
         return told.errorCode, told.producerId, told.producerEpoch
 
     def state(self, name: str | None = None) -> str:
-        """As soon as it is not between two states."""
+        """The state of the transaction, once it is not a Prepare state."""
         deadline = time.monotonic() + WAIT_S
         while True:
             row = self.describe(name)
@@ -282,7 +282,7 @@ class Talk:
         return [row.errorCode for one in told.topics for row in one.partitions]
 
     def commit_plainly(self, offset: int) -> list[int]:
-        """OffsetCommit of somebody who is no member."""
+        """OffsetCommit without a member id."""
         ask = request(8)
         row = ask.struct("topics.partitions")(partitionIndex=0, committedOffset=offset)
         told = self.call(
@@ -299,7 +299,7 @@ class Talk:
         return int(told.errorCode or told.topics[0].partitions[0].errorCode)
 
     def settled(self) -> Any:
-        """What is committed, when no transaction is about to change it any more."""
+        """The committed offsets, once no pending transaction can change them."""
         deadline = time.monotonic() + WAIT_S
         while True:
             error, rows = self.committed()
@@ -517,7 +517,7 @@ def a_producer_that_begins_late_in_its_sequences(t: Talk) -> None:
 
 
 def producer_ids_that_the_broker_never_gave(t: Talk) -> None:
-    """Idempotent batches of producers that invented their ids, or whose state has expired."""
+    """Idempotent batches of producers with invented ids, or whose state has expired."""
 
     def plain(producer: tuple[int, int], sequence: int, version: int, **more: Any) -> Any:
         return t.produce(
@@ -696,7 +696,7 @@ CASES: dict[str, Callable[[Talk], None]] = {
 
 
 def conversation(address: str, name: str) -> list[Any]:
-    """What a broker answers in one case, as JSON has it."""
+    """The responses of a broker in one case, as JSON."""
     talk = Talk(address, name)
     try:
         CASES[name](talk)

@@ -1,5 +1,5 @@
-"""Conversations about requests that were held up on their way, and come when the next transaction
-has begun; see dialogue.py. They come on a connection of their own, as after a proxy."""
+"""Dialogues about requests that were delayed on their way and arrive when the next transaction
+has begun; see dialogue.py. They arrive on another connection, as through a proxy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def late(t: Talk) -> Iterator[None]:
-    """What is said inside was sent long ago."""
+    """Requests inside this context arrive late."""
     present, t.wire = t.wire, Wire(t.address)
     try:
         yield
@@ -25,8 +25,8 @@ def late(t: Talk) -> Iterator[None]:
 
 
 def late_requests_of_the_first_version(t: Talk) -> None:
-    """The epoch is the same, so sequences have to tell. (A late EndTxn is not among these cases:
-    docs/decisions/late-end-of-transaction.md.)"""
+    """The epoch is the same, so that only sequences show it. (A late EndTxn is not among these
+    cases: docs/decisions/late-end-of-transaction.md.)"""
     producer = t.begun(0)
     t.note("first", t.produce(producer, 0, 2), t.produce(producer, 2, 1))
     t.note("end", t.end(producer, True), t.state())
@@ -44,7 +44,7 @@ def late_requests_of_the_first_version(t: Talk) -> None:
 
 
 def late_requests_of_a_producer_that_came_anew(t: Talk) -> None:
-    """After an abort that was not answered a producer asks for its id, and gets another epoch."""
+    """After an abort without a response a producer sends InitProducerId and gets another epoch."""
     t.coordinator(t.group, 0)
     old = t.begun(0)
     t.note("first", t.produce(old, 0, 2))

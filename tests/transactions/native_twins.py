@@ -1,6 +1,6 @@
-"""Two brokers that get the same requests about transactions, and what each made of them: one counts
-an append at once, and its network threads end transactions; in the other steps wait for a flush,
-and Python ends them."""
+"""Two brokers that get the same requests about transactions, and their results: one has
+log.durability=os, and its network threads write the markers; the other has fsync, where steps wait
+for a flush and Python writes the markers."""
 
 import threading
 import time
@@ -44,19 +44,19 @@ def native_of(broker) -> TransactionHandler:
 
 
 def known(broker, name):
-    """The id as it is now."""
+    """The current state of a transactional id."""
     return broker.node.serving.coordinators.transactions.find(name)
 
 
 def replace(broker, name, **fields):
-    """Changes an id in memory only."""
+    """Changes the state of an id in memory only."""
     found = known(broker, name)
     epoch = broker.node.serving.coordinators.transactions.journal.leader_epoch(found.partition)
     native_of(broker).put(name, found.partition, epoch, found.now._replace(**fields))
 
 
 class Writer(Talk):
-    """A transactional producer whose answers are kept as bytes."""
+    """A transactional producer that keeps responses as bytes."""
 
     def __init__(self, broker, name, *, init=True):
         super().__init__(broker.bootstrap_servers, name, again=True)
@@ -123,7 +123,7 @@ class Writer(Talk):
         )
 
     def write(self, rows, version, state):
-        """The answer to a Produce of {index: batch}, without the topic's id."""
+        """The response to a Produce of {index: batch}, without the topic's id."""
         ask = request(PRODUCE)
         data_of = ask.struct("topicData.partitionData")
         data = [data_of(index=index, records=records) for index, records in rows.items()]
@@ -160,7 +160,7 @@ class Writer(Talk):
         return self.wire.call_raw(frame)
 
     def settle(self):
-        """Until the markers are written."""
+        """Waits until the markers are written."""
         deadline = time.monotonic() + PATIENCE_S
         while (row := known(self.broker, self.txn)) and (
             row.is_pending or row.now.state in PREPARED
@@ -170,7 +170,7 @@ class Writer(Talk):
 
 
 def side_by_side(produce, over):
-    """Six threads, each produce(its number), until `over` is set after a while."""
+    """Runs produce(number) in six threads until `over` is set after a while."""
     threads = [threading.Thread(target=produce, args=(at,), daemon=True) for at in range(6)]
     for one in threads:
         one.start()
@@ -211,7 +211,7 @@ def _rows(partitions):
 
 
 def records_of(broker, name):
-    """What the log says of an id, without the times; each value is as the schema says."""
+    """The records of an id in the log, without times; checks that each value follows the schema."""
     journal = broker.node.serving.coordinators.transactions.journal
     log = broker.node.loaded.replicas.log(TRANSACTION_STATE, id_hash(name) % 4)
     assert journal.partition_of(name) == id_hash(name) % 4
@@ -230,7 +230,7 @@ def records_of(broker, name):
 
 
 def log_of(broker, topic, index):
-    """What stands in a partition, without the times."""
+    """The batches of a partition, without times."""
     log = broker.node.loaded.replicas.log(topic, index)
     return [
         (

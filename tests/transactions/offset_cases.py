@@ -1,4 +1,4 @@
-"""Conversations about a group's offsets in transactions; see dialogue.py."""
+"""Dialogues about a group's offsets in transactions; see dialogue.py."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def offsets_of_a_transaction(t: Talk) -> None:
 
 
 def pending_offsets_beside_plain_commits(t: Talk) -> None:
-    """Of two commits of a partition the one that stands later in the log counts, though the
-    transaction of the other one ends after it."""
+    """Of two commits for a partition the later one in the log counts, although the
+    transaction of the other ends after it."""
     t.coordinator(t.group, 0)
     producer = t.begun()
     t.note("pending, then plain", t.add_offsets(producer), t.commit_offsets(producer, 5),
@@ -51,7 +51,7 @@ def pending_offsets_beside_plain_commits(t: Talk) -> None:
 
 
 def pending_offsets_of_two_producers(t: Talk) -> None:
-    """The one that stands later in the log counts, whichever transaction ends last."""
+    """The later one in the log counts, whichever transaction ends last."""
     t.coordinator(t.group, 0)
     first = t.begun()
     name, other = t.txn, f"{t.txn}-other"

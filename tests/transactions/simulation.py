@@ -1,8 +1,8 @@
-"""A coordinator without a broker: its flushes, timers, clock and markers are held in the hand.
+"""A coordinator without a broker, whose flushes, timers, clock and markers the test controls.
 
 Requests go to the native handler as frames; the log of __transaction_state is a real one whose
-flushes are held back. Nothing happens by itself: a test delivers appends, lets markers be written,
-lets time pass, and takes the coordinator down; a new one loads what the log holds.
+flushes wait. Nothing happens automatically: a test delivers appends, writes markers,
+moves the clock, and ends the coordinator; a new one loads the log.
 """
 
 import shutil
@@ -38,7 +38,7 @@ SETTINGS = TransactionSettings(
     timeout_max_ms=60_000, id_expiration_ms=3_600_000, retry_ms=20, retry_max_ms=100
 )
 ADD, END = 24, 26
-HEADER_BYTES = 4 + 4  # of a response: size and correlation id
+HEADER_BYTES = 4 + 4  # the head of a response: size and correlation id
 FLEXIBLE_FROM = 3
 TOPICS = {"t": 2, CONSUMER_OFFSETS: 4}
 PATIENCE_MS = 20_000
@@ -59,11 +59,11 @@ class Log:
         for at, name in enumerate([TRANSACTION_STATE, *TOPICS], 1):
             self.table.add_topic(name, bytes([at]) * 16)
             for index in range(TOPICS.get(name, 0)):
-                self.table.add_partition(name, index, None)  # its log is another node's
+                self.table.add_partition(name, index, None)  # another node leads the log
         self.lead(0)
 
     def lead(self, epoch: int) -> None:
-        """All records of the log are durable then."""
+        """Makes this node the leader; all records of the log are durable then."""
         self.partition = self.table.add_partition(
             TRANSACTION_STATE, 0, self.log, directory=self.directory, leader_epoch=epoch
         )
@@ -80,7 +80,7 @@ class Log:
         self.flushes.held = True
 
     def crash(self, reached: int, epoch: int) -> None:
-        """`reached` of the records that wait for a flush are on the disk."""
+        """A crash, after which `reached` of the unflushed records are on disk."""
         end = min(self.log.end_offset, self.partition.high_watermark + reached)
         self.flushes.held = False
         self.table.remove_partition(TRANSACTION_STATE, 0)
@@ -104,7 +104,7 @@ class Log:
 
 @dataclass
 class Journal:
-    """Appends of Python wait until they are delivered; those of native code wait for a flush."""
+    """Appends of Python wait for `deliver`; those of native code wait for a flush."""
 
     log: Log
     epoch: int = 0
@@ -124,11 +124,11 @@ class Journal:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a step waits to be durable."""
+        """Whether a step is not durable yet."""
         return bool(self.waiting) or self.log.partition.high_watermark < self.log.log.end_offset
 
     def deliver(self) -> None:
-        """Everything in the log, and the oldest append of Python."""
+        """Flushes the log and delivers the oldest append of Python."""
         oldest, self.waiting = self.waiting[:1], self.waiting[1:]
         for entries, _ in oldest:
             self.log.append(entries, self.epoch)
@@ -137,7 +137,7 @@ class Journal:
             done(None)
 
     def fail(self, reached: bool) -> None:
-        """An append that is not acknowledged; it may have reached the log all the same."""
+        """Fails the oldest append, whose record may be in the log nevertheless."""
         entries, done = self.waiting.pop(0)
         if reached:
             self.log.append(entries, self.epoch)
@@ -167,8 +167,8 @@ class Timers:
 
 
 class World:
-    """What outlives a coordinator: the log, the clock, producer ids. The clock moves by itself
-    too, as fast as time passes."""
+    """The state that survives a coordinator: the log, the clock, producer ids. The clock also
+    follows real time."""
 
     made: ClassVar[list["World"]] = []
 
@@ -192,7 +192,7 @@ class World:
             world.log.close()
 
     def start(self) -> None:
-        """A coordinator that loads what is durable."""
+        """Starts a coordinator, which loads the durable records."""
         self.timers = Timers(self)
         self.orders: list[tuple[Any, Callable[[], object]]] = []
         self.settled = SettledIds()
@@ -224,7 +224,7 @@ class World:
         states.set(0, LED)
 
     def crash(self, reached: int = 0) -> None:
-        """Everything in memory is gone; `reached` of the appends under way are in the log."""
+        """Drops everything in memory; `reached` of the pending appends are in the log."""
         for entries, _ in self.journal.waiting[:reached]:
             self.log.append(entries, self.journal.epoch)
         self.journal.waiting.clear()
@@ -264,7 +264,8 @@ class World:
         *,
         connection: int = 1,
     ) -> None:
-        """AddPartitionsToTxn 3; from `version` 2 of transactions on the step of a batch."""
+        """AddPartitionsToTxn 3; from `version` 2 of transactions on, the step that a batch
+        takes."""
         if version == 2:
             self.coordinator.add_partitions(name, producer_id, epoch, rows, version, answer)
             return
@@ -331,7 +332,8 @@ class World:
         self.go_on()
 
     def go_on(self) -> None:
-        """What native code leaves to Python, and requests that wait no more."""
+        """Handles the ids that native code leaves to Python, and resumes requests that need not
+        wait."""
         while (name := self.settled.next(0)) is not None:
             self.coordinator.look_at(name)
         for row in list(self.parked):
@@ -349,7 +351,7 @@ class World:
         self.go_on()
 
     def settle(self) -> None:
-        """Everything that is under way ends well."""
+        """Completes all pending work without failures."""
         for _ in range(1000):
             self.go_on()
             if self.journal.is_behind:
@@ -365,7 +367,7 @@ class World:
 
 
 class Answer:
-    """What a request was answered; None while it is not."""
+    """The response to a request; None while there is none."""
 
     def __init__(self) -> None:
         self.given: tuple | None = None

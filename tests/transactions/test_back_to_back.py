@@ -1,7 +1,7 @@
-"""Producers that never pause: each request follows the answer before it at once.
+"""Producers without pauses: each request is sent as soon as the previous response arrives.
 
-A client is told to try again while a transaction of its own is about to be complete; no other error
-may reach a producer that keeps to the protocol. Three seconds; a minute in the long form.
+A client gets a retriable error while its own transaction is being completed; no other error
+may reach a producer that follows the protocol. Three seconds; a minute in the long form.
 """
 
 import random
@@ -20,7 +20,7 @@ PATIENCE_S = 30
 
 
 class Producer:
-    """A producer with a topic and a group of its own, and what should have become of both."""
+    """A producer with its own topic and group, and the expected state of both."""
 
     def __init__(self, address: str, name: str, seed: int, bumps: bool) -> None:
         self.talk = Talk(address, name)
@@ -35,7 +35,7 @@ class Producer:
         self.count = 0
 
     def again(self, ask):
-        """Asks at once, as long as the broker says to."""
+        """Repeats a request at once while the error is retriable."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             codes = ask()
@@ -94,7 +94,7 @@ class Producer:
             self.transaction()
 
     def check(self) -> None:
-        """Nothing is open, and the last offset that was committed counts."""
+        """Checks that no transaction is open, and that the last committed offset counts."""
         assert self.talk.state().startswith("Complete")
         assert self.talk.settled() == (0, [(0, self.committed)])
         for index in range(2):
@@ -102,7 +102,7 @@ class Producer:
 
 
 def watch(address: str, names: list[str], until: float) -> None:
-    """An operator who looks at every transactional id all the time."""
+    """An operator who describes every transactional id all the time."""
     talk = Talk(address, "watch")
     while time.monotonic() < until:
         for name in names:

@@ -1,8 +1,8 @@
-"""The coordinator against a model, thousands of steps: all or nothing, whatever happens between.
+"""The coordinator compared with a model over thousands of steps: transactions are all or nothing.
 
 Producers, old and new, begin transactions, write, and end them, while appends to the journal are
-late, fail, or fail after they arrived, markers are late, time passes, and coordinators die. The
-model is what the partitions hold: records of a transaction, open until a marker comes.
+late, fail, or fail after reaching the log, markers are late, time passes, and coordinators die. The
+model is the contents of the partitions: records of a transaction, open until a marker comes.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,8 @@ STEPS, EXAMPLES = 60, pick(short=40, long=1000)
 
 @dataclass
 class Producer:
-    """A client that was given the id at some time, and may still believe to have it."""
+    """A client that got the transactional id at some time, and may have been fenced without
+    knowing."""
 
     name: str
     producer_id: int
@@ -32,7 +33,7 @@ class Producer:
     written: list["Written"] = field(default_factory=list)  # in the transaction it believes open
     ending: Answer | None = None
     ends_with: bool = False
-    is_unsure: bool = False  # what became of its end; it asks for the same one again, as clients do
+    is_unsure: bool = False  # the result of its EndTxn, which it repeats, as clients do
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Written:
     partition: tuple[str, int]
     producer_id: int
     epoch: int
-    outcome: bool | None = None  # None while no marker came
+    outcome: bool | None = None  # None until a marker comes
 
 
 class Coordinators(RuleBasedStateMachine):
@@ -53,10 +54,10 @@ class Coordinators(RuleBasedStateMachine):
         self.producers = []
         self.inits = []
         self.partitions = {row: [] for row in PARTITIONS}
-        self.promised = []  # (records, outcome) that a client was told of
-        self.newest = {}  # name -> (id, epoch) that was given out last
+        self.promised = []  # (records, outcome) of acknowledged ends
+        self.newest = {}  # name -> the last (id, epoch) in a response
 
-    # -- what clients do -------------------------------------------------------------------------
+    # -- steps of clients ------------------------------------------------------------------------
 
     def asked(self, call, *arguments, **more):
         answer = Answer()
@@ -91,13 +92,13 @@ class Coordinators(RuleBasedStateMachine):
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
     def write(self, data, partition):
-        """The first version adds a partition, and writes when that is durable."""
+        """With the first version the client adds a partition, and writes when that is durable."""
         producer = self.one_of(data)
         if producer.ending is not None or producer.is_unsure:
             return
         who = producer.name, producer.producer_id, producer.epoch
         answer = self.asked(self.world.add, *who, [partition], 2 if producer.bumps else 0)
-        for _ in range(10):  # a busy id is asked again, until its time is over
+        for _ in range(10):  # a request for a busy id is repeated until its timeout
             if answer.given is None:
                 self.settle()
                 self.world.pass_time(30)
@@ -112,7 +113,7 @@ class Coordinators(RuleBasedStateMachine):
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
     def a_late_batch_arrives(self, data, partition):
-        """Of a producer that believes to be in a transaction, and may be wrong."""
+        """From a producer that believes its transaction to be open, and may be wrong."""
         producer = self.one_of(data)
         if producer.ending is not None or producer.is_unsure:
             return
@@ -153,7 +154,7 @@ class Coordinators(RuleBasedStateMachine):
                         self.newest[producer.name], (producer_id, epoch)
                     )
 
-    # -- what happens to the coordinator ---------------------------------------------------------
+    # -- events of the coordinator ---------------------------------------------------------------
 
     @precondition(lambda self: self.world.journal.is_behind)
     @rule()
@@ -185,7 +186,7 @@ class Coordinators(RuleBasedStateMachine):
 
     @rule(reached=st.integers(0, 3))
     def the_coordinator_dies(self, reached):
-        for producer in self.producers:  # they never hear what became of it
+        for producer in self.producers:  # their responses are lost
             if producer.ending is not None:
                 producer.ending, producer.written = None, []
         self.inits.clear()
@@ -196,7 +197,7 @@ class Coordinators(RuleBasedStateMachine):
         self.world.pass_time(ms)
         self.world.coordinator.abort_timed_out()
 
-    # -- what must hold --------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------
 
     def settle(self):
         for _ in range(50):
@@ -229,7 +230,7 @@ class Coordinators(RuleBasedStateMachine):
 
 
 def test_transactions_are_all_or_nothing():
-    # A failing run is told with what replays it; making it smaller would take minutes.
+    # A failing run prints the code that replays it; shrinking would take minutes.
     Coordinators.TestCase.settings = settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,

@@ -1,4 +1,4 @@
-"""Single steps of the transaction coordinator, by what could go wrong with them."""
+"""Single steps of the transaction coordinator, and their failures."""
 
 import pytest
 from transactions.simulation import SETTINGS, Answer, World
@@ -16,7 +16,7 @@ ROW, OTHER = ("t", 0), ("t", 1)
 
 
 def ready(world, name="x", timeout_ms=30_000, expected=None):
-    """A producer that has the id: (producer id, epoch)."""
+    """Initializes a producer with the transactional id. Returns (producer id, epoch)."""
     answer = Answer()
     world.coordinator.init_producer_id(name, timeout_ms, expected, answer)
     world.settle()
@@ -40,7 +40,7 @@ def ended(world, producer, commit=True, version=0, name="x", connection=0):
 
 
 def refused(world, request, *arguments, **more):
-    """The error of a request that waits for nothing."""
+    """The error of a request that is answered at once."""
     answer = Answer()
     request("x", *arguments, answer, **more)
     world.go_on()
@@ -57,7 +57,7 @@ def state(world, name="x"):
 
 
 def exhaust(world):
-    """The producer has the last epoch but one."""
+    """Gives the producer the last epoch but one."""
     world.ids.put("x", 0, world.journal.epoch, now(world)._replace(producer_epoch=EPOCH_MAX - 1))
 
 
@@ -89,7 +89,7 @@ def test_a_timeout_beyond_the_maximum_is_refused(timeout_ms):
 
 
 def test_an_end_that_was_decided_is_carried_out_after_the_coordinator_died():
-    """Before any marker, between two, and before the Complete record."""
+    """The coordinator dies before any marker, between two, and before the Complete record."""
     for written in (0, 1, 2):
         world = World()
         producer = ready(world)
@@ -125,11 +125,11 @@ def test_an_end_whose_record_did_not_arrive_is_no_end():
 
 
 def test_a_late_end_from_a_connection_that_was_left_does_not_end_the_next_transaction():
-    """KAFKA-17754: the producer gave up on connection 1 and went on with connection 2."""
+    """KAFKA-17754: the producer gave up connection 1 and continued with connection 2."""
     world = World()
     producer = ready(world)
     added(world, producer, ROW, connection=1)
-    ended(world, producer, connection=2)  # sent again; the first one is still on its way
+    ended(world, producer, connection=2)  # sent again, while the first one is still on its way
     added(world, producer, ROW, connection=2)
     found = refused(world, world.end, *producer, True, 0, connection=1)
     assert found == ConcurrentTransactions
@@ -139,13 +139,14 @@ def test_a_late_end_from_a_connection_that_was_left_does_not_end_the_next_transa
 
 
 def test_a_late_request_for_partitions_does_not_keep_its_producer_from_ending():
-    """It is taken for one of the present transaction, as by Kafka; who began that may end it."""
+    """It counts for the current transaction, as in Kafka; the connection that began it may end
+    it."""
     world = World()
     producer = ready(world)
     added(world, producer, ROW, connection=1)
     ended(world, producer, connection=1)
     added(world, producer, ROW, connection=2)
-    added(world, producer, OTHER, connection=1)  # held up on the way
+    added(world, producer, OTHER, connection=1)  # delayed on the way
     ended(world, producer, connection=2)
     assert state(world) == State.COMPLETE_COMMIT
 
@@ -156,7 +157,7 @@ def test_a_late_end_of_the_second_version_is_fenced_by_its_epoch():
     added(world, first, ROW, version=2)
     second = ended(world, first, version=2)
     assert second == (first[0], first[1] + 1)
-    assert ended(world, first, version=2) == second  # the same request once more
+    assert ended(world, first, version=2) == second  # the same request again
     added(world, second, ROW, version=2)
     assert refused(world, world.end, *first, True, 2) == ProducerFenced
     assert refused(world, world.add, *first, [OTHER], 2) == ProducerFenced
@@ -174,14 +175,14 @@ def test_a_producer_whose_epochs_are_used_up_gets_another_id(version):
     if version == 2:
         assert after == (first + 1, 0)
         assert now(world).previous_producer_id == first
-        assert ended(world, producer, version=2) == after  # it did not hear of its new id
+        assert ended(world, producer, version=2) == after  # the response with its new id was lost
         world.crash()
         assert ended(world, producer, version=2) == after
     else:
         assert after == producer
         found = ready(world, expected=producer)
         assert found[0] != first and found[1] == 0
-        assert ready(world, expected=producer) == found  # it did not hear of it
+        assert ready(world, expected=producer) == found  # the response was lost
         with pytest.raises(ProducerFenced):
             world.coordinator.init_producer_id("x", 1000, (first, 3), Answer())
 

@@ -1,4 +1,4 @@
-"""A producer of the second version writes on as soon as its end was decided: before the marker."""
+"""A producer of the second version continues as soon as its end is decided, before the marker."""
 
 import threading
 
@@ -14,8 +14,8 @@ MARKER_DELAY_MS = 60
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_the_next_transaction_is_not_refused_for_the_marker_of_the_one_before(tmp_path, commit):
-    """Kafka Streams met it: the question to the coordinator waited for the end of the transaction
-    before, whose marker then came to the partition, and the answer was taken for outdated."""
+    """Seen with Kafka Streams: the request to the coordinator waited for the end of the transaction
+    before, whose marker then reached the partition, so that the answer seemed outdated."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
     with Broker(settings) as broker:
         talk = Talk(broker.bootstrap_servers, "beside")
@@ -30,7 +30,7 @@ def test_the_next_transaction_is_not_refused_for_the_marker_of_the_one_before(tm
             error, *after = talk.end(producer, commit, version=5)
             producer = after[0], after[1]
             assert error == 0 and talk.describe().transactionState.startswith("Prepare")
-            # Its marker is on the way: the batch waits, and is taken.
+            # Its marker is pending: the batch waits, and is accepted.
         assert talk.produce(producer, 0, 1, version=12)[0] == 0
         assert system.fired(rule) == 1
         assert talk.end(producer, True, version=5)[0] == 0 and talk.state() == "CompleteCommit"
@@ -44,8 +44,8 @@ def test_offsets_of_the_next_transaction_are_not_refused_for_the_marker_of_the_o
     tmp_path,
 ):
     """TxnOffsetCommit straight after EndTxn, with flushed logs: 2 of 100 were answered
-    INVALID_TXN_STATE, which is fatal for clients. Markers are written in the order of the topics'
-    names, so a slow one in the topic holds the one in __consumer_offsets back."""
+    INVALID_TXN_STATE, which is fatal for clients. Markers are written in the order of topic
+    names, so that a slow one in the topic delays the one in __consumer_offsets."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
     # A commit waits for the markers for up to 100 ms; a busy machine may take longer for them.
     settings["add.partitions.to.txn.retry.backoff.max.ms"] = "10000"
@@ -72,7 +72,8 @@ def test_offsets_of_the_next_transaction_are_not_refused_for_the_marker_of_the_o
 
 
 def test_partitions_that_a_client_adds_itself_are_in_its_transaction_after_a_restart(tmp_path):
-    """Their logs expect the transaction. After a restart the table of ids answers for them."""
+    """Their logs expect the transaction. After a restart, the table of transactional ids is
+    asked."""
     settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
     with Broker(settings) as broker:
         talk = Talk(broker.bootstrap_servers, "told")
@@ -81,7 +82,7 @@ def test_partitions_that_a_client_adds_itself_are_in_its_transaction_after_a_res
             assert talk.add(producer, 0, 1) == [0, 0]
             assert talk.produce(producer, turn)[0] == 0
             assert talk.end(producer, turn != 1) == 0 and talk.state().startswith("Complete")
-        # An ended transaction is expected no more, also where nothing of it was written.
+        # An ended transaction is no longer expected, also in partitions without its records.
         assert talk.produce(producer, 0, partition=1)[0] == 48
         assert talk.add(producer, 0, 1) == [0, 0]
         talk.wire.close()

@@ -1,4 +1,4 @@
-"""Steps of native handlers with log.durability=fsync: a state is visible from its flush on,
+"""Steps of native handlers with log.durability=fsync: a state is visible after its flush,
 whatever happens to the request in between."""
 
 import errno
@@ -21,7 +21,7 @@ from transactions.native_twins import (
 from barnabas.wire.internal import TRANSACTION_STATE
 
 FLUSH_MS = 700
-TIMEOUT_MS = 300  # of a wait for a flush, where a test sets it
+TIMEOUT_MS = 300  # the timeout of a wait for a flush, if a test sets it
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def broker(tmp_path):
 
 
 def slow_flush(broker, delay_ms=FLUSH_MS):
-    """The next flush of __transaction_state takes so long."""
+    """Delays the next flush of __transaction_state."""
     return broker.node.system.fault(
         "fdatasync", "delay", delay_ms=delay_ms, path_contains=f"{TRANSACTION_STATE}-"
     )
@@ -42,7 +42,7 @@ def states(broker, name):
 
 
 def sent(writer, frame):
-    """The request is on its way; `answer()` waits for what comes back."""
+    """Sends a request; `answer()` waits for the response."""
     writer.wire._socket.sendall(frame)
     return writer.wire._frame
 
@@ -66,7 +66,7 @@ def test_a_partition_belongs_to_the_transaction_from_the_flush_on(broker, what):
     assert other.add(writer.producer, 2, topic="a", settle=False) == [51]
     assert other.end(writer.producer, True, settle=False) == 51
     assert other.init(settle=False)[0] == 51
-    assert native_of(broker).served == 2  # the two refusals
+    assert native_of(broker).served == 2  # the two refused requests
     answer()
     assert native_of(broker).served == 3
     assert other.state() == "Ongoing" and len(known(broker, "grows").now.partitions) == 1
@@ -98,7 +98,7 @@ def test_an_end_is_decided_from_the_flush_on(broker):
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
 def test_an_end_whose_connection_is_lost_is_carried_out(broker, how):
-    """No request and no sweep looks at the id meanwhile; the test reads the log only."""
+    """No request and no sweep reads the id meanwhile; the test reads the log only."""
     writer = Writer(broker, "lost")
     assert writer.add(writer.producer, 0, topic="a") == [0]
     slow_flush(broker)
@@ -200,7 +200,7 @@ def test_batches_go_to_partitions_that_were_added(broker):
     assert writer.produce(writer.producer, 0, partition=1, settle=False)[0] == 48
     assert writer.end(writer.producer, True) == 0
     writer.settle()
-    assert writer.produce(writer.producer, 1, settle=False)[0] == 48  # it went with the marker
+    assert writer.produce(writer.producer, 1, settle=False)[0] == 48  # the marker removed it
     writer.wire.close()
 
 

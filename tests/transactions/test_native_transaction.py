@@ -1,5 +1,5 @@
-"""Transactions that network threads begin, let grow and end: answers, records and markers are the
-same whether an append counts at once or waits for a flush. tests/transactions/dialogue.py and
+"""Transactions that network threads begin, extend and end: responses, records and markers are the
+same with log.durability=os and fsync. tests/transactions/dialogue.py and
 tests/compat/answers compare them with those of Apache Kafka.
 """
 
@@ -45,7 +45,7 @@ def test_answers_and_records_are_the_same_with_both_durabilities(twins, version)
         for committed in (True, False, True):
             for rows in (
                 [("b", [3])],
-                [("b", [3])],  # it is there already
+                [("b", [3])],  # it is already part of the transaction
                 [("ab", [39, 0]), ("a", [7]), ("b", [2, 3, 11])],
                 [("a", [7, 8])],
             ):
@@ -67,7 +67,7 @@ def test_answers_and_records_are_the_same_with_both_durabilities(twins, version)
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_conversations_have_the_same_answers(twins, seed):
-    """Whatever comes between: looks at the id, other connections, wrong producers, a new epoch."""
+    """With reads of the id, other connections, wrong producers and new epochs in between."""
     told = []
     for broker in twins:
         chance = random.Random(seed)
@@ -125,7 +125,7 @@ def test_random_conversations_have_the_same_answers(twins, seed):
 
 
 def test_requests_in_another_form_have_the_same_rules(twins):
-    """Python parses them, and asks the table."""
+    """Python parses them and calls the table of transactional ids."""
     told = []
     for broker in twins:
         writer = Writer(broker, "odd")
@@ -235,7 +235,7 @@ def test_batches_go_to_partitions_that_were_added(broker):
     assert writer.produce(writer.producer, 0, partition=1, settle=False)[0] == 48
     assert writer.end(writer.producer, True) == 0
     writer.settle()
-    # It went with the marker.
+    # The marker removed it.
     assert writer.produce(writer.producer, 1, settle=False)[0] == 48
     writer.wire.close()
 
@@ -256,7 +256,7 @@ def test_a_transaction_that_runs_too_long_is_aborted(broker):
 
 
 def test_an_end_from_a_connection_that_was_left_is_put_off(broker):
-    """Transactions that were begun here are known by their connections, too."""
+    """The handler also knows the connections of transactions that it began itself."""
     old, new = Writer(broker, "left"), Writer(broker, "left", init=False)
     new.producer = old.producer
     assert old.ask(old.add_frame([("a", [0])], 3))
@@ -270,14 +270,15 @@ def test_an_end_from_a_connection_that_was_left_is_put_off(broker):
 
 
 def test_offsets_need_no_check_meanwhile(broker):
-    """Ends that Python has not heard of are limited: then it ends a transaction itself."""
+    """The number of ends that Python has not taken is limited: above it, Python ends transactions
+    itself."""
     writer = Writer(broker, "unseen")
     writer.topic = "a"
     assert writer.commit_plainly(1) == [0]
     native, commits = native_of(broker), broker.node.serving.coordinators.groups._native
     count = 3 * ENTRIES_MAX
     for offset in range(count):
-        for _ in range(20):  # Python's own ends take a while
+        for _ in range(20):  # ends by Python take longer
             if writer.add_offsets(writer.producer) == 0:
                 break
             writer.settle()
@@ -304,7 +305,7 @@ def test_an_end_whose_markers_cannot_be_written_is_carried_out_by_python(broker,
     served = native_of(broker).served
     system = broker.node.system
     rule = system.fault("pwritev", "error", errno=28, path_contains=f"{topic}-")
-    assert writer.end(writer.producer, committed) == 0  # it is decided
+    assert writer.end(writer.producer, committed) == 0  # the end is decided
     assert system.fired(rule) == 1 and native_of(broker).served == served + 1
     writer.settle()
     assert writer.end(writer.producer, committed) == 0
@@ -330,8 +331,8 @@ def test_an_end_whose_complete_record_cannot_be_written(broker):
 
 
 def test_offsets_of_many_producers_while_others_look(broker):
-    """Each takes the commits over in the middle of others' transactions: none is ended by the
-    marker of the one before, and none misses its own."""
+    """Each reads offsets in the middle of other transactions: no transaction is ended by the
+    marker of an earlier one, and none misses its own."""
     over = threading.Event()
     failures: list[str] = []
     counts = []
@@ -386,7 +387,7 @@ def test_an_id_of_another_leader_epoch_is_not_served(broker):
 
 
 def test_an_id_is_not_served_while_python_writes_a_step(broker):
-    """Its record would be overtaken in the log."""
+    """Otherwise a later record could get into the log before Python's."""
     writer = Writer(broker, "written")
     assert writer.add(writer.producer, 0, topic="a") == [0]
     native, found = native_of(broker), known(broker, "written")
@@ -401,7 +402,7 @@ def test_an_id_is_not_served_while_python_writes_a_step(broker):
 
 
 def test_an_id_is_not_served_while_its_partition_loads(broker):
-    """Records that follow may say otherwise."""
+    """Later records of the log may change it."""
     writer = Writer(broker, "loads")
     found, native = known(broker, "loads"), native_of(broker)
     rows = frozenset([("a", 0)])
@@ -426,7 +427,8 @@ def test_an_id_is_not_served_while_its_partition_loads(broker):
 
 
 def test_nothing_is_lost_while_others_look(broker):
-    """Many look at the id while it grows; what was answered is there from then on."""
+    """Many threads read the id while it gets partitions; acknowledged ones are visible from then
+    on."""
     writer = Writer(broker, "watched")
     added: set[int] = set()
     failures: list[str] = []
@@ -465,7 +467,7 @@ def test_nothing_is_lost_while_others_look(broker):
 
 @pytest.fixture
 def ids(broker):
-    """A table of its own."""
+    """A table of transactional ids of this test."""
     table = TransactionHandler(
         broker.node.loaded.table,
         TRANSACTION_STATE,
@@ -499,7 +501,7 @@ def test_an_id_is_given_back_as_it_was_put(ids):
 @pytest.mark.parametrize("state", [*State])
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_record_is_as_the_schema_says(ids, level, state):
-    """Also the partitions of an empty id, which are null."""
+    """Also for an empty id, whose partitions are null."""
     ids.value_version = value_version(level)
     rows = frozenset() if state == State.EMPTY else frozenset([("b", 1), ("a", 2), ("a", 0)])
     row = OPEN._replace(state=state, partitions=rows, next_producer_id=9, client_version=level)
@@ -517,7 +519,7 @@ def test_a_step_follows_only_what_was_read(ids):
     ids.finish("x", token)
     assert ids.get("x")[1:3] == (step, False)
     token = ids.begin("x", step)
-    ids.finish("x", token + 1, OPEN)  # another one's
+    ids.finish("x", token + 1, OPEN)  # the number of another step
     assert ids.get("x")[2]
     ids.finish("x", token, OPEN._replace(state=State.COMPLETE_ABORT))
     assert ids.get("x")[3][3] == State.COMPLETE_ABORT and not ids.begin("x", step)
@@ -553,7 +555,7 @@ def test_ids_are_found_by_what_is_due(ids):
 
 
 def test_the_newest_eight_connections_of_a_transaction_are_known(broker):
-    """An end from one of them is put off when its producer has gone on with another."""
+    """An end from one of them is delayed if its producer has continued with another."""
     first = Writer(broker, "eight")
     others = [Writer(broker, "eight", init=False) for _ in range(9)]
     for at, one in enumerate([first, *others]):

@@ -1,5 +1,5 @@
-"""Transactions of producers that add no partitions and get a new epoch at each end (KIP-890), on
-the network threads: the same with both durabilities, as in test_native_transaction.py.
+"""Transactions of producers that do not add partitions and get a new epoch at each end (KIP-890),
+on the network threads: the same with both durabilities, as in test_native_transaction.py.
 """
 
 import random
@@ -29,7 +29,7 @@ EPOCH_LAST = 2**15 - 2
 
 
 def writer_of(broker, name, *, init=True):
-    """Whose group has taken a commit, so that the next ones may be the network threads'."""
+    """A writer whose group has a commit, so that network threads can handle the next ones."""
     writer = Writer(broker, name, init=init)
     writer.topic = "a"
     if init:
@@ -38,7 +38,7 @@ def writer_of(broker, name, *, init=True):
 
 
 def finish(writer, committed):
-    """Ends a transaction and goes on with what is answered."""
+    """Ends a transaction and continues with the producer id and epoch of the response."""
     before = writer.producer
     code, *producer = writer.end(before, committed, END)
     assert (code, producer) == (0, [before[0], before[1] + 1])
@@ -85,8 +85,8 @@ def test_answers_and_records_are_the_same_with_both_durabilities(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_conversations_have_the_same_answers(twins, seed):
-    """Whatever comes between: looks, steps of the first version, wrong producers, ends asked for
-    once more, producers that come back."""
+    """With reads, steps of the first version, wrong producers, repeated ends and
+    restarted producers in between."""
     told = []
     for broker in twins:
         chance = random.Random(seed)
@@ -139,7 +139,7 @@ def test_random_conversations_have_the_same_answers(twins, seed):
                 answers.append(writer.ask(writer.end_frame(chance.random() < 0.7)))
             else:
                 committed = chance.random() < 0.7
-                for _ in range(1 + (chance.random() < 0.3)):  # as if the answer was lost
+                for _ in range(1 + (chance.random() < 0.3)):  # as if the response was lost
                     answers.append(writer.end(producer, committed, END))
                     if answers[-1][0] == 0:
                         writer.producer = answers[-1][1:]
@@ -153,7 +153,7 @@ def test_random_conversations_have_the_same_answers(twins, seed):
 
 
 def test_a_log_that_does_not_know_the_producer_wants_its_first_batch(twins):
-    """A batch that came before its predecessor, where the epoch tells that there is one."""
+    """A batch that arrives before its predecessor, which the epoch shows to exist."""
     for broker in twins:
         writer = writer_of(broker, "first")
         assert writer.produce(writer.producer, 1, version=PRODUCE, settle=False)[0] == 45
@@ -171,11 +171,11 @@ def test_a_batch_of_an_ended_transaction_comes_too_late(twins):
         answers = [writer.produce(old, 0, version=PRODUCE, settle=False)]
         finish(writer, True)
         answers += [
-            writer.produce(old, 1, version=PRODUCE, settle=False),  # where the marker is
+            writer.produce(old, 1, version=PRODUCE, settle=False),  # after the marker
             writer.produce(old, 0, version=PRODUCE, partition=1, settle=False),
             writer.commit_offsets(old, 9, COMMIT),
             writer.end(old, False, END),
-            writer.end(old, True, END),  # it was not heard
+            writer.end(old, True, END),  # the response was lost
             writer.produce(writer.producer, 0, version=PRODUCE, settle=False),
         ]
         told.append(answers)
@@ -241,7 +241,7 @@ def test_an_end_whose_markers_cannot_be_written_is_carried_out_by_python(broker,
     served = native_of(broker).served
     system = broker.node.system
     rule = system.fault("pwritev", "error", errno=28, path_contains=f"{topic}-")
-    finish(writer, committed)  # it is decided, and answered
+    finish(writer, committed)  # the end is decided and answered
     assert system.fired(rule) == 1 and native_of(broker).served == served + 1
     assert writer.state() == ("CompleteCommit" if committed else "CompleteAbort")
     assert writer.committed() == (0, [(0, 7 if committed else 0)])
@@ -290,7 +290,8 @@ def unverified(tmp_path, request):
 
 
 def test_partitions_are_added_where_the_others_are_not_verified(unverified):
-    """transaction.partition.verification.enable is about clients that add partitions themselves."""
+    """transaction.partition.verification.enable applies to clients that add partitions
+    themselves."""
     writer = writer_of(unverified, "added")
     assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
     assert known(unverified, "added").now.partitions == {("a", 0)}
@@ -302,7 +303,7 @@ def test_partitions_are_added_where_the_others_are_not_verified(unverified):
 
 
 def test_no_marker_ends_what_has_its_own_epoch(unverified):
-    """It would be the marker of the transaction before, come late."""
+    """It would be a late marker of the transaction before."""
     writer = writer_of(unverified, "newer")
     producer_id, epoch = writer.producer
     assert writer.produce(writer.producer, 0, version=PRODUCE)[0] == 0
@@ -313,7 +314,7 @@ def test_no_marker_ends_what_has_its_own_epoch(unverified):
 
 
 def test_a_refused_commit_leaves_no_verification(broker):
-    """One that stayed would let a batch in when its transaction is over."""
+    """One that remained would accept a batch after its transaction has ended."""
     writer = writer_of(broker, "refused")
     told = writer.commit_offsets(writer.producer, 1, COMMIT, generationIdOrMemberEpoch=5)
     assert told == [25]  # UNKNOWN_MEMBER_ID
@@ -333,7 +334,7 @@ def test_a_refused_commit_leaves_no_verification(broker):
 
 
 def test_many_producers_while_others_look(broker):
-    """Records and offsets of each: all of a committed transaction, none of an aborted one."""
+    """All records and offsets of a committed transaction are there, and none of an aborted one."""
     over = threading.Event()
     failures: list[str] = []
     counts = []

@@ -1,4 +1,4 @@
-"""What is said about transactions, beside what Apache Kafka 4.3.1 said to the same."""
+"""Dialogues about transactions, compared with the responses of Apache Kafka 4.3.1."""
 
 import json
 
@@ -9,17 +9,17 @@ from barnabas import Broker
 
 KAFKA = json.loads(RECORDED.read_text())
 
-# What is said otherwise, on purpose: (case, what) -> why.
+# Where responses differ on purpose: (case, what) -> why.
 ON_PURPOSE: dict[tuple[str, str], str] = {
-    # Kafka keeps the sequence of the repeated batch as the first of the new transaction, and then
-    # finds the batch that follows out of order; a producer must not be punished for a repeat.
+    # Kafka takes the sequence of the repeated batch as the first of the new transaction, and then
+    # finds the next batch out of order; here a repeated batch has no such effect.
     ("sequences", "next"): "the next in line is taken after a repeat of the one before",
 }
 
 
 @pytest.fixture(scope="module", params=["fsync", "os"])
 def broker(tmp_path_factory, request):
-    """With os an append counts at once, with fsync the request waits for a flush."""
+    """With os a step counts at once, with fsync the request waits for a flush."""
     settings = {
         "log.durability": request.param,
         "log.dirs": str(tmp_path_factory.mktemp("broker")),

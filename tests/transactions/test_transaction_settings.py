@@ -1,4 +1,4 @@
-"""Settings of transactions through the whole broker: each is set, and the difference is seen."""
+"""Settings of transactions in a whole broker: each test sets one and checks its effect."""
 
 import time
 
@@ -39,7 +39,7 @@ def test_a_late_transaction_is_aborted_within_the_cleanup_interval(tmp_path):
         talk = Talk(broker.bootstrap_servers, "late")
         error, producer_id, epoch = talk.init(timeout_ms=50)
         assert error == 0 and talk.add((producer_id, epoch), 0) == [0]
-        deadline = time.monotonic() + 5  # every ten seconds unless it is set
+        deadline = time.monotonic() + 5  # the default is every ten seconds
         while talk.describe().transactionState == "Ongoing" and time.monotonic() < deadline:
             time.sleep(0.02)
         assert talk.state() == "CompleteAbort"

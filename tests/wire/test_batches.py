@@ -1,4 +1,5 @@
-"""Record sets of every magic and codec, against what Kafka's own classes wrote and read.
+"""Record sets of every magic and codec, compared with those that Kafka's own classes wrote and
+read.
 
 tests/vectors/batches.jsonl.gz: written and read back by Apache Kafka 4.4.0's Java classes (3.9.2
 for magic 0 and 1). Hostile input gives CorruptRecords and nothing else.
@@ -89,7 +90,7 @@ def decoded(data, **options):
 
 
 def read_whole(data, **options):
-    """Decodes all of it, records too; gives every batch as Kafka would tell of it."""
+    """Decodes all of it, with records. Returns every batch in the form of Kafka's vectors."""
     return [as_kafka_tells(batch) for batch in decoded(data, **options)]
 
 
@@ -127,7 +128,7 @@ def test_vector_is_read_as_kafka_read_it(line):
 
 @pytest.mark.parametrize("line", LINES, ids=NAMES)
 def test_vector_is_written_again(line):
-    """Byte for byte without a codec; by reading again with one, since libraries differ.
+    """Byte for byte without a codec; with one, by decoding again, because libraries differ.
 
     The first timestamps of append-time batches are not among the records as read: those keep the
     stored base timestamp and lose the others, so their bodies differ in the deltas.
@@ -309,7 +310,7 @@ def test_cut_at_every_byte(name):
 
 
 def test_every_small_vector_cut_short():
-    """All kinds of batch, cut at every byte up to 160 bytes of them."""
+    """All kinds of batch of up to 160 bytes, cut at every byte."""
     refused = 0
     for line in LINES:
         data = bytes.fromhex(line["hex"])
@@ -323,7 +324,7 @@ def test_every_small_vector_cut_short():
 
 
 def test_random_changes_with_true_checksums_raise_nothing_else():
-    """Damage that a CRC cannot tell, because whoever made it also made the CRC."""
+    """Damage with a matching CRC."""
     import zlib
 
     rng = random.Random(99)

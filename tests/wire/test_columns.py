@@ -1,4 +1,4 @@
-"""Columns say what the records say: cext.record.columns against decode_batches, all codecs and
+"""Columns equal the records: cext.record.columns compared with decode_batches, for all codecs and
 magics.
 
 Damage leaves the columns as they were and gives CorruptRecords; Arrow's reader sees the same table.
@@ -41,7 +41,7 @@ def cut(data, ends, valid=None):
 
 
 def rows_of(columns):
-    """The table as (offset, timestamp, key, value, headers), from its buffers alone."""
+    """The table as (offset, timestamp, key, value, headers), read from its buffers only."""
     b = columns.buffers()
     names = cut(b["header_names"], b["header_name_ends"])
     values = cut(b["header_values"], b["header_value_ends"], b["header_value_valid"])
@@ -77,7 +77,7 @@ def expected(data, offset_min=0):
 
 
 def record_set(groups, codec=0, **options):
-    """One batch a group, offsets running on."""
+    """One batch for each group, with consecutive offsets."""
     data, offset = b"", 0
     for group in groups:
         records = [Record(v, k, timestamp=t, headers=tuple(h)) for t, k, v, h in group]
@@ -181,7 +181,7 @@ def transactions(steps):
 
 
 def visible(data, aborted):
-    """What a reader of committed records gets, said slowly."""
+    """The records that a reader of committed records gets, computed in a simple way."""
     return [
         record.offset
         for batch in batches.decode_batches(data, size_max=SIZE_MAX)
@@ -236,7 +236,7 @@ def test_damage_at_every_byte_leaves_the_columns_as_they_were():
     builder = ColumnsBuilder()
     builder.add_batches(good)
     before = rows_of_builder(good)
-    for at in range(61, len(good)):  # the body, with a CRC that cannot notice: add_body has none
+    for at in range(61, len(good)):  # the body, which add_body reads without a CRC
         for value in (0xFF, good[at] ^ 1):
             body = good[61:at] + bytes([value]) + good[at + 1 :]
             try:
@@ -259,11 +259,11 @@ def plain(size, at=NOW):
 
 
 def alike(size, count, step):
-    """Of one length; their deltas outgrow a byte on the way."""
+    """Records of one length, whose deltas grow beyond one byte."""
     return [plain(size, NOW + step * i) for i in range(count)]
 
 
-# What is read record by record in one go, a value and nothing else, and what interrupts it.
+# Runs of records with only a value, which are read fast, and records that interrupt a run.
 RUNS = st.lists(
     st.one_of(
         st.builds(
@@ -308,7 +308,7 @@ def test_long_runs_of_one_length(size, step, options):
 
 
 def add_body_as_decoded(body, count):
-    """The same rows, or the same place where it is wrong and none."""
+    """Checks for the same rows, or the same position of the error and no rows."""
     builder = ColumnsBuilder()
     try:
         wanted = decode_records(body, count=count)
@@ -341,7 +341,7 @@ def test_damage_in_a_run_of_plain_records_is_what_the_decoder_says_it_is(group):
 
 
 def test_records_of_one_length_that_takes_three_bytes():
-    """And of one offset, which decides what is compared: a decoder takes that as it is."""
+    """And of one offset, which the decoder does not check."""
     record = b"\xe8\x81\x01" + b"\0\0\x02\x01" + b"\xd8\x81\x01" + bytes(8300) + b"\0"
     add_body_as_decoded(record * 4, 4)
 

@@ -26,7 +26,7 @@ from barnabas.wire.compression import (
 ROOM = 1 << 20
 PACKED = [number for name, number in CODECS.items() if name != "none"]
 
-# Made by Apache Kafka's own Java classes: what follows the header of a compressed message of
+# Made by Apache Kafka's own Java classes: the bytes after the header of a compressed message of
 # magic 0 and of a batch of magic 2. The content is one record: key b"key", eight words "hello".
 KAFKA = {
     ("gzip", 0): "1f8b08000000000000ff636080038779de46e7c02ce6ecd44a20a59f919a9393af403409002cd1"

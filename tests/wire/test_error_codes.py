@@ -1,4 +1,4 @@
-"""Each error code of Kafka 4.4 has a class, and the class tells what Kafka tells."""
+"""Each error code of Kafka 4.4 has a class with Kafka's name and retriability."""
 
 import csv
 

@@ -1,4 +1,5 @@
-"""Keys and values of the internal topics' records: Kafka's own bytes behind the number in front."""
+"""Keys and values of the internal topics' records: a type or version number, then Kafka's own
+bytes."""
 
 import pytest
 from oracle.vectors import vectors
@@ -17,7 +18,7 @@ from barnabas.wire.internal import (
 from barnabas.wire.json_form import to_json
 from barnabas.wire.messages import names
 
-# Type 1, group "g", topic "t", partition 3: put together by hand.
+# Type 1, group "g", topic "t", partition 3: assembled by hand.
 COMMIT_KEY = bytes.fromhex("000100016700017400000003")
 
 

@@ -1,4 +1,4 @@
-"""Which header goes before which message, and the table of API keys."""
+"""The header version of each message, and the table of API keys."""
 
 import pytest
 from oracle.vectors import vectors

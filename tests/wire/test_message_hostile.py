@@ -1,5 +1,5 @@
-"""Bytes from an enemy: MalformedMessage (naming message, field and byte) is all they can cause,
-and the memory they take grows with the bytes they send, not with the numbers they announce."""
+"""Hostile bytes cause only MalformedMessage (naming message, field and byte),
+and take memory in proportion to the bytes sent, not to the numbers in them."""
 
 import contextlib
 import gc
@@ -17,7 +17,7 @@ UVARINT_MAX = b"\xff\xff\xff\xff\x0f"
 
 
 def refused(message, version, data, text):
-    """The error's text, after a look at what the refusal cost."""
+    """Returns the error's text; checks the memory that the refusal took."""
     program = message.program(version)
     tracemalloc.start()
     try:
@@ -134,7 +134,7 @@ def test_many_small_elements_cost_in_proportion():
 
 
 def test_nothing_stays_behind():
-    """Refused and accepted messages alike give their memory back."""
+    """Both refused and accepted messages free their memory."""
     pairs = [(by_name(v["api"]).program(v["version"]), v["bytes"]) for v in message_vectors()[::20]]
 
     def work():

@@ -1,4 +1,4 @@
-"""barnabas.cext.codec.wire against the plain-Python codec of tests/oracle/messages.py, both
+"""barnabas.cext.codec.wire compared with the plain-Python codec of tests/oracle/messages.py, both
 ways."""
 
 import random
@@ -13,7 +13,7 @@ ALL = [(name, version) for name in oracle.tree() for version in oracle.version_r
 
 
 def to_object(message, path, value):
-    """The object of a dict of the oracle's."""
+    """Converts a dict of the oracle to an object."""
     fields = {"unknown": value[""]}
     for name, inner in value.items():
         below = f"{path}.{name}" if path else name

@@ -1,4 +1,4 @@
-"""What objects a program writes and refuses, and what it fills in for versions that lack it."""
+"""Which values can be encoded, which are refused, and the defaults in versions without a field."""
 
 import subprocess
 import sys

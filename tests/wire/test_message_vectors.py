@@ -25,7 +25,7 @@ def test_every_vector_both_ways(name, count):
         assert message.encode(made, version) == vector["bytes"], vector["api"]
 
 
-# Written to files and to topics of tiered storage: no vector was made of them.
+# Messages in files and in topics of tiered storage have no vectors.
 UNCOVERED = {
     "ProducerSnapshot",
     "QuorumStateData",
@@ -51,7 +51,7 @@ def test_every_message_in_every_version_has_a_vector():
 def cuts(size: int) -> list[int]:
     """Every length below 600 bytes; beyond that each 7th as well as the last 50 bytes.
 
-    Only a few dozen vectors are longer, and their middles repeat what short ones hold."""
+    Only a few dozen vectors are longer, and their middles repeat the contents of short ones."""
     return [n for n in range(size) if n < 600 or n % 7 == 0 or n >= size - 50]
 
 
