@@ -4,9 +4,9 @@
         ... zookeeper.address, zookeeper.connect("/chroot")
         zookeeper.pause(); zookeeper.resume()      SIGSTOP and SIGCONT
         zookeeper.kill(); zookeeper.start()        kill -9, and again on the same port and data
-        zookeeper.expire(session_id)               ends somebody else's session at once
+        zookeeper.expire(session_id)               ends the session of another client at once
 
-Session timeouts may be as short as `tick_ms`. Nothing but the standard library is needed here.
+Session timeouts may be as short as `tick_ms`. This module needs only the standard library.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-# metrics-core and snappy-java are asked for by name when the server starts.
+# The server loads metrics-core and snappy-java by name when it starts.
 JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-java")
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 START_TIMEOUT_S = 60
@@ -47,7 +47,7 @@ FLAGS = (
 
 
 def jars() -> list[Path]:
-    """The jars of the server, or fewer than JARS names when some are not there."""
+    """The jars of the server; fewer than JARS if some are missing."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         return []
@@ -90,7 +90,7 @@ class ZooKeeperServer:
         return self.address + chroot
 
     def new_chroot(self) -> str:
-        """A chroot that nobody has used, for tests that share the server; it is not made."""
+        """An unused chroot, for tests that share the server; it is not created."""
         return f"/chroot-{next(self._chroots)}"
 
     @property
@@ -106,7 +106,7 @@ class ZooKeeperServer:
         self.stop()
 
     def start(self) -> None:
-        """Returns when it answers. A second start takes the port and the data of the first."""
+        """Returns when it answers. A second start uses the port and the data of the first."""
         assert self._process is None, "ZooKeeper is running already"
         self.data_dir.mkdir(parents=True, exist_ok=True)
         first = self.port == 0
@@ -121,7 +121,7 @@ class ZooKeeperServer:
         raise RuntimeError(f"ZooKeeper did not start: {said}")
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when that does not help in time."""
+        """SIGTERM, then SIGKILL if it does not end in time."""
         if self._process is None:
             return
         self.resume()
@@ -140,7 +140,7 @@ class ZooKeeperServer:
         self._process = None
 
     def pause(self) -> None:
-        """Stops every thread of the server: its connections stay, and nothing is answered."""
+        """Stops every thread of the server: its connections stay open, and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         tasks = Path(f"/proc/{self.pid}/task")
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -178,7 +178,7 @@ class ZooKeeperServer:
         return found
 
     def expire(self, session_id: int) -> None:
-        """Take the session over from its owner and close it: its ephemerals are gone when this
+        """Takes the session over from its owner and closes it: its ephemerals are deleted when this
         returns, and the owner learns at its next connect that the session has expired."""
         session_id &= 2**64 - 1
         password = session_password(session_id)
@@ -214,7 +214,7 @@ class ZooKeeperServer:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and self._process.poll() is None:
             with contextlib.suppress(OSError):
-                # One that comes while it starts may be taken and never answered.
+                # A connection during the start may be accepted and never answered.
                 if self.four_letters("ruok", timeout_s=0.5) == "imok":
                     return self._process.poll() is None
             time.sleep(0.03)
@@ -222,7 +222,7 @@ class ZooKeeperServer:
 
 
 def session_password(session_id: int) -> bytes:
-    """What a standalone server gives the owner of a session: 16 bytes of Java's Random, seeded
+    """The password of a session in a standalone server: 16 bytes of Java's Random, seeded
     with the id xor a constant of ZooKeeper's source (ZooKeeperServer.generatePasswd)."""
     state = (session_id ^ 0xB3415C00 ^ 0x5DEECE66D) & (2**48 - 1)
     password = b""

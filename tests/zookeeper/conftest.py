@@ -1,4 +1,4 @@
-"""Brokers whose metadata is in ZooKeeper, and a ZooKeeper of a test's own."""
+"""Brokers whose metadata is in ZooKeeper, and a separate ZooKeeper for single tests."""
 
 from pathlib import Path
 

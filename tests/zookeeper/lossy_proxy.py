@@ -1,4 +1,4 @@
-"""A TCP proxy in front of ZooKeeper that loses answers, or requests, and then the connection."""
+"""A TCP proxy in front of ZooKeeper that drops responses or requests, and then the connection."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ MULTI = 14
 
 
 class LossyProxy:
-    """Passes packets on. After `lose(what)` the next multi, or its answer, goes missing and its
+    """Forwards packets. After `lose(what)` the next multi, or its response, is dropped and its
     connection is closed; `lost` counts how often that happened."""
 
     def __init__(self, port: int) -> None:
@@ -34,7 +34,7 @@ class LossyProxy:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._port))
-                awaited: set[int] = set()  # numbers of multis whose answer is to be lost
+                awaited: set[int] = set()  # numbers of multis whose response will be dropped
                 for source, target, side in (
                     (client, server, self._request),
                     (server, client, self._answer),

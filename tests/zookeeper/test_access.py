@@ -1,5 +1,5 @@
-"""zookeeper.auth and zookeeper.set.acl: what this node makes nobody else changes, and a node that
-is not let in says so and does not start."""
+"""zookeeper.auth and zookeeper.set.acl: no other user changes what this node creates, and a node
+that has no access reports it and does not start."""
 
 import pytest
 from kazoo.exceptions import NoAuthError
@@ -26,7 +26,7 @@ def connect(zookeeper_server, chroot):
 
 
 def lists_below(client, path, found=None):
-    """Path -> its access list."""
+    """Path -> its access control list."""
     found = {} if found is None else found
     found[path] = set(client.get_acls(path)[0])
     for name in client.get_children(path):
@@ -43,7 +43,7 @@ def test_set_acl(brokers, connect, chroot, zk, zookeeper_server):
     sensitive = (f"{chroot}/config/users", f"{chroot}/config/brokers")
     for path, acl in found.items():
         if path == f"{chroot}/consumers":
-            assert acl == {ALL}  # where old consumers write
+            assert acl == {ALL}  # old consumers write there
         elif path.startswith(sensitive):
             assert acl == {OWNER}
         else:
@@ -64,7 +64,7 @@ def test_set_acl(brokers, connect, chroot, zk, zookeeper_server):
 
 
 def test_auth(brokers, connect, chroot, zk, zookeeper_server):
-    """Without zookeeper.set.acl the node gets at what others closed, and closes nothing."""
+    """Without zookeeper.set.acl the node can read protected znodes, and protects none."""
     closed = make_digest_acl("me", "secret:with:colons", all=True)
     zk(zookeeper_server).create(chroot, acl=[closed])
     broker = brokers.start(connect, **{"zookeeper.auth": f"digest:{ME}"})

@@ -1,4 +1,5 @@
-"""A broker on ZooKeeper: its clients see no difference, and a restart finds everything."""
+"""A broker with its metadata in ZooKeeper: clients see no difference, and a restart restores
+all."""
 
 from dataclasses import replace
 
@@ -105,7 +106,7 @@ def test_the_embedded_store_stays_the_default(tmp_path, zookeeper_server, zk):
 
 
 def test_a_topic_larger_than_one_multi(brokers, connect):
-    """ZooKeeper takes 1 MB at once; Kafka makes such topics in several steps too."""
+    """ZooKeeper accepts 1 MB at once; Kafka also creates such topics in several steps."""
     broker = brokers.start(connect)
     tree = broker.node.opened.tree
     tree.limits = replace(tree.limits, multi_operations_max=20)
@@ -122,7 +123,7 @@ def test_a_topic_larger_than_one_multi(brokers, connect):
 @pytest.mark.parametrize("data_bytes", [0, 100, 10_000])
 @pytest.mark.parametrize("auth", [None, ("u" * 200, "p")])
 def test_what_the_limits_allow_zookeeper_takes(zookeeper_server, data_bytes, auth):
-    """A packet that is too large would cost the connection."""
+    """ZooKeeper would close the connection after a packet that is too large."""
     settings = ZooKeeperSettings(
         zookeeper_server.address,
         zookeeper_server.new_chroot() + "/long" * 100,

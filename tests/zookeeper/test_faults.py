@@ -1,4 +1,4 @@
-"""Sessions that expire, a ZooKeeper that is paused, killed or not there: the broker serves on."""
+"""Sessions expire, or ZooKeeper is paused, killed or missing: the broker continues to serve."""
 
 import os
 import signal
@@ -103,17 +103,17 @@ def test_an_expired_session(own_server, served, zk):
         assert list(state().brokers) == [1]
         broker.create_topic(f"after-{round_number}")
         writer.wait_for_more()
-    # Watches are there again: what another writes is seen.
+    # The watches work again: a write of another client is seen.
     client.create(f"{CHROOT}/admin/delete_topics/after-2")
     soon(lambda: "after-2" not in broker.topics)
     all_kept(broker, writer)
 
 
 def test_metadata_always_names_the_broker(own_server, served):
-    """A client that asks while the session is renewed is not told of a cluster of nobody, also
-    when the end of its registration was told on the old connection still."""
+    """A client that asks while the session is renewed never gets Metadata without brokers, also
+    if the old connection still reported the end of the registration."""
     broker, writer = served
-    writer.wait_for_more(200)  # until nothing else goes on
+    writer.wait_for_more(200)  # until nothing else happens
     seen = []
     broker.node.loaded.replicas.on_applied.append(lambda state: seen.append(list(state.brokers)))
     tree = broker.node.opened.tree
@@ -157,7 +157,8 @@ def test_a_killed_server(own_server, served):
     soon(lambda: broker.node.opened.tree.state is SessionState.SUSPENDED)
     writer.wait_for_more()
     own_server.start()
-    # A server that is just starting may take a connection and never answer: a third of the session.
+    # A starting server may accept a connection and never answer: that takes a third of the session
+    # timeout.
     soon(lambda: broker.node.opened.tree.state is SessionState.CONNECTED, patience_s=100)
     assert broker.node.opened.tree.session_id == session_id
     broker.create_topic("after")
@@ -167,7 +168,7 @@ def test_a_killed_server(own_server, served):
 
 
 def test_a_change_while_there_is_no_server(own_server, brokers):
-    """It is answered, in time, with an error that clients take for a reason to try again."""
+    """It is answered in time, with a retriable error."""
     broker = brokers.start(
         own_server.connect(CHROOT), zookeeper_session_timeout_ms="1000", num_io_threads="2"
     )
@@ -177,11 +178,11 @@ def test_a_change_while_there_is_no_server(own_server, brokers):
     with Wire(broker.bootstrap_servers) as wire:
         (answered,) = wire.call(19, 5, request(19).cls(topics=[row], timeoutMs=1000)).topics
     assert answered.errorCode == RequestTimedOut.code
-    broker.stop()  # which waits for nobody
+    broker.stop()  # which does not wait
 
 
 def test_a_start_without_zookeeper(tmp_path):
-    """zookeeper.connection.timeout.ms: one line, in that time."""
+    """zookeeper.connection.timeout.ms: the start fails with one line within that time."""
     settings = {
         "log.dirs": tmp_path / "d",
         "metadata.store": "zookeeper",
@@ -217,7 +218,8 @@ def start_command(settings):
 
 
 def test_a_killed_broker_starts_again_at_once(own_server, brokers, tmp_path):
-    """Its registration outlives it by zookeeper.session.timeout.ms, and is known as its own."""
+    """Its registration survives it by zookeeper.session.timeout.ms, and the broker takes it
+    over."""
     settings = brokers.settings(own_server.connect(CHROOT))
     settings |= {"listeners": "PLAINTEXT://127.0.0.1:0", "metrics.port": "-1"}
     settings["zookeeper.session.timeout.ms"] = "120000"

@@ -1,4 +1,4 @@
-"""The tools of Kafka 2.7 that write to ZooKeeper themselves: the broker does what they ask for."""
+"""The tools of Kafka 2.7 that write to ZooKeeper directly: the broker carries out their changes."""
 
 import re
 import subprocess
@@ -70,7 +70,7 @@ def test_topics_of_kafka_topics(brokers, connect, tool):
     topics("--alter", "--topic", "t", "--partitions", "3")
     soon(lambda: len(state().topic("t").partitions) == 3)
     soon(lambda: state().topic("t").partitions[2].state and state().topic("t").is_id_kept)
-    assert state().topic("t").topic_id == topic_id  # which the tool had left out
+    assert state().topic("t").topic_id == topic_id  # the topic id, which the tool does not write
     assert produced(broker, "t", 2)
     assert len(broker.records("t")) == 2
 
@@ -118,7 +118,7 @@ def test_zookeeper_shell(brokers, connect, tool):
 
 
 def test_a_tree_and_logs_of_kafka_2_7_2(zookeeper_server, brokers, connect, tmp_path):
-    """Kafka is stopped, and we go on with its directories and its tree."""
+    """Kafka is stopped, and our broker continues with its directories and its tree."""
     from kafka import KafkaConsumer, TopicPartition
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 

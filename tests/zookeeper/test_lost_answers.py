@@ -1,4 +1,5 @@
-"""A multi whose answer was lost is looked for: done once, told right, or said to be unknown."""
+"""After a lost response the tree is read: a multi is done once, and its outcome is right or
+reported as unknown."""
 
 import pytest
 from zookeeper.lossy_proxy import LOSE_ANSWER, LOSE_REQUEST, LossyProxy
@@ -28,7 +29,8 @@ def proxy(zookeeper_server):
 
 @pytest.fixture
 def trees(zookeeper_server, proxy):
-    """One behind the proxy, and one of another writer on the same chroot."""
+    """A tree that is connected through the proxy, and one of another writer with the same
+    chroot."""
     chroot = zookeeper_server.new_chroot()
     made = [
         ZooKeeperTree(ZooKeeperSettings(hosts, chroot, session_timeout_ms=20_000))
@@ -90,7 +92,7 @@ def test_what_is_refused_is_refused(trees, proxy, what):
 
 
 def test_another_writer_in_between(trees, proxy):
-    """What another changed at once cannot be told from ours any more."""
+    """After another writer's immediate change, our own cannot be recognized."""
     tree, other = trees
     tree.create("/a", b"0")
     looked_for = tree._found
@@ -107,7 +109,7 @@ def test_another_writer_in_between(trees, proxy):
 
 
 def test_a_lone_sequential_node(trees, proxy):
-    """Nothing else of the multi can say whether it was made: it was, or was not, and once."""
+    """No other operation of the multi shows whether it was done: the node exists at most once."""
     tree, other = trees
     tree.create("/n")
     proxy.lose(LOSE_REQUEST)

@@ -1,4 +1,5 @@
-"""The tree is shared: what others do there is followed, and damaged nodes hurt nobody."""
+"""The tree is shared: a broker follows the changes of others, and damaged znodes have no effect on
+the rest."""
 
 import json
 import logging
@@ -81,7 +82,8 @@ def test_a_broker_outside_the_isr_does_not_elect_itself(
 def test_a_leader_epoch_that_a_restart_raised_is_exposed_by_the_other_broker(
     brokers, connect, chroot, zk, zookeeper_server
 ):
-    """F4: it exposed the old leader epoch for ever, as nothing told it of the new state."""
+    """F4: it exposed the old leader epoch permanently, because it did not learn of the new
+    state."""
     first = brokers.start(connect, node_id=1)
     second = brokers.start(connect, node_id=2)
     soon(lambda: len(first.node.cluster().brokers) == 2)
@@ -139,7 +141,7 @@ def test_two_brokers_see_each_others_topics(brokers, connect):
 
 
 def test_a_deletion_that_another_broker_carries_out_meanwhile(brokers, connect, monkeypatch):
-    """The slower of the two answered UNKNOWN_SERVER_ERROR."""
+    """The slower broker answered UNKNOWN_SERVER_ERROR."""
     first = brokers.start(connect, node_id=1)
     second = brokers.start(connect, node_id=2)
     first.create_topic("t", partitions=3)
@@ -184,7 +186,7 @@ def test_an_id_that_was_taken_while_the_session_was_gone(
     assert len(said) == 1, "once, and not each second"
     squatter.delete(path)
     soon(lambda: (row := squatter.exists(path)) and row.ephemeralOwner == tree.session_id)
-    # The row of the squatter, which nobody can read, is known until the tree's watch has fired.
+    # The unreadable registration of the other program is known until the tree's watch has fired.
     soon(lambda: 1 in broker.node.cluster().brokers)
     broker.create_topic("after")
 
@@ -214,7 +216,7 @@ def test_old_notes_of_changes_go(brokers, connect, chroot, zk, zookeeper_server)
 
 
 def test_damaged_nodes(brokers, connect, chroot, zk, zookeeper_server):
-    """Each is left out and said; topics beside it are made and served."""
+    """Each is skipped and logged; other topics are created and served."""
     broker = brokers.start(connect)
     client = zk(zookeeper_server)
     for name, data in (

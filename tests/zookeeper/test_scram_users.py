@@ -1,4 +1,4 @@
-"""SCRAM credentials in ZooKeeper: brokers on one tree, and what Kafka's brokers write there."""
+"""SCRAM credentials in ZooKeeper: several brokers with one tree, and the form that Kafka writes."""
 
 import json
 import socket

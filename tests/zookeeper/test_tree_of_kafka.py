@@ -1,4 +1,4 @@
-"""The tree that a broker writes, byte for byte beside the one that Apache Kafka writes."""
+"""The tree that our broker writes equals the tree that Apache Kafka writes, byte for byte."""
 
 import re
 import time
@@ -32,7 +32,7 @@ MASKS = (
 
 
 def dump(client, chroot):
-    """Path below the chroot -> masked data, and whether it is ephemeral."""
+    """Path below the chroot -> masked data, and whether the znode is ephemeral."""
     found = {}
 
     def walk(path):
@@ -56,7 +56,7 @@ def soon(condition, why):
 
 
 def act(bootstrap, client, chroot):
-    """The same actions on either broker; done when the tree holds all of them."""
+    """Carries out the same actions with either broker; returns when the tree has all of them."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     configs = {"retention.ms": "1000", "cleanup.policy": "compact,delete"}
     admin.create_topics([NewTopic("made", 2, 1, topic_configs=configs), NewTopic("gone", 1, 1)])
@@ -98,7 +98,7 @@ def tree_of_ours(server, client, brokers, **more):
 
 
 def difference(ours, theirs):
-    """Path -> what is ours, and what is theirs."""
+    """Path -> our data, and Kafka's data."""
     return {
         path: (ours.get(path), theirs.get(path))
         for path in sorted(ours.keys() | theirs.keys())
@@ -129,7 +129,7 @@ def test_beside_kafka_2_7_2(zookeeper_server, zk, brokers, tmp_path):
 
 
 def test_beside_kafka_3_9_2(zookeeper_server, zk, brokers, tmp_path):
-    """Topics as every later Kafka with ZooKeeper writes them; what it added is not there."""
+    """Topics as every later Kafka with ZooKeeper writes them, without its additions."""
     client = zk(zookeeper_server)
     ours = tree_of_ours(zookeeper_server, client, brokers)
     theirs = tree_of_kafka("3.9.2", zookeeper_server, client, tmp_path / "kafka")

@@ -1,4 +1,4 @@
-"""What the tests' ZooKeeper promises: it is real, it keeps data, its faults happen."""
+"""Tests of the tests' ZooKeeper: it keeps data, and its faults happen."""
 
 import socket
 import threading
@@ -52,8 +52,8 @@ def test_a_killed_server_keeps_data_and_sessions(server, connected):
     owner.create("/mine", ephemeral=True)
     session_id = owner.client_id[0]
     server.kill()
-    # A server that starts may take a handshake and never answer it; the client would wait for the
-    # session timeout. So it learns the address when the server answers.
+    # A starting server may accept a handshake and never answer it; the client would wait for the
+    # session timeout. So the client connects when the server answers.
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))
         owner.set_hosts(f"127.0.0.1:{refusing.getsockname()[1]}")
