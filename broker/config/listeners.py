@@ -171,7 +171,9 @@ class Listeners:
             if is_open and not self._get("allow.unauthenticated.remote"):
                 raise ConfigError(
                     f"listeners={listener}: other hosts could use this broker without"
-                    f" authentication. Bind {LOOPBACK}, or set allow.unauthenticated.remote=true."
+                    f" authentication. Bind {LOOPBACK}, make it ask for a login"
+                    " (`barnabas security init --host NAME` writes the settings), or set"
+                    " allow.unauthenticated.remote=true."
                 )
 
     def _advertised(self) -> list[Listener]:
