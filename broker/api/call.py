@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from barnabas.api.access import ERRORS
 from barnabas.api.later import Later
+from barnabas.security.acl_codes import CLUSTER, CLUSTER_NAME, SUPPORTED
 from barnabas.wire import Struct, response
 
 if TYPE_CHECKING:
     from barnabas.cext.network.request_queue import PendingRequest
+    from barnabas.security.authorizer import Authorizer
 
 ANONYMOUS = "User:ANONYMOUS"
 
 Context = TypeVar("Context", covariant=True)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Call(Generic[Context]):
     key: int
     version: int
     pending: PendingRequest
+    authorizer: Authorizer | None = None  # None: everyone may do everything
 
     @property
     def client_id(self) -> str | None:
@@ -48,6 +54,53 @@ class Call(Generic[Context]):
         """The principal of the connection: User:NAME; User:ANONYMOUS before a login, and on a
         listener that asks for none."""
         return self.pending.principal.decode() or ANONYMOUS
+
+    def may(
+        self,
+        operation: int,
+        resource_type: int = CLUSTER,
+        name: str = CLUSTER_NAME,
+        *,
+        quiet: bool = False,
+    ) -> bool:
+        """Whether the client may do an operation. `quiet`: it did not ask for it, so that a denial
+        is not logged."""
+        if self.authorizer is None:
+            return True
+        who, host = self.principal, self.peer[0]
+        if quiet:
+            allowed = self.authorizer.permitted(who, host, resource_type, name)
+            return bool(allowed >> operation & 1)
+        return self.authorizer.authorize(who, host, operation, resource_type, name)
+
+    def require(
+        self, operation: int, resource_type: int = CLUSTER, name: str = CLUSTER_NAME
+    ) -> None:
+        """Raises the KafkaError of the resource's type when the client may not do the operation."""
+        if not self.may(operation, resource_type, name):
+            raise ERRORS[resource_type]()
+
+    def may_any(self, operation: int, resource_type: int) -> bool:
+        """Whether the client may do an operation with some resource of a type."""
+        return self.authorizer is None or self.authorizer.authorize_any(
+            self.principal, self.peer[0], operation, resource_type
+        )
+
+    def permitted(
+        self, rows: Iterable[T], operation: int, resource_type: int, name: Callable[[T], str]
+    ) -> Iterable[T]:
+        """The rows with whose resources the client may do an operation; it has not named them."""
+        if self.authorizer is None:
+            return rows
+        return [row for row in rows if self.may(operation, resource_type, name(row), quiet=True)]
+
+    def authorized_operations(self, resource_type: int, name: str = CLUSTER_NAME) -> int:
+        """What the client may do with a resource, as a bit set (KIP-430)."""
+        supported = SUPPORTED[resource_type]
+        if self.authorizer is None:
+            return supported
+        who, host = self.principal, self.peer[0]
+        return supported & self.authorizer.permitted(who, host, resource_type, name)
 
     def proceed(self) -> Later:
         """Gives the request back to its native handler, which answers it."""

@@ -8,6 +8,7 @@ from barnabas.api.contexts import ConfigContext
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.controller import entity_configs
 from barnabas.errors import BrokerIdNotRegistered, InvalidRequest
+from barnabas.security import acl_codes
 from barnabas.wire import Struct
 
 TOPIC = 2
@@ -16,8 +17,26 @@ BROKER_LOGGER = 8
 CLIENT_METRICS = 16
 GROUP = 32
 
+# Who may see and alter which: the settings of brokers belong to the cluster.
+RESOURCES = {
+    TOPIC: acl_codes.TOPIC,
+    GROUP: acl_codes.GROUP,
+    BROKER: acl_codes.CLUSTER,
+    BROKER_LOGGER: acl_codes.CLUSTER,
+    CLIENT_METRICS: acl_codes.CLUSTER,
+}
+
 # The types whose configurations need no existing resource, and the kind of their nodes.
 ENTITIES = {CLIENT_METRICS: entity_configs.CLIENT_METRICS, GROUP: entity_configs.GROUPS}
+
+
+def resource_of(row: Struct) -> tuple[int, str] | None:
+    """What an access rule is for, of a row of a request; None for an unknown type of resource."""
+    resource_type = RESOURCES.get(row.resourceType)
+    if resource_type is None:
+        return None
+    is_cluster = resource_type == acl_codes.CLUSTER
+    return resource_type, acl_codes.CLUSTER_NAME if is_cluster else row.resourceName
 
 
 def broker_of(name: str, call: Call[ConfigContext]) -> int | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from barnabas.api.access import guarded
 from barnabas.api.call import Call
 from barnabas.api.later import Later
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
@@ -20,6 +21,9 @@ from barnabas.errors import KafkaError, UnknownServerError, UnsupportedVersion
 from barnabas.wire import MalformedMessage, Struct, request
 from barnabas.wire.api_keys import API_VERSIONS
 from barnabas.wire.headers import encode_response
+
+if TYPE_CHECKING:
+    from barnabas.security.authorizer import Authorizer
 
 log = logging.getLogger("barnabas.api")
 
@@ -36,10 +40,12 @@ class Dispatcher:
         contexts: Mapping[type, object],
         table: Mapping[int, Api],
         count_errors: Callable[[int, Struct], object] | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self._contexts = contexts  # by their types
         self.table = table
         self._count_errors = count_errors  # with the key and the answer
+        self._authorizer = authorizer
 
     def answer(
         self, pending: PendingRequest, keep: Callable[[bytes, int], object] | None = None
@@ -54,7 +60,7 @@ class Dispatcher:
             raise CloseConnection(f"API key {key} version {version} is not served")
         assert api is not None
         answer_version = version if known else 0
-        call = Call(self._contexts[api.context], key, answer_version, pending)
+        call = Call(self._contexts[api.context], key, answer_version, pending, self._authorizer)
         if not known:
             assert api.refuse is not None
             body = api.refuse(request(key).cls(), UnsupportedVersion.code, call)
@@ -94,7 +100,9 @@ class Dispatcher:
         assert api.handle is not None and api.refuse is not None
         try:
             try:
-                return api.handle(asked, call)
+                if call.authorizer is None:
+                    return api.handle(asked, call)
+                return guarded(api, asked, call)
             except ANSWERED as failure:
                 return api.refuse(asked, kafka_error_of(failure, call).code, call)
         except Exception:

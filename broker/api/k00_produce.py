@@ -8,6 +8,9 @@ v3 transactional id and batches of magic 2; v5 log start offset; v7 zstd; v8 rec
 flexible; v10 current leader; v12 nothing on the wire (transactions' second version); v13 topic ids.
 """
 
+from barnabas.api.access import Access
+
 KEY = 0
 VERSIONS = (3, 13)
+ACCESS = Access(elsewhere="native: WRITE of the transactional id, and of each topic")
 ADVERTISED_MIN = 0

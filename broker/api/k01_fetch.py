@@ -6,5 +6,8 @@ v10 zstd; v11 rack and preferred replica; v12 flexible, last fetched epoch; v13 
 replica state; v16 node endpoints; v17 directory id; v18 high watermark of followers.
 """
 
+from barnabas.api.access import Access
+
 KEY = 1
 VERSIONS = (4, 18)
+ACCESS = Access(elsewhere="native: READ of each topic; CLUSTER_ACTION of a follower")

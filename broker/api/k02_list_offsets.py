@@ -16,6 +16,7 @@ There is no native handler: clients send this request rarely (docs/decisions/one
 from collections import Counter
 from collections.abc import Iterator
 
+from barnabas.api.access import of_rows
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.contexts import PartitionContext
@@ -32,12 +33,14 @@ from barnabas.errors import (
     UnsupportedVersion,
     error_of,
 )
+from barnabas.security.acl_codes import DESCRIBE, TOPIC
 from barnabas.wire import Struct
 from barnabas.wire.batches import decode_batches
 
 KEY = 2
 VERSIONS = (0, 11)
 CONTEXT = PartitionContext
+ACCESS = of_rows(DESCRIBE, TOPIC, "topics", "topics", "name")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}

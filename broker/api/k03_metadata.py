@@ -11,24 +11,27 @@ asking by topic id; v13 an error for the whole answer.
 
 from collections.abc import Iterable
 
-from barnabas.api import operations
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.controller.topic_names import INTERNAL, check_topic_name
 from barnabas.errors import (
     InvalidTopicException,
     LeaderNotAvailable,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from barnabas.metadata.cluster_state import ClusterState, Topic
 from barnabas.metadata.znodes import uuid_bytes
+from barnabas.security.acl_codes import CLUSTER, CREATE, DESCRIBE, TOPIC
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
 KEY = 3
 VERSIONS = (0, 13)
 CONTEXT = MetadataContext
+ACCESS = Access(elsewhere="handle: DESCRIBE of each topic, and CREATE of one that it makes")
 NO_ID = bytes(16)
 
 
@@ -36,13 +39,14 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
     state = call.context.cluster()
     wanted = request.topics
     if wanted is None or (call.version == 0 and not wanted):
-        topics = [_topic(topic, call) for topic in state.topics.values()]
+        seen = call.permitted(state.topics.values(), DESCRIBE, TOPIC, lambda topic: topic.name)
+        topics = [_topic(topic, call) for topic in seen]
     else:
         topics = list(_asked(request, state, call))
     if call.version >= 8 and request.includeTopicAuthorizedOperations:
         for row in topics:
             if row.errorCode in (0, LeaderNotAvailable.code):
-                row.topicAuthorizedOperations = operations.TOPIC
+                row.topicAuthorizedOperations = call.authorized_operations(TOPIC, row.name)
     state = call.context.cluster()
     answer = call.answer()(
         brokers=_brokers(state, call),
@@ -51,7 +55,8 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
         topics=topics,
     )
     if call.version >= 8 and request.includeClusterAuthorizedOperations:
-        answer.clusterAuthorizedOperations = operations.CLUSTER
+        may_ask = call.may(DESCRIBE)
+        answer.clusterAuthorizedOperations = call.authorized_operations(CLUSTER) if may_ask else 0
     return answer
 
 
@@ -86,6 +91,8 @@ def _asked(request: Struct, state: ClusterState, call: Call[MetadataContext]) ->
             found = state.topic_by_id(uuid_text(asked.topicId))
             if found is None:
                 yield _missing(None, asked.topicId, UnknownTopicId.code, call)
+            elif not call.may(DESCRIBE, TOPIC, found.name):
+                yield _missing(None, asked.topicId, TopicAuthorizationFailed.code, call)
             else:
                 yield _topic(found, call)
             continue
@@ -93,6 +100,9 @@ def _asked(request: Struct, state: ClusterState, call: Call[MetadataContext]) ->
         if name is None or name in seen:
             continue
         seen.add(name)
+        if not call.may(DESCRIBE, TOPIC, name):
+            yield _missing(name, NO_ID, TopicAuthorizationFailed.code, call)
+            continue
         found = state.topic(name)
         if found is None:
             # Versions before 4 have no allowAutoTopicCreation: they always allow it.
@@ -108,6 +118,8 @@ def _absent(name: str, may_create: bool, call: Call[MetadataContext]) -> Struct:
     except InvalidTopicException as error:
         return _missing(name, NO_ID, error.code, call)
     if may_create and call.context.dynamic.boolean("auto.create.topics.enable"):
+        if not call.may(CREATE, quiet=True) and not call.may(CREATE, TOPIC, name):
+            return _missing(name, NO_ID, TopicAuthorizationFailed.code, call)
         call.context.auto_creation.ask(name)
     return _missing(name, NO_ID, UnknownTopicOrPartition.code, call)
 

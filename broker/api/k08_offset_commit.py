@@ -9,16 +9,19 @@ client's; v2 a retention time (to v4); v3 throttle time; v6 leader epochs; v7 st
 flexible; v9 members of the new protocol (GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH); v10 topic ids.
 """
 
+from barnabas.api.access import Access
 from barnabas.api.by_partition import with_code, with_codes
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
-from barnabas.errors import KafkaError, UnknownTopicOrPartition
+from barnabas.errors import KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition
+from barnabas.security.acl_codes import GROUP, READ, TOPIC
 from barnabas.wire import Struct
 
 KEY = 8
 VERSIONS = (0, 10)
 CONTEXT = GroupContext
+ACCESS = Access(elsewhere="native and _to_the_tree: READ of the group, and of each topic")
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:
@@ -29,10 +32,14 @@ def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:
 
 
 def _to_the_tree(request: Struct, call: Call[GroupContext]) -> Struct:
+    call.require(READ, GROUP, request.groupId)
     codes = []
     for topic in request.topics:
+        allowed = call.may(READ, TOPIC, topic.name)
         for row in topic.partitions:
             try:
+                if not allowed:
+                    raise TopicAuthorizationFailed()
                 if call.context.cluster().partition(topic.name, row.partitionIndex) is None:
                     raise UnknownTopicOrPartition()
                 call.context.tree_offsets.commit(

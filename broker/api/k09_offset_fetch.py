@@ -8,21 +8,25 @@ members of the consumer protocol; v10 topic ids.
 
 from collections.abc import Iterable
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.coordinator.groups.group_records import Committed
 from barnabas.errors import (
     KafkaError,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
 from barnabas.metadata.znodes import uuid_bytes, uuid_text
+from barnabas.security.acl_codes import DESCRIBE, GROUP, TOPIC
 from barnabas.wire import Struct
 
 KEY = 9
 VERSIONS = (0, 10)
 CONTEXT = GroupContext
+ACCESS = Access(elsewhere="_topics and others: DESCRIBE of each group, and of each topic")
 WHOLE_ERROR_FROM = 2
 GROUPS_FROM = 8
 IDS_FROM = 10
@@ -31,6 +35,8 @@ NO_ID = bytes(16)
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Struct:
+    if call.version < GROUPS_FROM:
+        call.require(DESCRIBE, GROUP, request.groupId)
     if call.version == 0:
         return _from_the_tree(request, call)
     if call.version < GROUPS_FROM:
@@ -44,6 +50,7 @@ def _group(asked: Struct, request: Struct, call: Call[GroupContext]) -> Struct:
     group_of = call.struct("groups")
     row_of, partition_of = call.struct("groups.topics"), call.struct("groups.topics.partitions")
     try:
+        call.require(DESCRIBE, GROUP, asked.groupId)
         call.context.groups.check_reader(asked.groupId, asked.memberId, asked.memberEpoch)
         topics = _topics(asked.groupId, asked, request.requireStable, call)
     except KafkaError as error:
@@ -58,11 +65,12 @@ Topics = list[tuple[str, bytes, list[Fetched]]]
 def _topics(group_id: str, asked: Struct, stable: bool, call: Call[GroupContext]) -> Topics:
     groups, state = call.context.groups, call.context.cluster()
     by_id = call.version >= IDS_FROM
-    unknown: Topics = []
+    refused: Topics = []
     wanted: list[tuple[str, Iterable[int]]] = []
     ids: dict[str, bytes] = {}
     if asked.topics is None:
-        wanted += groups.committed(group_id).items()
+        committed = groups.committed(group_id).items()
+        wanted += call.permitted(committed, DESCRIBE, TOPIC, lambda row: row[0])
         if by_id:
             known = {name: state.topic(name) for name, _ in wanted}
             ids = {n: uuid_bytes(t.topic_id) for n, t in known.items() if t and t.topic_id}
@@ -73,20 +81,26 @@ def _topics(group_id: str, asked: Struct, stable: bool, call: Call[GroupContext]
             if by_id:
                 found = state.topic_by_id(uuid_text(topic.topicId))
                 if found is None:
-                    code = UnknownTopicId.code
-                    unknown.append(
-                        ("", topic.topicId, [(p, None, code) for p in topic.partitionIndexes])
-                    )
+                    refused.append(_refused("", topic.topicId, topic, UnknownTopicId.code))
                     continue
                 name = found.name
                 ids[name] = topic.topicId
+            if not call.may(DESCRIBE, TOPIC, name):
+                code = TopicAuthorizationFailed.code
+                topic_id = topic.topicId if by_id else NO_ID
+                refused.append(_refused("" if by_id else name, topic_id, topic, code))
+                continue
             wanted.append((name, topic.partitionIndexes))
     fetched: Topics = []
     for name, partitions in groups.fetch(group_id, wanted, stable):
         unstable = UnstableOffsetCommit.code
         rows = [(p, row, unstable if due else 0) for p, row, due in partitions]
         fetched.append((name, ids.get(name, NO_ID), rows))
-    return fetched + unknown
+    return fetched + refused
+
+
+def _refused(name: str, topic_id: bytes, asked: Struct, code: int) -> tuple[str, bytes, list]:
+    return name, topic_id, [(index, None, code) for index in asked.partitionIndexes]
 
 
 def _rows(topics: Topics, row_of: type[Struct], partition_of: type[Struct]) -> list[Struct]:
@@ -121,8 +135,11 @@ def _from_the_tree(request: Struct, call: Call[GroupContext]) -> Struct:
     topics: Topics = []
     for topic in request.topics:
         rows: list[Fetched] = []
+        allowed = call.may(DESCRIBE, TOPIC, topic.name)
         for index in topic.partitionIndexes:
             try:
+                if not allowed:
+                    raise TopicAuthorizationFailed()
                 if call.context.cluster().partition(topic.name, index) is None:
                     raise UnknownTopicOrPartition()
                 offset = call.context.tree_offsets.fetch(request.groupId, topic.name, index)

@@ -7,6 +7,7 @@ COORDINATOR_NOT_AVAILABLE, and clients retry.
 v1 key type, throttle time, message; v3 flexible; v4 several keys in one request; v6 share groups.
 """
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import FindContext
 from barnabas.errors import (
@@ -15,15 +16,19 @@ from barnabas.errors import (
     KafkaError,
     error_of,
 )
+from barnabas.security import acl_codes
+from barnabas.security.acl_codes import CLUSTER_ACTION, DESCRIBE
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_bytes
 
 KEY = 10
 VERSIONS = (0, 6)
 CONTEXT = FindContext
+ACCESS = Access(elsewhere="_coordinator: DESCRIBE of the group or transactional id; CLUSTER_ACTION")
 
 
 GROUP, TRANSACTION, SHARE = range(3)
+RESOURCES = {GROUP: acl_codes.GROUP, TRANSACTION: acl_codes.TRANSACTIONAL_ID}
 SHARE_FIRST_VERSION = 6
 SEVERAL_FROM = 4
 NOWHERE = (-1, "", -1)
@@ -47,7 +52,10 @@ def handle(request: Struct, call: Call[FindContext]) -> Struct:
 
 def _coordinator(key_type: int, name: str, call: Call[FindContext]) -> tuple[int, str, int]:
     if key_type == SHARE:
+        call.require(CLUSTER_ACTION)
         _check_share_key(name)
+    else:
+        call.require(DESCRIBE, RESOURCES[key_type], name)
     journal = call.context.journals.get(key_type)
     if journal is None:
         raise CoordinatorNotAvailable()

@@ -11,17 +11,20 @@ rejoins to keep the present assignment (KIP-814).
 
 from sys import intern
 
+from barnabas.api.access import of_group
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.classic_group import JoinResult
 from barnabas.coordinator.groups.rebalance import Join
 from barnabas.errors import UnknownMemberId, error_of
+from barnabas.security.acl_codes import READ
 from barnabas.wire import Struct
 
 KEY = 11
 VERSIONS = (0, 9)
 CONTEXT = GroupContext
+ACCESS = of_group(READ)
 ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 NULL_PROTOCOL_FROM = 7

@@ -6,13 +6,16 @@ of 3 s, 1,000 members cost 3 % of a core (docs/decisions/one-implementation.md).
 v1 throttle time; v3 static members; v4 flexible.
 """
 
+from barnabas.api.access import of_group
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
+from barnabas.security.acl_codes import READ
 from barnabas.wire import Struct
 
 KEY = 12
 VERSIONS = (0, 4)
 CONTEXT = GroupContext
+ACCESS = of_group(READ)
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Struct:

@@ -4,14 +4,17 @@ v1 throttle time; v3 several members in one request, each with its own error; st
 their instance id; v4 flexible; v5 a reason, for the log only.
 """
 
+from barnabas.api.access import of_group
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.errors import KafkaError, UnknownMemberId
+from barnabas.security.acl_codes import READ
 from barnabas.wire import Struct
 
 KEY = 13
 VERSIONS = (0, 5)
 CONTEXT = GroupContext
+ACCESS = of_group(READ)
 BATCHED_FROM = 3
 
 

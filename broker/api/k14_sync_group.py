@@ -6,16 +6,19 @@ v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, whi
 of the group.
 """
 
+from barnabas.api.access import of_group
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.coordinator.groups.classic_group import SyncResult
 from barnabas.errors import InconsistentGroupProtocol, error_of
+from barnabas.security.acl_codes import READ
 from barnabas.wire import Struct
 
 KEY = 14
 VERSIONS = (0, 5)
 CONTEXT = GroupContext
+ACCESS = of_group(READ)
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Later:

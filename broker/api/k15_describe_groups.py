@@ -4,16 +4,18 @@ v1 throttle time; v3 authorized operations; v4 static members; v5 flexible; v6 a
 GROUP_ID_NOT_FOUND with a message; before, it was "Dead" without an error.
 """
 
-from barnabas.api import operations
+from barnabas.api.access import NOT_ASKED, of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.coordinator.groups.classic_group import DEAD
 from barnabas.errors import GroupIdNotFound, KafkaError
+from barnabas.security.acl_codes import DESCRIBE, GROUP
 from barnabas.wire import Struct
 
 KEY = 15
 VERSIONS = (0, 6)
 CONTEXT = GroupContext
+ACCESS = of_rows(DESCRIBE, GROUP, "groups", "groups")
 NOT_FOUND_FROM = 6
 
 
@@ -23,9 +25,9 @@ def handle(request: Struct, call: Call[GroupContext]) -> Struct:
 
 def _group(group_id: str, request: Struct, call: Call[GroupContext]) -> Struct:
     row = call.struct("groups")
-    allowed = operations.NOT_ASKED
+    allowed = NOT_ASKED
     if call.version >= 3 and request.includeAuthorizedOperations:
-        allowed = operations.GROUP
+        allowed = call.authorized_operations(GROUP, group_id)
     try:
         found = call.context.administration.describe(group_id)
     except GroupIdNotFound as error:

@@ -7,6 +7,7 @@ connection. A connection that needs no login gets ILLEGAL_SASL_STATE, as in Kafk
 
 from __future__ import annotations
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import LoginContext
 from barnabas.api.later import Later
@@ -17,6 +18,7 @@ from barnabas.wire import Struct
 KEY = 17
 VERSIONS = (0, 1)
 CONTEXT = LoginContext
+ACCESS = Access(elsewhere="nothing: it is asked before a login")
 
 
 def handle(request: Struct, call: Call[LoginContext]) -> Struct | Later:

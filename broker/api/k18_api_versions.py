@@ -10,6 +10,7 @@ the client expects.
 
 import re
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import VersionContext
 from barnabas.errors import InvalidRequest, UnsupportedVersion
@@ -18,6 +19,7 @@ from barnabas.wire import Struct
 KEY = 18
 VERSIONS = (0, 5)
 CONTEXT = VersionContext
+ACCESS = Access(elsewhere="nothing: it is asked before a login")
 SOFTWARE = r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
 
 

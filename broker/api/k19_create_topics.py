@@ -9,6 +9,7 @@ topic ids.
 
 from collections import Counter
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import TopicContext
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
@@ -18,13 +19,16 @@ from barnabas.errors import (
     InvalidPartitions,
     InvalidReplicationFactor,
     InvalidRequest,
+    TopicAuthorizationFailed,
 )
 from barnabas.metadata.znodes import TopicAssignment, uuid_bytes
+from barnabas.security.acl_codes import CREATE, DESCRIBE_CONFIGS, TOPIC
 from barnabas.wire import Struct
 
 KEY = 19
 VERSIONS = (0, 7)
 CONTEXT = TopicContext
+ACCESS = Access(elsewhere="handle: CREATE of the cluster, or of each topic")
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:
@@ -38,6 +42,8 @@ def handle(request: Struct, call: Call[TopicContext]) -> Struct:
         try:
             if asked[name] > 1:
                 raise InvalidRequest("the request names the topic more than once")
+            if not call.may(CREATE, quiet=True):
+                call.require(CREATE, TOPIC, name)
             rows.append(_create(topic, bool(call.version >= 1 and request.validateOnly), call))
         except ANSWERED as failure:
             error = kafka_error_of(failure, call)
@@ -60,7 +66,9 @@ def _create(topic: Struct, validate_only: bool, call: Call[TopicContext]) -> Str
     made = call.context.topics.create(asked, validate_only)
     assignment = made if isinstance(made, TopicAssignment) else made.assignment
     row = call.struct("topics")(name=topic.name, errorMessage=None)
-    if call.version >= 5:
+    if call.version >= 5 and not call.may(DESCRIBE_CONFIGS, TOPIC, topic.name, quiet=True):
+        row.topicConfigErrorCode = TopicAuthorizationFailed.code
+    elif call.version >= 5:
         replicas = assignment.partitions
         row.numPartitions = len(replicas)
         row.replicationFactor = len(replicas[0])

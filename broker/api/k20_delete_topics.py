@@ -11,6 +11,7 @@ messages; v6 by topic id.
 from collections import Counter
 from typing import NamedTuple
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import TopicContext
 from barnabas.errors import (
@@ -20,12 +21,14 @@ from barnabas.errors import (
     UnknownTopicId,
 )
 from barnabas.metadata.znodes import uuid_bytes
+from barnabas.security.acl_codes import DELETE, DESCRIBE, TOPIC
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
 KEY = 20
 VERSIONS = (0, 6)
 CONTEXT = TopicContext
+ACCESS = Access(elsewhere="_name_of: DELETE of the cluster, or DESCRIBE and DELETE of each topic")
 NO_ID = bytes(16)
 
 
@@ -86,12 +89,18 @@ def _name_of(asked: _Asked, count: int, call: Call[TopicContext]) -> str:
     if asked.topic_id == NO_ID:
         if asked.name is None:
             raise InvalidRequest("the request gives neither a name nor an id of the topic")
+        if not call.may(DELETE, quiet=True):
+            call.require(DESCRIBE, TOPIC, asked.name)
+            if call.context.cluster().topic(asked.name) is not None:
+                call.require(DELETE, TOPIC, asked.name)
         return asked.name
     if asked.name is not None:
         raise InvalidRequest("the request gives a name and an id of the topic; give one of them")
     topic = call.context.cluster().topic_by_id(uuid_text(asked.topic_id))
     if topic is None:
         raise UnknownTopicId()
+    if not call.may(DELETE, quiet=True):
+        call.require(DELETE, TOPIC, topic.name)
     return topic.name
 
 

@@ -10,6 +10,7 @@ v1 nothing on the wire; v2 flexible.
 
 from collections import Counter
 
+from barnabas.api.access import of_rows
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.contexts import PartitionContext
@@ -22,11 +23,13 @@ from barnabas.errors import (
     OffsetOutOfRange,
     PolicyViolation,
 )
+from barnabas.security.acl_codes import DELETE, TOPIC
 from barnabas.wire import Struct
 
 KEY = 21
 VERSIONS = (0, 2)
 CONTEXT = PartitionContext
+ACCESS = of_rows(DELETE, TOPIC, "topics", "topics", "name")
 HIGH_WATERMARK = -1
 UNKNOWN = -1
 

@@ -9,19 +9,23 @@ v2 flexible; v3 the producer's previous id and epoch (KIP-360); v4 PRODUCER_FENC
 INVALID_PRODUCER_EPOCH); v5 nothing on the wire.
 """
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, ProducerFenced
+from barnabas.security.acl_codes import IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas.wire import Struct
 
 KEY = 22
 VERSIONS = (0, 5)
 CONTEXT = TransactionContext
+ACCESS = Access(elsewhere="_check_access: it depends on whether there is a transactional id")
 FENCED_FROM = 4
 
 
 def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
+    _check_access(request, call)
     expected = None
     if call.version >= 3:
         if (request.producerId < 0) != (request.producerEpoch < 0):
@@ -42,6 +46,14 @@ def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
         request.transactionalId, request.transactionTimeoutMs, expected, done
     )
     return later
+
+
+def _check_access(request: Struct, call: Call[TransactionContext]) -> None:
+    """Raises TransactionalIdAuthorizationFailed, ClusterAuthorizationFailed."""
+    if request.transactionalId is not None:
+        call.require(WRITE, TRANSACTIONAL_ID, request.transactionalId)
+    elif not call.may(IDEMPOTENT_WRITE, quiet=True) and not call.may_any(WRITE, TOPIC):
+        call.require(IDEMPOTENT_WRITE)
 
 
 def refuse(request: Struct, code: int, call: Call[TransactionContext]) -> Struct:

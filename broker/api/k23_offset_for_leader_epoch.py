@@ -9,33 +9,38 @@ v1 the epoch in the answer; v2 throttle time, the client's own epoch (FENCED_LEA
 UNKNOWN_LEADER_EPOCH); v3 replica id; v4 flexible.
 """
 
+from barnabas.api.access import Access
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.contexts import PartitionContext
 from barnabas.api.k02_list_offsets import check_leader_epoch, log_of
 from barnabas.cext.log.log_handle import LogError
-from barnabas.errors import KafkaError
+from barnabas.errors import KafkaError, TopicAuthorizationFailed
+from barnabas.security.acl_codes import CLUSTER_ACTION, DESCRIBE, TOPIC
 from barnabas.wire import Struct
 
 KEY = 23
 VERSIONS = (0, 4)
 CONTEXT = PartitionContext
+ACCESS = Access(elsewhere="handle: CLUSTER_ACTION, or DESCRIBE of each topic")
 
 
 def handle(request: Struct, call: Call[PartitionContext]) -> Struct:
     def rows(topic: Struct) -> list[Struct]:
+        if not call.may(CLUSTER_ACTION, quiet=True) and not call.may(DESCRIBE, TOPIC, topic.topic):
+            return _refused(topic, TopicAuthorizationFailed.code, call)
         return [_row(topic.topic, row, call) for row in topic.partitions]
 
     return by_topic(request, call, rows, ("topic",))
 
 
 def refuse(request: Struct, code: int, call: Call[PartitionContext]) -> Struct:
+    return by_topic(request, call, lambda topic: _refused(topic, code, call), ("topic",))
+
+
+def _refused(topic: Struct, code: int, call: Call[PartitionContext]) -> list[Struct]:
     row_of = call.struct("topics.partitions")
-
-    def rows(topic: Struct) -> list[Struct]:
-        return [row_of(partition=row.partition, errorCode=code) for row in topic.partitions]
-
-    return by_topic(request, call, rows, ("topic",))
+    return [row_of(partition=row.partition, errorCode=code) for row in topic.partitions]
 
 
 def _row(topic: str, row: Struct, call: Call[PartitionContext]) -> Struct:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
@@ -23,18 +24,25 @@ from barnabas.errors import (
     KafkaError,
     OperationNotAttempted,
     ProducerFenced,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from barnabas.metadata.cluster_state import ClusterState
+from barnabas.security.acl_codes import CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas.wire import Struct
 
 KEY = 24
 VERSIONS = (0, 5)
 CONTEXT = TransactionContext
+ACCESS = Access(elsewhere="native, _one: WRITE of id and topics; CLUSTER_ACTION of brokers")
 FENCED_FROM = 2
 SEVERAL_FROM = 4
 
 
 def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
+    if call.version >= SEVERAL_FROM:  # brokers send it
+        call.require(CLUSTER_ACTION)
     asked = _asked(request, call)
     if not asked:
         return _answer(request, [], call)
@@ -93,10 +101,12 @@ def _one(
 ) -> None:
     state = call.context.cluster()
     rows = asked.partitions
-    missing = [state.partition(*row) is None for row in rows]
-    if any(missing):
-        unknown, others = UnknownTopicOrPartition.code, OperationNotAttempted.code
-        settle([unknown if absent else others for absent in missing])
+    if call.version < SEVERAL_FROM and not call.may(WRITE, TRANSACTIONAL_ID, asked.name):
+        settle([TransactionalIdAuthorizationFailed.code] * len(rows))
+        return
+    codes = [_code_of_partition(*row, state, call) for row in rows]
+    if any(codes):
+        settle([code or OperationNotAttempted.code for code in codes])
         return
 
     def done(error: KafkaError | None) -> None:
@@ -116,6 +126,15 @@ def _one(
             )
     except KafkaError as error:
         done(error)
+
+
+def _code_of_partition(
+    topic: str, index: int, state: ClusterState, call: Call[TransactionContext]
+) -> int:
+    """The error code of a partition that no transaction can have; 0 for the others."""
+    if call.version < SEVERAL_FROM and not call.may(WRITE, TOPIC, topic):
+        return TopicAuthorizationFailed.code
+    return UnknownTopicOrPartition.code if state.partition(topic, index) is None else 0
 
 
 def _code(error: KafkaError | None, call: Call[TransactionContext]) -> int:

@@ -7,15 +7,21 @@ or whose group another broker coordinates, and asks the same table.
 v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE.
 """
 
+from barnabas.api.access import Access, Whole
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from barnabas.security.acl_codes import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from barnabas.wire import Struct
 
 KEY = 25
 VERSIONS = (0, 4)
 CONTEXT = TransactionContext
+ACCESS = Access(
+    (Whole(WRITE, TRANSACTIONAL_ID, "transactionalId"), Whole(READ, GROUP, "groupId")),
+    elsewhere="native too",
+)
 FENCED_FROM = 2
 
 

@@ -9,5 +9,8 @@ v2 PRODUCER_FENCED is known; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 each end 
 (KIP-890): the answer has the producer id and epoch for the next transaction.
 """
 
+from barnabas.api.access import Access
+
 KEY = 26
 VERSIONS = (0, 5)
+ACCESS = Access(elsewhere="native: WRITE of the transactional id")

@@ -10,18 +10,23 @@ a marker with the epoch of the open transaction is a late one.
 
 import threading
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.api.later import Later
 from barnabas.coordinator.txn_markers import Codes, MarkerOrder
+from barnabas.security.acl_codes import ALTER, CLUSTER_ACTION
 from barnabas.wire import Struct
 
 KEY = 27
 VERSIONS = (0, 2)
 CONTEXT = TransactionContext
+ACCESS = Access(elsewhere="handle: ALTER of the cluster, or CLUSTER_ACTION")
 
 
 def handle(request: Struct, call: Call[TransactionContext]) -> Struct | Later:
+    if not call.may(ALTER, quiet=True):
+        call.require(CLUSTER_ACTION)
     if not request.markers:
         return call.answer()(markers=[])
     later = Later()

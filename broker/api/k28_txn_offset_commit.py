@@ -10,6 +10,7 @@ v2 leader epochs; v3 flexible, generation and member are checked; v4 TRANSACTION
 partition is added to the transaction here (KIP-890), without AddOffsetsToTxn; v6 topic ids.
 """
 
+from barnabas.api.access import Access
 from barnabas.api.by_partition import with_code
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
@@ -19,6 +20,7 @@ from barnabas.wire import Struct
 KEY = 28
 VERSIONS = (0, 6)
 CONTEXT = TransactionContext
+ACCESS = Access(elsewhere="native: WRITE of the transactional id, READ of the group and each topic")
 
 
 def handle(request: Struct, call: Call[TransactionContext]) -> Later:

@@ -10,6 +10,7 @@ v1 source and synonyms (v0 has isDefault, always false, as in Kafka); v3 type an
 flexible.
 """
 
+from barnabas.api.access import Access, Rows
 from barnabas.api.call import Call
 from barnabas.api.config_resources import (
     BROKER,
@@ -18,17 +19,20 @@ from barnabas.api.config_resources import (
     ENTITIES,
     GROUP,
     TOPIC,
+    resource_of,
 )
 from barnabas.api.contexts import ConfigContext
 from barnabas.config.layers import BROKER_LOGGER as BROKER_LOGGER_SOURCE
 from barnabas.config.layers import ConfigEntry
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from barnabas.security.acl_codes import DESCRIBE_CONFIGS
 from barnabas.telemetry import loggers
 from barnabas.wire import Struct
 
 KEY = 32
 VERSIONS = (0, 4)
 CONTEXT = ConfigContext
+ACCESS = Access(rows=Rows(DESCRIBE_CONFIGS, "resources", "results", resource_of))
 UNKNOWN_TYPE = 0
 ENTITY_TITLES = {CLIENT_METRICS: "Client metrics subscription", GROUP: "Group"}
 

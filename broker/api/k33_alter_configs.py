@@ -7,16 +7,26 @@ IncrementalAlterConfigs (44). The broker named "" means every broker.
 v1 nothing on the wire; v2 flexible.
 """
 
+from barnabas.api.access import Access, Rows
 from barnabas.api.call import Call
-from barnabas.api.config_resources import BROKER, ENTITIES, TOPIC, broker_of, each_resource
+from barnabas.api.config_resources import (
+    BROKER,
+    ENTITIES,
+    TOPIC,
+    broker_of,
+    each_resource,
+    resource_of,
+)
 from barnabas.api.contexts import ConfigContext
 from barnabas.api.k44_incremental_alter_configs import refuse as refuse
 from barnabas.errors import InvalidRequest
+from barnabas.security.acl_codes import ALTER_CONFIGS
 from barnabas.wire import Struct
 
 KEY = 33
 VERSIONS = (0, 2)
 CONTEXT = ConfigContext
+ACCESS = Access(rows=Rows(ALTER_CONFIGS, "resources", "responses", resource_of))
 
 
 def handle(request: Struct, call: Call[ConfigContext]) -> Struct:

@@ -12,6 +12,7 @@ import logging
 import os
 from pathlib import Path
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import PartitionContext
 from barnabas.errors import (
@@ -20,6 +21,7 @@ from barnabas.errors import (
     LogDirNotFound,
     UnknownTopicOrPartition,
 )
+from barnabas.security.acl_codes import ALTER
 from barnabas.wire import Struct
 
 log = logging.getLogger("barnabas.api")
@@ -27,6 +29,7 @@ log = logging.getLogger("barnabas.api")
 KEY = 34
 VERSIONS = (0, 2)
 CONTEXT = PartitionContext
+ACCESS = of_cluster(ALTER)
 
 
 def handle(request: Struct, call: Call[PartitionContext]) -> Struct:

@@ -12,16 +12,19 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import PartitionContext
 from barnabas.cext.log.log_handle import LogError
 from barnabas.errors import KafkaStorageError
+from barnabas.security.acl_codes import DESCRIBE
 from barnabas.storage.log_manager import PartitionLog
 from barnabas.wire import Struct
 
 KEY = 35
 VERSIONS = (0, 5)
 CONTEXT = PartitionContext
+ACCESS = of_cluster(DESCRIBE)
 UNKNOWN = -1
 
 

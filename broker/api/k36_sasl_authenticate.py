@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import LoginContext
 from barnabas.api.later import Later
@@ -27,6 +28,7 @@ log = logging.getLogger("barnabas.security")
 KEY = 36
 VERSIONS = (0, 2)
 CONTEXT = LoginContext
+ACCESS = Access(elsewhere="nothing: it is the login")
 TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 

@@ -8,15 +8,18 @@ v2 flexible; v3 nothing on the wire (quotas).
 
 from collections import Counter
 
+from barnabas.api.access import of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import TopicContext
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
 from barnabas.errors import InvalidRequest, UnknownTopicOrPartition
+from barnabas.security.acl_codes import ALTER, TOPIC
 from barnabas.wire import Struct
 
 KEY = 37
 VERSIONS = (0, 3)
 CONTEXT = TopicContext
+ACCESS = of_rows(ALTER, TOPIC, "topics", "results", "name")
 
 
 def handle(request: Struct, call: Call[TopicContext]) -> Struct:

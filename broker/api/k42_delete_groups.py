@@ -6,15 +6,18 @@ The answer is sent when the deletion is durable. v2 flexible; v3 a field for a m
 import threading
 from functools import partial
 
+from barnabas.api.access import of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.errors import KafkaError, error_of
+from barnabas.security.acl_codes import DELETE, GROUP
 from barnabas.wire import Struct
 
 KEY = 42
 VERSIONS = (0, 3)
 CONTEXT = GroupContext
+ACCESS = of_rows(DELETE, GROUP, "groupsNames", "results")
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Struct | Later:

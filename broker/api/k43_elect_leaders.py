@@ -10,6 +10,7 @@ v0 preferred elections only; v1 the kind of election, an error for all; v2 flexi
 
 from collections.abc import Sequence
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.errors import (
@@ -22,11 +23,13 @@ from barnabas.errors import (
     error_of,
 )
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.security.acl_codes import ALTER
 from barnabas.wire import Struct
 
 KEY = 43
 VERSIONS = (0, 2)
 CONTEXT = MetadataContext
+ACCESS = of_cluster(ALTER)
 PREFERRED, UNCLEAN = 0, 1
 
 

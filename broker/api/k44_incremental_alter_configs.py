@@ -9,6 +9,7 @@ checks and changes nothing.
 v1 flexible.
 """
 
+from barnabas.api.access import Access, Rows
 from barnabas.api.call import Call
 from barnabas.api.config_resources import (
     BROKER,
@@ -17,17 +18,20 @@ from barnabas.api.config_resources import (
     TOPIC,
     broker_of,
     each_resource,
+    resource_of,
 )
 from barnabas.api.contexts import ConfigContext
 from barnabas.config.incremental import APPEND, DELETE, SET, SUBTRACT
 from barnabas.controller.config_changes import Change
 from barnabas.errors import InvalidRequest
+from barnabas.security.acl_codes import ALTER_CONFIGS
 from barnabas.telemetry import loggers
 from barnabas.wire import Struct
 
 KEY = 44
 VERSIONS = (0, 1)
 CONTEXT = ConfigContext
+ACCESS = Access(rows=Rows(ALTER_CONFIGS, "resources", "responses", resource_of))
 NOT_FOR_LOGGERS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 

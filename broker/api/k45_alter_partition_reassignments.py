@@ -7,6 +7,7 @@ reassignment; there is none (NO_REASSIGNMENT_IN_PROGRESS).
 v1 allowReplicationFactorChange.
 """
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.errors import (
@@ -16,11 +17,13 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.metadata.cluster_state import ClusterState
+from barnabas.security.acl_codes import ALTER
 from barnabas.wire import Struct
 
 KEY = 45
 VERSIONS = (0, 1)
 CONTEXT = MetadataContext
+ACCESS = of_cluster(ALTER)
 
 
 def handle(request: Struct, call: Call[MetadataContext]) -> Struct:

@@ -4,14 +4,17 @@ The metadata tree records them (a Kafka cluster may have begun them); this broke
 topics means all; the answer leaves out unknown topics and partitions.
 """
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.metadata.cluster_state import Topic
+from barnabas.security.acl_codes import DESCRIBE
 from barnabas.wire import Struct
 
 KEY = 46
 VERSIONS = (0, 0)
 CONTEXT = MetadataContext
+ACCESS = of_cluster(DESCRIBE)
 
 
 def handle(request: Struct, call: Call[MetadataContext]) -> Struct:

@@ -6,15 +6,18 @@ is durable.
 
 from collections.abc import Sequence
 
+from barnabas.api.access import Access, Whole
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
-from barnabas.errors import KafkaError, UnknownTopicOrPartition
+from barnabas.errors import KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition
+from barnabas.security.acl_codes import DELETE, GROUP, READ, TOPIC
 from barnabas.wire import Struct
 
 KEY = 47
 VERSIONS = (0, 0)
 CONTEXT = GroupContext
+ACCESS = Access((Whole(DELETE, GROUP, "groupId"),), elsewhere="handle: READ of each topic")
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Later:
@@ -22,18 +25,25 @@ def handle(request: Struct, call: Call[GroupContext]) -> Later:
     asked = [
         (topic.name, row.partitionIndex) for topic in request.topics for row in topic.partitions
     ]
-    known = [state.partition(topic, index) is not None for topic, index in asked]
+    topics = {topic.name for topic in request.topics}
+    allowed = {name for name in topics if call.may(READ, TOPIC, name)}
+    errors = [
+        TopicAuthorizationFailed.code
+        if topic not in allowed
+        else UnknownTopicOrPartition.code * (state.partition(topic, index) is None)
+        for topic, index in asked
+    ]
     later = Later()
 
     def done(outcomes: Sequence[KafkaError | None]) -> None:
         at = iter(outcomes)
         codes = []
-        for there in known:
-            error = next(at) if there else UnknownTopicOrPartition()
-            codes.append(0 if error is None else error.code)
+        for code in errors:
+            error = None if code else next(at)
+            codes.append(code if error is None else error.code)
         later.settle(_answer(request, codes, call))
 
-    wanted = [row for row, there in zip(asked, known, strict=True) if there]
+    wanted = [row for row, code in zip(asked, errors, strict=True) if not code]
     call.context.administration.delete_offsets(request.groupId, wanted, done)
     return later
 

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import UserContext
 from barnabas.errors import DuplicateResource, ResourceNotFound
 from barnabas.security import credentials
+from barnabas.security.acl_codes import DESCRIBE
 from barnabas.security.scram import TYPES
 from barnabas.wire import Struct
 
 KEY = 50
 VERSIONS = (0, 0)
 CONTEXT = UserContext
+ACCESS = of_cluster(DESCRIBE)
 SHOWN_CHARS_MAX = 1000  # of a name in an error message, whose bytes the protocol limits
 
 

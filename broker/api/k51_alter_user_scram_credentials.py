@@ -6,6 +6,7 @@ may be altered once in a request, as in Kafka; a user that fails does not stop t
 
 from __future__ import annotations
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import UserContext
 from barnabas.api.store_errors import ANSWERED, kafka_error_of
@@ -18,12 +19,14 @@ from barnabas.errors import (
     UnsupportedSaslMechanism,
 )
 from barnabas.security import credentials
+from barnabas.security.acl_codes import ALTER
 from barnabas.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, TYPES, credential_of
 from barnabas.wire import Struct
 
 KEY = 51
 VERSIONS = (0, 0)
 CONTEXT = UserContext
+ACCESS = of_cluster(ALTER)
 TWICE = "A user credential cannot be altered twice in the same request"
 
 

@@ -8,14 +8,17 @@ as in Kafka.
 v1 times of the last fetch; v2 messages, directory ids, the controllers' addresses.
 """
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.errors import UnknownTopicOrPartition
+from barnabas.security.acl_codes import DESCRIBE
 from barnabas.wire import Struct
 
 KEY = 55
 VERSIONS = (0, 2)
 CONTEXT = MetadataContext
+ACCESS = of_cluster(DESCRIBE)
 METADATA_TOPIC = "__cluster_metadata"
 
 

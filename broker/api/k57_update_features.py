@@ -3,15 +3,18 @@
 v1 the upgrade type, validateOnly; v2 one error for all instead of a row for each feature.
 """
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import FeatureContext
 from barnabas.controller.features import FeatureUpdate
 from barnabas.errors import InvalidUpdateVersion
+from barnabas.security.acl_codes import ALTER
 from barnabas.wire import Struct
 
 KEY = 57
 VERSIONS = (0, 2)
 CONTEXT = FeatureContext
+ACCESS = of_cluster(ALTER)
 
 
 def handle(request: Struct, call: Call[FeatureContext]) -> Struct:

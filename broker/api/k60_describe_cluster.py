@@ -1,26 +1,24 @@
 """DescribeCluster (60), versions 0-2: the brokers with their addresses of the client's listener,
 and the controller.
 
-Without an authorizer every operation is allowed: a request for the authorized operations receives
-all operations of a cluster.
+Every client may ask. One that may not describe the cluster gets no authorized operations.
 
 v1 endpoint type (1 brokers; 2 controllers, which have no listeners here); v2 fenced brokers; this
 broker has none.
 """
 
+from barnabas.api.access import NOT_ASKED, Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
+from barnabas.security.acl_codes import CLUSTER, DESCRIBE
 from barnabas.wire import Struct
 
 KEY = 60
 VERSIONS = (0, 2)
 CONTEXT = MetadataContext
+ACCESS = Access(elsewhere="nothing but authorized operations: clients ask it to connect")
 BROKERS, CONTROLLERS = 1, 2
-NOT_ASKED = -(2**31)
-# Bits by the numbers of AclOperation: create 5, alter 7, describe 8, cluster action 9,
-# describe configs 10, alter configs 11, idempotent write 12.
-ALL_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
@@ -42,13 +40,14 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
         for endpoint in broker.registration.endpoints
         if endpoint.listener_name == call.listener
     ]
+    allowed = NOT_ASKED
+    if request.includeClusterAuthorizedOperations:
+        allowed = call.authorized_operations(CLUSTER) if call.may(DESCRIBE) else 0
     return call.answer()(
         clusterId=call.context.cluster_id,
         controllerId=-1 if state.controller_id is None else state.controller_id,
         brokers=brokers,
-        clusterAuthorizedOperations=(
-            ALL_OPERATIONS if request.includeClusterAuthorizedOperations else NOT_ASKED
-        ),
+        clusterAuthorizedOperations=allowed,
     )
 
 

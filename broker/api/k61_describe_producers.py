@@ -3,17 +3,20 @@
 The state of a producer that has written nothing for `producer.id.expiration.ms` may be absent.
 """
 
+from barnabas.api.access import of_rows
 from barnabas.api.by_partition import by_topic
 from barnabas.api.call import Call
 from barnabas.api.contexts import PartitionContext
 from barnabas.api.k02_list_offsets import log_of
 from barnabas.cext.log.log_handle import LogError, ProducerState
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
+from barnabas.security.acl_codes import READ, TOPIC
 from barnabas.wire import Struct
 
 KEY = 61
 VERSIONS = (0, 0)
 CONTEXT = PartitionContext
+ACCESS = of_rows(READ, TOPIC, "topics", "topics", "name")
 
 
 def handle(request: Struct, call: Call[PartitionContext]) -> Struct:

@@ -2,14 +2,17 @@
 
 from collections import defaultdict
 
+from barnabas.api.access import of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.errors import KafkaError
+from barnabas.security.acl_codes import DESCRIBE, TOPIC, TRANSACTIONAL_ID
 from barnabas.wire import Struct
 
 KEY = 65
 VERSIONS = (0, 0)
 CONTEXT = TransactionContext
+ACCESS = of_rows(DESCRIBE, TRANSACTIONAL_ID, "transactionalIds", "transactionStates")
 
 
 def handle(request: Struct, call: Call[TransactionContext]) -> Struct:
@@ -24,7 +27,9 @@ def _row(name: str, call: Call[TransactionContext]) -> Struct:
         return row_of(transactionalId=name, errorCode=error.code)
     topic_of = call.struct("transactionStates.topics")
     by_topic = defaultdict(list)
-    for topic, index in sorted(found.partitions):
+    for topic, index in call.permitted(
+        sorted(found.partitions), DESCRIBE, TOPIC, lambda row: row[0]
+    ):
         by_topic[topic].append(index)
     return row_of(
         transactionalId=name,

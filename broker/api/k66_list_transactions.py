@@ -6,16 +6,19 @@ matches.
 v1 the minimum duration of an open transaction; v2 a regular expression for the whole id.
 """
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import TransactionContext
 from barnabas.coordinator.transactions.administration import TITLES
 from barnabas.errors import InvalidRegularExpression
+from barnabas.security.acl_codes import DESCRIBE, TRANSACTIONAL_ID
 from barnabas.wire import Struct
 from barnabas.wire.client_regex import InvalidPattern, Regex
 
 KEY = 66
 VERSIONS = (0, 2)
 CONTEXT = TransactionContext
+ACCESS = Access(elsewhere="handle: DESCRIBE of each transactional id")
 
 
 def handle(request: Struct, call: Call[TransactionContext]) -> Struct:
@@ -39,7 +42,7 @@ def handle(request: Struct, call: Call[TransactionContext]) -> Struct:
             row_of(
                 transactionalId=name, producerId=now.producer_id, transactionState=now.state.title
             )
-            for name, now in found
+            for name, now in call.permitted(found, DESCRIBE, TRANSACTIONAL_ID, lambda row: row[0])
         ],
     )
 

@@ -9,15 +9,18 @@ lacks `consumer`.
 v1 regular expressions; the member generates its id itself.
 """
 
+from barnabas.api.access import of_group
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.later import Later
 from barnabas.errors import KafkaError, UnsupportedVersion, error_of
+from barnabas.security.acl_codes import DESCRIBE, READ, TOPIC
 from barnabas.wire import Struct
 
 KEY = 68
 VERSIONS = (0, 1)
 CONTEXT = GroupContext
+ACCESS = of_group(READ)
 REGEX_FROM = 1
 PROTOCOLS = "group.coordinator.rebalance.protocols"
 
@@ -32,6 +35,8 @@ def handle(request: Struct, call: Call[GroupContext]) -> Later:
         for row in request.topicPartitions:
             owned.setdefault(bytes(row.topicId), set()).update(row.partitions)
     names = request.subscribedTopicNames
+    for name in names or ():
+        call.require(DESCRIBE, TOPIC, name)
     asked = Heartbeat(
         member_id=request.memberId,
         member_epoch=request.memberEpoch,

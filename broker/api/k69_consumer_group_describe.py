@@ -4,19 +4,23 @@ A missing group, or one of another protocol, gets GROUP_ID_NOT_FOUND with a mess
 member's protocol: classic or consumer.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from barnabas.api import operations
+from barnabas.api.access import of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import GroupContext
 from barnabas.api.k68_consumer_group_heartbeat import check_enabled
-from barnabas.errors import InvalidGroupId, KafkaError
+from barnabas.errors import InvalidGroupId, KafkaError, TopicAuthorizationFailed
+from barnabas.security.acl_codes import DESCRIBE, GROUP, TOPIC
 from barnabas.wire import Struct
 
 KEY = 69
 VERSIONS = (0, 1)
 CONTEXT = GroupContext
+ACCESS = of_rows(DESCRIBE, GROUP, "groupIds", "groups")
 CLASSIC, CONSUMER = 0, 1
+HIDDEN = "The group has assigned topics that the client may not describe."
 
 
 def handle(request: Struct, call: Call[GroupContext]) -> Struct:
@@ -73,9 +77,22 @@ def _group(group_id: str, request: Struct, call: Call[GroupContext]) -> Struct:
             for member, target in zip(found.members, found.targets, strict=True)
         ],
     )
+    assignments = (
+        part for row in answer.members for part in (row.assignment, row.targetAssignment)
+    )
+    if not may_see_topics(assignments, call):
+        return row(groupId=group_id, errorCode=TopicAuthorizationFailed.code, errorMessage=HIDDEN)
     if request.includeAuthorizedOperations:
-        answer.authorizedOperations = operations.GROUP
+        answer.authorizedOperations = call.authorized_operations(GROUP, group_id)
     return answer
+
+
+def may_see_topics(assignments: Iterable[Struct], call: Call[Any]) -> bool:
+    """Whether the client may describe every topic of a group's assignments."""
+    if call.authorizer is None:
+        return True
+    names = {part.topicName for row in assignments for part in row.topicPartitions}
+    return all(call.may(DESCRIBE, TOPIC, name) for name in names)
 
 
 def refuse(request: Struct, code: int, call: Call[GroupContext]) -> Struct:

@@ -7,6 +7,7 @@ client without an id gets one.
 
 import os
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.wire import Struct
@@ -14,6 +15,7 @@ from barnabas.wire import Struct
 KEY = 71
 VERSIONS = (0, 0)
 CONTEXT = MetadataContext
+ACCESS = Access(elsewhere="nothing: every client may ask, as in Kafka")
 NO_ID = bytes(16)
 NOTHING_ASKED = 1  # id of the only subscription, which names no metrics
 CODECS = [4, 3, 1, 2]  # zstd, lz4, gzip, snappy: in Kafka's order

@@ -4,6 +4,7 @@ Nothing receives them: the broker answers a push for the subscription of key 71,
 metrics, with success and drops it. ApiVersions does not list this key, as it does not list 71.
 """
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.api.k71_get_telemetry_subscriptions import NO_ID, NOTHING_ASKED
@@ -13,6 +14,7 @@ from barnabas.wire import Struct
 KEY = 72
 VERSIONS = (0, 0)
 CONTEXT = MetadataContext
+ACCESS = Access(elsewhere="nothing: every client may ask, as in Kafka")
 
 
 def handle(request: Struct, call: Call[MetadataContext]) -> Struct:

@@ -7,6 +7,7 @@ types selects all types.
 v0 client metrics subscriptions only; v1 resource types.
 """
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.config_resources import (
     BROKER,
@@ -18,11 +19,13 @@ from barnabas.api.config_resources import (
 )
 from barnabas.api.contexts import ConfigContext
 from barnabas.errors import UnsupportedVersion
+from barnabas.security.acl_codes import DESCRIBE_CONFIGS
 from barnabas.wire import Struct
 
 KEY = 74
 VERSIONS = (0, 1)
 CONTEXT = ConfigContext
+ACCESS = of_cluster(DESCRIBE_CONFIGS)
 KNOWN = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 

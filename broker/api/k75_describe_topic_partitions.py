@@ -8,6 +8,7 @@ named it and the cursor is not past it.
 
 from collections.abc import Iterator
 
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import MetadataContext
 from barnabas.controller.topic_names import INTERNAL, check_topic_name
@@ -15,19 +16,19 @@ from barnabas.errors import (
     InvalidRequest,
     InvalidTopicException,
     LeaderNotAvailable,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from barnabas.metadata.cluster_state import ClusterState, Topic
 from barnabas.metadata.znodes import uuid_bytes
+from barnabas.security.acl_codes import DESCRIBE, TOPIC
 from barnabas.wire import Struct
 
 KEY = 75
 VERSIONS = (0, 0)
 CONTEXT = MetadataContext
+ACCESS = Access(elsewhere="handle: DESCRIBE of each topic")
 NO_ID = bytes(16)
-# Bits by the numbers of AclOperation: read 3, write 4, create 5, delete 6, alter 7, describe 8,
-# describe configs 10, alter configs 11. There is no authorizer: every operation is allowed.
-ALL_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
 def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
@@ -38,7 +39,7 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
     if request.responsePartitionLimit < 1:
         raise InvalidRequest("ResponsePartitionLimit must be 1 or greater")
     asked = {topic.name for topic in request.topics}
-    names = sorted(asked or state.topics)
+    names = sorted(asked or call.permitted(state.topics, DESCRIBE, TOPIC, str))
     if cursor is not None:
         names = [name for name in names if name >= cursor.topicName]
     room = min(
@@ -48,6 +49,9 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
     rows = []
     following = None
     for name in names:
+        if asked and not call.may(DESCRIBE, TOPIC, name):
+            rows.append(_refused(name, TopicAuthorizationFailed.code, call))
+            continue
         topic = state.topic(name)
         if topic is None or topic.deleting:
             if asked:
@@ -67,8 +71,11 @@ def handle(request: Struct, call: Call[MetadataContext]) -> Struct:
 
 
 def refuse(request: Struct, code: int, call: Call[MetadataContext]) -> Struct:
-    row = call.struct("topics")
-    return call.answer()(topics=[row(name=topic.name, errorCode=code) for topic in request.topics])
+    return call.answer()(topics=[_refused(topic.name, code, call) for topic in request.topics])
+
+
+def _refused(name: str, code: int, call: Call[MetadataContext]) -> Struct:
+    return call.struct("topics")(name=name, errorCode=code)
 
 
 def _missing(name: str, call: Call[MetadataContext]) -> Struct:
@@ -81,7 +88,7 @@ def _missing(name: str, call: Call[MetadataContext]) -> Struct:
         errorCode=code,
         name=name,
         isInternal=name in INTERNAL,
-        topicAuthorizedOperations=ALL_OPERATIONS,
+        topicAuthorizedOperations=call.authorized_operations(TOPIC, name),
     )
 
 
@@ -93,7 +100,7 @@ def _topic(
         topicId=uuid_bytes(topic.topic_id) if topic.topic_id else NO_ID,
         isInternal=topic.name in INTERNAL,
         partitions=list(_partitions(topic, indexes, state, call)),
-        topicAuthorizedOperations=ALL_OPERATIONS,
+        topicAuthorizedOperations=call.authorized_operations(TOPIC, topic.name),
     )
 
 

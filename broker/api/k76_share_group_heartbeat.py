@@ -4,15 +4,18 @@ A member joins with epoch 0 and leaves with -1. The answer has an assignment whe
 or when its assignment has changed. v0 was never stable.
 """
 
+from barnabas.api.access import of_group
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.security.acl_codes import DESCRIBE, READ, TOPIC
 from barnabas.wire import Struct
 
 KEY = 76
 VERSIONS = (1, 1)
 CONTEXT = ShareContext
+ACCESS = of_group(READ)
 JOINS, LEAVES = 0, -1
 
 
@@ -26,6 +29,8 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     wrong = _wrong(request)
     if wrong:
         return _refused(InvalidRequest(wrong), call)
+    for name in request.subscribedTopicNames or ():
+        call.require(DESCRIBE, TOPIC, name)
     if request.memberEpoch != LEAVES:
         share.ensure_state_topic()
     later = Later()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.api import operations
+from barnabas.api.access import of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
-from barnabas.errors import KafkaError
+from barnabas.api.k69_consumer_group_describe import HIDDEN, may_see_topics
+from barnabas.errors import KafkaError, TopicAuthorizationFailed
+from barnabas.security.acl_codes import DESCRIBE, GROUP
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
@@ -21,34 +23,39 @@ if TYPE_CHECKING:
 KEY = 77
 VERSIONS = (1, 1)
 CONTEXT = ShareContext
+ACCESS = of_rows(DESCRIBE, GROUP, "groupIds", "groups")
 DEAD = "Dead"
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct:
     share = call.context.share()
     share.check_enabled()
-    allowed = operations.GROUP if request.includeAuthorizedOperations else operations.NOT_ASKED
-    return call.answer()(
-        groups=[_group(group_id, allowed, share, call) for group_id in request.groupIds]
-    )
+    rows = [_group(group_id, share, call) for group_id in request.groupIds]
+    if request.includeAuthorizedOperations:
+        for row in rows:
+            if not row.errorCode:
+                row.authorizedOperations = call.authorized_operations(GROUP, row.groupId)
+    return call.answer()(groups=rows)
 
 
-def _group(group_id: str, allowed: int, share: ShareService, call: Call[ShareContext]) -> Struct:
+def _group(group_id: str, share: ShareService, call: Call[ShareContext]) -> Struct:
     row = call.struct("groups")
     try:
         with share.groups.lock:
             group = share.groups.group(group_id)
-            return row(
+            answer = row(
                 groupId=group_id,
                 groupState=group.state,
                 groupEpoch=group.epoch,
                 assignmentEpoch=group.assignment_epoch,
                 assignorName=share.groups.assignor(),
                 members=[_member(member, share, call) for member in group.members.values()],
-                authorizedOperations=allowed,
             )
     except KafkaError as error:
         return row(groupId=group_id, errorCode=error.code, errorMessage=error.message)
+    if not may_see_topics((member.assignment for member in answer.members), call):
+        return row(groupId=group_id, errorCode=TopicAuthorizationFailed.code, errorMessage=HIDDEN)
+    return answer
 
 
 def _member(member: ShareMember, share: ShareService, call: Call[ShareContext]) -> Struct:

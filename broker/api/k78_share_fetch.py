@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.api.access import Access, Whole
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
@@ -26,7 +27,14 @@ from barnabas.api.share_rows import (
     code_and_message_as_kafka,
     unknown_members,
 )
-from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.errors import (
+    InvalidRequest,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from barnabas.security.acl_codes import GROUP, READ, TOPIC
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 KEY = 78
 VERSIONS = (1, 2)
 CONTEXT = ShareContext
+ACCESS = Access((Whole(READ, GROUP, "groupId"),), elsewhere="_Fetch: READ of each topic")
 STRICT = 1  # a value of shareAcquireMode
 NOT_FOR_RENEWALS = ("maxBytes", "minBytes", "maxRecords", "maxWaitMs")
 
@@ -55,6 +64,8 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
         return _refused(error, call)
     if asked.is_first:
         share.watch(call.pending)
+    if call.authorizer is not None:
+        acknowledged.deny(call)
     fetch = _Fetch(request, call, share, asked, acknowledged)
     share.partitions.acknowledge(
         request.groupId, request.memberId, acknowledged.rows, fetch.acknowledged
@@ -144,6 +155,8 @@ class _Fetch:
             topic = cluster.topic_by_id(uuid_text(place[0]))
             if topic is None or topic.deleting:
                 self._unknown[place] = UnknownTopicId()
+            elif not self._call.may(READ, TOPIC, topic.name):
+                self._unknown[place] = TopicAuthorizationFailed()
             elif place[1] not in topic.partitions:
                 self._unknown[place] = UnknownTopicOrPartition()
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from barnabas.api.access import Access, Whole
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
@@ -21,6 +22,7 @@ from barnabas.api.share_rows import (
     unknown_members,
 )
 from barnabas.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.security.acl_codes import GROUP, READ
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 KEY = 79
 VERSIONS = (1, 2)
 CONTEXT = ShareContext
+ACCESS = Access((Whole(READ, GROUP, "groupId"),), elsewhere="handle: READ of each topic")
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
@@ -39,6 +42,8 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
     if wrong:
         return _refused(InvalidRequest(wrong), call)
     acknowledged = Acknowledged(request, call.version)
+    if call.authorizer is not None:
+        acknowledged.deny(call)
     try:
         is_last = share.sessions.acknowledge(
             request.groupId, request.memberId, request.shareSessionEpoch

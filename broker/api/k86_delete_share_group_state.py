@@ -4,15 +4,18 @@ A partition without a state gets no error. Brokers send it to each other; the an
 the deletion is durable.
 """
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_state_rows import answered, refused
+from barnabas.security.acl_codes import CLUSTER_ACTION
 from barnabas.wire import Struct
 
 KEY = 86
 VERSIONS = (0, 0)
 CONTEXT = ShareContext
+ACCESS = of_cluster(CLUSTER_ACTION)
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.api.access import of_cluster
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_state_rows import Done, answered, refused
+from barnabas.security.acl_codes import CLUSTER_ACTION
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 KEY = 87
 VERSIONS = (0, 1)
 CONTEXT = ShareContext
+ACCESS = of_cluster(CLUSTER_ACTION)
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:

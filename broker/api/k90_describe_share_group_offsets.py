@@ -6,12 +6,15 @@ are not completed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.api.access import of_rows
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.share_rows import code_and_message_as_kafka
-from barnabas.errors import KafkaError
+from barnabas.errors import KafkaError, TopicAuthorizationFailed
+from barnabas.security.acl_codes import DESCRIBE, GROUP, TOPIC
 from barnabas.wire import Struct
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 KEY = 90
 VERSIONS = (0, 1)
 CONTEXT = ShareContext
+ACCESS = of_rows(DESCRIBE, GROUP, "groups", "groups", "groupId")
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct:
@@ -32,13 +36,24 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct:
 def _group(asked: Struct, share: ShareService, call: Call[ShareContext]) -> Struct:
     row = call.struct("groups")
     wanted = None
+    denied = []
     if asked.topics is not None:
         wanted = {topic.topicName: topic.partitions for topic in asked.topics}
+        denied = [name for name in wanted if not call.may(DESCRIBE, TOPIC, name)]
+    refused = [_denied(name, wanted.pop(name), call) for name in denied] if wanted else []
     try:
         topics = share.offsets.describe(asked.groupId, wanted)
     except KafkaError as error:
         return row(groupId=asked.groupId, errorCode=error.code, errorMessage=error.message)
-    return row(groupId=asked.groupId, topics=[_topic(topic, call) for topic in topics])
+    seen = call.permitted(topics, DESCRIBE, TOPIC, lambda topic: topic.name)
+    return row(groupId=asked.groupId, topics=[_topic(topic, call) for topic in seen] + refused)
+
+
+def _denied(name: str, indexes: Sequence[int], call: Call[ShareContext]) -> Struct:
+    row_of = call.struct("groups.topics.partitions")
+    code, message = code_and_message_as_kafka(TopicAuthorizationFailed())
+    rows = [row_of(partitionIndex=at, errorCode=code, errorMessage=message) for at in indexes]
+    return call.struct("groups.topics")(topicName=name, partitions=rows)
 
 
 def _topic(topic: TopicRow, call: Call[ShareContext]) -> Struct:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.api.access import Access, Whole
 from barnabas.api.call import Call
 from barnabas.api.contexts import ShareContext
 from barnabas.api.later import Later
 from barnabas.api.share_rows import code_and_message
-from barnabas.errors import KafkaError
+from barnabas.errors import KafkaError, TopicAuthorizationFailed
+from barnabas.security.acl_codes import DELETE, GROUP, READ, TOPIC
 from barnabas.wire import Struct
 
 KEY = 92
 VERSIONS = (0, 0)
 CONTEXT = ShareContext
+NO_ID = bytes(16)
+ACCESS = Access((Whole(DELETE, GROUP, "groupId"),), elsewhere="handle: READ of each topic")
 
 
 def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
@@ -28,7 +32,7 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
 
     def done(outcomes: Mapping[str, tuple[bytes, KafkaError | None]]) -> None:
         rows = []
-        for name, (topic_id, error) in outcomes.items():
+        for name, (topic_id, error) in {**outcomes, **refused}.items():
             code, message = code_and_message(error)
             rows.append(
                 row_of(topicName=name, topicId=topic_id, errorCode=code, errorMessage=message)
@@ -36,6 +40,12 @@ def handle(request: Struct, call: Call[ShareContext]) -> Struct | Later:
         later.settle(call.answer()(responses=rows))
 
     names = list(dict.fromkeys(topic.topicName for topic in request.topics))
+    denied = [name for name in names if not call.may(READ, TOPIC, name)]
+    refused = {name: (NO_ID, TopicAuthorizationFailed()) for name in denied}
+    names = [name for name in names if name not in refused]
+    if refused and not names:
+        done({})
+        return later
     try:
         share.offsets.delete(request.groupId, names, done)
     except KafkaError as error:

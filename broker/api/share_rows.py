@@ -13,9 +13,11 @@ from barnabas.errors import (
     InvalidRequest,
     KafkaError,
     NotLeaderOrFollower,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from barnabas.security.acl_codes import READ, TOPIC
 from barnabas.wire import Struct
 from barnabas.wire.uuids import uuid_text
 
@@ -49,6 +51,14 @@ class Acknowledged:
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.errors)
+
+    def deny(self, call: Call[ShareContext]) -> None:
+        """Refuses the acknowledgements of topics that the client may not read."""
+        for place in list(self.rows):
+            topic = call.context.cluster().topic_by_id(uuid_text(place[0]))
+            if topic is not None and not call.may(READ, TOPIC, topic.name):
+                del self.rows[place]
+                self.errors[place] = TopicAuthorizationFailed()
 
     def refused(
         self, outcomes: Mapping[Place, KafkaError | None]

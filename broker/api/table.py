@@ -4,7 +4,8 @@ A handler's module declares `KEY`, `VERSIONS` (first and last), `CONTEXT` (the r
 with the objects that its handler may use) and `handle(request, call)`, which returns the response,
 or a Later when it comes later. When a handler raises a KafkaError, `refuse(request, code, call)`
 returns the response with this error for the whole request. Produce and Fetch have no `handle`:
-native handlers answer them on the network threads.
+native handlers answer them on the network threads. `ACCESS` says which access rules a request needs
+(access.py).
 
 Some modules have `lasting(answer)`. It returns the number of error codes in an answer if the
 response cache may send it again for the same request, until the cluster's state changes or a log
@@ -15,6 +16,7 @@ handler declares its versions, which lie within those of this table (a test comp
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -39,6 +41,7 @@ from barnabas.api import (
     k60_describe_cluster,
     k68_consumer_group_heartbeat,
 )
+from barnabas.api.access import Access
 from barnabas.api.call import Call
 from barnabas.api.contexts import (
     ConfigContext,
@@ -148,6 +151,7 @@ class Api(NamedTuple):
     handle: Callable[[Struct, Call[Any]], Struct | Later] | None
     refuse: Callable[[Struct, int, Call[Any]], Struct] | None
     context: type
+    access: Callable[[], Access]
     lasting: Callable[[Struct], int] | None = None
 
     def serves(self, version: int) -> bool:
@@ -165,12 +169,16 @@ def api_table() -> dict[int, Api]:
         refuse = getattr(module, "refuse", None)
         lasting = getattr(module, "lasting", None)
         context = getattr(module, "CONTEXT", NoContext)
-        rows[module.KEY] = Api(module.KEY, row.name, low, high, handle, refuse, context, lasting)
+        access = partial(getattr, module, "ACCESS")
+        rows[module.KEY] = Api(
+            module.KEY, row.name, low, high, handle, refuse, context, access, lasting
+        )
     for key, (file, (low, high), context) in LATE.items():
         row = api_key(key)
         assert row.version_min <= low <= high <= row.version_max, file
         handle, refuse = _late(file, "handle"), _late(file, "refuse")
-        rows[key] = Api(key, row.name, low, high, handle, refuse, context)
+        access = partial(_late_access, file)
+        rows[key] = Api(key, row.name, low, high, handle, refuse, context, access)
     return dict(sorted(rows.items()))
 
 
@@ -179,6 +187,11 @@ def _late(file: str, function: str) -> Callable[..., Any]:
         return getattr(import_module(f"barnabas.api.{file}"), function)(*arguments)
 
     return call
+
+
+def _late_access(file: str) -> Access:
+    access: Access = import_module(f"barnabas.api.{file}").ACCESS
+    return access
 
 
 def advertised_versions(table: Mapping[int, Api]) -> tuple[tuple[int, int, int], ...]:

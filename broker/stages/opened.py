@@ -6,8 +6,9 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.cext.memory.sys import SystemCalls
 from barnabas.config import BrokerConfig, DynamicConfig
 from barnabas.controller import config_changes, unkept_settings
 from barnabas.controller.new_partitions import give_ids
@@ -19,6 +20,9 @@ from barnabas.stages.configured import Configured, Undo
 from barnabas.storage.log_dirs import LogDir, keep_usable, open_directories
 from barnabas.storage.log_manager import topic_id_on_disk
 from barnabas.wire.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from barnabas.security.authorizer import Authorizer
 
 log = logging.getLogger("barnabas.node")
 
@@ -37,6 +41,7 @@ class Opened(NamedTuple):
     cluster_id: str
     node_id: int
     dynamic: DynamicConfig
+    authorizer: Authorizer | None  # None: everyone may do everything
 
     @property
     def was_clean(self) -> bool:
@@ -92,7 +97,18 @@ def open_stores(before: Configured) -> Opened:
         cluster_id,
         node_id,
         dynamic,
+        _authorizer(config, tree, system),
     )
+
+
+def _authorizer(config: BrokerConfig, tree: MetadataTree, system: SystemCalls) -> Authorizer | None:
+    """Raises MetadataError: without its rules the broker does not start."""
+    if not config.text("authorizer.class.name"):
+        return None
+    from barnabas.security.authorizer import Authorizer, super_users_of  # few brokers need it
+
+    everyone = config.boolean("allow.everyone.if.no.acl.found")
+    return Authorizer(tree, super_users_of(config.values), everyone, system.monotonic_ns)
 
 
 def _close_directory(directory: LogDir, undo: Undo) -> None:

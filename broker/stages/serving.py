@@ -203,7 +203,9 @@ def _request_handlers(
     made = _contexts(node, administration, coordinators, advertised_versions(node.apis), login)
     administration.features.on_change.append(node.native.response_cache.forget)
     count = errors.count if start.metrics.is_open else None
-    dispatcher = Dispatcher({type(context): context for context in made}, node.apis, count)
+    dispatcher = Dispatcher(
+        {type(context): context for context in made}, node.apis, count, opened.authorizer
+    )
     dynamic = opened.dynamic
     handlers = RequestHandlers(
         node.reactor,
