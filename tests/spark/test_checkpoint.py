@@ -282,6 +282,18 @@ def test_verify_names_what_is_missing(tmp_path, gone, named):
     assert found == ([named] if named else [])
 
 
+def test_verify_names_the_missing_commit_of_a_batch_that_another_follows(tmp_path):
+    checkpoint = checkpoint_at(tmp_path)
+    checkpoint.create()
+    for n in range(3):
+        checkpoint.plan(n, [OFFSETS], now_ms=n)
+        checkpoint.commit_batch(n)
+    for n in (1, 2):
+        checkpoint.files.delete(f"commits/{n}")
+    (problem,) = checkpoint.verify().problems
+    assert problem.path == f"{tmp_path}/commits/1"
+
+
 def test_verify_names_offsets_that_go_back(tmp_path):
     checkpoint = checkpoint_at(tmp_path)
     checkpoint.create()
