@@ -18,7 +18,8 @@ cdef struct LeaderEpochs:
 cdef void leader_epochs_init(LeaderEpochs* e) noexcept nogil
 cdef void leader_epochs_free(LeaderEpochs* e) noexcept nogil
 cdef int32_t leader_epochs_latest(LeaderEpochs* e) noexcept nogil     # -1: none
-# Notes that the records from start_offset on have this epoch. Returns False without memory.
+# Notes that the records from start_offset on have this epoch, if it is later than the latest one.
+# Returns False without memory.
 cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil
 cdef void leader_epochs_cut_end(LeaderEpochs* e, int64_t end_offset) noexcept nogil
 cdef void leader_epochs_cut_start(LeaderEpochs* e, int64_t start_offset) noexcept nogil

@@ -51,16 +51,12 @@ cdef bint _push(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept n
 
 
 cdef bint leader_epochs_assign(LeaderEpochs* e, int32_t epoch, int64_t start_offset) noexcept nogil:
-    """Adds an entry, and removes the entries that have the same or a later epoch, or begin at or
-    above `start_offset`. Does nothing when the latest entry is this epoch and begins at or below
-    `start_offset`, or for a negative epoch."""
+    """Adds an entry if the epoch is later than the latest one, and removes entries that begin at or
+    above `start_offset`. Returns False without memory."""
     cdef bint done = True
-    cdef EpochEntry* last
     pthread_mutex_lock(&e.lock)
-    last = &e.entries[e.count - 1] if e.count else NULL
-    if epoch >= 0 and (last == NULL or last.epoch != epoch or start_offset < last.start_offset):
-        while e.count and (e.entries[e.count - 1].epoch >= epoch
-                           or e.entries[e.count - 1].start_offset >= start_offset):
+    if epoch > (e.entries[e.count - 1].epoch if e.count else -1):
+        while e.count and e.entries[e.count - 1].start_offset >= start_offset:
             e.count -= 1
         done = _push(e, epoch, start_offset)
         atomic_add_i64(&e.changes, 1)

@@ -30,7 +30,7 @@ from barnabas.cext.log.failed_calls cimport (
 )
 from barnabas.cext.log.leader_epochs cimport (
     leader_epochs_assign, leader_epochs_at, leader_epochs_end_of, leader_epochs_free,
-    leader_epochs_init, leader_epochs_latest,
+    leader_epochs_init,
 )
 from barnabas.cext.log.offline cimport mark_offline, mark_online
 from barnabas.cext.log.open_txns cimport (
@@ -539,8 +539,7 @@ cdef int _append(
             failed_call_note(log.pool, active.stem, FAILED_WRITE, status)
             _cut_back(log, active, active.size_bytes)
             return STORAGE_ERROR
-    if leader_epoch > leader_epochs_latest(&log.leader_epochs):
-        leader_epochs_assign(&log.leader_epochs, leader_epoch, marks.end_offset)
+    leader_epochs_assign(&log.leader_epochs, leader_epoch, marks.end_offset)
     segment_note_batch(active, active.size_bytes, size_bytes, last_offset, max_timestamp,
                        log.config.index_interval_bytes)
     atomic_store_i64(&active.size_bytes, active.size_bytes + size_bytes)

@@ -822,8 +822,7 @@ cdef class LogHandle:
         cdef Log* log = _open_log(self)
         with nogil:
             pthread_mutex_lock(&log.lock)
-            if epoch > leader_epochs_latest(&log.leader_epochs):
-                leader_epochs_assign(&log.leader_epochs, epoch, log.marks.end_offset)
+            leader_epochs_assign(&log.leader_epochs, epoch, log.marks.end_offset)
             pthread_mutex_unlock(&log.lock)
 
     def set_config(self, settings) -> None:

@@ -16,7 +16,7 @@ from libc.string cimport memset
 
 from barnabas.cext.codec.cursor cimport Cursor, cursor_of
 from barnabas.cext.log.index cimport OffsetEntry, TimeEntry
-from barnabas.cext.log.leader_epochs cimport leader_epochs_assign, leader_epochs_latest
+from barnabas.cext.log.leader_epochs cimport leader_epochs_assign
 from barnabas.cext.log.producers cimport (
     AbortedTxn, Marker, Producer, batch_marker, producer_aborts, producer_note,
     producer_note_marker, producers_add,
@@ -172,8 +172,7 @@ cdef int segment_recover(
             break
         status = segment_reserve_entries(segment, system)
         if status == 0 and at.magic == 2:
-            if at.leader_epoch > leader_epochs_latest(epochs):
-                leader_epochs_assign(epochs, at.leader_epoch, at.base_offset)
+            leader_epochs_assign(epochs, at.leader_epoch, at.base_offset)
             status = _apply(producers, bytes, &at, &h, &aborted)
             if status == 1:
                 status = txn_index_append(segment, system, &aborted)

@@ -4,10 +4,12 @@ oracle."""
 import errno
 import random
 import struct
+from itertools import pairwise
 
 import pytest
 from oracle.disk import index_of, parse_log, parse_snapshot, parse_transactions
 from oracle.log_builder import NOW, Disk, batch
+from oracle.records import crc32c
 
 from barnabas.cext.log.log_handle import LogError
 from barnabas.cext.record.records import Record, encode_batch, parse_header
@@ -69,6 +71,27 @@ def test_every_offset_is_found_and_limits_hold(tmp_path):
         with pytest.raises(LogError) as error:
             log.read(outside)
         assert error.value.code == 1
+
+
+def test_a_single_record_above_the_limit_is_not_read(tmp_path):
+    """A reader of committed records would see the last one before its commit."""
+    log = Disk(tmp_path).open()
+    fill(log, 3)
+    assert [base for base, *_ in parse_log(log.read(0, limit_offset=2))] == [0, 1]
+
+
+def test_an_index_entry_with_the_position_of_a_later_batch_misleads_no_reader(tmp_path):
+    disk = Disk(tmp_path, index_interval_bytes=1)
+    log = disk.open()
+    fill(log, 50)
+    path = disk.file(0, ".index")
+    entries = [e for e in struct.iter_unpack(">ii", path.read_bytes()) if e[1]]
+    assert len(entries) == 49
+    late = [(offset, later) for (offset, _), (_, later) in pairwise(entries)]
+    with path.open("r+b") as file:
+        file.write(b"".join(struct.pack(">ii", *entry) for entry in late))
+    for offset in range(50):
+        assert parse_header(log.read(offset, 1)).base_offset == offset
 
 
 def test_first_batch_is_whole_only_when_asked(tmp_path):
@@ -353,6 +376,20 @@ def test_producers_expire_but_not_open_transactions(tmp_path):
     disk.system.move_wall_clock(86_400_000)
     assert log.expire_producers() == 1
     assert log.counters()["producers"] == 1
+
+
+def test_a_producer_snapshot_of_another_size_than_its_count_is_not_used(tmp_path):
+    """Its CRC is right: a producer that it lacks could send a batch twice."""
+    disk = Disk(tmp_path)
+    disk.system.move_wall_clock(NOW - disk.system.wall_ms())
+    log = disk.open()
+    for pid in (1, 2):
+        log.append(batch(b"x", producer_id=pid, producer_epoch=0, base_sequence=0))
+    log.close()
+    path = disk.file(2, ".snapshot")
+    rest = (1).to_bytes(4, "big") + path.read_bytes()[10:]
+    path.write_bytes(path.read_bytes()[:2] + crc32c(rest).to_bytes(4, "big") + rest)
+    assert disk.open(clean=True).counters()["producers"] == 2
 
 
 def test_many_producers_survive_snapshot_and_expiry(tmp_path):
